@@ -5,8 +5,8 @@ Run: python -m bench.audit [TIER [SUITE:BATCH:ADAPTER …]]   (smoke, and every 
 First, feeds alternate between keeping and not keeping the outputs. The ratio is the time of a feed without keeping over
 the time with it, both in flight and including the work until the next feed can start. It is printed as a median with
 its 95 % interval, since a busy machine varies more from second to second than keeping outputs costs. For `null`, which
-outputs at once, only the microseconds are meaningful: every feed of every suite costs as many. Both kinds of feed copy
-what is yielded into plain memory before the stamp; the share of a feed that this copy takes is printed too.
+answers at once, only the microseconds are meaningful: every feed of every suite costs as many. Both kinds of feed copy
+what is yielded into plain memory before the timestamp; the fraction of a feed that this copy takes is printed too.
 
 Second, the reference of each suite is opened once and run on as many feeds as the standard preset audits. Its time is
 compared with the warm-up and the shortest window of that preset. On a shared machine the CPU time is more reliable than
@@ -33,6 +33,7 @@ from mixmark.harness.worker import load_generator
 from mixmark.harness.worker.outputs import Outputs
 
 GOAL = 0.99
+KEY = 1  # the sampling key, which a run draws at random
 PAIRS = 1000
 LONGEST_S = 20  # limit for all pairs of a suite
 FEWEST = 9  # minimum number of pairs for an interval of the median
@@ -53,7 +54,10 @@ class Null:
 
 
 def kept(runner: Runner, feeds: Iterator[Feed]) -> str:
-    logs = {True: load_generator.FeedLog(outputs=Outputs()), False: load_generator.FeedLog()}
+    logs = {
+        True: load_generator.FeedLog(outputs=Outputs(lambda done, commitment: KEY)),
+        False: load_generator.FeedLog(),
+    }
     took: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
     begin = time.perf_counter()
     for pair in range(PAIRS):
@@ -88,13 +92,13 @@ def compared(suite: Any, batch: int, output: Array, window_s: float) -> str:
     """Compares feeds as the auditor does, without its process and without making the feeds between those audited."""
     count = max(STANDARD.audits, math.ceil(suite.gate("fp32").samples / batch))
     feeds = map(suite.feeds(batch, 1), itertools.count())
-    stamps = [(time.perf_counter(), time.process_time())]
+    marks = [(time.perf_counter(), time.process_time())]
     with adapter(REFERENCE).open(CPU, suite.reference(), "fp32", Use.of("single-stream")) as runner:
-        stamps.append((time.perf_counter(), time.process_time()))
+        marks.append((time.perf_counter(), time.process_time()))
         for _ in range(2):  # the first may include work that all feeds share
             suite.quality(output, np.concatenate(list(runner({**next(feeds), "output": output}))))
-            stamps.append((time.perf_counter(), time.process_time()))
-    (loading, first, other), busy = np.diff(stamps, axis=0).T
+            marks.append((time.perf_counter(), time.process_time()))
+    (loading, first, other), busy = np.diff(marks, axis=0).T
     took, worked = loading + first + (count - 1) * other, busy[0] + busy[1] + (count - 1) * busy[2]
     return (
         f"the reference of {count} feeds: {loading:.1f} s to load + {first:.2f} s + {count - 1} × {other:.2f} s "
@@ -122,14 +126,14 @@ def measured(name: str, tier: str, batch: int, by: str) -> Iterator[str]:
 
 
 def main() -> None:
-    tier, *cells = sys.argv[1:] or ["smoke"]
-    cells = cells or [f"{name}:1:onnxruntime" for name in ("resnet50", "dlrm", "llm", "diffusion")]
+    tier, *measurements = sys.argv[1:] or ["smoke"]
+    measurements = measurements or [f"{name}:1:onnxruntime" for name in ("resnet50", "dlrm", "llm", "diffusion")]
     print(f"{tier}: {PAIRS} pairs of feeds or {LONGEST_S} s; goal {GOAL}", flush=True)
     for units in (1, 64):
         extra, *_ = kept(Null(units), itertools.repeat({})).partition(",")
         print(f"null, {units} × 4 kB a feed: keeping outputs takes {extra}", flush=True)
-    for cell in cells:
-        name, batch, by = cell.split(":")
+    for measurement in measurements:
+        name, batch, by = measurement.split(":")
         for text in measured(name, tier, int(batch), by):
             print(f"{name} at batch {batch} by {by}: {text}", flush=True)
 

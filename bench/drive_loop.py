@@ -56,10 +56,10 @@ def ours(queries: int, units: int = 1) -> npt.NDArray[np.int64]:
 
 def theirs(queries: int) -> npt.NDArray[np.int64]:
     """The ns from each issue to the next, stamped by the system under test."""
-    stamps: list[int] = []
+    times_ns: list[int] = []
 
     def issue(samples: list[loadgen.QuerySample]) -> None:
-        stamps.append(time.monotonic_ns())
+        times_ns.append(time.monotonic_ns())
         loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(sample.id, 0, 0) for sample in samples])
 
     settings = loadgen.TestSettings()
@@ -78,7 +78,7 @@ def theirs(queries: int) -> npt.NDArray[np.int64]:
     loadgen.StartTestWithLogSettings(sut, library, settings, log)
     loadgen.DestroyQSL(library)
     loadgen.DestroySUT(sut)
-    return np.diff(np.asarray(stamps, dtype=np.int64)).astype(np.int64)
+    return np.diff(np.asarray(times_ns, dtype=np.int64)).astype(np.int64)
 
 
 def main() -> None:

@@ -1,12 +1,11 @@
-"""What the endpoint adapter adds to a token on the loopback: its way and a bare HTTP client's, side by side.
+"""What the endpoint adapter adds to a token on the loopback: its latency beside a bare HTTP client's.
 
 Run: python -m bench.endpoint [FEEDS]   (40)
 
 A server in a process of its own streams an output with a token each millisecond. The id of each token is the time in
-microseconds at which it was sent, on the clock that both processes share, so the way of a token is the time at which
-its reader has it, less its id. The bare client reads lines and parses none but for the id. The adapter's token counts
-as here when the harness's loop stamps it. Feeds of both alternate.
-"""
+microseconds at which it was sent, on the clock that both processes share, so the latency of a token is the time at
+which its reader has it, less its id. The bare client reads lines and parses none but for the id. The adapter's token
+counts as here when the harness's loop takes its timestamp. Feeds of both alternate."""
 
 from __future__ import annotations
 
@@ -54,14 +53,14 @@ def stream(request: Request) -> None:
     request.end()
 
 
-def serve(told: Connection) -> None:
+def serve(parent: Connection) -> None:
     with serving(stream) as (_, url):
-        told.send(url)
-        told.recv()
+        parent.send(url)
+        parent.recv()
 
 
 def bare(connection: http.client.HTTPConnection, body: bytes) -> list[int]:
-    """The way of each token to a client that does nothing else."""
+    """The latency of each token in a client that does nothing else."""
     connection.request("POST", "/completion", body, {"Content-Type": "application/json"})
     response = connection.getresponse()
     targets = []
@@ -72,7 +71,7 @@ def bare(connection: http.client.HTTPConnection, body: bytes) -> list[int]:
 
 
 def through(runner: Runner, feed: Feed) -> list[int]:
-    """The way of each token to its stamp in the harness's loop."""
+    """The latency of each token until its timestamp in the harness's loop."""
     sent: list[int] = []
 
     def seen(feed: Feed) -> Iterator[Array]:

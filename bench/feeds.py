@@ -4,7 +4,7 @@ does nothing.
 Run: python -m bench.feeds [TIER]   (edge)
 
 First, the time of making a feed of each suite, and of the pool that it comes from. Second, a real worker runs a runner
-that sleeps for as long as it is told, over feeds that cost nothing to make: what is left between the last stamp of one
+that sleeps for a given time, over feeds that cost nothing to make: what is left between the last timestamp of one
 feed and the issue of the next is the harness, the digest of an output and the nonce included. Third, in the server
 tier, a runner that answers every feed at once with zeros, on a device that is no processor: its rate alone and in a
 mixed run, all time of the window counted, beside the rate of the mix's nominal device (which does each suite in a
@@ -33,6 +33,7 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import load_generator, messages
 from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.outputs import Commitments
 from mixmark.suites.probe import Probe
 from mixmark.suites.weights import Synthetic
 
@@ -47,7 +48,7 @@ TIMEOUT_S = 60
 DEVICE = Device(id="npu:none", kind="npu", memory_pool="npu:none", precisions=("fp32",))
 
 
-class Nothing(Probe):
+class EmptySuite(Probe):
     """A suite without work, whose feeds cost nothing to make."""
 
     name = "nothing"
@@ -93,7 +94,7 @@ class Sleeps:
                 yield feed["x"]
 
 
-class Sleeper:
+class SleepingAdapter:
     """An adapter whose runner sleeps. options: `seconds` of each feed, `concurrency`."""
 
     name = "sleeper"
@@ -111,10 +112,10 @@ class Sleeper:
 
 @contextmanager
 def begun(
-    suite: messages.SuiteChoice, scenario: ScenarioName, batch: int, told: bool, **options: str
+    suite: messages.SuiteChoice, scenario: ScenarioName, batch: int, **options: str
 ) -> Iterator[tuple[Worker, Path]]:
-    """A worker whose window has begun, and its folder. told: whether it is told the seed of the window."""
-    plugin = Plugin("adapters", "sleeper", "bench.feeds:Sleeper", "")
+    """A worker that is ready for its window, and its folder."""
+    plugin = Plugin("adapters", "sleeper", "bench.feeds:SleepingAdapter", "")
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         scratch = Path(folder)
         with Worker(plugin, options, scratch, scratch / "log") as worker:
@@ -125,26 +126,25 @@ def begun(
             prepare = messages.Prepare(key="a", scenario=scenario, batch=batch, seed=0, limits=LIMITS)
             worker.call(prepare, TIMEOUT_S)
             ahead = load_generator.made_ahead(DEVICE, batch)
-            worker.call(messages.Begin(key="a", pool=0, seed=0 if told else None, ahead=ahead), TIMEOUT_S)
+            worker.call(messages.Begin(key="a", pool=0, ahead=ahead), TIMEOUT_S)
             yield worker, scratch
 
 
 def between_us(seconds: float) -> tuple[float, float]:
     """The median of the microseconds between two feeds, and their share of the window."""
-    choice = messages.SuiteChoice(name="nothing", spec="bench.feeds:Nothing", tier="smoke")
-    with begun(choice, "single-stream", 1, told=True, seconds=str(seconds)) as (worker, scratch):
-        worker.call(messages.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S)
-        done = worker.completions(scratch / "out.npz")
+    choice = messages.SuiteChoice(name="nothing", spec="bench.feeds:EmptySuite", tier="smoke")
+    with begun(choice, "single-stream", 1, seconds=str(seconds)) as (worker, scratch):
+        alone(worker, scratch)
+        done = worker.completions(scratch / "out.npz")[0]
     gaps = done.issued_ns[1:] - done.yielded_ns[done.ends - 1][:-1]
     return float(np.median(gaps)) / 1e3, float(gaps.sum() / (done.yielded_ns[-1] - done.issued_ns[0]))
 
 
 def alone(worker: Worker, scratch: Path) -> int:
     """The units that the worker does by itself in a window."""
-    worker.call(
-        messages.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S, sampling_key=lambda full: 1
-    )
-    return int(worker.completions(scratch / "out.npz").units.sum())
+    measure = messages.Measure(key="a", seed=0, limits=LIMITS, out=str(scratch / "out.npz"))
+    worker.call(measure, TIMEOUT_S, on_window=Commitments().receive)
+    return int(worker.completions(scratch / "out.npz")[0].units.sum())
 
 
 def mixed(worker: Worker, scratch: Path) -> int:
@@ -155,7 +155,7 @@ def mixed(worker: Worker, scratch: Path) -> int:
         worker.send(messages.Feed(key="a", serial=serial, nonce=seeds.nonce(0, serial)))
         serial += 1
         if serial > 1:
-            units += sum(worker.receive(messages.Fed, TIMEOUT_S, sampling_key=lambda full: 1).yields[1::2])
+            units += sum(worker.receive(messages.Fed, TIMEOUT_S, on_window=Commitments().receive).yields[1::2])
     return units
 
 
@@ -163,7 +163,7 @@ def null_rate(name: str, batch: int, concurrency: int, run: Callable[[Worker, Pa
     """Units a second of a runner that does nothing, and the worker's CPU seconds for each unit."""
     choice = messages.SuiteChoice(name=name, spec=registry.BUILT_IN["suites"][name], tier="server")
     scenario: ScenarioName = "offline" if batch > 1 else "single-stream"
-    with begun(choice, scenario, batch, told=run is alone, concurrency=str(concurrency)) as (worker, scratch):
+    with begun(choice, scenario, batch, concurrency=str(concurrency)) as (worker, scratch):
         process = psutil.Process(worker.pid)
         begin_s, before = time.perf_counter(), process.cpu_times()
         units = run(worker, scratch)
@@ -203,8 +203,8 @@ def main() -> None:
             for concurrency in (1, 2) if batch > 1 else (1,):
                 rate, cpu_s = null_rate(name, batch, concurrency, run)
                 times, cores = rate / (QUARTER * nominal[name]), cpu_s * nominal[name]
-                told = f"{rate:12,.0f} {times:8.2f} × {cores:8.3f} cores"
-                print(f"  {name:10} batch {batch:5}, slots {concurrency}, {what:6} {told}", flush=True)
+                figures = f"{rate:12,.0f} {times:8.2f} × {cores:8.3f} cores"
+                print(f"  {name:10} batch {batch:5}, concurrency {concurrency}, {what:6} {figures}", flush=True)
 
 
 if __name__ == "__main__":

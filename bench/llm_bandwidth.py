@@ -30,7 +30,7 @@ ROUNDS = 7
 TOKENS = 16  # in each round
 
 
-class Measured(NamedTuple):
+class Bandwidth(NamedTuple):
     decode_bytes_per_s: float
     """The median over the rounds."""
     read_bytes_per_s: float
@@ -41,7 +41,7 @@ class Measured(NamedTuple):
     """For each round, the bandwidth of its decoding over that of its pass of the kernel."""
 
 
-def measure(route: str, tier: str) -> Measured:
+def measure(route: str, tier: str) -> Bandwidth:
     name, _, precision = route.partition(":")
     adapter, torch = (registry.find("adapters")[each].load()({}) for each in (name, "torch"))
     device, by_torch = (next(each for each in one.discover() if each.kind == "cpu") for one in (adapter, torch))
@@ -90,7 +90,7 @@ def measure(route: str, tier: str) -> Measured:
             decoded.append(decode.bytes * 1e9 / statistics.median(spent))
     kernel = max(reads, key=lambda name: statistics.median(reads[name]))
     ratios = [one / other for one, other in zip(decoded, reads[kernel], strict=True)]
-    return Measured(statistics.median(decoded), statistics.median(reads[kernel]), kernel, ratios)
+    return Bandwidth(statistics.median(decoded), statistics.median(reads[kernel]), kernel, ratios)
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.outputs import Commitments
 from mixmark.suites import onnx_graphs
 
 GIB = 1 << 30
@@ -51,8 +52,9 @@ def peak(suite: str, adapter: str, tier: Any) -> tuple[int, int, dict[str, str]]
             )
             opened = worker.call(opening, TIMEOUT_S)
             worker.call(messages.Prepare(key="a", scenario="single-stream", batch=1, seed=0, limits=LIMITS), TIMEOUT_S)
-            worker.call(messages.Begin(key="a", pool=0, seed=0), TIMEOUT_S)
-            worker.call(messages.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S)
+            worker.call(messages.Begin(key="a", pool=0), TIMEOUT_S)
+            measure = messages.Measure(key="a", seed=0, limits=LIMITS, out=str(scratch / "out.npz"))
+            worker.call(measure, TIMEOUT_S, on_window=Commitments().receive)
             status = Path(f"/proc/{worker.pid}/status").read_text()
             high_water = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
             return worker.peak_pss_bytes, high_water, opened.facts

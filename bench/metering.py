@@ -28,10 +28,11 @@ from mixmark.harness.plugins.registry import Plugin
 GOAL = 0.005
 DOMAINS = 8
 TIMES = 100
+METERS = {"nothing": "EmptyMeter", "tree": "Tree"}
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 
 
-class Nothing:
+class EmptyMeter:
     """A meter whose domains take no time to read."""
 
     name = "nothing"
@@ -66,7 +67,7 @@ def tree(root: Path) -> None:
 
 
 def measured(names: Iterable[str], root: Path, seconds: float) -> Metering:
-    found = {name: Plugin("meters", name, f"bench.metering:{name.title()}", "bench") for name in names}
+    found = {name: Plugin("meters", name, f"bench.metering:{METERS[name]}", "bench") for name in names}
     with Meters(Config(meters={"tree": {"root": str(root)}}), (CPU,), found) as meters:
         meters.begin()
         time.sleep(seconds)
@@ -88,7 +89,7 @@ def main(seconds: float) -> None:
                 f"{drained.cpu_ns / reads / 1000:5.1f} µs a read  goal {GOAL * len(names):.1%} {verdict}"
             )
     at_ns = np.arange(0, 600_000_000_000, 100_000_000)
-    domain, samples = next(iter(Nothing({}).domains(()))), Samples(at_ns, at_ns + 40_000, at_ns / 1e7)
+    domain, samples = next(iter(EmptyMeter({}).domains(()))), Samples(at_ns, at_ns + 40_000, at_ns / 1e7)
     edges_ns = np.linspace(at_ns[0], at_ns[-1], 301).astype(np.int64)
     begin = time.perf_counter()
     for _ in range(TIMES):

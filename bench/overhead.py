@@ -202,7 +202,7 @@ LOOPS = {"llm": llm, "diffusion": diffusion, "dlrm": dlrm, "resnet50": resnet50,
 # --- the measurement --------------------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
+class OverheadRow(NamedTuple):
     """Median throughputs in units per second."""
 
     counted: float
@@ -214,7 +214,7 @@ class Row(NamedTuple):
     """`counted` over `bare` for each pair of blocks."""
 
 
-def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row | None:
+def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> OverheadRow | None:
     """Measures a suite; to be run in a fresh process, since the thread pools of two runtimes disturb each other.
 
     Returns None where the adapter does not run the suite."""
@@ -264,7 +264,7 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row | 
                 through.append(harness_block())
     ratios = [counted / bare for (counted, _), bare in zip(through, alone, strict=True)]
     counted, wall = (statistics.median(column) for column in zip(*through, strict=True))
-    return Row(counted, wall, statistics.median(alone), ratios)
+    return OverheadRow(counted, wall, statistics.median(alone), ratios)
 
 
 def main() -> None:

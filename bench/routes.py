@@ -21,14 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mixmark.harness.adapters.cpu import BF16, cpu, flags
 from mixmark.harness.contracts.schema import Completions, Limits, Tier
 from mixmark.harness.judge.statistics.timestamps import throughput_per_s
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.outputs import Commitments
 
 ROUNDS = 5
 WINDOW_NS = 4_000_000_000
@@ -40,7 +39,7 @@ SCREENING = Limits(
 
 
 @dataclass(frozen=True)
-class Row:
+class RouteRow:
     """A goal. peer: the module in bench/peers, and what it is asked for."""
 
     suite: str
@@ -54,32 +53,32 @@ class Row:
 
 
 ROWS = {
-    "resnet50-bf16": Row("resnet50", "offline", "openvino", "bf16", "openvino", "bf16", 0.98),
-    "resnet50-int8": Row("resnet50", "offline", "openvino", "int8", "openvino", "int8", 0.98),
-    "diffusion-bf16": Row("diffusion", "single-stream", "openvino", "bf16", "openvino", "bf16", 1.0),
-    "dlrm-bf16": Row("dlrm", "offline", "openvino", "bf16", "openvino", "bf16", 0.98),
-    "dlrm-plain": Row("dlrm", "offline", "torch", "bf16", "torch", "fp32", 1.5),
-    "dlrm-plain-bare": Row("dlrm", "offline", "torch", "fp32", "torch", "fp32", 0.98),
-    "dlrm-onnxruntime": Row("dlrm", "offline", "torch", "bf16", "onnxruntime", "fp32", 1.2),
-    "dlrm-onnxruntime-bare": Row("dlrm", "offline", "onnxruntime", "fp32", "onnxruntime", "fp32", 0.98),
-    "resnet50-onnxruntime-bare": Row("resnet50", "offline", "onnxruntime", "fp32", "onnxruntime", "fp32", 0.98),
-    "diffusion-compiled": Row("diffusion", "single-stream", "torch", "bf16", "diffusers", "bf16", 1.3),
-    "llm-fp16": Row("llm", "single-stream", "llamacpp", "fp16", "llamacpp", "fp16", 1.0),
-    "llm-bf16": Row("llm", "single-stream", "llamacpp", "bf16", "llamacpp", "bf16", 1.0),
-    "llm-bf16-torch": Row("llm", "single-stream", "torch", "bf16", "llamacpp", "fp16", 1.0),
-    "llm-bf16-openvino": Row("llm", "single-stream", "openvino", "bf16", "llamacpp", "fp16", 1.0),
-    "llm-fp32": Row("llm", "single-stream", "llamacpp", "fp32", "llamacpp", "fp32", 1.0),
-    "llm-int8": Row("llm", "single-stream", "llamacpp", "int8", "llamacpp", "int8", 1.1),
-    "llm-int8-onnxruntime": Row("llm", "single-stream", "onnxruntime", "int8", "llamacpp", "int8", 1.1),
-    "llm-int8-openvino": Row("llm", "single-stream", "openvino", "int8", "llamacpp", "int8", 1.1),
-    "llm-int4": Row("llm", "single-stream", "llamacpp", "int4", "llamacpp", "int4", 1.2),
-    "llm-int4-onnxruntime": Row("llm", "single-stream", "onnxruntime", "int4", "llamacpp", "int4", 1.2),
-    "llm-int4-openvino": Row("llm", "single-stream", "openvino", "int4", "llamacpp", "int4", 1.2),
+    "resnet50-bf16": RouteRow("resnet50", "offline", "openvino", "bf16", "openvino", "bf16", 0.98),
+    "resnet50-int8": RouteRow("resnet50", "offline", "openvino", "int8", "openvino", "int8", 0.98),
+    "diffusion-bf16": RouteRow("diffusion", "single-stream", "openvino", "bf16", "openvino", "bf16", 1.0),
+    "dlrm-bf16": RouteRow("dlrm", "offline", "openvino", "bf16", "openvino", "bf16", 0.98),
+    "dlrm-plain": RouteRow("dlrm", "offline", "torch", "bf16", "torch", "fp32", 1.5),
+    "dlrm-plain-bare": RouteRow("dlrm", "offline", "torch", "fp32", "torch", "fp32", 0.98),
+    "dlrm-onnxruntime": RouteRow("dlrm", "offline", "torch", "bf16", "onnxruntime", "fp32", 1.2),
+    "dlrm-onnxruntime-bare": RouteRow("dlrm", "offline", "onnxruntime", "fp32", "onnxruntime", "fp32", 0.98),
+    "resnet50-onnxruntime-bare": RouteRow("resnet50", "offline", "onnxruntime", "fp32", "onnxruntime", "fp32", 0.98),
+    "diffusion-compiled": RouteRow("diffusion", "single-stream", "torch", "bf16", "diffusers", "bf16", 1.3),
+    "llm-fp16": RouteRow("llm", "single-stream", "llamacpp", "fp16", "llamacpp", "fp16", 1.0),
+    "llm-bf16": RouteRow("llm", "single-stream", "llamacpp", "bf16", "llamacpp", "bf16", 1.0),
+    "llm-bf16-torch": RouteRow("llm", "single-stream", "torch", "bf16", "llamacpp", "fp16", 1.0),
+    "llm-bf16-openvino": RouteRow("llm", "single-stream", "openvino", "bf16", "llamacpp", "fp16", 1.0),
+    "llm-fp32": RouteRow("llm", "single-stream", "llamacpp", "fp32", "llamacpp", "fp32", 1.0),
+    "llm-int8": RouteRow("llm", "single-stream", "llamacpp", "int8", "llamacpp", "int8", 1.1),
+    "llm-int8-onnxruntime": RouteRow("llm", "single-stream", "onnxruntime", "int8", "llamacpp", "int8", 1.1),
+    "llm-int8-openvino": RouteRow("llm", "single-stream", "openvino", "int8", "llamacpp", "int8", 1.1),
+    "llm-int4": RouteRow("llm", "single-stream", "llamacpp", "int4", "llamacpp", "int4", 1.2),
+    "llm-int4-onnxruntime": RouteRow("llm", "single-stream", "onnxruntime", "int4", "llamacpp", "int4", 1.2),
+    "llm-int4-openvino": RouteRow("llm", "single-stream", "openvino", "int4", "llamacpp", "int4", 1.2),
 }
 
 
 @contextmanager
-def ours(row: Row) -> Iterator[tuple[Callable[[], float], str]]:
+def ours(row: RouteRow) -> Iterator[tuple[Callable[[], float], str]]:
     """A function that measures a window of our route and returns units per second, and what the route is."""
     suite = registry.find("suites")[row.suite]
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
@@ -100,12 +99,15 @@ def ours(row: Row) -> Iterator[tuple[Callable[[], float], str]]:
             batch = None if row.scenario == "offline" else 1
             preparing = messages.Prepare(key="a", scenario=row.scenario, batch=batch, seed=0, limits=SCREENING)
             prepared = worker.call(preparing, TIMEOUT_S)
-            worker.call(messages.Begin(key="a", pool=0, seed=0), TIMEOUT_S)
+            worker.call(messages.Begin(key="a", pool=0), TIMEOUT_S)
 
             def window() -> float:
-                worker.call(messages.Measure(key="a", limits=SCREENING, out=str(out)), TIMEOUT_S)
-                with np.load(out) as stamps:
-                    return rate(row.suite, Completions(**stamps))
+                worker.call(
+                    messages.Measure(key="a", seed=0, limits=SCREENING, out=str(out)),
+                    TIMEOUT_S,
+                    on_window=Commitments().receive,
+                )
+                return rate(row.suite, worker.completions(out)[0])
 
             peak = f"loaded in {opened.load_ns / 1e9:.1f} s, peak {worker.peak_pss_bytes / 2**30:.2f} GiB"
             yield window, f"{opened.concurrency} × batch {prepared.batch}, {peak}"
@@ -121,17 +123,17 @@ def rate(suite: str, done: Completions) -> float:
 
 
 @contextmanager
-def theirs(row: Row) -> Iterator[Callable[[], float]]:
+def theirs(row: RouteRow) -> Iterator[Callable[[], float]]:
     """A function that lets the peer work for a while and returns its rate."""
     command = [sys.executable, "-m", "bench.routes", "--peer", row.peer, row.suite, row.peer_precision]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None and process.stdout is not None
-    told, asked = process.stdout, process.stdin
+    replies, requests = process.stdout, process.stdin
 
     def window() -> float:
-        asked.write("\n")
-        asked.flush()
-        line = told.readline()
+        requests.write("\n")
+        requests.flush()
+        line = replies.readline()
         if not line:
             raise SystemExit(f"the peer {row.peer} ended while it ran {row.suite}")
         return float(line)
@@ -140,7 +142,7 @@ def theirs(row: Row) -> Iterator[Callable[[], float]]:
         window()  # loads, and warms up
         yield window
     finally:
-        asked.close()
+        requests.close()
         process.wait()
 
 
@@ -151,7 +153,7 @@ def be_peer(module: str, suite: str, precision: str) -> None:
             print(work(), flush=True)
 
 
-def compare(name: str, row: Row) -> None:
+def compare(name: str, row: RouteRow) -> None:
     with ours(row) as (window, what), theirs(row) as peer:
         pairs = [(window(), peer()) for _ in range(ROUNDS)]
     mine, other = ([pair[side] for pair in pairs] for side in (0, 1))

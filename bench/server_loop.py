@@ -1,8 +1,8 @@
 """Response times in the server scenario, compared with MLCommons' LoadGen: the same systems at the same rate.
 
-Run: python -m bench.server_loop [seconds a cell]
+Run: python -m bench.server_loop [seconds a measurement]
 
-Both offer Poisson arrivals, from different random draws. One system outputs at once; the other sleeps for each query
+Both offer Poisson arrivals, from different random draws. One system answers at once; the other sleeps for each query
 and serves one at a time from a queue. Blocks alternate, so that drift of the machine's speed affects both alike.
 """
 
@@ -34,7 +34,7 @@ PERCENTILES = (0.5, 0.9, 0.99)
 ROUNDS = 3
 
 
-class Sleeper:
+class SleepingRunner:
     """A runner that answers each feed after a sleep, with one yield."""
 
     concurrency = 1
@@ -53,7 +53,7 @@ class Sleeper:
 def ours(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[float]:
     """Percentiles of the response time in ms, counted from the due time."""
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=10**12, min_feeds=queries)
-    done = open_loop(Sleeper(sleep_s), independent_feeds(feeds()), poisson(rate_per_s, seed), limits)
+    done = open_loop(SleepingRunner(sleep_s), independent_feeds(feeds()), poisson(rate_per_s, seed), limits)
     ordered = np.sort(timestamps.latencies_ns(done))
     return [float(ordered[math.ceil(q * queries) - 1]) / 1e6 for q in PERCENTILES]
 
@@ -97,8 +97,8 @@ def theirs(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[f
     loadgen.DestroyQSL(library)
     loadgen.DestroySUT(sut)
     lines = (Path(output.outdir) / "mlperf_log_detail.txt").read_text().splitlines()
-    told = {entry["key"]: entry["value"] for entry in (json.loads(line.removeprefix(":::MLLOG ")) for line in lines)}
-    return [told[f"result_{q * 100:.2f}_percentile_latency_ns"] / 1e6 for q in PERCENTILES]
+    logged = {entry["key"]: entry["value"] for entry in (json.loads(line.removeprefix(":::MLLOG ")) for line in lines)}
+    return [logged[f"result_{q * 100:.2f}_percentile_latency_ns"] / 1e6 for q in PERCENTILES]
 
 
 def main() -> None:

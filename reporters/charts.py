@@ -1,15 +1,15 @@
 """Draws charts as inline SVG: numbers in, markup out. Colours and type belong to the style sheet of the page.
 
-There are two kinds. A chart (`throughput`, `power`, `distribution`) keeps its proportions, picks the unit of its time
-axis, and has a title and a description for screen readers. A strip (`lane`, `curve`, `bar`, `span`) has no text: the
-page stretches it to the width of its place and writes its labels beside it. Names and units may come from any file, so
+There are two kinds. A chart (`over_time`, `distribution`) keeps its proportions, picks the unit of its time axis, and
+has a title and a description for screen readers. A strip (`lane`, `curve`, `bar`, `span`) has no text: the page
+stretches it to the width of its place and writes its labels beside it. Names and units may come from any file, so
 `Markup.format` escapes them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 WIDTH, HEIGHT = 360, 180  # px: the width of a phone's screen, so that the type is never scaled down there
 RIGHT, BOTTOM, ROW = 14, 40, 15  # px: two margins, and the height of a row of labels
-FLOOR, TOP = HEIGHT - BOTTOM, 2 * ROW  # px: the ends of the vertical axis of `throughput` and `power`
+FLOOR, TOP = HEIGHT - BOTTOM, 2 * ROW  # px: the ends of the vertical axis of `over_time`
 LETTER = 6.2  # px: slightly more than the width of a letter in the style sheet's 11 px type
 FEW = 20  # fewer values are drawn as one dot each: bins of two or three values show nothing
 MOST_BINS = 48
@@ -34,12 +34,12 @@ LANE = 100  # the height of a strip of a device: 1 for each percent of its time
 ACROSS = 1000  # the width of a strip of power or of a rate
 HEADROOM = 1.08  # the end of a vertical axis, as a multiple of the largest value
 NARROWEST = (
-    0.01  # the least span of an axis as a fraction of the largest value; noise of 1 ns would fill a narrower one
+    0.01  # the least span of an axis as a fraction of the largest value: noise of 1 ns would fill a narrower one
 )
 
 
 @dataclass(frozen=True)
-class Axis:
+class PixelAxis:
     """Maps values to pixels."""
 
     low: float
@@ -114,19 +114,10 @@ def curve(
     values: [blocks], evenly over the strip. mean: the mean of the window, drawn as a dotted line. ticks: the values of
     horizontal lines.
     """
-    tall = Axis(0, most, LANE, 0)
+    tall = PixelAxis(0, most, LANE, 0)
     step = ACROSS / len(values)
-    line, filled, drawing = "", "", False
-    for block, value in enumerate(values.tolist()):
-        begin, end = f"{block * step:g}", f"{(block + 1) * step:g}"
-        top = f"{tall(value):g}" if math.isfinite(value) else ""
-        if top:
-            line += (f"V{top}" if drawing else f"M{begin} {top}") + f"H{end}"
-            filled += (f"V{top}" if drawing else f"M{begin} {LANE}V{top}") + f"H{end}"
-        elif drawing:
-            filled += f"V{LANE}z"
-        drawing = bool(top)
-    filled += f"V{LANE}z" if drawing else ""
+    edges = [block * step for block in range(len(values) + 1)]
+    line, filled = _stairs(edges, [tall(value) for value in values.tolist()], LANE)
     body = Markup('<path class="filled" d="{}"/>').format(filled)
     body += _joined('<path class="grid" d="M0 {}H{}"/>', ((tall(value), ACROSS) for value in ticks))
     body += Markup('<path class="power" d="{}"/>').format(line)
@@ -138,7 +129,7 @@ def curve(
 
 def bar(value: float, interval: tuple[float, float] | None, most: float, hue: int) -> Markup:
     """A strip with a bar from 0 to the value and a whisker of its interval below. Its axis goes from 0 to most."""
-    wide = Axis(0, most, 0, ACROSS)
+    wide = PixelAxis(0, most, 0, ACROSS)
     body = Markup('<path class="{}" d="M0 2H{}V12H0z"/>').format(hue_of(hue), wide(value))
     if interval is not None:
         low, high = map(wide, interval)
@@ -172,92 +163,72 @@ def _strip(width: int, height: int, body: Markup) -> Markup:
     ).format(width, height, body)
 
 
-def throughput(
+@dataclass(frozen=True)
+class Band:
+    """A marked stretch of time."""
+
+    word: str
+    begin_ns: int
+    end_ns: int
+
+
+def over_time(
     key: str,
+    title: str,
     edges_ns: Int64s,
-    per_s: Floats,
+    values: Floats,
     *,
-    overall_per_s: float,
+    since: str,
     unit: str,
-    stretch: tuple[int, int] | None = None,
+    text: Callable[[float], str],
+    mean: tuple[str, float] | None,
+    band: Band | None = None,
 ) -> Markup:
-    """The rate in each block of the window, as steps. The axis starts at zero.
+    """A quantity in blocks of time, as steps with holes where it is unknown (NaN). The axis starts at zero.
 
-    edges_ns: [blocks + 1] since the first feed; per_s: [blocks]. stretch: the blocks that ran at another level, from
-    the first to behind the last; a band marks them.
+    edges_ns: [blocks + 1] since an event, which `since` names. values: [blocks], of which at least one is known. text:
+    writes a value with its unit. mean: (name, value) of a dotted line.
     """
-    wide, tall, time, time_ns = _axes(edges_ns, max(float(per_s.max()), overall_per_s))
-    left, end = wide.start_px, wide.end_px
-    body, moved = _across(tall, left), ""
-    line = _stairs(wide, tall, edges_ns / time_ns, per_s)
-    if stretch is not None:
-        first_ns, last_ns = (int(edges_ns[block]) for block in stretch)
-        body += _band(wide(first_ns / time_ns), wide(last_ns / time_ns))
-        moved = f" It ran at another level from {figures.duration(first_ns)} to {figures.duration(last_ns)}."
-    body += Markup('<path class="area" d="{}V{}H{}Z"/><path class="line" d="{}"/>').format(line, FLOOR, left, line)
-    if stretch is not None:
-        body += _edge(wide(first_ns / time_ns)) + _text(
-            "word", wide(first_ns / time_ns) + 6, FLOOR - 8, "another level"
-        )
-    body += Markup('<path class="overall" d="M{} {}H{}"/>').format(left, tall(overall_per_s), end)
-    body += _text("name", left, ROW, f"{unit}/s")
-    body += _text("value end", end, ROW, f"overall {figures.rate(overall_per_s, unit)}")
-    body += _below(wide, f"{time} since the first feed")
-    extremes = " to ".join(figures.rate(float(rate), unit) for rate in (per_s.min(), per_s.max()))
-    description = f"{len(per_s)} blocks, from {extremes}; {figures.rate(overall_per_s, unit)} overall."
-    return _svg(key, "Throughput over the window", description + moved, body)
-
-
-def power(key: str, edges_ns: Int64s, watts: Floats, *, window_ns: tuple[int, int], mean_watts: float | None) -> Markup:
-    """The power in each block, as steps with holes where it is unknown. The axis starts at zero.
-
-    A band marks the window of the measurement.
-    edges_ns: [blocks + 1] since the window began; watts: [blocks], NaN where unknown, with at least one known value.
-    """
-    known = watts[np.isfinite(watts)]
-    wide, tall, time, time_ns = _axes(edges_ns, max(float(known.max()), 1e-3))
-    begin, end = (wide(edge / time_ns) for edge in window_ns)
-    body = _across(tall, wide.start_px) + _band(begin, end)
-    body += Markup('<path class="line" d="{}"/>').format(_stairs(wide, tall, edges_ns / time_ns, watts))
-    body += _edge(begin) + _edge(end) + _text("word", begin + 6, FLOOR - 8, "window")
-    body += _text("name", wide.start_px, ROW, "W")
-    mean = ""
-    if mean_watts is not None:
-        mean = f"mean of the window {figures.prefixed(mean_watts, 'W')}"
-        body += Markup('<path class="overall" d="M{} {}H{}"/>').format(begin, tall(mean_watts), end)
-        body += _text("value end", wide.end_px, ROW, mean)
-    body += _below(wide, f"{time} since the window began")
-    extremes = " to ".join(figures.prefixed(float(value), "W") for value in (known.min(), known.max()))
-    holes = "; with holes where it is not known" if len(known) < len(watts) else ""
-    return _svg(key, "Power", f"From {extremes}{holes}{mean and '; '}{mean}.", body)
-
-
-def _axes(edges_ns: Int64s, most: float) -> tuple[Axis, Axis, str, float]:
-    """(the time axis, the axis of a quantity from zero, the unit of time, its length in ns)."""
+    known = values[np.isfinite(values)]
+    low, high = float(known.min()), float(known.max())
     time, time_ns = time_unit(int(edges_ns[-1] - edges_ns[0]))
-    tall = Axis(0, most * HEADROOM, FLOOR, TOP)
-    wide = Axis(edges_ns[0] / time_ns, edges_ns[-1] / time_ns, _left_margin(tall.ticks(5)), WIDTH - RIGHT)
-    return wide, tall, time, time_ns
+    tall = PixelAxis(0, max(high, mean[1] if mean else 0.0, 1e-3) * HEADROOM, FLOOR, TOP)
+    left, right = _left_margin(tall.ticks(5)), WIDTH - RIGHT
+    wide = PixelAxis(edges_ns[0] / time_ns, edges_ns[-1] / time_ns, left, right)
+    line, filled = _stairs([wide(edge) for edge in edges_ns / time_ns], [tall(value) for value in values], FLOOR)
+    body, description = _across(tall, left), f"{len(values)} blocks, from {text(low)} to {text(high)}"
+    description += "; with holes where it is not known" if len(known) < len(values) else ""
+    if band is not None:
+        begin, end = wide(band.begin_ns / time_ns), wide(band.end_ns / time_ns)
+        size = round(end - begin, 1), FLOOR - TOP
+        body += Markup('<rect class="band" x="{}" y="{}" width="{}" height="{}"/>').format(begin, TOP, *size)
+    body += Markup('<path class="area" d="{}"/><path class="line" d="{}"/>').format(filled, line)
+    if band is not None:
+        body += _joined('<path class="edge" d="M{} {}V{}"/>', ((x, TOP, FLOOR) for x in (begin, end)))
+        body += _text("word", begin + 6, FLOOR - 8, band.word)
+    if mean is not None:
+        name, value = mean
+        label = f"{name} {text(value)}"
+        body += Markup('<path class="overall" d="M{} {}H{}"/>').format(left, tall(value), right)
+        body += _text("value end", right, ROW, label)
+        description += f"; {label}"
+    body += _text("name", left, ROW, unit) + _below(wide, f"{time} since {since}")
+    if band is not None:
+        description += f"; {band.word} from {figures.duration(band.begin_ns)} to {figures.duration(band.end_ns)}"
+    return _svg(key, title, f"{description}.", body)
 
 
-def _stairs(wide: Axis, tall: Axis, edges: Floats, values: Floats) -> str:
-    """The path of a quantity in blocks, as steps with holes where it is unknown (NaN)."""
-    path, drawing = "", False
-    for begin, end, value in zip(edges[:-1].tolist(), edges[1:].tolist(), values.tolist(), strict=True):
-        if math.isfinite(value):
-            path += (f"V{tall(value)}" if drawing else f"M{wide(begin)} {tall(value)}") + f"H{wide(end)}"
-        drawing = math.isfinite(value)
-    return path
-
-
-def _band(begin: float, end: float) -> Markup:
-    return Markup('<rect class="band" x="{}" y="{}" width="{}" height="{}"/>').format(
-        begin, TOP, round(end - begin, 1), FLOOR - TOP
-    )
-
-
-def _edge(x: float) -> Markup:
-    return Markup('<path class="edge" d="M{} {}V{}"/>').format(x, TOP, FLOOR)
+def _stairs(edges: Sequence[float], tops: Sequence[float], floor: int) -> tuple[str, str]:
+    """(the path of the steps, the path of the area below them), in pixels. Both have holes where a top is NaN."""
+    line, area, drawing = "", "", False
+    for begin, end, top in zip(edges[:-1], edges[1:], tops, strict=True):
+        if math.isfinite(top):
+            line += (f"V{top:g}" if drawing else f"M{begin:g} {top:g}") + f"H{end:g}"
+            area += (f"V{top:g}" if drawing else f"M{begin:g} {floor}V{top:g}") + f"H{end:g}"
+        elif drawing:
+            area += f"V{floor}z"
+        drawing = math.isfinite(top)
+    return line, area + (f"V{floor}z" if drawing else "")
 
 
 def distribution(
@@ -277,11 +248,11 @@ def distribution(
     counts, edges = np.histogram(values, _bins(low, high, len(values), logarithmic))
     scale = [] if dots else [tick for tick in steps(0, float(counts.max()), 3) if tick[0] == round(tick[0])]
     left = _left_margin(scale)
-    wide = Axis(low, high, left, WIDTH - RIGHT, logarithmic)
+    wide = PixelAxis(low, high, left, WIDTH - RIGHT, logarithmic)
     labels = [(wide(value / time_ns), f"{name} {figures.duration(value)}") for name, value in percentiles]
     rows = _rows(labels, taken_px=left + len(counted) * LETTER)
     top = (max(rows, default=0) + 1) * ROW + 10
-    tall = Axis(0, float(counts.max()), FLOOR, top)
+    tall = PixelAxis(0, float(counts.max()), FLOOR, top)
     body = _across(tall, left, scale)
     if dots:
         middle = (top + FLOOR) // 2
@@ -350,14 +321,14 @@ def _left_margin(ticks: Iterable[tuple[float, str]]) -> int:
     return 14 + math.ceil(max((len(label) for _, label in ticks), default=0) * LETTER)
 
 
-def _across(tall: Axis, left: float, ticks: Iterable[tuple[float, str]] | None = None) -> Markup:
+def _across(tall: PixelAxis, left: float, ticks: Iterable[tuple[float, str]] | None = None) -> Markup:
     """Horizontal lines behind a chart at the ticks, labelled on the left. ticks: about five round values by default."""
     ticks = tall.ticks(5) if ticks is None else list(ticks)
     lines = _joined('<path class="grid" d="M{} {}H{}"/>', ((left, tall(value), WIDTH - RIGHT) for value, _ in ticks))
     return lines + Markup("").join(_text("tick end", left - 8, tall(value) + 4, label) for value, label in ticks)
 
 
-def _below(wide: Axis, name: str) -> Markup:
+def _below(wide: PixelAxis, name: str) -> Markup:
     """The time axis below a chart, with its name."""
     ticks = [(wide(value), label) for value, label in wide.ticks(5)]
     axis = Markup('<path class="axis" d="M{} {}H{}"/>').format(wide.start_px, FLOOR, wide.end_px)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from mixmark.harness.contracts.schema import Finding, Record, Result
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.judge.rows import Energy, Latency, Relative, Row
 
 UNKNOWN = "–"
@@ -24,6 +25,13 @@ def significant(value: float, digits: int = 3) -> str:
     rounded = float(f"{value:.{digits - 1}e}")
     decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
     return f"{rounded:,.{max(0, decimals)}f}"
+
+
+def number(figure: Figure) -> str:
+    """12.3 of a figure of 12.3 ± 1.5 %; of a bracket both ends: 12.3 to 14.5."""
+    if figure.is_bracket and figure.high is not None:
+        return f"{significant(figure.estimate)} to {significant(figure.high)}"
+    return significant(figure.estimate)
 
 
 def duration(value_ns: float | None) -> str:
@@ -50,7 +58,8 @@ def throughput(row: Row) -> tuple[str, ...]:
     If the row has no throughput, or one that does not count, the status comes first: (screened, 4.11 tok/s).
     """
     if row.status in ("invalid", "screened") and row.throughput_per_s is not None:
-        return row.status, rate(row.throughput_per_s, row.names.short)
+        runs = [f"median of {row.runs} runs"] if row.status == "screened" and row.runs > 1 else []
+        return row.status, rate(row.throughput_per_s, row.names.short), *runs
     if row.status not in ("ok", "unaudited"):
         return (row.status,)
     parts = [rate(row.throughput_per_s, row.names.short)]
@@ -105,7 +114,7 @@ def gibibytes(size_bytes: int | None) -> str:
     return UNKNOWN if size_bytes is None else f"{significant(size_bytes / 2**30)} GiB"
 
 
-def share(fraction: float | None) -> str:
+def whole_percent(fraction: float | None) -> str:
     """A fraction in whole percent: 43 %."""
     return UNKNOWN if fraction is None else f"{fraction * 100:.0f} %"
 
@@ -131,7 +140,7 @@ def tail(latency: Latency) -> str:
     return UNKNOWN if latency.tail is None else f"{latency.tail[0]} {duration(latency.tail[1])}"
 
 
-def work(record: Record) -> str:
+def scenario(record: Record) -> str:
     """The scenario with its batch or arrivals: offline ×2048, server 5/s, server max 12.3/s."""
     if record.rate_per_s is not None:
         return f"{record.scenario} {'max ' if record.rate_trials else ''}{bare(record.rate_per_s)}/s"
@@ -202,4 +211,4 @@ def label(record: Record, names: dict[str, str]) -> str:
     """llm on cpu:0 by torch in bf16, offline ×8."""
     route = record.route
     text = f"{name(route.suite)} on {names[route.device]} by {name(route.adapter)} in {route.precision}"
-    return text if record.scenario == "probe" else f"{text}, {work(record)}"
+    return text if record.scenario == "probe" else f"{text}, {scenario(record)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from rich.console import Console
@@ -12,13 +12,16 @@ from rich.text import Text
 from mixmark.harness.contracts.schema import Result, System
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.roofline import Ceiling
-from mixmark.harness.judge.rows import Matrix, Row
-from mixmark.reporters import console, figures, hosts, scores
+from mixmark.harness.judge.rows import Row
+from mixmark.reporters import console, figures, hosts, scores, tables
+from mixmark.reporters.tables import TextTable
 from mixmark.reporters.terminal import rendered
 
 WIDTH = 120
 NAMES = ("suite", "device", "adapter")  # columns that wrap long names; figures never wrap
+FIGURES = ">throughput", "latency", ">roof-\nline", ">energy\na unit"
+WIDE_COLUMNS = (*NAMES, "scenario", "type", *FIGURES[:2], "tail", *FIGURES[2:])
+NARROW_COLUMNS = ("what, where", *FIGURES)
 
 
 def report(judgement: Judgement) -> str:
@@ -36,12 +39,13 @@ def _write(out: Console, judgement: Judgement) -> None:
         out.print()
         out.print(figures.HOSTED)
         out.print(_rates(out, result, judgement.hosted))
-    if judgement.matrix:
+    if matrix := tables.matrix(judgement):
+        fitting = 1 + (out.width - 24) // 12  # the other reporters show all devices
         out.print()
-        out.print(_matrix(out, result, judgement.matrix))
-    if judgement.ceilings:
+        out.print(_text_table(out, matrix, fitting))
+    if ceilings := tables.ceilings(judgement):
         out.print()
-        out.print(_ceilings(out, result, judgement.ceilings))
+        out.print(_text_table(out, ceilings))
     out.print()
     out.print(_remarks(judgement))
 
@@ -86,68 +90,41 @@ def _table(out: Console, *columns: str) -> Table:
     return table
 
 
-def _rates(out: Console, result: Result, rows: Sequence[Row]) -> Table:
-    names = figures.device_names(result)
-    return _wide_rates(out, names, rows) if out.width == WIDTH else _narrow_rates(out, names, rows)
-
-
-def _narrow_rates(out: Console, names: Mapping[str, str], rows: Sequence[Row]) -> Table:
-    """The table for a narrow terminal: suite, device, adapter and scenario share one column, on three lines."""
-    table = _table(out, "what, where", ">throughput", "latency", ">roof-\nline", ">energy\na unit")
-    for row in rows:
-        if table.rows:
-            table.add_row()
-        route = row.record.route
-        target = (
-            f"{figures.name(route.suite)}, {names[route.device]}",
-            f"{figures.name(route.adapter)}, {route.precision}",
-            figures.work(row.record),
-        )
-        typical, tail = _latencies(row)
-        latencies = [text for pair in zip(typical.split("\n"), tail.split("\n"), strict=True) for text in pair]
-        table.add_row(
-            "\n".join(map(plain, target)),
-            "\n".join(figures.throughput(row)),
-            "\n".join(text for text in latencies if text != figures.UNKNOWN) or figures.UNKNOWN,
-            figures.share(row.roofline_fraction),
-            "\n".join(figures.spent(row.energy)[: figures.energy_parts(rows)]),
-        )
+def _text_table(out: Console, source: TextTable, fitting: int | None = None) -> Table:
+    """fitting: the number of columns that are shown, if not all."""
+    columns = [f"{'>' if index >= source.text_columns else ''}{name}" for index, name in enumerate(source.header)]
+    table = _table(out, *columns[:fitting])
+    for row in source.rows:
+        table.add_row(*map(plain, row[:fitting]))
     return table
 
 
-def _wide_rates(out: Console, names: Mapping[str, str], rows: Sequence[Row]) -> Table:
-    table = _table(
-        out,
-        "suite",
-        "device",
-        "adapter",
-        "scenario",
-        "type",
-        ">throughput",
-        "latency",
-        "tail",
-        ">roof-\nline",
-        ">energy\na unit",
-    )
-    suite = ""
+def _rates(out: Console, result: Result, rows: Sequence[Row]) -> Table:
+    """On a narrow terminal suite, device, adapter and scenario share a column, and so do latency and tail."""
+    names, is_wide = figures.device_names(result), out.width == WIDTH
+    table = _table(out, *(WIDE_COLUMNS if is_wide else NARROW_COLUMNS))
+    suite_before = ""
     for row in rows:
-        route = row.record.route
-        if suite and route.suite != suite:
+        route, work = row.record.route, figures.scenario(row.record)
+        suite, device, adapter = figures.name(route.suite), names[route.device], figures.name(route.adapter)
+        if table.rows and (route.suite != suite_before or not is_wide):
             table.add_row()
         typical, tail = _latencies(row)
+        if is_wide:
+            target = ["" if route.suite == suite_before else suite, device, adapter, work, route.precision]
+            latency = ["\n".join(typical), "\n".join(tail)]
+        else:
+            target = ["\n".join(map(plain, (f"{suite}, {device}", f"{adapter}, {route.precision}", work)))]
+            known = [text for pair in zip(typical, tail, strict=True) for text in pair if text != figures.UNKNOWN]
+            latency = ["\n".join(known) or figures.UNKNOWN]
         table.add_row(
-            figures.name(route.suite) if route.suite != suite else "",
-            names[route.device],
-            figures.name(route.adapter),
-            figures.work(row.record),
-            route.precision,
+            *target,
             "\n".join(figures.throughput(row)),
-            typical,
-            tail,
-            figures.share(row.roofline_fraction),
+            *latency,
+            figures.whole_percent(row.roofline_fraction),
             "\n".join(figures.spent(row.energy)[: figures.energy_parts(rows)]),
         )
-        suite = route.suite
+        suite_before = route.suite
     return table
 
 
@@ -161,51 +138,18 @@ def _score(out: Console, found: scores.ScoreText) -> None:
     out.print(facts)
     for source in found.tables:
         out.print()
-        columns = [f"{'>' if index >= source.text_columns else ''}{name}" for index, name in enumerate(source.header)]
-        table = _table(out, *columns)
-        for row in source.rows:
-            table.add_row(*map(plain, row))
-        out.print(table)
+        out.print(_text_table(out, source))
     out.print()
 
 
-def _matrix(out: Console, result: Result, compared: Matrix) -> Table:
-    """The matrix of the devices that fit; the other reporters show all devices."""
-    names = figures.device_names(result)
-    fitting = (out.width - 24) // 12
-    shown = compared.devices[:fitting]
-    table = _table(out, f"relative to {names[compared.baseline]}", *(f">{names[device]}" for device in shown))
-    for suite, relatives in compared.rows:
-        table.add_row(figures.name(suite), *map(figures.ratio, relatives[:fitting]))
-    return table
-
-
-def _latencies(row: Row) -> tuple[str, str]:
+def _latencies(row: Row) -> tuple[Sequence[str], Sequence[str]]:
     """(typical, tail) of the latency; if a feed yields its units singly, also of the first unit and of each unit."""
     if row.time_per_unit.mean_ns is None:
-        return figures.typical(row.latency), figures.tail(row.latency)
+        return [figures.typical(row.latency)], [figures.tail(row.latency)]
     short = figures.name(row.names.short, figures.LONGEST_UNIT)
-    lines = (("feed", row.latency), ("first", row.first_unit), (f"/{short}", row.time_per_unit))
-    return (
-        "\n".join(f"{name:<5} {figures.typical(latency)}" for name, latency in lines),
-        "\n".join(figures.tail(latency) for _, latency in lines),
-    )
-
-
-def _ceilings(out: Console, result: Result, known: Sequence[Ceiling]) -> Table:
-    names = figures.device_names(result)
-    table = _table(out, "ceiling", "adapter", "type", ">compute", "", ">memory", "")
-    for ceiling in known:
-        table.add_row(
-            names[ceiling.device],
-            figures.name(ceiling.adapter),
-            ceiling.precision,
-            figures.prefixed(ceiling.flops_per_s, "FLOP/s"),
-            figures.name(ceiling.flops_kernel or ""),
-            figures.prefixed(ceiling.bytes_per_s, "B/s"),
-            figures.name(ceiling.bytes_kernel or ""),
-        )
-    return table
+    spans = (("feed", row.latency), ("first", row.first_unit), (f"/{short}", row.time_per_unit))
+    typical = [f"{name:<5} {figures.typical(latency)}" for name, latency in spans]
+    return typical, [figures.tail(latency) for _, latency in spans]
 
 
 def _remarks(judgement: Judgement) -> Table:

@@ -12,6 +12,7 @@ from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import Figure, ScoredRun
 from mixmark.reporters import figures
 from mixmark.reporters.figures import UNKNOWN, significant
+from mixmark.reporters.tables import TextTable
 
 MOST = 12  # hosts that a table lists; the others are in the JSON
 YES_OR_NO = {True: "yes", False: "NO", None: "not known"}
@@ -47,37 +48,33 @@ def facts(run: ScoredRun) -> Iterator[tuple[str, str]]:
     yield "traffic", f"{carried}: {conclusion}"
 
 
-def traffic(run: ScoredRun) -> Sequence[Sequence[str]]:
-    """The rows of the table of traffic, the hosts with the most other traffic first."""
+def tables(run: ScoredRun, judgement: Judgement) -> Iterator[TextTable]:
+    """The traffic of the hosts with the most other traffic, and the mix on the first hosts and on all of them."""
     busiest = sorted(run.traffic, key=lambda traffic: -traffic.outside_per_s)[:MOST]
-    return [
-        (
-            traffic.host,
-            figures.prefixed(traffic.agent_bytes, "B"),
-            figures.prefixed(traffic.outside_bytes, "B") if traffic.seconds else UNKNOWN,
-            figures.prefixed(traffic.outside_per_s, "B/s") if traffic.seconds else UNKNOWN,
-            YES_OR_NO[traffic.self_contained],
-        )
-        for traffic in busiest
-    ]
-
-
-TRAFFIC = ("host", "its agent", "other traffic", "a second", "self-contained")
-SCALING = ("hosts", "mix/s", "mix/kJ", "λ*", "efficiency")
-
-
-def scaling(judgement: Judgement) -> Sequence[Sequence[str]]:
-    """The rows of the table of scaling: the mix on the first hosts and on all of them."""
-    return [
-        (
-            str(len(step.hosts)),
-            _figure(step.mixes_per_s),
-            _figure(step.mixes_per_kj),
-            significant(step.bound_per_s),
-            figures.share(step.efficiency),
-        )
-        for step in judgement.scaling
-    ]
+    if busiest:
+        rows = [
+            (
+                traffic.host,
+                figures.prefixed(traffic.agent_bytes, "B"),
+                figures.prefixed(traffic.outside_bytes, "B") if traffic.seconds else UNKNOWN,
+                figures.prefixed(traffic.outside_per_s, "B/s") if traffic.seconds else UNKNOWN,
+                YES_OR_NO[traffic.self_contained],
+            )
+            for traffic in busiest
+        ]
+        yield TextTable("Hosts", ("host", "its agent", "other traffic", "a second", "self-contained"), rows)
+    if judgement.scaling:
+        steps = [
+            (
+                str(len(step.hosts)),
+                estimate(step.mixes_per_s),
+                estimate(step.mixes_per_kj),
+                significant(step.bound_per_s),
+                figures.whole_percent(step.efficiency),
+            )
+            for step in judgement.scaling
+        ]
+        yield TextTable("Scaling", ("hosts", "mix/s", "mix/kJ", "λ*", "efficiency"), steps)
 
 
 def missing(judgement: Judgement) -> Iterator[tuple[str, str]]:
@@ -87,5 +84,5 @@ def missing(judgement: Judgement) -> Iterator[tuple[str, str]]:
             yield f"on {_count(step.hosts)}", f"{'no rate' if step.problem else 'no mix/kJ'}: {why}"
 
 
-def _figure(figure: Figure | None) -> str:
-    return UNKNOWN if figure is None else significant(figure.estimate)
+def estimate(figure: Figure | None) -> str:
+    return UNKNOWN if figure is None else figures.number(figure)

@@ -16,14 +16,14 @@ import numpy as np
 from markupsafe import Markup
 
 from mixmark.harness.contracts.schema import Finding, Int64s, LatencyLimits, Result, System
-from mixmark.harness.judge.compare.machines import models
 from mixmark.harness.judge.energy.total import metered, profile
 from mixmark.harness.judge.evidence import Measurement
 from mixmark.harness.judge.hosts import processors
 from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.provenance import models
 from mixmark.harness.judge.rows import Latency, Row
 from mixmark.harness.judge.statistics import timestamps
-from mixmark.reporters import charts, figures, hosts, pictures, scores, summary
+from mixmark.reporters import charts, figures, hosts, pictures, scores, summary, tables
 from mixmark.reporters.template import template
 
 POWER_BLOCKS = 160  # of a chart that is 360 px wide
@@ -48,7 +48,7 @@ def report(judgement: Judgement) -> str:
         runs=max((record.run for record in result.records), default=1),
         suites=_by_suite(judgement.solo_rows),
         hosted=_by_suite(judgement.hosted),
-        ceilings=judgement.ceilings,
+        ceilings=tables.ceilings(judgement),
         score=scores.score_text(judgement),
         matrix=judgement.matrix,
         shorts={suite.name: suite.unit_names.short for suite in result.suites},
@@ -114,7 +114,7 @@ def _figures(row: Row) -> Iterator[tuple[str, str]]:
         yield "Arrivals", figures.rate(row.record.rate_per_s, "feeds")
     if row.record.latency_limits is not None and row.record.scenario == "server":
         yield "Limits", _limits(row.record.latency_limits)
-    yield "Roofline", figures.share(row.roofline_fraction)
+    yield "Roofline", figures.whole_percent(row.roofline_fraction)
     yield "Energy", " · ".join(_spent(row))
     yield "Feeds", f"{row.feeds:,}"
     yield f"{row.record.unit.capitalize()}s", f"{row.units:,}"
@@ -152,16 +152,21 @@ def _charts(row: Row, measured: Measurement, found: Iterable[Finding]) -> Iterat
     """The throughput over the window and the distributions of times; none of a quantity that does not vary."""
     key, done, window = measured.key, measured.completions, measured.window
     if window is not None and row.throughput_per_s is not None and _is_drawn(row, measured):
-        closed_loop = row.record.scenario != "server"  # the rate of an open loop is that of the arrivals
-        drawn = charts.throughput(
+        caption, short = "Throughput over the window", row.names.short
+        edges_ns = window.blocks.edges_ns - window.blocks.edges_ns[0]
+        stretch = window.stretch if row.record.scenario != "server" else None  # a server's rate is that of the arrivals
+        drawn = charts.over_time(
             f"{key}-throughput",
-            window.blocks.edges_ns - window.blocks.edges_ns[0],
+            caption,
+            edges_ns,
             window.blocks.rates_per_s,
-            overall_per_s=row.throughput_per_s,
-            unit=row.names.short,
-            stretch=(window.stretch.begin, window.stretch.end) if closed_loop and window.stretch else None,
+            since="the first feed",
+            unit=f"{short}/s",
+            text=lambda per_s: figures.rate(per_s, short),
+            mean=("overall", row.throughput_per_s),
+            band=charts.Band("another level", *edges_ns[[stretch.begin, stretch.end]].tolist()) if stretch else None,
         )
-        yield Chart("Throughput over the window", drawn, _steadiness(row, measured, found))
+        yield Chart(caption, drawn, _steadiness(row, measured, found))
     whole, first, further = _latencies(row)
     times: list[tuple[tuple[str, str, Latency], Int64s]] = [(whole, timestamps.latencies_ns(done))]
     if len(per_unit_ns := timestamps.time_per_unit_ns(done)):
@@ -200,9 +205,17 @@ def _power(measured: Measurement) -> Iterator[Chart]:
     edges_ns = np.linspace(first_ns, last_ns, POWER_BLOCKS + 1).astype(np.int64)
     watts = profile(result, phase, edges_ns)
     if np.isfinite(watts).any():
-        window_ns = 0, end_ns - begin_ns
-        name, since_ns = f"{measured.key}-power", edges_ns - begin_ns
-        drawn = charts.power(name, since_ns, watts, window_ns=window_ns, mean_watts=energy.watts)
+        drawn = charts.over_time(
+            f"{measured.key}-power",
+            "Power",
+            edges_ns - begin_ns,
+            watts,
+            since="the window began",
+            unit="W",
+            text=lambda value: figures.prefixed(value, "W"),
+            mean=None if energy.watts is None else ("mean of the window", energy.watts),
+            band=charts.Band("window", 0, end_ns - begin_ns),
+        )
         yield Chart(pictures.power_title(energy.boundary), drawn)
 
 
@@ -240,9 +253,7 @@ def _conditions(measured: Measurement) -> Iterator[tuple[str, str]]:
     """The state of the machine during the window, as far as it is known."""
     blocks = measured.watched
     elapsed_s = sum(block.end_ns - block.begin_ns for block in blocks) / 1e9
-    foreign_ns = _known(
-        None if block.busy_ns is None or block.own_ns is None else block.busy_ns - block.own_ns for block in blocks
-    )
+    foreign_ns = _known(block.foreign_ns for block in blocks)
     stolen_ns = _known(block.stolen_ns for block in blocks)
     switches = _known(block.involuntary_switches for block in blocks)
     clocks = _known(block.clock_mean_mhz for block in blocks)

@@ -5,18 +5,17 @@ The reporters csv, jsonl and sql write these lines. docs/json.md lists the colum
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from mixmark.harness.contracts.schema import Environment, Result
 from mixmark.harness.judge import hosts
-from mixmark.harness.judge.compare.machines import models
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import ScoredRun
+from mixmark.harness.judge.provenance import Provenance, provenance
 from mixmark.harness.judge.rows import Energy, Latency, Row
 from mixmark.harness.judge.score import Score
 
@@ -24,41 +23,13 @@ Value = str | int | float | None
 NO_LATENCY = Latency()
 
 
-@dataclass(frozen=True)
-class Source:
-    """The columns that all lines of a result have in common: the result and its machine."""
-
-    result_id: str
-    """The first 16 hexadecimal digits of the SHA-256 of the result. It identifies the result in a database."""
-    created_utc: str
-    """When the run began."""
-    mixmark: str
-    """The version of Mixmark that measured."""
-    git_commit: str | None
-    """The commit of Mixmark's source, if it ran from a checkout."""
-    tier: str
-    preset: str
-    verdict: str
-    """The verdict over the whole result: solid, fair, disturbed, invalid or unfinished."""
-    cpu_model: str | None
-    cpu_threads: int | None
-    """Hardware threads, of all hosts together."""
-    memory_bytes: int | None
-    """The memory of the machine, or of all hosts."""
-    devices: str
-    """The models of all devices but the processor."""
-    operating_system: str | None
-    kernel: str
-
-
 @dataclass(frozen=True, kw_only=True)
-class TableLine:
+class TableLine(Provenance):
     """One solo measurement of a suite, or one run of the mix. Unknown is None.
 
     The columns of the route are None for a run of the mix.
     """
 
-    source: Source
     key: str
     """The name of the record, or of the run of the mix. It is unique in the result."""
     suite: str
@@ -88,9 +59,9 @@ class TableLine:
     run: int
     """The number of the run. Each run has a fresh process."""
     status: str
-    """ok, or why the figure does not count. For a run of the mix: its grade, or `no score`."""
+    """ok, or why the figure does not count. For a run of the mix: its grade, `no score` or `left out`."""
     reason: str | None = None
-    """Why there is no figure. For a run of the mix: what the next better grade lacks."""
+    """Why there is no figure. For a run of the mix: why it is left out, or what the next better grade lacks."""
     feeds: int | None
     """The feeds that finished."""
     unit: str
@@ -132,9 +103,7 @@ def columns() -> dict[str, type]:
     """The columns of every line with the type of their values, str, int or float; each may be None."""
     found: dict[str, type] = {}
     for name, hint in get_type_hints(TableLine).items():
-        if hint is Source:
-            found |= {column: _bare(kind) for column, kind in get_type_hints(Source).items()}
-        elif hint is Latency:
+        if hint is Latency:
             found |= {f"{name}_{field.name}": int for field in fields(Latency)}
         else:
             found[name] = _bare(hint)
@@ -143,54 +112,33 @@ def columns() -> dict[str, type]:
 
 def _bare(hint: type) -> type:
     """The type without its None."""
-    return next(kind for kind in (str, int, float) if kind is hint or kind in getattr(hint, "__args__", ()))
+    args = get_args(hint)
+    return next((kind for kind in (str, int, float) if kind is hint or kind in args), str)  # a Literal is of texts
 
 
 def lines(judgement: Judgement) -> list[dict[str, Value]]:
     """One line for each record but the probes', then one for each run of the mix: column -> value."""
-    source = _source(judgement)
-    found = [_solo(source, row, judgement.result) for row in judgement.rows]
+    origin = vars(provenance(judgement))
+    found = [_solo(origin, row, judgement.result) for row in judgement.rows]
     if score := judgement.score:
-        found += [_mixed(source, score, number, run) for number, run in enumerate(score.runs, start=1)]
+        found += [_mixed(origin, score, number, run) for number, run in enumerate(score.runs, start=1)]
     return [_flat(line) for line in found]
 
 
 def _flat(line: TableLine) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for name, value in vars(line).items():
-        if isinstance(value, Source):
-            found |= vars(value)
-        elif isinstance(value, Latency):
+        if isinstance(value, Latency):
             found |= {f"{name}_{percentile}": ns for percentile, ns in vars(value).items()}
         else:
             found[name] = value
     return found
 
 
-def _source(judgement: Judgement) -> Source:
-    result, system = judgement.result, judgement.result.system
-    stored = result.model_dump_json().encode("utf-8", "surrogatepass")
-    return Source(
-        result_id=hashlib.sha256(stored).hexdigest()[:16],
-        created_utc=result.created_utc,
-        mixmark=system.mixmark,
-        git_commit=system.git_commit,
-        tier=result.tier,
-        preset=result.preset,
-        verdict=judgement.verdict.word,
-        cpu_model=hosts.processors(result),
-        cpu_threads=hosts.sum_of(result, "cpu_threads"),
-        memory_bytes=hosts.sum_of(result, "memory_bytes"),
-        devices=", ".join(models(result)),
-        operating_system=system.operating_system,
-        kernel=system.kernel,
-    )
-
-
-def _solo(source: Source, row: Row, result: Result) -> TableLine:
+def _solo(origin: dict[str, Any], row: Row, result: Result) -> TableLine:
     record, route, error = row.record, row.record.route, row.record.error
     return TableLine(
-        source=source,
+        **origin,
         key=record.key,
         suite=route.suite,
         suite_version=route.suite_version,
@@ -225,18 +173,20 @@ def _solo(source: Source, row: Row, result: Result) -> TableLine:
     )
 
 
-def _mixed(source: Source, score: Score, number: int, run: ScoredRun) -> TableLine:
+def _mixed(origin: dict[str, Any], score: Score, number: int, run: ScoredRun) -> TableLine:
     """A run without a score has no rate, although it finished units."""
     valid = not run.problems
+    left_out = run.disturbed if run.phase in score.left_out else None
+    reasons = [problem.text for problem in run.problems] or ([left_out] if left_out else score.missing)
     return TableLine(
-        source=source,
+        **origin,
         key=run.phase,
         suite=score.mix.name,
         weight_class=score.weight_class,
         scenario="mixed",
         run=number,
-        status=score.grade if valid else "no score",
-        reason="; ".join([problem.text for problem in run.problems] or score.missing) or None,
+        status="no score" if not valid else "left out" if left_out else score.grade,
+        reason="; ".join(reasons) or None,
         feeds=sum(stream.feeds for stream in run.suites),
         unit="mix",
         units=run.mixes,

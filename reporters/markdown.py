@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from mixmark.harness.contracts.schema import System
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rows import Row
-from mixmark.reporters import figures, hosts, scores
+from mixmark.reporters import figures, hosts, scores, tables
 from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.summary import summary
 
@@ -49,9 +48,9 @@ def _lines(judgement: Judgement) -> Iterator[str]:
         yield f"**{cell(found.headline)}**"
         yield ""
         yield from (f"- {cell(name)}: {cell(value)}" for name, value in found.facts)
-        for source in found.tables:
+        for explained in found.tables:
             yield ""
-            yield from table(source.header, source.rows, right_from=source.text_columns)
+            yield from table(explained.header, explained.rows, right_from=explained.text_columns)
         yield ""
     for title, rows in (("", judgement.solo_rows), (figures.HOSTED, judgement.hosted)):
         if title and rows:
@@ -60,34 +59,15 @@ def _lines(judgement: Judgement) -> Iterator[str]:
             yield ""
         if rows or not title:
             yield from table(COLUMNS, [_row(row, names, figures.energy_parts(rows)) for row in rows], right_from=5)
-    if compared := judgement.matrix:
+    for source in filter(None, (tables.matrix(judgement), tables.ceilings(judgement))):
         yield ""
-        relative = [(suite, *map(figures.ratio, relatives)) for suite, relatives in compared.rows]
-        header = (f"relative to {names[compared.baseline]}", *(names[device] for device in compared.devices))
-        yield from table(header, relative, right_from=1)
-    if judgement.ceilings:
-        yield ""
-        yield from _ceilings(judgement.ceilings, names)
+        yield from table(source.header, source.rows, right_from=source.text_columns)
     yield ""
     for severity, about, message in figures.merged(result, judgement.findings):
         subject = "" if about == "run" else f"{about}: "
         yield f"- **{severity}** {cell(subject + message)}"
     for absent in result.absent:
         yield f"- **absent** {cell(f'{absent.label}: {absent.reason}')}"
-
-
-def _ceilings(ceilings: Sequence[Ceiling], names: dict[str, str]) -> Iterator[str]:
-    rows = [
-        (
-            names[ceiling.device],
-            ceiling.adapter,
-            ceiling.precision,
-            f"{figures.prefixed(ceiling.flops_per_s, 'FLOP/s')} {ceiling.flops_kernel or ''}",
-            f"{figures.prefixed(ceiling.bytes_per_s, 'B/s')} {ceiling.bytes_kernel or ''}",
-        )
-        for ceiling in ceilings
-    ]
-    return table(("ceiling of", "adapter", "type", "compute", "memory"), rows, right_from=3)
 
 
 def _machine(system: System) -> str:
@@ -100,7 +80,7 @@ def _row(row: Row, names: dict[str, str], energy_parts: int) -> Sequence[str]:
         figures.name(route.suite),
         names[route.device],
         figures.name(route.adapter),
-        figures.work(row.record),
+        figures.scenario(row.record),
         route.precision,
         UNKNOWN if row.feeds is None else str(row.feeds),
         ", ".join(figures.throughput(row)),
@@ -108,7 +88,7 @@ def _row(row: Row, names: dict[str, str], energy_parts: int) -> Sequence[str]:
         figures.tail(row.latency),
         figures.typical(row.first_unit),
         figures.typical(row.time_per_unit),
-        figures.share(row.roofline_fraction),
+        figures.whole_percent(row.roofline_fraction),
         ", ".join(figures.spent(row.energy)[:energy_parts]),
     )
 

@@ -12,7 +12,8 @@ from markupsafe import Markup
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.rows import Relative, Row
 from mixmark.reporters import charts, figures, scores
-from mixmark.reporters.timeline import Lane, Timeline, timelines
+from mixmark.reporters.tables import TextTable
+from mixmark.reporters.timeline import Timeline, timelines
 
 UNSTEADY = ("steady", "warning")  # the rule and the severity of the finding that a window was not steady
 FULL_TINT = 10  # the ratio to the baseline, or its inverse, at which a cell of the matrix has the full tint
@@ -51,10 +52,7 @@ class MixPicture:
     """Steady, or when the mix was not, how fast it ran then and what that cost."""
     veiled: bool
     """Whether feeds ran outside of the window that counts."""
-    description: str
-    """The content of the picture in words, for screen readers."""
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    table: TextTable
     """The same as a table: a device, the part of the window that each suite took, and the rest."""
 
 
@@ -65,17 +63,25 @@ def mixes(judgement: Judgement) -> list[MixPicture]:
 
 def _mix(timeline: Timeline, judgement: Judgement) -> MixPicture:
     run, names = timeline.run, figures.device_names(judgement.result)
-    power = _power(timeline)
-    descriptions = "; ".join(_description(lane, names) for lane in timeline.lanes)
+    header = ("device", *map(figures.name, timeline.suites), "busy", "idle")
+    rows = [
+        (
+            names[lane.device],
+            *(figures.whole_percent(lane.fractions.get(suite, 0.0)) for suite in timeline.suites),
+            figures.whole_percent(lane.busy),
+            figures.whole_percent(max(0.0, 1 - lane.busy)),
+        )
+        for lane in timeline.lanes
+    ]
     return MixPicture(
         phase=run.phase,
         length=figures.duration(run.length_ns),
         suites=tuple(timeline.suites),
-        power=power,
+        power=_power(timeline),
         lanes=tuple(
             Strip(
                 names[lane.device],
-                f"{figures.share(lane.busy)} busy",
+                f"{figures.whole_percent(lane.busy)} busy",
                 charts.lane(lane.columns, lane.edges, timeline.window),
             )
             for lane in timeline.lanes
@@ -84,24 +90,8 @@ def _mix(timeline: Timeline, judgement: Judgement) -> MixPicture:
         other_level=_other_level(timeline),
         steadiness=_steadiness(timeline, judgement),
         veiled=timeline.window != (0, 1),
-        description=f"{descriptions}." + (f" {power.label}: {power.value}." if power else ""),
-        header=("device", *map(figures.name, timeline.suites), "busy", "idle"),
-        rows=tuple(
-            (
-                names[lane.device],
-                *(figures.share(lane.shares.get(suite, 0.0)) for suite in timeline.suites),
-                figures.share(lane.busy),
-                figures.share(max(0.0, 1 - lane.busy)),
-            )
-            for lane in timeline.lanes
-        ),
+        table=TextTable("Fractions of the window", header, rows),
     )
-
-
-def _description(lane: Lane, names: dict[str, str]) -> str:
-    busy = f"{names[lane.device]} was busy for {figures.share(lane.busy)} of the window"
-    shares = ", ".join(f"{figures.name(suite)} {figures.share(fraction)}" for suite, fraction in lane.shares.items())
-    return f"{busy} ({shares})" if shares else busy
 
 
 def _other_level(timeline: Timeline) -> Strip | None:
@@ -111,7 +101,7 @@ def _other_level(timeline: Timeline) -> Strip | None:
     length_ns = timeline.end_ns - timeline.begin_ns
     edges_ns = run.edges_ns[run.stretch.begin], run.edges_ns[run.stretch.end]
     begin, end = ((edge_ns - timeline.begin_ns) / length_ns for edge_ns in edges_ns)
-    return Strip("another level", f"{figures.share(run.stretch.relative)} of the rest", charts.span(begin, end))
+    return Strip("another level", f"{figures.whole_percent(run.stretch.relative)} of the rest", charts.span(begin, end))
 
 
 def _steadiness(timeline: Timeline, judgement: Judgement) -> str:
@@ -125,31 +115,23 @@ def _power(timeline: Timeline) -> Strip | None:
     known = timeline.watts[np.isfinite(timeline.watts)]
     if not len(known):
         return None
-    most = max(float(known.max()), 1e-3) * 1.08
-    ticks = [(value, label) for value, label in charts.steps(0, most, 2) if value]
-    mean = timeline.run.total.watts
+    axis, mean = charts.PixelAxis(0, max(float(known.max()), 1e-3) * charts.HEADROOM, 100, 0), timeline.run.total.watts
+    ticks = [(value, label) for value, label in axis.ticks(2) if value]
     low, high = (figures.prefixed(float(value), "W") for value in (known.min(), known.max()))
     return Strip(
         label=power_title(timeline.run.total.boundary),
         value=f"{low} to {high}" if mean is None else f"{figures.prefixed(mean, 'W')} on average",
-        drawn=charts.curve(timeline.watts, most, timeline.window, mean, [value for value, _ in ticks]),
-        lines=tuple((round(100 * (1 - value / most), 1), f"{label} W") for value, label in ticks),
+        drawn=charts.curve(timeline.watts, axis.high, timeline.window, mean, [value for value, _ in ticks]),
+        lines=tuple((axis(value), f"{label} W") for value, label in ticks),
     )
 
 
 def _ticks(timeline: Timeline) -> Iterator[tuple[float, str]]:
     """(place in percent, label) of round times since the window began."""
     unit, unit_ns = charts.time_unit(timeline.run.length_ns)
-    length_ns = timeline.end_ns - timeline.begin_ns
-    low, high = (
-        (timeline.begin_ns - timeline.run.begin_ns) / unit_ns,
-        (timeline.end_ns - timeline.run.begin_ns) / unit_ns,
-    )
-    for value, label in charts.steps(low, high, 6):
-        yield (
-            round(100 * (value * unit_ns + timeline.run.begin_ns - timeline.begin_ns) / length_ns, 1),
-            f"{label} {unit}",
-        )
+    begin, end = ((edge_ns - timeline.run.begin_ns) / unit_ns for edge_ns in (timeline.begin_ns, timeline.end_ns))
+    axis = charts.PixelAxis(begin, end, 0, 100)
+    return ((axis(value), f"{label} {unit}") for value, label in axis.ticks(6))
 
 
 def hues(judgement: Judgement) -> dict[str, int]:
@@ -212,7 +194,7 @@ def _counted(row: Row) -> float:
 def _bar(row: Row, best_per_s: float, most: float, hue: int, names: dict[str, str], unsteady: bool) -> RouteBar:
     route, (rate, *details) = row.record.route, figures.throughput(row)
     device = [names[route.device]] if len(names) > 1 else []
-    label = " · ".join([*device, figures.name(route.adapter), route.precision, figures.work(row.record)])
+    label = " · ".join([*device, figures.name(route.adapter), route.precision, figures.scenario(row.record)])
     href = "missing" if row.record.completions is None else row.record.key
     if not _counted(row):
         why = [row.record.error.kind] if row.record.error and row.record.error.kind != rate else []
@@ -224,7 +206,7 @@ def _bar(row: Row, best_per_s: float, most: float, hue: int, names: dict[str, st
     elif row.runs == 1:
         details = ["not steady, no interval" if unsteady else "interval not known", *details]
     if value < 1:
-        details = [*details, f"{figures.share(value)} of the best"]
+        details = [*details, f"{figures.whole_percent(value)} of the best"]
     return RouteBar(label, rate, ", ".join(details), charts.bar(value, interval, most, hue), href)
 
 

@@ -12,19 +12,9 @@ from mixmark.harness.judge.mixed_run import Figure, ScoredRun
 from mixmark.harness.judge.score import NOT_MEASURED, Score
 from mixmark.reporters import figures, hosts
 from mixmark.reporters.figures import UNKNOWN, significant
+from mixmark.reporters.tables import TextTable
 
 STEADINESS = {True: "steady", False: "not steady", None: "too short to tell whether it was steady"}
-
-
-@dataclass(frozen=True)
-class ScoreTable:
-    """A table that explains the score."""
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    text_columns: int = 1
-    """The number of columns with text, on the left; the others are numbers."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +29,7 @@ class ScoreText:
     trouble: str
     """NO SCORE or EFFICIENCY NOT MEASURED, and why. Empty: there is a score."""
     facts: Sequence[tuple[str, str]]
-    tables: Sequence[ScoreTable]
+    tables: Sequence[TextTable]
 
 
 def score_text(judgement: Judgement) -> ScoreText | None:
@@ -51,16 +41,13 @@ def score_text(judgement: Judgement) -> ScoreText | None:
         unreached = f"NO SCORE: the run ended before its mix, {result.mix.name}"
         return ScoreText(unreached, (), (), unreached, (), ())
     names = figures.device_names(result)
-    middle = sorted(found.runs, key=lambda run: run.mixes_per_s.estimate)[(len(found.runs) - 1) // 2 :][:1]
-    facts, tables = [] if found.problems else [("grade", _grade(found))], []
-    for run in middle:
+    facts, tables = [] if found.problems else [("grade", found.graded)], []
+    if run := found.median_run():
         diagnosis = judgement.diagnoses[run.phase]
         facts += [*_facts(run, diagnosis), *hosts.facts(run), *hosts.missing(judgement)]
-        tables += [_streams(run, found.mix), _parts(diagnosis, names)]
-        tables += [ScoreTable("Hosts", hosts.TRAFFIC, hosts.traffic(run))] if run.traffic else []
-        tables += [ScoreTable("Scaling", hosts.SCALING, hosts.scaling(judgement))] if judgement.scaling else []
+        tables += [_streams(run, found.mix), _parts(diagnosis, names), *hosts.tables(run, judgement)]
     if len(found.runs) > 1:
-        tables.append(_runs(judgement, found.runs))
+        tables.append(_runs(judgement, found))
     numbers = (("MX", found.mixes_per_kj, "mix/kJ"), ("TX", found.mixes_per_s, "mix/s"))
     conditions = (found.mix.name, found.grade, f"{found.weight_class}-bit weights", found.boundary)
     return ScoreText(
@@ -75,17 +62,13 @@ def score_text(judgement: Judgement) -> ScoreText | None:
 
 def _half_width(figure: Figure) -> str:
     half = "" if figure.half_width is None else f" ± {figures.percent(figure.half_width)}"
-    return f"{significant(figure.estimate)}{half}"
+    return f"{figures.number(figure)}{half}"
 
 
 def _trouble(found: Score) -> str:
     if found.problems:
         return found.headline
     return f"{NOT_MEASURED}: {found.unmeasured}" if found.mixes_per_kj is None else ""
-
-
-def _grade(found: Score) -> str:
-    return f"{found.graded}{'; not ranked: ' if found.unranked else ''}{', '.join(found.unranked)}"
 
 
 def _facts(run: ScoredRun, diagnosis: Diagnosis) -> list[tuple[str, str]]:
@@ -95,7 +78,7 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis) -> list[tuple[str, str]]:
         joules = (
             f"{figures.prefixed(run.total.joules, 'J')} of the {run.total.boundary}, {watts} on average, idle included"
         )
-    bound = "estimate λ*, for a device ran several feeds at a time" if diagnosis.bound_is_estimate else "bound λ*"
+    bound = "estimate λ*, since a device ran several feeds at a time" if diagnosis.bound_is_estimate else "bound λ*"
     proof = f"NOT PROVEN: {'; '.join(diagnosis.unproven)}" if diagnosis.unproven else "proven by its prices"
     if diagnosis.faster and not diagnosis.unproven:
         proof = (
@@ -107,7 +90,7 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis) -> list[tuple[str, str]]:
         ("energy", joules),
         (bound, f"{significant(diagnosis.bound_per_s)} mix/s, {proof}"),
         ("κ = λ/λ*", _interval(diagnosis.kappa)),
-        ("surplus", f"{figures.share(diagnosis.surplus)} of the busy time, on units that no mix counts"),
+        ("surplus", f"{figures.percent(run.surplus)} of the work, which no mix counts"),
         ("plan", _plan(diagnosis.plan, run)),
     ]
     if diagnosis.other_plan is not None:
@@ -137,7 +120,7 @@ def _plan(plan: Placement, run: ScoredRun) -> str:
     return f"{text}, {figures.prefixed(plan.watts, 'W')}, {efficiency} mix/kJ predicted"
 
 
-def _streams(run: ScoredRun, mix: Mix) -> ScoreTable:
+def _streams(run: ScoredRun, mix: Mix) -> TextTable:
     rows = [
         (
             figures.name(stream.suite),
@@ -150,10 +133,10 @@ def _streams(run: ScoredRun, mix: Mix) -> ScoreTable:
         )
         for stream in run.suites
     ]
-    return ScoreTable("Streams", ("suite", "units a mix", "units", "mixes", "feeds", "late", "audited"), rows)
+    return TextTable("Streams", ("suite", "units a mix", "units", "mixes", "feeds", "late", "audited"), rows)
 
 
-def _parts(diagnosis: Diagnosis, names: dict[str, str]) -> ScoreTable:
+def _parts(diagnosis: Diagnosis, names: dict[str, str]) -> TextTable:
     rows: list[tuple[str, ...]] = []
     for device, busy in diagnosis.busy.items():
         own = [part for part in diagnosis.parts if part.device == device]
@@ -163,30 +146,30 @@ def _parts(diagnosis: Diagnosis, names: dict[str, str]) -> ScoreTable:
                 (
                     names[device] if index == 0 else "",
                     figures.name(part.suite),
-                    figures.share(busy) if index == 0 else "",
-                    figures.share(part.planned),
+                    figures.whole_percent(busy) if index == 0 else "",
+                    figures.whole_percent(part.planned),
                     f"{significant(part.units_per_s)}/s",
                     solo,
-                    figures.share(part.retained),
+                    figures.whole_percent(part.retained),
                 )
             )
         if not own:
-            rows.append((names[device], UNKNOWN, figures.share(busy), *[UNKNOWN] * 4))
+            rows.append((names[device], UNKNOWN, figures.whole_percent(busy), *[UNKNOWN] * 4))
     header = ("device", "suite", "busy", "planned", "in the mix", "solo", "retained")
-    return ScoreTable("Devices", header, rows, text_columns=2)
+    return TextTable("Devices", header, rows, text_columns=2)
 
 
-def _runs(judgement: Judgement, runs: Sequence[ScoredRun]) -> ScoreTable:
-    rows = []
-    for run in runs:
-        rows.append(
-            (
-                run.phase,
-                figures.duration(run.length_ns),
-                significant(run.mixes),
-                significant(run.mixes_per_s.estimate),
-                UNKNOWN if run.mixes_per_kj is None else significant(run.mixes_per_kj.estimate),
-                significant(judgement.diagnoses[run.phase].kappa.estimate),
-            )
+def _runs(judgement: Judgement, found: Score) -> TextTable:
+    left_out = found.left_out
+    rows = [
+        (
+            f"{run.phase}, left out" if run.phase in left_out else run.phase,
+            figures.duration(run.length_ns),
+            significant(run.mixes),
+            hosts.estimate(run.mixes_per_s),
+            hosts.estimate(run.mixes_per_kj),
+            significant(judgement.diagnoses[run.phase].kappa.estimate),
         )
-    return ScoreTable("Runs", ("run", "window", "mixes", "mix/s", "mix/kJ", "κ"), rows)
+        for run in found.runs
+    ]
+    return TextTable("Runs", ("run", "window", "mixes", "mix/s", "mix/kJ", "κ"), rows)

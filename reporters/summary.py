@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from mixmark.harness.contracts.schema import Mix
+from mixmark.harness.judge import screening
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.rows import Row
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.verdict import VerdictWord
+from mixmark.harness.plan.phases import RouteKey
 from mixmark.reporters import figures
 from mixmark.reporters.figures import significant
 
@@ -87,6 +90,8 @@ def does(mix: Mix, unit_words: Mapping[str, str], mixes_per_s: Figure, mixes_per
     joules = f" and takes {figures.prefixed(1000 / mixes_per_kj.estimate, 'J')} for it" if mixes_per_kj else ""
     tier = f"{mix.tier} mix" if mix.frozen else f"mix {figures.name(mix.name)}"
     speed = f"{figures.duration(1e9 / mixes_per_s.estimate)}{_within(mixes_per_s)}"
+    if mixes_per_s.is_bracket and mixes_per_s.high is not None:
+        speed = f"{figures.duration(1e9 / mixes_per_s.high)} to {speed}"
     return f"does one {tier} ({work(mix, unit_words)}) in {speed}{joules}"
 
 
@@ -141,39 +146,54 @@ def _score(judgement: Judgement) -> str:
 def _suites(judgement: Judgement) -> Iterator[SuiteLine]:
     names = figures.device_names(judgement.result)
     models = {device.id: device.name for device in judgement.result.devices if device.name and not device.on_host}
+    tried = screening.rates_per_s(judgement.measured.values())
     for suite in dict.fromkeys(row.record.route.suite for row in judgement.solo_rows):
         own = [row for row in judgement.solo_rows if row.record.route.suite == suite]
         best = _best(own, models)
-        yield _best_line(own, best, names) if best else _failed_line(own, names)
+        yield _best_line(own, best, names, tried) if best else _failed_line(own, names)
 
 
 def _failed_line(own: Sequence[Row], names: dict[str, str]) -> SuiteLine:
     failed = next((row for row in own if row.status in ("failed", "invalid")), own[0])
-    why = failed.record.error.message if failed.record.error else "an audit or a rule found it invalid"
+    why = "only tried for seconds" if failed.status == "screened" else "an audit or a rule found it invalid"
+    why = failed.record.error.message if failed.record.error else why
     suite, reason = figures.name(failed.record.route.suite), figures.name(why, LONGEST_FAILURE)
     return SuiteLine(suite, failed.status, _route(failed, names), reason)
 
 
-def _best_line(own: Sequence[Row], best: list[list[Row]], names: dict[str, str]) -> SuiteLine:
+def _best_line(
+    own: Sequence[Row], best: list[list[Row]], names: dict[str, str], tried: Mapping[RouteKey, Sequence[float]]
+) -> SuiteLine:
+    """tried: the units per second of the screening runs of each route."""
     (first, *alike), *others = best
     rate = figures.rate(first.throughput_per_s, first.names.short)
     if first.half_width is not None:
         rate += f" ±{figures.percent(first.half_width)}"
     if first.record.scenario == "server" and not first.record.rate_trials:
         others = []  # the rate is the requested one on every route
-    screened = [
-        row
-        for row in own
-        if row.status == "screened" and row.throughput_per_s and row.record.scenario == first.record.scenario
-    ]
-    slower = sorted((*(row for row, *_ in others), *screened), key=_rate, reverse=True)
-    parts = [f"{significant(_rate(first) / _rate(row))} × {_route(row, names)}" for row in slower[:MOST_OTHERS]]
+    parts = [f"{significant(_rate(first) / _rate(row))} × {_route(row, names)}" for row, *_ in others]
+    parts += _tried(first, own, names, tried)
+    left_out = len(parts) - MOST_OTHERS
+    parts = parts[:MOST_OTHERS]
     if alike:
         times = significant(_rate(first) / _rate(alike[-1]))
-        parts.insert(0, f"the fastest of {len(alike) + 1} alike, {times} × the slowest")
-    if len(slower) > MOST_OTHERS:
-        parts.append(f"{len(slower) - MOST_OTHERS} more")
+        parts.insert(0, f"the fastest of {len(alike) + 1} equal devices, {times} × the slowest")
+    if left_out > 0:
+        parts.append(f"{left_out} more")
     return SuiteLine(figures.name(first.record.route.suite), rate, _route(first, names), ", ".join(parts))
+
+
+def _tried(
+    first: Row, own: Sequence[Row], names: dict[str, str], tried: Mapping[RouteKey, Sequence[float]]
+) -> Iterator[str]:
+    """How much faster the first route was than each route that was only screened, both in their screening runs."""
+    only_tried = [row for row in own if row.status == "screened" and row.record.scenario == first.record.scenario]
+    own_per_s = median(tried.get(first.record.route.key, (0.0,)))
+    known = [row for row in only_tried if row.throughput_per_s and own_per_s]
+    lead = "tried for seconds each: "
+    for row in sorted(known, key=_rate, reverse=True):
+        yield f"{lead}{significant(own_per_s / _rate(row))} × {_route(row, names)}"
+        lead = ""
 
 
 def _hosted(judgement: Judgement) -> Iterator[SuiteLine]:
@@ -213,20 +233,17 @@ def _rate(row: Row) -> float:
 
 
 def _route(row: Row, names: dict[str, str]) -> str:
-    """torch bf16; with the device if the machine has several, the arrivals of a server, and the mark of a screening
-    run."""
+    """torch bf16; with the device if the machine has several, and the arrivals of a server."""
     route = row.record.route
     device = f"{names[route.device]} " if len(names) > 1 else ""
-    arrivals = f", {figures.work(row.record)}" if row.record.scenario == "server" else ""
-    screened = " screened" if row.status == "screened" else ""
-    return f"{device}{figures.name(route.adapter)} {route.precision}{arrivals}{screened}"
+    arrivals = f", {figures.scenario(row.record)}" if row.record.scenario == "server" else ""
+    return f"{device}{figures.name(route.adapter)} {route.precision}{arrivals}"
 
 
 def _energy(judgement: Judgement) -> str:
     found = judgement.score
     if found is not None and found.mixes_per_kj is not None:
-        watts = [run.total.watts for run in found.runs if run.total.watts is not None]
-        power = f", {figures.prefixed(sum(watts) / len(watts), 'W')} on average" if watts else ""
+        power = f", {figures.prefixed(found.watts, 'W')} on average" if found.watts is not None else ""
         return f"of the {found.boundary}, idle included{power}"
     if scope := figures.scope(judgement.rows):
         return scope.removeprefix("energy ")

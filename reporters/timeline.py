@@ -19,9 +19,7 @@ MOST_COLUMNS = 400  # columns of time of a device; feeds that are shorter than a
 FEWEST_COLUMNS = 120
 ALL_COLUMNS = 3200  # columns of all devices of a run, so that many devices do not make a large page
 OTHER_RUNS = 0.4  # the fraction of these columns for runs other than the median run
-FLICKER = (
-    0.15  # the mean difference of neighbouring columns, as a fraction of their height, above which a lane flickers
-)
+FLICKER = 0.15  # the mean difference of neighbouring columns, as a fraction of their height, that is too much
 COARSEST = 25  # the fewest columns of a lane that flickers
 LONG = 0.01  # the length of a feed, as a fraction of the width, from which its begin is drawn
 MOST_EDGES = 400  # begins of feeds that are drawn for a device
@@ -34,7 +32,7 @@ class Lane:
     device: str
     busy: float
     """The fraction of the window in which the device had a feed in flight."""
-    shares: Mapping[str, float]
+    fractions: Mapping[str, float]
     """The fraction of the window that each suite took."""
     columns: Floats
     """[suites, columns], the fraction of each column of time that each suite took; a column adds up to at most 1."""
@@ -66,10 +64,9 @@ class Timeline:
 def timelines(judgement: Judgement) -> tuple[Timeline, ...]:
     """One for each run of the mix. The run with the median throughput comes first: the report's figures are of it."""
     found = judgement.score
-    if found is None or not found.runs:
+    middle = found.median_run() if found else None
+    if found is None or middle is None:
         return ()
-    ranked = sorted(found.runs, key=lambda run: run.mixes_per_s.estimate)
-    middle = ranked[(len(ranked) - 1) // 2]
     others = (run for run in found.runs if run is not middle)
     return (_timeline(judgement, middle, 1.0), *(_timeline(judgement, run, OTHER_RUNS) for run in others))
 
@@ -106,7 +103,7 @@ def _lane(
     return Lane(
         device=device,
         busy=timestamps.in_flight_ns(*several, inside=window_ns) / run.length_ns if several else 0.0,
-        shares={
+        fractions={
             suite: timestamps.in_flight_ns(*done[suite], inside=window_ns) / run.length_ns
             for suite in suites
             if done.get(suite)
@@ -129,15 +126,15 @@ def _columns(done: Sequence[Sequence[Completions]], span_ns: tuple[int, int], fi
         return np.asarray(taken / np.maximum(taken.sum(axis=0), 1))  # feeds that overlap share the time
 
     fine = cut(finest)
-    shares = fine
-    while _flicker(shares) > FLICKER and shares.shape[1] // 2 >= COARSEST:
-        shares = cut(shares.shape[1] // 2)
-    return shares if _flicker(shares) <= FLICKER else fine
+    columns = fine
+    while _flicker(columns) > FLICKER and columns.shape[1] // 2 >= COARSEST:
+        columns = cut(columns.shape[1] // 2)
+    return columns if _flicker(columns) <= FLICKER else fine
 
 
-def _flicker(shares: Floats) -> float:
-    """The mean difference of neighbouring columns, as a fraction of their height. shares: [suites, columns]."""
-    return float(np.abs(np.diff(shares, axis=1)).sum(axis=0).mean() / 2)
+def _flicker(columns: Floats) -> float:
+    """The mean difference of neighbouring columns, as a fraction of their height. columns: [suites, columns]."""
+    return float(np.abs(np.diff(columns, axis=1)).sum(axis=0).mean() / 2)
 
 
 def _taken(done: Sequence[Completions], edges_ns: Int64s) -> Floats:

@@ -1,4 +1,4 @@
-"""Makes an entry of result folders: removes private texts, adds the claim, the page, the manifest and a signature."""
+"""Makes an entry of result folders: removes private texts, adds the declaration, the manifest and a signature."""
 
 from __future__ import annotations
 
@@ -14,18 +14,14 @@ from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plugins.suite_claims import judge_stored
 from mixmark.harness.record import store
-from mixmark.submissions import check, form, page, redact, signature
+from mixmark.harness.record.files import sha256_of
+from mixmark.submissions import check, files, redact, signature
 from mixmark.submissions.conclude import Contribution, contribution_of, entry, unlike
 from mixmark.submissions.entry import (
-    CLAIM,
     DECLARATION,
-    MANIFEST,
-    README,
     RESULTS,
     Declaration,
-    Entry,
     EntryVerdict,
-    File,
     Manifest,
     Signed,
     is_slug,
@@ -38,12 +34,10 @@ class Bundle:
     """An entry that was made, or would be."""
 
     folder: Path
-    """Where it lies, or would lie."""
+    """The folder of the entry, whether it was written or not."""
     verdict: EntryVerdict
     """The outcome of the check. A rejected entry was not written."""
-    files: tuple[File, ...]
-    page: str
-    """Its README.md."""
+    manifest: Manifest
     removed: tuple[Removed, ...]
     kept: tuple[str, ...]
     """The names of hosts and users that were not removed, because they are also words of the results."""
@@ -65,19 +59,8 @@ def bundle(
     replace: whether an existing entry is replaced. reports: files with reports of the conformance kit. Raises
     MixmarkError.
     """
-    found = sorted(((store.open(path), path) for path in results), key=lambda pair: pair[0].created_utc)
-    for result, path in found:
-        if result.mix is not None and not is_slug(result.mix.name):
-            raise ResultError(f"{path} has a mix that cannot name a folder: {result.mix.name[:100]}", "rename the mix")
-        if result.mix is None or not result.finished:
-            raise ResultError(
-                f"{path} has no finished run of a mix", "give folders of `mixmark run` that went to its end"
-            )
-    known = frozenset[str]().union(*(redact.words_of(result) for result, _ in found))
-    words = [*words, *(word for result, _ in found for word in redact.host_names(result))]
-    asked = list(dict.fromkeys((text, kind) for text, kind in words if text))
-    kept = tuple(dict.fromkeys(text for text, _ in asked if text.lower() in known))
-    redactor = Redactor([word for word in asked if word[0] not in kept])
+    found = _opened(results)
+    redactor, kept = _redactor([result for result, _ in found], words)
     if not dry_run:
         try:
             out.mkdir(parents=True, exist_ok=True)
@@ -90,23 +73,48 @@ def bundle(
             for number, (result, path) in enumerate(found, 1)
         ]
         kits = [_report(path, contributions, redactor) for path in reports]
-        concluded = entry(declaration, contributions, Signed(state="none"), kits)
-        folder, target = made.parent / concluded.path, out / concluded.path
+        path = entry(declaration, contributions, Signed(state="none")).path
+        folder, target = made.parent / path, out / path
         if target.exists() and not (replace or dry_run):
             raise UsageError(f"{target} exists", "give --replace, or another --system")
         folder.parent.mkdir(parents=True)
         made.rename(folder)
-        text = _documents(folder, concluded, kits)
+        for report in kits:
+            (folder / f"conformance.{report.name}.json").write_bytes(files.written(report))
+        (folder / DECLARATION).write_bytes(files.written(declaration))
+        manifest = files.write_manifest(folder)
         if key is not None:
             signature.sign(folder, key)
         (verdict,) = check.check([folder])
-        files = tuple(form.listed(folder, name) for name in _names(folder))
         if verdict.entry is not None and not dry_run:
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.exists():
                 target.rename(Path(scratch) / "replaced")
             folder.rename(target)
-    return Bundle(target, verdict, files, text, redactor.removed, kept)
+    return Bundle(target, verdict, manifest, redactor.removed, kept)
+
+
+def _opened(paths: Sequence[Path]) -> list[tuple[Result, Path]]:
+    """The results that can be entered, the oldest first. Raises ResultError."""
+    found = sorted(((store.open(path), path) for path in paths), key=lambda pair: pair[0].created_utc)
+    for result, path in found:
+        if result.mix is not None and not is_slug(result.mix.name):
+            raise ResultError(f"{path} has a mix that cannot name a folder: {result.mix.name[:100]}", "rename the mix")
+        if result.mix is None or not result.finished:
+            raise ResultError(
+                f"{path} has no finished run of a mix", "give folders of `mixmark run` that went to its end"
+            )
+    return found
+
+
+def _redactor(results: Sequence[Result], words: Iterable[tuple[str, str]]) -> tuple[Redactor, tuple[str, ...]]:
+    """The redactor of the words and of the hosts' names, and the words that it leaves: those that are also words of the
+    results."""
+    known = frozenset[str]().union(*map(redact.words_of, results))
+    names = (word for result in results for word in redact.host_names(result))
+    asked = list(dict.fromkeys((text, kind) for text, kind in (*words, *names) if text))
+    kept = tuple(dict.fromkeys(text for text, _ in asked if text.lower() in known))
+    return Redactor([word for word in asked if word[0] not in kept]), kept
 
 
 def _added(folder: Path, result: Result, source: Path, redactor: Redactor) -> Contribution:
@@ -122,7 +130,7 @@ def _added(folder: Path, result: Result, source: Path, redactor: Redactor) -> Co
     if _figures(after) != _figures(before):
         message = f"{source} has other figures without the names of hosts and users"
         raise MixmarkError(message, "this is a mistake of Mixmark: report it")
-    return contribution_of(int(folder.name), after, form.sha256_of(folder / store.SUMS))
+    return contribution_of(int(folder.name), after, sha256_of(folder / store.SUMS))
 
 
 def _write(folder: Path, clean: Result, result: Result, source: Path) -> None:
@@ -157,20 +165,3 @@ def _report(path: Path, contributions: Sequence[Contribution], redactor: Redacto
         if reason := unlike(report, contribution):
             raise UsageError(f"{path}: {reason}", f"check it again: mixmark adapters check {report.name} --out {path}")
     return clean
-
-
-def _documents(folder: Path, found: Entry, reports: Sequence[Report]) -> str:
-    """Writes the small files of an entry, and returns its page."""
-    for report in reports:
-        (folder / f"conformance.{report.name}.json").write_bytes(form.written(report))
-    (folder / DECLARATION).write_bytes(form.written(found.declaration))
-    (folder / CLAIM).write_bytes(form.written(found.claim))
-    text = page.page(found)
-    (folder / README).write_bytes(text)
-    files = tuple(form.listed(folder, name) for name in _names(folder))
-    (folder / MANIFEST).write_bytes(form.written(Manifest(files=files)))
-    return text.decode()
-
-
-def _names(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

@@ -1,41 +1,26 @@
 """Checks entries, which may come from anyone, against the rules of `mixmark.submissions.rules`.
 
-The check trusts only timestamps and samples: it computes every figure and every class from them and compares it with
-what the entry says. It takes a bounded time and memory.
+The check trusts only timestamps and samples, and computes every figure and every class from them. It takes a bounded
+time and memory.
 """
 
 from __future__ import annotations
 
 import datetime
+import itertools
 import os
 import random
-import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from mixmark.harness.contracts.errors import ResultError, UsageError
-from mixmark.harness.contracts.text import Reason, plain
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.text import plain
 from mixmark.harness.measure import reaudit as repeat
-from mixmark.harness.plugins.suite_claims import judge_stored
-from mixmark.harness.record import store
-from mixmark.submissions import form, redact, rules
-from mixmark.submissions.conclude import Contribution, contribution_of, entry
-from mixmark.submissions.entry import (
-    DECLARATION,
-    MANIFEST,
-    RESULTS,
-    EntryVerdict,
-    Problem,
-    Signed,
-    results_of,
-)
-from mixmark.submissions.rules import AcceptedEntry, Breaches, Documents, EntryResults, EntryTree, Recomputed, code
+from mixmark.submissions import rules
+from mixmark.submissions.entry import DECLARATION, MANIFEST, RESULTS, EntryVerdict, Problem, results_of
+from mixmark.submissions.rules import AcceptedEntry, Breaches, code
+from mixmark.submissions.submission import Submission
 
-MAX_FILES = 20_000  # of an entry
-MAX_DEPTH = 4  # results/1/raw/x.npz
-MAX_ENTRY_BYTES = 4 << 30  # of all files of an entry
-MAX_PARTS = 1024  # devices of a result, and energy sources, which are compared with each other in pairs
 MAX_PROBLEMS = 20  # reported of one rule
 MAX_TEXT = 300  # characters of a message
 
@@ -53,17 +38,19 @@ def check(
     verdicts: list[EntryVerdict] = []
     accepted: dict[int, AcceptedEntry] = {}
     for number, folder in enumerate(folders):
-        verdict, fingerprints = _alone(folder, allowed, now)
-        if verdict.entry is not None:
-            accepted[number] = AcceptedEntry(verdict.entry, fingerprints)
-        verdicts.append(verdict)
+        submission = Submission(folder, allowed, now)
+        problems = _first_problems(submission)
+        if problems:
+            verdicts.append(_rejected(submission.name, problems))
+        else:
+            verdicts.append(EntryVerdict(path=submission.name, entry=submission.entry, problems=()))
+            digests = (digest for result in submission.contributions for digest, _ in result.fingerprints)
+            accepted[number] = AcceptedEntry(submission.entry, frozenset(digests))
     numbers = list(accepted)
-    for rule in rules.OF_ALL:
-        for index, message in rule(tuple(accepted.values())):
-            number = numbers[index]
-            problem = Problem(code=code(rule), where="", message=plain(message, MAX_TEXT))
-            problems = (*verdicts[number].problems, problem)
-            verdicts[number] = verdicts[number].model_copy(update={"entry": None, "problems": problems})
+    for index, message in rules.duplicate(tuple(accepted.values())):
+        rejected = verdicts[numbers[index]]
+        problem = Problem(code=code(rules.duplicate), where="", message=plain(message, MAX_TEXT))
+        verdicts[numbers[index]] = _rejected(rejected.path, (problem,))
     return tuple(verdicts)
 
 
@@ -105,116 +92,28 @@ def reaudit(
                     message = plain(f"{audit.record.key}: {audit.problem}", MAX_TEXT)
                     problems.append(Problem(code=rules.AUDIT, where=where, message=message))
         if problems:
-            new[number] = new[number].model_copy(update={"entry": None, "problems": tuple(problems[:MAX_PROBLEMS])})
+            new[number] = _rejected(new[number].path, tuple(problems[:MAX_PROBLEMS]))
     return tuple(new)
 
 
-def _alone(folder: Path, allowed: Path | None, now: datetime.datetime) -> tuple[EntryVerdict, frozenset[str]]:
-    """The verdict on one entry, and the digests of its timestamps and samples."""
+def _first_problems(submission: Submission) -> tuple[Problem, ...]:
+    """The problems of the first stage that has any."""
     try:
-        return _judged(_tree(folder), allowed, now)
+        return next((problems for stage in rules.STAGES if (problems := _problems(stage, submission))), ())
     except OSError as error:
-        tree = EntryTree(folder, {}, frozenset(), (), None)
-        problem = Problem(code=code(rules.layout), where="", message=f"it cannot be read: {error.strerror}")
-        return _rejected(tree, (problem,))
+        return (Problem(code=code(rules.layout), where="", message=f"it cannot be read: {error.strerror}"),)
 
 
-def _judged(tree: EntryTree, allowed: Path | None, now: datetime.datetime) -> tuple[EntryVerdict, frozenset[str]]:
-    if problems := _problems(rules.OF_FILES, tree):
-        return _rejected(tree, problems)
-    documents = Documents(tree, allowed, now)
-    if problems := _problems(rules.OF_DOCUMENTS, documents):
-        return _rejected(tree, problems)
-    results = _opened(documents)
-    for stage in (rules.OF_OPENING, rules.OF_RESULTS, rules.OF_OFFERS):
-        if problems := _problems(stage, results):
-            return _rejected(tree, problems)
-    assert isinstance(documents.signed, Signed)  # the rule `signed` saw to it
-    recomputed = entry(documents.declaration, results.contributions, documents.signed, documents.reports.values())
-    if problems := _problems(rules.OF_CLAIMS, Recomputed(documents, recomputed)):
-        return _rejected(tree, problems)
-    digests = frozenset(digest for result in results.contributions for digest, _ in result.fingerprints)
-    return EntryVerdict(path=tree.name, entry=recomputed, problems=()), digests
+def _problems(stage: Iterable[Callable[[Submission], Breaches]], submission: Submission) -> tuple[Problem, ...]:
+    return tuple(
+        Problem(code=code(rule), where=plain(where, MAX_TEXT), message=plain(message, MAX_TEXT))
+        for rule in stage
+        for where, message in itertools.islice(rule(submission), MAX_PROBLEMS)
+    )
 
 
-def _problems(stage: Iterable[Callable[[Any], Breaches]], subject: object) -> tuple[Problem, ...]:
-    problems: list[Problem] = []
-    for rule in stage:
-        for number, (where, message) in enumerate(rule(subject)):
-            if number == MAX_PROBLEMS:
-                break
-            problems.append(Problem(code=code(rule), where=plain(where, MAX_TEXT), message=plain(message, MAX_TEXT)))
-    return tuple(problems)
-
-
-def _rejected(tree: EntryTree, problems: tuple[Problem, ...]) -> tuple[EntryVerdict, frozenset[str]]:
-    return EntryVerdict(path=plain(tree.name, MAX_TEXT), entry=None, problems=problems), frozenset()
-
-
-def _tree(folder: Path) -> EntryTree:
-    """Lists a folder without following a link and without opening a file."""
-    if folder.is_symlink():
-        return EntryTree(folder, {}, frozenset(), (".",), None)
-    sizes: dict[str, int] = {}
-    folders: set[str] = set()
-    irregular: list[str] = []
-    truncated: Reason | None = None
-    waiting = [("", 0)]
-    while waiting and not truncated:
-        below, depth = waiting.pop()
-        with os.scandir(folder / below) as inside:
-            for item in inside:
-                name = f"{below}/{item.name}" if below else item.name
-                status = item.stat(follow_symlinks=False)
-                if stat.S_ISDIR(status.st_mode):
-                    folders.add(name)
-                    waiting.append((name, depth + 1))
-                elif stat.S_ISREG(status.st_mode):
-                    sizes[name] = status.st_size
-                else:
-                    irregular.append(name)
-                if depth >= MAX_DEPTH:
-                    truncated = f"its folders are nested more than {MAX_DEPTH} deep"
-                if len(sizes) + len(folders) + len(irregular) > MAX_FILES:
-                    truncated = f"it holds more than {MAX_FILES} files"
-                if truncated:
-                    break
-    if sum(sizes.values()) > MAX_ENTRY_BYTES:
-        truncated = truncated or f"its files are larger than {MAX_ENTRY_BYTES >> 30} GiB together"
-    return EntryTree(folder, sizes, frozenset(folders), tuple(sorted(irregular)), truncated)
-
-
-def _opened(documents: Documents) -> EntryResults:
-    """Opens and judges the results one after the other, so that the timestamps of only one are in memory."""
-    contributions: list[Contribution] = []
-    errors: dict[str, str] = {}
-    differences: list[tuple[str, str]] = []
-    private: list[tuple[str, str, str]] = []
-    sums = {file.path: file.sha256 for file in documents.manifest.files}
-    for name, document in {DECLARATION: documents.declaration, **documents.reports}.items():
-        private += [(name, *found) for found in redact.private(document.model_dump(mode="json"))]
-    for number in documents.tree.numbers:
-        home = f"{RESULTS}/{number}"
-        folder = documents.tree.folder / home
-        try:
-            result = store.open(folder)
-        except ResultError as error:
-            errors[home] = str(error).replace(f"{documents.tree.folder}/", "")
-            continue
-        if max(len(result.devices), len(result.domains)) > MAX_PARTS:
-            errors[home] = f"it has more than {MAX_PARTS} devices or energy sources"
-            continue
-        judgement = judge_stored(result)
-        if judgement.contradiction:
-            errors[home] = f"it contradicts itself: {judgement.contradiction}"
-            continue
-        raw = {path.rpartition("/")[2]: digest for path, digest in sums.items() if path.startswith(f"{home}/raw/")}
-        content = result.model_dump(mode="json")
-        differences += [(f"{home}/{name}", text) for name, text in form.differs(result, content, folder, raw)]
-        private += [(home, *found) for found in redact.private(content)]
-        private += [(home, "device", id) for id in redact.private_ids(result)]
-        contributions.append(contribution_of(number, judgement, sums[f"{home}/{store.SUMS}"]))
-    return EntryResults(documents, tuple(contributions), errors, tuple(differences), tuple(private))
+def _rejected(name: str, problems: tuple[Problem, ...]) -> EntryVerdict:
+    return EntryVerdict(path=plain(name, MAX_TEXT), entry=None, problems=problems)
 
 
 def _folders(path: Path) -> list[Path]:

@@ -1,15 +1,14 @@
-"""The files of an entry and their facts: the declaration, the claim, the manifest.
+"""The files of an entry, and the facts that a board shows of it.
 
     <entries>/<organisation>/<system>/<mix>-<weight class>-bit/
         declaration.json    facts that are not measured: names, availability, price (Declaration)
-        claim.json          the classes and figures as the maker computed them (Claim); a check recomputes them
-        README.md           the same for a person; it follows from the other files
         conformance.X.json  optional: the report of the conformance kit on the adapter X
         results/1/ …        the result folders, without names of hosts and users
         manifest.json       the size and the SHA-256 of each file above (Manifest)
         manifest.json.sig   optional: the signature of manifest.json by `ssh-keygen -Y sign`
 
-`mixmark.submissions.check` reads a folder and returns an Entry: all facts that a board shows.
+No file holds a class or a figure of the entry. `mixmark.submissions.check` computes them from the results and returns
+an Entry.
 """
 
 from __future__ import annotations
@@ -21,25 +20,35 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from mixmark.harness.contracts.device_ids import host_of
-from mixmark.harness.contracts.schema import Boundary, Device, Fact, Finding, Precision, ScenarioName, Tier
+from mixmark.harness.contracts.schema import (
+    Boundary,
+    Device,
+    Environment,
+    Fact,
+    Finding,
+    Hosts,
+    Precision,
+    ScenarioName,
+    Tier,
+    WeightClass,
+)
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.grade import Grade
+from mixmark.harness.judge.mixed_run import Figure
 
 SCHEMA: Literal[1] = 1
-"""The version of the shapes on this page."""
-RULES_VERSION = 1
-"""The version of the rules of entries in docs/rules.md."""
+"""The version of the files of an entry."""
 
 CONFORMANCE = re.compile(r"conformance\.([A-Za-z0-9][A-Za-z0-9._-]*)\.json")
 """The report of the conformance kit on an adapter."""
-DECLARATION, CLAIM, README, RESULTS = "declaration.json", "claim.json", "README.md", "results"
+DECLARATION, RESULTS = "declaration.json", "results"
 MANIFEST, SIGNATURE = "manifest.json", "manifest.json.sig"
 
 MAX_LINE = 200  # characters of a declared text of one line
 MAX_NOTES = 2000  # characters of the notes
-MAX_ITEMS = 200  # line items of a price
 MAX_LINKS = 50  # of reproductions
 MAX_SLUG = 80  # characters of the name of a folder
 
@@ -47,11 +56,9 @@ SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 NAME = re.compile(r"[A-Za-z0-9À-ÖØ-öø-ÿ][A-Za-z0-9À-ÖØ-öø-ÿ .,&'()+/_-]*")
 """The letters of a name: those of Western European languages. Letters of other scripts can look like these."""
 Availability = Literal["available", "preview", "research"]
-Cooling = Literal["passive", "air", "liquid", "immersion", "other"]
 FormFactor = Literal["board", "laptop", "desktop", "workstation", "rack server", "blade", "virtual machine", "other"]
 Division = Literal["closed", "open"]
 Tuning = Literal["base", "peak"]
-Grade = Literal["official", "provisional", "indicative"]
 Level = Literal[0, 1, 2, 3]
 """A level of the EE HPC working group's methodology. 0: not even level 1."""
 
@@ -75,66 +82,48 @@ def results_of(folder: Path) -> list[Path]:
     return sorted(inside, key=lambda path: int(path.name))
 
 
-def _line(text: str) -> str:
-    if plain(text) != text or not text:
-        raise ValueError("a text must be one line of printable characters, without spaces around it")
-    return text
-
-
-def _notes(text: str) -> str:
+def _lines(text: str) -> str:
     if any(plain(line) != line for line in text.split("\n")):
-        raise ValueError("lines of notes must be printable characters, with single spaces between words")
+        raise ValueError("a text must be printable characters, without spaces around it or two spaces in a row")
     return text
 
 
 def _name(text: str) -> str:
-    if unicodedata.normalize("NFC", text) != text or not NAME.fullmatch(text) or not slug(text):
+    if not NAME.fullmatch(text) or not slug(text):
         raise ValueError(
             "a name has only letters of Western European languages, digits, spaces and . , & ' ( ) + / _ -"
         )
     return text
 
 
-def _source(text: str) -> str:
-    if not re.fullmatch(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[!-;=?-~]*)?", text) or set(text) & set(
-        "\"'`<>\\"
-    ):
-        raise ValueError("a link begins with https:// and has no spaces and no quotes")
-    return text
-
-
-Line = Annotated[str, Field(min_length=1, max_length=MAX_LINE), AfterValidator(_line)]
-Notes = Annotated[str, Field(max_length=MAX_NOTES), AfterValidator(_notes)]
-Name = Annotated[str, Field(min_length=1, max_length=60), AfterValidator(_name)]
+Line = Annotated[str, Field(min_length=1, max_length=MAX_LINE, pattern="^[^\n]*$"), AfterValidator(_lines)]
+Notes = Annotated[str, Field(max_length=MAX_NOTES), AfterValidator(_lines)]
+Name = Annotated[str, Field(max_length=60), AfterValidator(_name)]
 Slug = Annotated[str, Field(max_length=MAX_SLUG, pattern=rf"^{SLUG.pattern}$")]
-Link = Annotated[str, Field(max_length=500), AfterValidator(_source)]
+Link = Annotated[
+    str, Field(max_length=500, pattern=r"^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[!#-&(-;=?-\[\]^_a-~]*)?$")
+]
+"""The address of a public page, without spaces and quotes."""
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 """A code of ISO 4217: EUR."""
-Locale = Annotated[str, Field(pattern=r"^[a-z]{2}-[A-Z]{2}$")]
 Money = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,11})(\.[0-9]{1,4})?$")]
 """An amount as a decimal string, so that no digit is lost."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class PriceItem(Fact):
-    """One line of a price: what a customer can order in public, at the price of a single piece."""
+class Price(Fact):
+    """What the system costs a customer, as declared. No measured figure uses it."""
 
-    what: Line
-    quantity: int = Field(ge=1, le=1_000_000)
-    unit_price: Money
-    """The price of one piece when one is bought, without a discount for this configuration."""
+    amount: Money
     currency: Currency
     date: datetime.date
-    """When the item could be ordered at this price."""
+    """A day on which the system could be bought for this amount."""
     source: Link
     """A public page that shows the price."""
-    locale: Locale
-    """The market in which the price holds: de-DE."""
 
-    @property
-    def price(self) -> Decimal:
-        """quantity × unit_price."""
-        return self.quantity * Decimal(self.unit_price)
+    def __str__(self) -> str:
+        amount = Decimal(self.amount)
+        return f"{amount:,.0f} {self.currency}" if amount >= 100 else f"{amount:,.2f} {self.currency}"
 
 
 class Reproduction(Fact):
@@ -152,85 +141,21 @@ class Declaration(Fact):
     organisation: Name
     system: Name
     availability: Availability
-    available_on: datetime.date | None = None
-    """When all of the system could be, or can be, ordered. None only for research."""
-    cooling: Cooling
     form_factor: FormFactor
     origin: Line
     """Where hardware and software come from, as declared: makers and countries."""
     licence: Line | None = None
     """The licences of the software that ran, as declared."""
     notes: Notes = ""
-    price: tuple[PriceItem, ...] = Field(default=(), max_length=MAX_ITEMS)
-    """Line items; empty: no price is declared."""
+    price: Price | None = None
     provisioned_watts: int | None = Field(default=None, gt=0, le=10_000_000)
     """The power for which the site of the machine is equipped, as declared. It is not measured."""
     reproduced_by: tuple[Reproduction, ...] = Field(default=(), max_length=MAX_LINKS)
-
-    @model_validator(mode="after")
-    def _a_product_has_a_date(self) -> Declaration:
-        if (self.availability == "research") != (self.available_on is None):
-            raise ValueError("what is available or a preview has a date available_on, and what is research has none")
-        return self
 
     @property
     def folders(self) -> tuple[str, str]:
         """The names of the entry's outer folders: organisation and system."""
         return slug(self.organisation), slug(self.system)
-
-
-class Estimate(Fact):
-    """A figure and the ends of its 95 % interval. None: the width is unknown."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-class PriceTotal(Fact):
-    """The sum of the line items."""
-
-    amount: str = Field(pattern=r"^(0|[1-9][0-9]{0,21})(\.[0-9]{1,4})?$")
-    """As exact as the prices of the items."""
-    currency: Currency
-
-
-class Claim(Fact):
-    """The classes and figures of an entry. A check recomputes all of them from the results and the declaration."""
-
-    schema_version: Literal[1] = SCHEMA
-    rules_version: int
-    mixmark: Line
-    """The version that made the entry."""
-    mix: Slug
-    tier: Tier
-    division: Division
-    tuning: Tuning
-    grade: Grade
-    ranked: bool
-    """Whether the entry has a rank. An indicative entry has none."""
-    weight_class: Literal[16, 8, 4]
-    boundary: Boundary | None
-    """None: there is no MX."""
-    level: Level | None
-    """The lowest level of the four aspects of the energy measurement. None: there is no MX."""
-    runs: int = Field(ge=1)
-    """The number of mixed runs in all results."""
-    mixes_per_s: Estimate
-    """TX."""
-    mixes_per_kj: Estimate | None
-    """MX."""
-    watts: float | None
-    """The mean power of the boundary over the mixed runs. None: there is no MX."""
-    price: PriceTotal | None
-    """None: no price is declared."""
-    results: tuple[Sha256, ...] = Field(min_length=1)
-    """The SHA-256 of each result's SHA256SUMS, which holds the hashes of result.json and of the raw files."""
-
-    @property
-    def folder(self) -> str:
-        """The name of the entry's own folder. Weight classes are ranked apart, so a system has one for each."""
-        return f"{self.mix}-{self.weight_class}-bit"
 
 
 class File(Fact):
@@ -269,7 +194,7 @@ class SoloMeasurement(Fact):
     precision: Precision
     scenario: ScenarioName
     batch: int | None
-    units_per_s: Estimate
+    units_per_s: Figure
     joules_per_unit: float | None
 
 
@@ -280,47 +205,15 @@ class MixedRun(Fact):
     """The number of the result's folder, from 1."""
     phase: str
     seconds: float
-    mixes_per_s: Estimate
-    mixes_per_kj: Estimate | None
+    mixes_per_s: Figure
+    mixes_per_kj: Figure | None
     watts: float | None
-
-
-class Software(Fact):
-    """The environment in which one adapter ran."""
-
-    adapter: str
-    origin: str
-    python: str
-    packages: dict[str, str]
-    vendor: dict[str, str]
-
-
-class EqualHosts(Fact):
-    """Hosts of one run that are equal but for their names."""
-
-    names: tuple[str, ...]
-    cpu_model: str | None
-    cpu_cores: int | None
-    cpu_threads: int | None
-    memory_bytes: int | None
-    operating_system: str | None
-    kernel: str
-    virtualization: str | None
-
-    @property
-    def summary(self) -> tuple[str, str]:
-        """(2 hosts: host1, host2; the hardware and system of each)."""
-        memory = None if self.memory_bytes is None else f"{self.memory_bytes / 2**30:.3g} GiB"
-        threads = None if self.cpu_threads is None else f"{self.cpu_threads} threads"
-        parts = (self.cpu_model, threads, memory, self.operating_system, self.kernel, self.virtualization)
-        count = "1 host" if len(self.names) == 1 else f"{len(self.names)} hosts"
-        return f"{count}: {', '.join(self.names)}", ", ".join(part for part in parts if part)
 
 
 class DisclosedMachine(Fact):
     """The machine as the first result discloses it. The figures of several hosts are added."""
 
-    hosts: tuple[EqualHosts, ...] = ()
+    hosts: tuple[Hosts, ...]
     """The hosts, equal ones once. Empty: it is one machine."""
     cpu_model: str | None
     cpu_cores: int | None
@@ -330,11 +223,13 @@ class DisclosedMachine(Fact):
     kernel: str
     virtualization: str | None
     devices: tuple[Device, ...]
-    software: tuple[Software, ...]
+    environments: dict[str, Environment]
+    """The software in which each adapter ran, as in a result."""
 
     def processor_of(self, device: str) -> str | None:
         """The model of the processor of a device's host."""
-        return next((group.cpu_model for group in self.hosts if host_of(device) in group.names), self.cpu_model)
+        groups = (group.system.cpu_model for group in self.hosts if host_of(device) in group.names)
+        return next(groups, self.cpu_model)
 
 
 class Signed(Fact):
@@ -347,42 +242,62 @@ class Signed(Fact):
 
 
 class Entry(Fact):
-    """All facts about an entry that obeys all rules."""
+    """All facts about an entry that obeys all rules: what is declared, and what follows from the results."""
 
-    organisation: Slug
-    system: Slug
-    mix: Slug
     declaration: Declaration
-    claim: Claim
+    mix: Slug
+    tier: Tier
+    division: Division
+    tuning: Tuning
+    grade: Grade
+    ranked: bool
+    """Whether the entry has a rank. An indicative entry has none."""
+    weight_class: WeightClass
+    boundary: Boundary | None
+    """None: there is no MX."""
+    level: Level | None
+    """The lowest level of the four aspects of the energy measurement. None: there is no MX."""
     reasons: dict[str, tuple[str, ...]]
-    """Why the entry is in each of its classes, by the name of the field of Claim: division, tuning, grade, ranked,
-    weight_class, boundary. A class that lacks nothing may have no reason."""
-    aspects: tuple[Aspect, ...]
-    """Empty: there is no MX."""
+    """Why the entry is in each of its classes, by the name of the field: division, tuning, grade, ranked, weight_class,
+    boundary. A class that lacks nothing may have no reason."""
+    mixes_per_s: Figure
+    """TX."""
+    mixes_per_kj: Figure | None
+    """MX."""
     unmeasured: str
     """Why there is no MX. Empty: there is one."""
+    watts: float | None
+    """The mean power of the boundary over the mixed runs. None: there is no MX."""
+    aspects: tuple[Aspect, ...]
+    """Empty: there is no MX."""
+    runs: tuple[MixedRun, ...]
+    """The mixed runs of all results."""
+    solo_measurements: tuple[SoloMeasurement, ...]
+    """The solo measurements of all results; the runs of one result are joined."""
+    findings: tuple[Finding, ...]
+    """The findings of all results; `about` names the result's number if there are several."""
     machine: DisclosedMachine
+    mixmark: str
+    """The version of Mixmark that ran."""
     suites: dict[str, str]
     """The version of each suite of the mix, by its name."""
     began_utc: str
-    """When the first run began."""
+    """When the first result began."""
     ended_utc: str
-    """When the last run began: the date of the entry."""
+    """When the last result began: the date of the entry."""
     commands: tuple[tuple[str, ...], ...]
     """The command of each result."""
-    runs: tuple[MixedRun, ...]
-    solo_measurements: tuple[SoloMeasurement, ...]
-    """Those of all results; the runs of one result are joined."""
-    findings: tuple[Finding, ...]
-    """The findings of all results; `about` names the result's number where there are several."""
-    signed: Signed
+    results: tuple[Sha256, ...]
+    """The SHA-256 of each result's SHA256SUMS, which holds the hashes of result.json and of the raw files."""
     kits: dict[str, bool]
     """Whether an adapter passed the conformance kit, by its name; only adapters that have a report in the entry."""
+    signed: Signed
 
     @property
     def path(self) -> str:
-        """The entry's folder below the folder of all entries."""
-        return f"{self.organisation}/{self.system}/{self.claim.folder}"
+        """The entry's folder below the folder of all entries. Weight classes are ranked apart, so a system has a folder
+        for each."""
+        return "/".join((*self.declaration.folders, f"{self.mix}-{self.weight_class}-bit"))
 
 
 class Problem(Fact):
@@ -396,11 +311,11 @@ class Problem(Fact):
 
 
 class EntryVerdict(Fact):
-    """The outcome of a check of one folder."""
+    """The outcome of the check of one folder."""
 
     path: str
     """The folder below the folder of all entries."""
     entry: Entry | None
     """None: the entry is rejected."""
     problems: tuple[Problem, ...]
-    """Why it is rejected. Empty: it is accepted."""
+    """Why the entry is rejected. Empty: it is accepted."""

@@ -1,7 +1,7 @@
-"""Removes from a result what tells who measured and where: hosts, users, paths, addresses, serial numbers.
+"""Removes private texts from a result: names of hosts and users, paths, addresses, serial numbers.
 
-What is removed is replaced by a word, the same everywhere, so that the facts of a result still agree with each other:
-the device `gpu:GPU-5d1cae40-…` becomes `gpu:0` in devices, routes, keys, domains and the names of arrays.
+Equal texts are replaced by equal words, so that the facts of a result still agree with each other: the device
+`gpu:GPU-5d1cae40-…` becomes `gpu:0` in devices, routes, keys, domains and the names of arrays.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,13 +17,13 @@ from typing import Any
 
 from mixmark.harness.contracts.device_ids import local, part_of
 from mixmark.harness.contracts.errors import ResultError
-from mixmark.harness.contracts.schema import Device, Metering, Result
+from mixmark.harness.contracts.schema import Device, Result
 
-SHORTEST = 3  # letters of a host's or user's name that is searched for: shorter ones are parts of many words
+SHORTEST = 3  # letters of a host's or user's name that is searched for: shorter names are parts of many words
 PUBLIC = ("/sys", "/dev", "/proc", "/usr", "/opt", "/lib", "/lib64", "/bin", "/sbin", "/etc/os-release")
-"""Where the paths lie that every machine has, and that tell nothing of its owner."""
+"""The folders of paths that every machine has."""
 VERSIONS = frozenset({"packages", "vendor", "software", "python", "mixmark", "suite_version", "version", "firmware"})
-"""Facts that hold version numbers, of which one of four parts looks like an IP address."""
+"""Facts that hold version numbers: one of four parts looks like an IP address."""
 EVERYWHERE = frozenset({"localhost", "root", "user", "host", "admin", "nobody", "none", "default", "unknown"})
 
 UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
@@ -39,7 +40,7 @@ PATTERNS = (("email address", EMAIL), ("UUID", UUID), ("MAC address", MAC), ("se
 
 @dataclass(frozen=True)
 class Removed:
-    """Something that was replaced everywhere."""
+    """A private text that was replaced."""
 
     what: str
     """Its kind: host name, path, UUID, …"""
@@ -50,31 +51,32 @@ class Removed:
 
 @dataclass
 class Redactor:
-    """Replaces what is private in texts; equal texts by equal words.
+    """Replaces private texts; equal texts by equal words.
 
-    words: (text, its kind) of what is known to be private, such as the name of this host.
+    words: (text, its kind) of texts that are known to be private, such as the name of this host.
     """
 
     words: Iterable[tuple[str, str]] = ()
     devices: dict[str, str] = field(default_factory=dict)
     """The new id of each device whose id is private."""
     new: dict[tuple[str, str], str] = field(default_factory=dict)
-    times: dict[tuple[str, str], int] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
+    """The new text of each (kind, text) that was replaced."""
+    times: Counter[tuple[str, str]] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        known = sorted({(text, kind) for text, kind in self.words if _private(text)}, key=lambda each: -len(each[0]))
+        known = sorted({(text, kind) for text, kind in self.words if _private(text)}, key=lambda word: -len(word[0]))
         self._known = [
             (re.compile(rf"(?i)(?<![A-Za-z0-9]){re.escape(text)}(?![A-Za-z0-9])"), kind) for text, kind in known
         ]
 
     @property
     def removed(self) -> tuple[Removed, ...]:
-        """Everything that was replaced so far."""
+        """The texts that were replaced so far."""
         return tuple(Removed(what, old, self.new[what, old], times) for (what, old), times in self.times.items())
 
     def text(self, text: str, version: bool = False) -> str:
-        """The text without what is private. version: whether it is a version number, and thus no IP address."""
+        """The text without private parts. version: whether it is a version number, and thus no IP address."""
         for old, new in self.devices.items():
             text = self._device(text, old, new)
         text = re.sub(PATH, self._path, text)
@@ -88,42 +90,41 @@ class Redactor:
         return text
 
     def content(self, content: Any, name: str = "", version: bool = False) -> Any:
-        """Parsed JSON without what is private, in keys and values."""
+        """Parsed JSON without private texts, in keys and values."""
         version = version or name in VERSIONS
         if isinstance(content, str):
             if "serial" in name.lower() and content:
                 return self._replaced("serial number", content)
             return self.text(content, version)
         if isinstance(content, list):
-            return [self.content(each, name, version) for each in content]
+            return [self.content(item, name, version) for item in content]
         if isinstance(content, dict):
-            return {self.text(each, version): self.content(value, each, version) for each, value in content.items()}
+            return {self.text(key, version): self.content(value, key, version) for key, value in content.items()}
         return content
 
     def _found(self, what: str, found: re.Match[str]) -> str:
         return self._replaced(what, found[0])
 
     def _replaced(self, what: str, old: str) -> str:
-        if re.fullmatch(rf"{_slug(what)}-[0-9]+", old):  # it was replaced before
+        if re.fullmatch(rf"{_slug(what)}-[0-9]+", old):  # an earlier redaction replaced it
             return old
-        at = what, old
-        if at not in self.new:
-            self.counts[what] = self.counts.get(what, 0) + 1
-            self.new[at] = f"{_slug(what)}-{self.counts[what]}"
-        self.times[at] = self.times.get(at, 0) + 1
-        return self.new[at]
+        key = what, old
+        if key not in self.new:
+            self.counts[what] += 1
+            self.new[key] = f"{_slug(what)}-{self.counts[what]}"
+        self.times[key] += 1
+        return self.new[key]
 
     def _device(self, text: str, old: str, new: str) -> str:
-        """Replaces a device's id, in full, without its kind, and as it stands in the keys of records."""
+        """Replaces a device's id: in full, without its kind, and as in the keys of records."""
         (kind, number), (_, fresh) = old.split(":", 1), new.split(":", 1)
         forms = {old: new, number: fresh, _slug(old): f"{_slug(kind)}-{fresh}", _slug(number): fresh}
         for form, by in forms.items():
             found = re.compile(rf"(?i)(?<![A-Za-z0-9]){re.escape(form)}(?![A-Za-z0-9])")
             text, times = found.subn(by, text)
             if times:
-                at = "device", old
-                self.new[at] = new
-                self.times[at] = self.times.get(at, 0) + times
+                self.new["device", old] = new
+                self.times["device", old] += times
         return text
 
     def _path(self, found: re.Match[str]) -> str:
@@ -131,7 +132,7 @@ class Redactor:
         tail = re.search(r"[.,:]*$", path)
         end = tail[0] if tail else ""
         path = path.removesuffix(end)
-        public = any(path == each or path.startswith(f"{each}/") for each in PUBLIC)
+        public = any(path == folder or path.startswith(f"{folder}/") for folder in PUBLIC)
         if (public and "/by-id/" not in path) or len(path) < 3:
             return found[0]
         return self._replaced("path", path) + end
@@ -147,27 +148,26 @@ class Redactor:
 
 
 def redacted(result: Result, redactor: Redactor) -> Result:
-    """The result without what is private. Raises ResultError where its facts do not agree afterwards."""
+    """The result without private texts. Raises ResultError if it is not valid afterwards."""
     redactor.devices |= _new_ids(result.devices, redactor.devices)
     content = redactor.content(result.model_dump(mode="json"))
-    stamps = {record.key: record.completions for record in result.records}
-    for record, told in zip(result.records, content["records"], strict=True):
-        told["completions"] = stamps[record.key]
-    for metering, told in zip(result.meterings, content["meterings"], strict=True):
-        told["samples"] = _samples(metering, redactor)
+    for record, fields in zip(result.records, content["records"], strict=True):
+        fields["completions"] = record.completions
+    for metering, fields in zip(result.meterings, content["meterings"], strict=True):
+        fields["samples"] = {redactor.text(id): samples for id, samples in metering.samples.items()}
     try:
         return Result.model_validate(content)
     except ValueError as error:
-        message = f"the result does not hold together without names of hosts and users: {error}"
+        message = f"the result is not valid without the names of hosts and users: {error}"
         raise ResultError(message, "report this, with the names that the host and the user have") from error
 
 
 def private(content: Any) -> Iterator[tuple[str, str]]:
-    """(what, text) of everything in parsed JSON that a redaction would have removed."""
+    """(kind, text) of each private text in parsed JSON, which a redaction would have removed."""
     redactor = Redactor()
     for text, version in set(_texts(content)):
         redactor.text(text, version)
-    yield from ((each.what, each.old) for each in redactor.removed)
+    yield from ((removed.what, removed.old) for removed in redactor.removed)
 
 
 def _texts(content: Any, version: bool = False) -> Iterator[tuple[str, bool]]:
@@ -175,8 +175,8 @@ def _texts(content: Any, version: bool = False) -> Iterator[tuple[str, bool]]:
     if isinstance(content, str):
         yield content, version
     elif isinstance(content, list):
-        for each in content:
-            yield from _texts(each, version)
+        for item in content:
+            yield from _texts(item, version)
     elif isinstance(content, dict):
         for name, value in content.items():
             yield name, version
@@ -184,42 +184,38 @@ def _texts(content: Any, version: bool = False) -> Iterator[tuple[str, bool]]:
 
 
 def host_names(result: Result) -> Iterator[tuple[str, str]]:
-    """(name, its kind) of each host of a run but those that are only numbered, such as host1."""
-    for name in (name for each in result.hosts for name in each.names):
+    """(name, its kind) of each host of a run. Hosts that are only numbered, such as host1, are left out."""
+    for name in (name for group in result.hosts for name in group.names):
         if not re.fullmatch(r"(host|node)[0-9]+", name):
             yield name, "machine"
 
 
 def private_ids(result: Result) -> Iterator[str]:
     """The ids of devices that hold a serial number or a UUID."""
-    yield from (each.id for each in result.devices if _names_one(each.id))
-
-
-def _samples(metering: Metering, redactor: Redactor) -> dict[str, Any]:
-    return {redactor.text(id): samples for id, samples in metering.samples.items()}
+    yield from (device.id for device in result.devices if _unique(device.id))
 
 
 def _new_ids(devices: Sequence[Device], known: Mapping[str, str]) -> dict[str, str]:
-    """The id that each device gets whose id holds a UUID or a serial number: the next free number of its kind."""
-    named = [part_of(name) for each in devices for name in (each.id, *each.parts, each.slice_of or "")]
+    """The new id of each device whose id holds a UUID or a serial number: the next free number of its kind."""
+    named = [part_of(name) for device in devices for name in (device.id, *device.parts, device.slice_of or "")]
     taken = {*named, *known.values()}
     numbers: dict[str, Iterator[int]] = {}
     found = {}
     for id in dict.fromkeys(named):
-        if id not in known and _names_one(id):
+        if id not in known and _unique(id):
             kind = id.partition(":")[0]
             free = numbers.setdefault(kind, itertools.count())
-            found[id] = next(new for at in free if (new := f"{kind}:{at}") not in taken)
+            found[id] = next(new for number in free if (new := f"{kind}:{number}") not in taken)
     return found
 
 
-def _names_one(id: str) -> bool:
-    """Whether an id names one piece of silicon of all that were made."""
+def _unique(id: str) -> bool:
+    """Whether an id is unique among all devices that were ever made."""
     return re.search(r"(?:[0-9a-fA-F]-?){8}", id.partition(":")[2]) is not None
 
 
 def _slug(id: str) -> str:
-    """The id as it stands in the keys of records."""
+    """The id as in the keys of records."""
     return re.sub(r"[^a-z0-9.]+", "-", id.lower())
 
 
@@ -228,12 +224,13 @@ def _private(word: str) -> bool:
 
 
 def words_of(result: Result) -> frozenset[str]:
-    """The words by which a result names its own parts. A host of the same name is not removed: it tells nothing."""
-    told = {result.tier, result.preset, *(each.name for each in result.suites), *map(local, result.environments)}
-    told |= {word for record in result.records for word in (record.scenario, record.unit, record.route.precision)}
-    told |= {phase.purpose for phase in result.phases} | {each.meter for each in result.domains}
-    told |= {word for each in result.devices for word in (each.kind, local(each.memory_pool))}
+    """The words that a result uses for its own parts. A host of the same name keeps it, since the name identifies no
+    machine."""
+    words = {result.tier, result.preset, *(suite.name for suite in result.suites), *map(local, result.environments)}
+    words |= {word for record in result.records for word in (record.scenario, record.unit, record.route.precision)}
+    words |= {phase.purpose for phase in result.phases} | {domain.meter for domain in result.domains}
+    words |= {word for device in result.devices for word in (device.kind, local(device.memory_pool))}
     if result.mix is not None:
-        told |= {result.mix.name, *result.mix.units}
-    told |= {"node", "memory", "built in", "wall", "energy", "power", "again", "feed"}
-    return frozenset(word for each in told for word in re.findall(r"[a-z0-9]+", each.lower()))
+        words |= {result.mix.name, *result.mix.units}
+    words |= {"node", "memory", "built in", "wall", "energy", "power", "again", "feed"}
+    return frozenset(part for word in words for part in re.findall(r"[a-z0-9]+", word.lower()))

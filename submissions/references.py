@@ -26,28 +26,27 @@ MOST = 2
 
 def reference(entry: Entry) -> ReferenceScore:
     """The facts of an entry that a report shows."""
-    claim, declaration = entry.claim, entry.declaration
     return ReferenceScore(
-        name=f"{declaration.organisation} {declaration.system}",
-        mix=claim.mix,
-        mixes_per_s=claim.mixes_per_s.value,
-        mixes_per_kj=claim.mixes_per_kj.value if claim.mixes_per_kj else None,
-        boundary=claim.boundary,
-        weight_class=claim.weight_class,
-        grade=claim.grade,
+        name=f"{entry.declaration.organisation} {entry.declaration.system}",
+        mix=entry.mix,
+        mixes_per_s=entry.mixes_per_s.estimate,
+        mixes_per_kj=entry.mixes_per_kj.estimate if entry.mixes_per_kj else None,
+        boundary=entry.boundary,
+        weight_class=entry.weight_class,
+        grade=entry.grade,
         created_utc=entry.ended_utc,
     )
 
 
 def written(entries: Iterable[Entry]) -> str:
     """The text of the file: one line for each reference."""
-    closed = [entry for entry in entries if entry.claim.division == "closed"]
-    ranked = {entry.claim.mix for entry in closed if entry.claim.ranked}
-    shown = [entry for entry in closed if entry.claim.ranked or entry.claim.mix not in ranked]
+    closed = [entry for entry in entries if entry.division == "closed"]
+    ranked = {entry.mix for entry in closed if entry.ranked}
+    shown = [entry for entry in closed if entry.ranked or entry.mix not in ranked]
     shown.sort(key=lambda entry: entry.path)
     shown.sort(key=lambda entry: entry.ended_utc, reverse=True)
-    shown.sort(key=lambda entry: entry.claim.mix)
-    newest = [entry for _, of_mix in groupby(shown, lambda entry: entry.claim.mix) for entry in islice(of_mix, MOST)]
+    shown.sort(key=lambda entry: entry.mix)
+    newest = [entry for _, of_mix in groupby(shown, lambda entry: entry.mix) for entry in islice(of_mix, MOST)]
     lines = [json.dumps(reference(entry).model_dump(mode="json"), ensure_ascii=False) for entry in newest]
     return "[" + "".join(f"\n  {line}," for line in lines).rstrip(",") + ("\n" if lines else "") + "]\n"
 

@@ -25,7 +25,7 @@ def sign(entry: Path, key: Path) -> None:
 
 
 def verified(entry: Path, organisation: str, allowed: Path | None) -> Signed:
-    """The state of an entry's signature. Raises ValueError where it is bad, or where its signer does not belong to the
+    """The state of an entry's signature. Raises ValueError if it is bad, or if its signer does not belong to the
     organisation: the signer is the name of the organisation's folder, or ends in @ and this name.
 
     allowed: a file as ssh-keygen's manual describes it under ALLOWED SIGNERS. None: nothing is verified.
@@ -36,10 +36,10 @@ def verified(entry: Path, organisation: str, allowed: Path | None) -> Signed:
         return Signed(state="not verified")
     common = ("-n", NAMESPACE, "-s", str(entry / SIGNATURE), "-f", str(allowed))
     found = _ssh("-Y", "find-principals", *common[2:])
-    signers = [each for each in found.stdout.splitlines() if each]
+    signers = [signer for signer in found.stdout.splitlines() if signer]
     if found.returncode or not signers:
         raise ValueError("it is signed by a key that is not in the list of allowed signers")
-    ours = [each for each in signers if each == organisation or each.endswith(f"@{organisation}")]
+    ours = [signer for signer in signers if signer == organisation or signer.endswith(f"@{organisation}")]
     if not ours:
         raise ValueError(f"it is signed by {plain(signers[0], 80)}, who does not sign for {organisation}")
     done = _ssh("-Y", "verify", *common, "-I", ours[0], content=(entry / MANIFEST).read_bytes())
@@ -61,5 +61,5 @@ def _ssh(*words: str, content: bytes = b"", interactive: bool = False) -> subpro
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MixmarkError(f"ssh-keygen does not answer: {error}") from error
-    texts = (each.decode(errors="replace") for each in (done.stdout, done.stderr))
+    texts = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
     return subprocess.CompletedProcess(done.args, done.returncode, *texts)

@@ -26,6 +26,7 @@ from mixmark.harness.contracts.protocols import Graph, Spec, Suite
 from mixmark.harness.plugins import model_cache
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 TIERS = ("smoke", "edge")  # the tiers whose graphs are shipped
@@ -106,22 +107,7 @@ def export(graph: Graph, opset: int = OPSET, precision: str = "fp32", data: str 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     # torch refuses to write to a parameter with out= while it requires a gradient
     module = graph.module().requires_grad_(False).to(dtype)
-    entering = {**graph.inputs, **graph.state}
-    axes = {axis: torch.export.Dim(axis) for spec in entering.values() for axis in spec.shape if isinstance(axis, str)}
-    # The exporter treats sizes 0 and 1 as constants and equal sizes as one axis, so each axis gets its own size.
-    sizes = {axis: size for size, axis in enumerate(axes, start=3)}
-    dynamic = [
-        {index: axes[axis] for index, axis in enumerate(spec.shape) if isinstance(axis, str)}
-        for spec in entering.values()
-    ]
-    examples = tuple(
-        torch.empty(
-            [sizes[axis] if isinstance(axis, str) else axis for axis in spec.shape],
-            dtype=dtype if spec.dtype == "float" else getattr(torch, spec.dtype),
-            device="meta",
-        )
-        for spec in entering.values()
-    )
+    examples, dynamic = _examples(graph, dtype)
     with _quiet():
         program = torch.onnx.export(
             module,
@@ -150,6 +136,29 @@ def export(graph: Graph, opset: int = OPSET, precision: str = "fp32", data: str 
             offset += -(-size // PAGE) * PAGE
     _strip(model)
     return bytes(ir.to_proto(model).SerializeToString(deterministic=True))
+
+
+def _examples(graph: Graph, dtype: torch.dtype) -> tuple[tuple[torch.Tensor, ...], list[dict[int, torch.export.Dim]]]:
+    """A tensor on the meta device for each input and state of a graph, and the symbolic axes of each by their index.
+
+    The exporter treats sizes 0 and 1 as constants and equal sizes as one axis, so each axis gets its own size.
+    """
+    import torch
+
+    specs = (*graph.inputs.values(), *graph.state.values())
+    names = dict.fromkeys(axis for spec in specs for axis in spec.shape if isinstance(axis, str))
+    axes = {name: torch.export.Dim(name) for name in names}
+    sizes = {name: size for size, name in enumerate(names, start=3)}
+    examples = tuple(
+        torch.empty(
+            [sizes[axis] if isinstance(axis, str) else axis for axis in spec.shape],
+            dtype=dtype if spec.dtype == "float" else getattr(torch, spec.dtype),
+            device="meta",
+        )
+        for spec in specs
+    )
+    dynamic = [{index: axes[axis] for index, axis in enumerate(spec.shape) if isinstance(axis, str)} for spec in specs]
+    return examples, dynamic
 
 
 @contextmanager

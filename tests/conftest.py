@@ -1,9 +1,10 @@
-"""What all tests have in common: a lock of their own, so that the runs of several test processes do not refuse each
-other, and a place of their own for logs that are kept."""
+"""What all tests have in common: each test process has its own lock and its own folder of logs, so that test processes
+do not refuse each other's runs, and no process ignores Ctrl-C."""
 
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -11,9 +12,18 @@ import pytest
 
 os.environ["MIXMARK_LOCK"] = str(Path(tempfile.gettempdir()) / f"mixmark-tests-{os.getpid()}.lock")
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"mixmark-tests-{os.getpid()}.state")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored below a shell's `&`, also by all child processes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first: a test process that is left alone with one of them at the end would wait."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out files of slow tests where those are deselected: what they import takes seconds in each process."""
+    slow = ("\npytestmark = pytest.mark.slow\n", "\npytestmark = [pytest.mark.slow, ")
+    if config.option.markexpr == "not slow" and collection_path.suffix == ".py":
+        return any(each in collection_path.read_text("utf-8") for each in slow) or None
+    return None

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from mixmark.harness.adapters.llamacpp import Decoder, LlamaCpp
+from mixmark.harness.adapters.llamacpp import LlamaCpp, LlamaCppRunner
 from mixmark.harness.contracts.protocols import Use
 from mixmark.suites.llm import Llm
 
@@ -25,7 +25,7 @@ def llm(tier: str, precision: str) -> Iterator[Callable[[], float]]:
     device = next(each for each in adapter.discover() if each.kind == "cpu")
     ids = suite.feeds(1, 0)(0)["ids"]
     with adapter.open(device, suite, precision, Use.of("single-stream")) as runner:
-        assert isinstance(runner, Decoder)
+        assert isinstance(runner, LlamaCppRunner)
         context = runner.context
         prompt = (llama_cpp.llama_token * len(ids))(*ids.tolist())
         token = (llama_cpp.llama_token * 1)(int(ids[0]))

@@ -21,7 +21,7 @@ from mixmark.harness.contracts.text import plain
 def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | None, as_json: bool) -> None:
     """List the adapters, where each was installed from and which devices it reaches.
 
-    If an adapter that was named by --adapter fails before it tells its devices, the exit code is 1.
+    If an adapter that was named by --adapter fails before it lists its devices, the exit code is 1.
 
     Example: mixmark adapters --adapter ./acme.py:Acme
     """
@@ -49,11 +49,11 @@ def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | N
         for environment in (found.environments.get(plugin.name),)
     ]
     if as_json:
-        print_json({"adapters": listed, "absent": [each.model_dump() for each in found.absent]})
+        print_json({"adapters": listed, "absent": [source.model_dump() for source in found.absent]})
         context.exit(int(failed))
     rows = [
-        [plain(each[key]) or "–" for key in ("name", "origin", "spec")] + [", ".join(each["devices"]) or "–"]
-        for each in listed
+        [plain(row[key]) or "–" for key in ("name", "origin", "spec")] + [", ".join(row["devices"]) or "–"]
+        for row in listed
     ]
     print_table(("adapter", "installed from", "class", "devices"), rows, "There is no adapter.")
     print_absent(found.absent)

@@ -15,7 +15,7 @@ def cache(clear: bool, as_json: bool) -> None:
     """List the converted models that adapters keep, with their sizes and ages, or remove them.
 
     A model that is needed again is converted again. The environment variable MIXMARK_CACHE names another folder, and
-    MIXMARK_CACHE_GB another limit; what was not used for longest is removed when the limit is reached.
+    MIXMARK_CACHE_GB another limit. When the limit is reached, the models that were not used for longest are removed.
 
     \b
     Examples: mixmark cache

@@ -41,9 +41,9 @@ def shown(kit: Callable[[Callable[[str], None]], Report], out: Path | None, as_j
     if as_json:
         print_json({"passed": report.passed, **report.model_dump(mode="json")})
     else:
-        rows = [(MARKS[each.state], each.check, each.message) for each in report.verdicts]
-        print_table(("verdict", "check", "what was seen"), rows, "There is nothing to check.")
-        click.echo(f"\n{report.headline}. {PAGE} says under each name what is checked.")
+        rows = [(MARKS[result.state], result.check, result.message) for result in report.verdicts]
+        print_table(("result", "check", "observation"), rows, "There is nothing to check.")
+        click.echo(f"\n{report.headline}. {PAGE} describes each check under its name.")
         if out is not None:
             click.echo(f"The report is in {out}.")
     return 0 if report.passed else 1

@@ -60,7 +60,7 @@ def devices(
                     }
                     for target in found.targets
                 ],
-                "absent": [each.model_dump() for each in found.absent],
+                "absent": [source.model_dump() for source in found.absent],
             }
         )
         return
@@ -107,11 +107,10 @@ def suites(as_json: bool) -> None:
             }
         )
     if as_json:
-        print_json({"suites": listed, "absent": [each.model_dump() for each in absent]})
+        print_json({"suites": listed, "absent": [source.model_dump() for source in absent]})
         return
     rows = [
-        (each["name"], each["unit"], ", ".join(each["scenarios"]), ", ".join(each["tiers"]), each["what"])
-        for each in listed
+        (row["name"], row["unit"], ", ".join(row["scenarios"]), ", ".join(row["tiers"]), row["what"]) for row in listed
     ]
     head = ("suite", "unit of work", "scenarios (native first)", "tiers", "what it computes")
     print_table(head, rows, "There is no suite.")

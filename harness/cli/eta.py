@@ -1,7 +1,7 @@
-"""The ETA of a run: the seconds that each phase and each audit is expected to take, planned or still to be planned.
+"""The ETA of a run: the expected seconds of each phase and each audit, whether it is planned already or not.
 
-An expectation is the limits of a phase with a fixed allowance for loading. `cli.progress` scales it by the speed of the
-run so far. Nothing is promised: the time left may grow. Pure.
+The expectation follows from the limits of the phase and a fixed allowance for loading. `cli.progress` scales it by the
+speed of the run so far. The time left is an estimate and may grow. Pure.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ AUDIT_S = {"smoke": 1.0, "edge": 4.0, "server": 30.0}  # one feed by the referen
 
 
 class Eta:
-    """Adds up what a run is expected to take, and what is done of it. `total_s` changes when phases are planned."""
+    """Adds up the expected seconds of a run and of its finished steps. `total_s` changes when phases are planned."""
 
     def __init__(self, header: Result, procedure: Procedure, idle_s: float) -> None:
-        """header: of a new run, or of one that goes on. idle_s: how long the meters read the idle machine before a
+        """header: of a new run, or of one that is resumed. idle_s: how long the meters read the idle machine before a
         phase, and again after it."""
         self._header, self._procedure, self._idle_s = header, procedure, idle_s
         self._phases: list[Phase] = []
@@ -38,7 +38,7 @@ class Eta:
 
     @property
     def steps(self) -> int:
-        """The number of all phases, those that are not planned yet included."""
+        """The number of phases, including those that are not planned yet."""
         return len(self._phases) + sum(1 for _ in self._unplanned())
 
     @property
@@ -70,8 +70,8 @@ class Eta:
         return idle_s + sum(map(_load_s, shares)) + max(_window_s(share.limits) for share in shares)
 
     def _unplanned(self) -> Iterator[Sequence[Share]]:
-        """The shares of each phase that the run will plan: the routes that screening chooses, those that are confirmed,
-        the mix, and the mix on a part of the hosts. The first route of each suite on each device stands for the one
+        """The shares of each phase that the run will plan: the routes that screening chooses, the confirmation runs,
+        the mix, and the mix on a part of the hosts. The first route of each suite on each device stands for the route
         that will be chosen."""
         planned = [phase.purpose for phase in self._phases]
         phases = [phase for phase in (*self._header.candidates, *self._phases) if phase.purpose == "solo"]
@@ -92,18 +92,18 @@ class Eta:
 
 
 def _load_s(share: Share) -> float:
-    """Starting a worker, loading, searching a batch size or a rate, and warming up."""
+    """The seconds to start a worker, load, search a batch size or a rate, and warm up."""
     searches = share.batch is None or share.scenario == "server"
     load_s = LOAD_S["smoke" if share.scenario == "probe" else share.route.tier]  # a probe loads no network
     return load_s + (share.limits.warmup_ns + searches * share.limits.search_ns) / SECOND
 
 
 def _window_s(limits: Limits) -> float:
-    """Between the shortest and the longest window, since most of them end when their rate is known well enough."""
+    """The geometric mean of the shortest and the longest window, since most end once the rate is known."""
     return math.sqrt(limits.min_ns * limits.max_ns) / SECOND
 
 
 def _audit_s(share: Share) -> float:
-    """Loading the reference, which several records may share, and comparing."""
+    """The seconds to load the reference, which several records may share, and to compare."""
     tier = "smoke" if share.scenario == "probe" else share.route.tier
     return LOAD_S[tier] / 2 + share.limits.audits * AUDIT_S[tier] if share.limits.audits else 0.0

@@ -1,4 +1,4 @@
-"""The command that writes a suite in files that other programs read."""
+"""The command that writes a suite's network and weights to files."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def export(
     if as_json:
         print_json(manifest)
         return
-    rows = [(each["path"], f"{each['bytes']:,}", each["sha256"][:16]) for each in manifest["files"]]
+    rows = [(file["path"], f"{file['bytes']:,}", file["sha256"][:16]) for file in manifest["files"]]
     print_table(("file", "bytes", "SHA-256 begins with"), rows, "Nothing was written.")
-    total_bytes = sum(each["bytes"] for each in manifest["files"])
+    total_bytes = sum(file["bytes"] for file in manifest["files"])
     click.echo(f"\n{total_bytes / 1e9:.2f} GB in {plain(str(folder))}")

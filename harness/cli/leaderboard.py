@@ -16,7 +16,7 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
-    from mixmark.submissions.board.row import Site
+    from mixmark.submissions.board.row import Website
     from mixmark.submissions.entry import Entry, EntryVerdict
 
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     "--date",
     "today",
     type=click.DateTime(["%Y-%m-%d"]),
-    help="Day of which the marks of age are.  [default: today, in UTC]",
+    help="Day from which ages are counted.  [default: today, in UTC]",
 )
 @click.option("--no-reports", is_flag=True, help="Leave out the report page of each result, with charts of raw data.")
 @SIGNERS
@@ -51,7 +51,7 @@ def leaderboard(
     """Make a leaderboard of ENTRIES: a folder of static pages that needs no server and no network.
 
     Each entry is checked first, as `mixmark check` does. A rejected entry is listed on stderr with its reasons and is
-    not on the board; the exit code then is 1, and the site is made of the others.
+    not on the board; the exit code then is 1, and the site holds the other entries.
 
     Example: mixmark leaderboard submissions/entries --out site
     """
@@ -62,7 +62,7 @@ def leaderboard(
         raise UsageError(f"{url} is no address of a site", "give one that begins with https:// to --url")
     day = (today or datetime.datetime.now(datetime.UTC)).date()
     site = _site(title, url and url.rstrip("/") + "/", day)
-    folders = checking.find(entries) if any(each.is_dir() for each in entries.iterdir()) else []
+    folders = checking.find(entries) if any(path.is_dir() for path in entries.iterdir()) else []
     verdicts = checking.check(folders, allowed_signers)
     accepted = {verdict.entry.path: folder for verdict, folder in zip(verdicts, folders, strict=True) if verdict.entry}
     rejected = [verdict for verdict in verdicts if verdict.entry is None]
@@ -91,22 +91,24 @@ def leaderboard(
     sys.exit(1 if rejected else 0)
 
 
-def _site(title: str, url: str, today: datetime.date) -> Site:
+def _site(title: str, url: str, today: datetime.date) -> Website:
     from mixmark.harness.plugins import registry
-    from mixmark.submissions.board.row import Site
+    from mixmark.submissions.board.row import Website
 
     suites = {}
     for name, plugin in registry.find("suites").items():
         try:
             suites[name] = plugin.load()
         except MixmarkError as error:
-            click.echo(f"mixmark: the suite {plain(name)} does not load, so no entry is stale by it: {error}", err=True)
-    return Site(
+            click.echo(
+                f"mixmark: the suite {plain(name)} does not load, so no entry is stale because of it: {error}", err=True
+            )
+    return Website(
         title=plain(title) or "Mixmark leaderboard",
         url=plain(url),
         today=today,
         versions={name: suite.version for name, suite in suites.items()},
-        called={name: suite.unit_names.work for name, suite in suites.items()},
+        unit_words={name: suite.unit_names.work for name, suite in suites.items()},
     )
 
 
@@ -121,16 +123,16 @@ def _reports(folder: Path, entry: Entry) -> Mapping[str, str]:
     report = registry.find("reporters")["html"].load()
     found = {}
     for number, path in enumerate(results_of(folder), 1):
-        others = tuple(each for each in references.published() if each.created_utc != entry.ended_utc)
+        others = tuple(known for known in references.published() if known.created_utc != entry.ended_utc)
         found[f"report-{number}.html"] = report(judge_stored(store.open(path), others))
     return found
 
 
 def _print_problems(verdict: EntryVerdict) -> None:
-    for each in verdict.problems:
-        where = f" {plain(each.where)}:" if each.where else ""
-        click.echo(f"{plain(verdict.path)} is rejected: {each.code}:{where} {plain(each.message)}", err=True)
+    for problem in verdict.problems:
+        where = f" {plain(problem.where)}:" if problem.where else ""
+        click.echo(f"{plain(verdict.path)} is rejected: {problem.code}:{where} {plain(problem.message)}", err=True)
 
 
-def _counted(count: int, one: str, several: str) -> str:
-    return f"{count:,} {one if count == 1 else several}"
+def _counted(count: int, singular: str, plural: str) -> str:
+    return f"{count:,} {singular if count == 1 else plural}"

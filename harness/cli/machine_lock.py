@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Tier
 
 POLL_S = 1.0
-DISTURBED = "its result will be called disturbed"
 
 
 @contextmanager
@@ -70,12 +69,13 @@ def _report_load(waiting: Waiting, patience_s: float) -> None:
     if load is None:
         if patience_s > 0:
             click.echo("mixmark: this machine does not say how busy it is, so nothing is waited for", err=True)
-    elif load.busy and patience_s > 0:
-        click.echo(f"mixmark: after {waiting.seconds:g} s of waiting, other programs still use {load}", err=True)
-        click.echo(f"         The run begins all the same; {DISTURBED}.", err=True)
     elif load.busy:
-        click.echo(f"mixmark: other programs use {load}", err=True)
-        click.echo(f"         The run begins all the same; {DISTURBED}. --wait-idle 60 waits up to 60 s.", err=True)
+        waited = patience_s > 0
+        still = f"after {waiting.seconds:g} s of waiting, other programs still use" if waited else "other programs use"
+        told = "be called disturbed" if load.disturbs else "have a warning"
+        remedy = "" if waited else " --wait-idle 60 waits up to 60 s."
+        click.echo(f"mixmark: {still} {load}", err=True)
+        click.echo(f"         The run begins all the same; its result will {told}.{remedy}", err=True)
 
 
 class Waiting:

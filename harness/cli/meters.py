@@ -43,10 +43,10 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     from mixmark.harness.measure.metering import metered
 
     configured = configuration.load(config)
-    asked = setup.find_devices(adapters, configured).devices
-    with plugins_print_to_stderr(), metered(asked, adapters, configured) as found:
+    devices = setup.find_devices(adapters, configured).devices
+    with plugins_print_to_stderr(), metered(devices, adapters, configured) as found:
         seen = metering.live(found, LIVE_S)
-    missing = (*found.absent, *map(_unasked, found.unasked))
+    missing = (*found.absent, *map(_unconfigured, found.unconfigured))
     readable = {
         live.domain.id for live in seen if live.domain.method != "modelled" and SHORT.issuperset(live.reading.reasons)
     }
@@ -57,7 +57,7 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     boundary = chosen[0].boundary if chosen and not unread and not claims else None
     if as_json:
         domains = [_described(live, live.domain in chosen) for live in seen]
-        absent = [each.model_dump() for each in missing]
+        absent = [source.model_dump() for source in missing]
         print_json({"domains": domains, "boundary": boundary, "unmetered": list(unread), "absent": absent})
         return
     head = ("energy source", "covers", "boundary", "method", "update period", "resolution", "power now", "status")
@@ -77,7 +77,7 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     print_absent(missing)
 
 
-def _unasked(name: str) -> Absent:
+def _unconfigured(name: str) -> Absent:
     from mixmark.harness.contracts.schema import Absent
 
     return Absent(kind="meter", name=name, reason=f"it is read only if mixmark.toml has a section [meter.{name}]")

@@ -22,13 +22,13 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead 
 
 
 def refuse_before_subcommand(context: click.Context) -> None:
-    """Refuses options of a command that lists where they stand before one of its subcommands, which has its own."""
+    """Refuses options that stand before a subcommand: they belong to the command itself, and would be ignored."""
     from click.core import ParameterSource
 
-    for each in context.command.params:
-        if each.name and context.get_parameter_source(each.name) is not ParameterSource.DEFAULT:
+    for option in context.command.params:
+        if option.name and context.get_parameter_source(option.name) is not ParameterSource.DEFAULT:
             named = f"{context.command_path} {context.invoked_subcommand}"
-            raise click.UsageError(f"{each.opts[0]} stands before {context.invoked_subcommand}: see {named} --help")
+            raise click.UsageError(f"{option.opts[0]} stands before {context.invoked_subcommand}: see {named} --help")
 
 
 class Seconds(click.FloatRange):
@@ -67,7 +67,7 @@ TIER = click.option(
 
 
 def weight_classes(context: click.Context, option: click.Parameter, given: str | None) -> tuple[int, ...]:
-    """The weight classes that are given, such as 16,8,4, the most bits first; none where none is given."""
+    """Parses a list such as 16,8,4; the most bits come first. Empty: the option was not given."""
     words = given.replace(" ", "").split(",") if given is not None else []
     if not set(words) <= {"16", "8", "4"}:
         raise click.BadParameter(
@@ -77,7 +77,7 @@ def weight_classes(context: click.Context, option: click.Parameter, given: str |
 
 
 def arrival_rate(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
-    """Feeds per second as a number above 0; `max` becomes infinity, which stands for the highest rate that is found."""
+    """Parses feeds per second, above 0. `max`, the highest rate that keeps the limits, becomes infinity."""
     if given is None or given == "max":
         return math.inf if given else None
     try:

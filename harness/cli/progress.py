@@ -16,15 +16,18 @@ from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.schema import Phase, Record, Result, Share
-from mixmark.harness.contracts.text import plain
+from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.judge.energy.total import CurrentPower
+from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.benchmark import Observer, Procedure
 from mixmark.harness.measure.mixed import MixSnapshot
+from mixmark.harness.plan.presets import SECOND, longer
 
 BAR_COLUMNS = 60  # at most
 TIMES_COLUMNS = 30  # beside the bar: the time passed and the time left
+LONG_S = 120  # a run that is expected to take longer says how long it takes
 LINE_EVERY_S = 60  # without a terminal, so that a long phase is not taken for a hang
 COMPARING = "comparing with the reference"
 PREFIXES = {
@@ -59,12 +62,12 @@ class Progress:
         self.label = self.stage = ""
         self.pending = {record.key for record in header.records if audit.pending(record)}
         self.agreed = self.compared = 0
-        """How many records since the last phase were compared with the reference, and how many agreed with it."""
+        """The number of records since the last phase that agreed with the reference, and that were compared with it."""
         self.snapshot: MixSnapshot | None = None
         self.power: CurrentPower | None = None
         self.power_s = float("-inf")
         self.line_s = self.began_s = clock_s()
-        self.expected_s = 0.0  # of what began at began_s
+        self.expected_s = 0.0  # of the step that began at began_s
         self.column = bars.BarColumn()
         columns = (self.column, bars.TimeElapsedColumn(), "passed", bars.TimeRemainingColumn(), "left")
         self.bar = bars.Progress(*columns, console=self.console, get_time=clock_s, speed_estimate_period=1e9)
@@ -72,6 +75,8 @@ class Progress:
         self.live = Live(console=self.console, get_renderable=self._render, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Observer:
+        if (left_s := self.eta.total_s - self.eta.done_s) >= LONG_S:
+            self.console.print(f"mixmark: this run takes about {left_s / 60:.0f} minutes", highlight=False)
         if self.console.is_interactive:
             self.live.start()
         return self.observer
@@ -85,6 +90,7 @@ class Progress:
     def observer(self) -> Observer:
         return Observer(
             planned=self._planned,
+            repeating=self._repeating,
             started=self._started,
             stage=self._staged,
             recorded=self._recorded,
@@ -98,6 +104,9 @@ class Progress:
         self.phase_of |= {share.key: phase.name for phase in phases for share in phase.shares}
         self.eta.plan(phases)
 
+    def _repeating(self, phase: str, why: Reason) -> None:
+        self._print(f"{phase} was disturbed, so the mix is run once more: {why}")
+
     def _started(self, share: Share) -> None:
         self.step += 1
         self._begin(self.eta.seconds("phase", self.phase_of.get(share.key, "")))
@@ -110,6 +119,8 @@ class Progress:
         self._report_stage()
 
     def _mixing(self, snapshot: MixSnapshot) -> None:
+        if self.snapshot is None and snapshot.least_surplus > LARGEST_SURPLUS:
+            self._print(_too_heavy(snapshot))
         self.snapshot, self.stage = snapshot, f"{snapshot.mixes:.2f} mixes"
         self._report_stage()
 
@@ -156,16 +167,16 @@ class Progress:
         return f"{figure} {self.units.get(record.route.suite, f'{record.unit}s')}/s"
 
     def _begin(self, expected_s: float) -> None:
-        """Another piece of work begins, or what comes next is not known yet."""
+        """Another step begins. expected_s: 0 if the next step is not known yet."""
         self.began_s, self.expected_s = self.clock_s(), expected_s
 
     def _report_stage(self) -> None:
-        """Prints the stage of a long phase now and then if there is no live display."""
+        """Prints the stage of a long phase every LINE_EVERY_S if there is no live display."""
         if not self.console.is_interactive and self.clock_s() - self.line_s >= LINE_EVERY_S:
             self._print(f"{self.label}: {self.stage}")
 
     def _print(self, words: str) -> None:
-        """Writes a line, as narrow as the terminal, without a break inside a word."""
+        """Prints a text within the width of the terminal, without a break inside a word."""
         self.line_s = self.clock_s()
         self.console.print(self._wrapped(words, self._number()), highlight=False, markup=False, soft_wrap=True)
 
@@ -173,7 +184,7 @@ class Progress:
         return f"[{self.step}/{max(self.step, self.eta.steps)}]"
 
     def _wrapped(self, text: str, number: str) -> str:
-        """The number and the text behind it, on as many lines as the width needs."""
+        """The number and the text, on as many lines as the width needs."""
         lines = textwrap.wrap(
             plain(text), self.console.width - len(number) - 1, break_long_words=False, break_on_hyphens=False
         )
@@ -196,13 +207,23 @@ class Progress:
         )
 
     def _bar(self, now_s: float) -> RenderableType:
-        """The bar and the ETA: rich divides the expected seconds that remain by those done per second so far."""
+        """The bar and the ETA: rich divides the remaining expected seconds by the expected seconds done per second."""
         task = self.bar.tasks[0]
         task.total = self.eta.total_s  # `update` would forget the speed
         done_s = self.eta.done_s + min((now_s - self.began_s) * (task.speed or 1.0), self.expected_s)
         self.bar.update(self.task, completed=min(done_s, 0.99 * task.total))
         self.column.bar_width = max(1, min(BAR_COLUMNS, self.console.width - TIMES_COLUMNS))
         return self.bar.get_renderable()
+
+
+def _too_heavy(snapshot: MixSnapshot) -> str:
+    longest = _clock(snapshot.longest_ns / SECOND)
+    remedies = "; ".join(filter(None, (longer(snapshot.longest_ns), "fewer --bits are lighter work")))
+    return (
+        f"This mix is too heavy for this machine in {longest} minutes: one feed of a suite is worth more mixes than it "
+        f"does in that time, so {snapshot.least_surplus * 100:.0f} % of its work or more will be in no whole mix, and "
+        f"the score will be a range. {remedies}."
+    )
 
 
 def _clock(seconds: float) -> str:

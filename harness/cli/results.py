@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     metavar="NAME",
     default="console",
     show_default=True,
-    help="Form of the report: console, full, markdown, html, json; or as lines to put together: csv, jsonl, sql.",
+    help="Form of the report: console, full, markdown, html, json; csv, jsonl and sql collect many results.",
 )
 @click.option("--baseline", metavar="ID", help="Device to compare the others with.  [default: the first device]")
 @AGAINST
@@ -82,11 +82,11 @@ def report(
 def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json: bool) -> None:
     """Compare two or more results, of one machine or of different ones. A is the baseline.
 
-    Each is a result folder, or a folder that holds several results of one machine and one plan, such as an entry of a
+    A, B, … are result folders, or folders that hold several results of one machine and one plan, such as an entry of a
     board.
 
-    The scores, and the best route of each suite, are shown beside each other with their speed relative to A. A verdict
-    tests each solo measurement that both results hold of the same kind of device: it is faster or slower if the whole
+    The scores, and the best route of each suite, are shown side by side with their speed relative to A. Each solo
+    measurement that both results hold of the same device model is tested: it is faster or slower if the whole
     confidence interval of the ratio lies beyond ±δ, same if the interval lies within ±δ, and ambiguous otherwise. δ is
     the noise floor that `mixmark selftest` measured at this tier, but at least 1 %.
 
@@ -99,28 +99,28 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json
     """
     from mixmark.harness.contracts.choices import choose_by_name
     from mixmark.harness.contracts.errors import UsageError
-    from mixmark.harness.judge.compare.machines import side_by_side
+    from mixmark.harness.judge.compare.machines import compare_machines
     from mixmark.harness.plugins import registry
 
     if len(results) < 2:
         raise UsageError("compare needs at least two results", hint="for example: mixmark compare results/a results/b")
     forms = registry.find("comparisons")
     (name,) = choose_by_name("format", ["json" if as_json else format_], forms)
-    found = side_by_side([(str(path), _judged(path)) for path in results])
+    found = compare_machines([(str(path), _judged(path)) for path in results])
     click.echo(forms[name].load()(found), nl=False)
-    tested = [(label, each) for label, compared in found.verdicts.items() for each in compared]
+    tested = [(label, test) for label, tests in found.verdicts.items() for test in tests]
     if not found.comparable:
         raise UsageError(
-            "nothing of these results can be compared", hint="the list of what is not compared says what differs"
+            "these results have nothing in common to compare", hint="the list of what is not compared says what differs"
         )
     if gate is not None and not tested:
         raise UsageError(
             "--gate found no solo measurement to test",
             hint="it tests equal measurements on devices of the same model and settings",
         )
-    worse = [(label, each) for label, each in tested if gate is not None and each.proven_slower(gate / 100)]
-    for label, each in worse:
-        click.echo(f"mixmark: {plain(each.label)} of {label} is slower by more than {gate:g} %", err=True)
+    worse = [(label, test) for label, test in tested if gate is not None and test.proven_slower(gate / 100)]
+    for label, test in worse:
+        click.echo(f"mixmark: {plain(test.label)} of {label} is slower by more than {gate:g} %", err=True)
     sys.exit(1 if worse else 0)
 
 
@@ -161,32 +161,32 @@ def audit(folder: Path, weights: tuple[str, ...], timeout: float, as_json: bool)
     def report(record: Record) -> None:
         click.echo(f"auditing {plain(record.route.label)}, {record.scenario}", err=True)
 
-    found = [each for home in results_of(folder) for each in reaudit.repeat(home, checkpoints, timeout, report)]
-    passed = bool(found) and all(each.passed for each in found)
+    audits = [done for home in results_of(folder) for done in reaudit.repeat(home, checkpoints, timeout, report)]
+    passed = bool(audits) and all(done.passed for done in audits)
     if as_json:
-        print_json({"audits": [each.as_json() for each in found], "passed": passed})
+        print_json({"audits": [done.as_json() for done in audits], "passed": passed})
     else:
         head = ("record", "gate", "feeds", "largest value stored", "now", "verdict")
-        print_table(head, [_audit_row(each) for each in found], "The folder holds no record that was to be audited.")
+        print_table(head, map(_audit_row, audits), "The folder holds no record that was to be audited.")
     sys.exit(0 if passed else 1)
 
 
-def _audit_row(each: Repeated) -> tuple[str, ...]:
-    stored = each.record.audit
+def _audit_row(audit: Repeated) -> tuple[str, ...]:
+    stored = audit.record.audit
     return (
-        plain(each.record.key),
-        f"{each.gate.at_most:g}" if each.gate else "–",
-        f"{len(each.values)}" if each.values else "–",
+        plain(audit.record.key),
+        f"{audit.gate.at_most:g}" if audit.gate else "–",
+        f"{len(audit.values)}" if audit.values else "–",
         f"{max(stored.values):.3g}" if stored and stored.values else "–",
-        f"{max(each.values):.3g}" if each.values else "–",
-        plain(each.problem) or "passes and agrees",
+        f"{max(audit.values):.3g}" if audit.values else "–",
+        plain(audit.problem) or "passes and agrees",
     )
 
 
 def _judged(path: Path) -> list[Judgement]:
-    """The judgement of the result at a path, or of those in the folders below it, such as those of an entry."""
+    """The judgement of the result at a path, or of each result in the folders below it, such as those of an entry."""
     from mixmark.harness.plugins.suite_claims import judge_stored
     from mixmark.harness.record import store
     from mixmark.submissions.entry import results_of
 
-    return [judge_stored(store.open(each)) for each in store.results_below(path) or results_of(path)]
+    return [judge_stored(store.open(folder)) for folder in store.results_below(path) or results_of(path)]

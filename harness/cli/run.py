@@ -16,6 +16,7 @@ from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, TIER, WAIT_IDLE, 
 from mixmark.harness.cli.show import AGAINST, VERBOSE, references, write_page
 from mixmark.harness.cli.tables import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.plan.presets import PRESETS
 
 if TYPE_CHECKING:
     from mixmark.harness.cli.progress import Progress
@@ -72,15 +73,16 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 100),
     default=1,
     show_default=True,
-    help="How often each solo measurement is made, each time in a fresh process.",
+    help="Number of runs of each solo measurement, each in a fresh process.",
 )
 @click.option(
     "--preset",
-    type=click.Choice(["quick", "standard", "official"]),
+    type=click.Choice([*PRESETS]),
     default="quick",
     show_default=True,
-    help="How much is measured. quick: the native scenario of each suite; standard: all closed-loop scenarios, at "
-    "least 30 s and 3 feeds each; official: standard with five runs of the mix.",
+    help="How much is measured. quick: the native scenario of each suite, and the mix once; ranked: three runs of the "
+    "mix, for a rank; standard: ranked with all closed-loop scenarios, at least 30 s and 3 feeds each; official: "
+    "standard with five long runs of the mix.",
 )
 @click.option(
     "--mix",
@@ -92,7 +94,7 @@ if TYPE_CHECKING:
     type=click.Choice(["throughput", "efficiency"]),
     default="throughput",
     show_default=True,
-    help="Whether the mix is optimised for mixes per second or for mixes per kilojoule.",
+    help="Optimise the mix for mixes per second or for mixes per kilojoule.",
 )
 @click.option(
     "--split-cpu",
@@ -103,7 +105,7 @@ if TYPE_CHECKING:
 @click.option(
     "--scaling",
     is_flag=True,
-    help="Run the mix on the first 1, 2, 4, … of several hosts too, which shows how its rate grows with them.",
+    help="Also run the mix on the first 1, 2, 4, … of several hosts, which shows how its rate grows with them.",
 )
 @click.option(
     "--weights",
@@ -145,12 +147,14 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
               mixmark run --hosts hosts.toml
     """
     from mixmark.harness.contracts.errors import ResultError, UsageError
-    from mixmark.harness.judge.judgement import judge
     from mixmark.harness.measure.request import RunRequest, measure, prepare, this_machine
+    from mixmark.harness.plugins.suite_claims import judge_stored
 
     request = RunRequest(**options)
     if as_json and len(request.bits) > 1:
-        raise UsageError("--json prints one result, and each weight class makes one", hint="give one class")
+        raise UsageError(
+            "--json prints one result, and several weight classes make several", hint="give one weight class"
+        )
     prepared = prepare(request)
     request = prepared.request
     published = references(against, prepared.mix)
@@ -168,7 +172,7 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
             problem = error  # raised again once the earlier weight classes are shown
     for bits in () if problem else [bits for bits, folder in prepared.folders.items() if folder not in results]:
         click.echo(f"Nothing was measured for --bits {bits}: an earlier class was interrupted.", err=True)
-    judgements = {folder: judge(result, published) for folder, result in results.items()}
+    judgements = {folder: judge_stored(result, published) for folder, result in results.items()}
     for folder, judgement in judgements.items():
         _show(judgement, folder, "json" if as_json else "full" if verbose else "console")
     if problem:

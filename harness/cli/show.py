@@ -28,10 +28,10 @@ PAGE = "report.html"
 
 
 def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore, ...]:
-    """Returns the scores of the results at these paths or, without a path, the published ones.
+    """The scores of the results at these paths; without a path, the published scores.
 
-    mix: the one of the result beside which they are shown; None: it has no score. Raises UsageError if a
-    result has no score, or one of another mix.
+    mix: the mix of the result that the scores are shown beside. None: that result has no mix. Raises UsageError if a
+    result has no score, or a score of another mix.
     """
     from mixmark.harness.judge import references as known
     from mixmark.harness.plugins.suite_claims import judge_stored
@@ -45,12 +45,18 @@ def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore
         reference = known.reference(result, judgement.score, name)
         if reference is None:
             raise UsageError(
-                f"the result in {path} has no score", "give one whose mixed run has a score with --against"
+                f"the result in {path} has no score", "--against takes a result whose mixed run has a score"
             )
         if judgement.result.mix != mix:
-            own = f"this one of {'another mix of that name' if mix.name == reference.mix else mix.name}" if mix else ""
+            own = (
+                "no mix"
+                if mix is None
+                else f"the mix {mix.name}"
+                if mix.name != reference.mix
+                else "another mix of that name"
+            )
             raise UsageError(
-                f"the result in {path} has a score of the mix {reference.mix}, {own or 'and this one has no mix'}",
+                f"the result in {path} has a score of the mix {reference.mix}, and this result has {own}",
                 "only scores of one mix are comparable; mixmark compare sets any results side by side",
             )
         found.append(reference)
@@ -58,8 +64,8 @@ def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore
 
 
 def write_page(judgement: Judgement, folder: Path) -> Path | None:
-    """Writes the page into the result folder. A page that cannot be written loses nothing: it can be made again from
-    the folder, so only a line on stderr says so."""
+    """Writes the page into the result folder and returns its path. None: it could not be written, as a line on stderr
+    says. Nothing is lost then: `mixmark report` makes the page again."""
     from mixmark.harness.plugins import registry
 
     page = folder / PAGE

@@ -23,31 +23,27 @@ NEEDED = {
     "organisation": ("--org", "Organisation that enters the system"),
     "system": ("--system", "Name of the system"),
     "availability": ("--availability", "Availability: available, preview or research"),
-    "available_on": ("--available-on", "Day from which all of it can be ordered, as 2026-03-31"),
-    "cooling": ("--cooling", "Cooling: passive, air, liquid, immersion or other"),
     "form_factor": ("--form-factor", "Form factor, such as laptop, desktop or rack server"),
     "origin": ("--origin", "Makers and countries of hardware and software"),
 }
-"""The flag and the question of each fact that a declaration must hold and no measurement shows."""
+"""The flag and the question of each fact that a declaration must hold."""
 
 
 @click.command()
 @click.argument("results", nargs=-1, required=True, metavar="RESULTS...", type=click.Path(path_type=Path))
 @click.option("--org", "organisation", metavar="NAME", help="Organisation that enters the system.")
 @click.option("--system", metavar="NAME", help="Name of the system, as its maker calls it.")
-@click.option("--availability", metavar="WORD", help="Whether it is available, a preview, or research.")
-@click.option("--available-on", metavar="DATE", help="Day from which all of it can be ordered: 2026-03-31.")
-@click.option("--cooling", metavar="WORD", help="How it is cooled: passive, air, liquid, immersion or other.")
-@click.option("--form-factor", metavar="WORD", help="Its form: board, laptop, desktop, workstation, rack server, …")
+@click.option("--availability", metavar="WORD", help="Whether the system is available, a preview or research.")
+@click.option("--form-factor", metavar="WORD", help="Form factor: board, laptop, desktop, workstation, rack server, …")
 @click.option("--origin", metavar="TEXT", help="Makers and countries of hardware and software, as declared.")
 @click.option("--licence", metavar="TEXT", help="Licences of the software that ran, as declared.")
-@click.option("--provisioned-watts", type=int, metavar="W", help="Power for which its place must be equipped.")
+@click.option("--provisioned-watts", type=int, metavar="W", help="Power for which the site of the system is equipped.")
 @click.option(
     "--declaration",
     "declared",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="TOML file with the same and more, such as the price. Flags win.",
+    help="TOML file with these facts and more, such as the price. Flags win.",
 )
 @click.option(
     "--conformance",
@@ -55,9 +51,9 @@ NEEDED = {
     multiple=True,
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Add what `mixmark adapters check NAME --out FILE` wrote of an adapter of the results. Repeatable.",
+    help="Add a report that `mixmark adapters check NAME --out FILE` wrote on an adapter of the results. Repeatable.",
 )
-@click.option("--redact", multiple=True, metavar="WORD", help="Remove this word everywhere, too. Repeatable.")
+@click.option("--redact", multiple=True, metavar="WORD", help="Remove this word, too. Repeatable.")
 @click.option("--sign", "key", metavar="KEY", type=click.Path(path_type=Path), help="Sign with this SSH key.")
 @click.option(
     "--out",
@@ -68,7 +64,7 @@ NEEDED = {
     help="Folder of all entries.",
 )
 @click.option("--replace", is_flag=True, help="Replace an entry of the same system and mix.")
-@click.option("--dry-run", is_flag=True, help="Show all of it and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the entry and write nothing.")
 def submit(
     results: tuple[Path, ...],
     declared: Path | None,
@@ -82,9 +78,9 @@ def submit(
 ) -> None:
     """Make an entry for a board of one or more results of one machine.
 
-    Names of hosts and users, paths, addresses and serial numbers are removed, and you are shown what was. Every figure
-    is computed from the raw samples, which the entry holds, so that anybody can compute it again. What no measurement
-    shows is asked on a terminal, or read from flags and a TOML file.
+    Names of hosts and users, paths, addresses and serial numbers are removed and listed. The entry holds the raw
+    samples, from which a check computes every figure. Facts that no measurement shows are read from flags and a TOML
+    file, or asked on a terminal.
 
     Example: mixmark submit results/X --org Acme --system "Acme One" --declaration submission.toml --dry-run
     """
@@ -111,7 +107,7 @@ def submit(
 def check(
     paths: tuple[Path, ...], markdown: bool, reaudit: int | None, allowed_signers: Path | None, as_json: bool
 ) -> None:
-    """Check entries of a board: compute every figure again from raw samples, and reject what breaks a rule.
+    """Check entries of a board: compute every figure from raw samples, and reject an entry that breaks a rule.
 
     A PATH is the folder of one entry, or one that holds entries. The rules and their codes are in docs/rules.md. The
     exit code is 1 if any entry is rejected.
@@ -135,7 +131,7 @@ def check(
 
 
 def _declaration(path: Path | None, flags: dict[str, Any]) -> Declaration:
-    """The declaration of a file and of flags; what is missing is asked on a terminal."""
+    """The declaration of a file and of flags; missing facts are asked on a terminal."""
     import tomllib
 
     from pydantic import ValidationError
@@ -149,15 +145,12 @@ def _declaration(path: Path | None, flags: dict[str, Any]) -> Declaration:
         except (OSError, ValueError) as error:
             raise UsageError(f"{path} cannot be read: {error}", "docs/submit.md shows such a file") from error
     declared |= {name: value for name, value in flags.items() if value is not None}
-    missing = [
-        name for name in NEEDED if name not in declared and not (name == "available_on" and _is_research(declared))
-    ]
+    missing = [name for name in NEEDED if name not in declared]
     if missing and not asks():
         named = ", ".join(NEEDED[name][0] for name in missing)
         raise UsageError(f"an entry needs {named}", "give them as flags, or in a file by --declaration")
     for name in missing:
-        if not (name == "available_on" and _is_research(declared)):
-            declared[name] = click.prompt(NEEDED[name][1])
+        declared[name] = click.prompt(NEEDED[name][1])
     try:
         return Declaration.model_validate(declared)
     except ValidationError as error:
@@ -171,12 +164,8 @@ def asks() -> bool:
     return sys.stdin.isatty()
 
 
-def _is_research(declared: dict[str, Any]) -> bool:
-    return bool(declared.get("availability") == "research")
-
-
 def _own_names() -> list[tuple[str, str]]:
-    """The names of this host and of this user, which are removed wherever they stand."""
+    """The names of this host and of this user, which are removed."""
     import getpass
     import socket
 
@@ -188,46 +177,32 @@ def _own_names() -> list[tuple[str, str]]:
 
 
 def _show(made: Bundle, dry_run: bool) -> None:
-    click.echo(made.page)
-    rows = [(each.what, plain(each.old, 60), each.new, str(each.times)) for each in made.removed]
+    _print_verdict(made.verdict, False)
+    rows = [(removed.what, plain(removed.old, 60), removed.new, str(removed.times)) for removed in made.removed]
     print_table(("removed", "was", "is", "times"), rows, "Nothing private was found in the results.")
     for word in made.kept:
         click.echo(f"{plain(word)} is the name of this host or user and also a word of the results, so it stays.")
     click.echo()
-    size = sum(each.size_bytes for each in made.files)
-    files = [(each.path, f"{each.size_bytes}") for each in made.files]
-    print_table(("file", "bytes"), files, "")
+    files = made.manifest.files
+    print_table(("file", "bytes"), [(file.path, str(file.size_bytes)) for file in files], "")
     click.echo()
+    size = f"{len(files)} files, {sum(file.size_bytes for file in files) / 1e6:.1f} MB"
     if made.verdict.entry is None:
-        _print_verdict(made.verdict, False)
         click.echo("Nothing was written.")
     elif dry_run:
-        click.echo(f"A dry run: {made.folder} would have {len(files)} files, {size / 1e6:.1f} MB.")
+        click.echo(f"A dry run: {made.folder} would have {size}.")
     else:
-        click.echo(f"{made.folder} has {len(files)} files, {size / 1e6:.1f} MB. Next: mixmark check {made.folder}")
+        click.echo(f"{made.folder} has {size}. Next: mixmark check {made.folder}")
 
 
 def _print_verdict(verdict: EntryVerdict, markdown: bool) -> None:
-    from mixmark.submissions import page
+    from mixmark.submissions.board import verdict_text
 
-    name = plain(verdict.path) or "the entry"
-    if verdict.entry is None:
-        title = f"{name} is rejected"
-        head = ("rule", "where", "what")
-        rows = [(each.code, each.where or "the entry", each.message) for each in verdict.problems]
-    else:
-        claim = verdict.entry.claim
-        title = f"{name} obeys all rules: MX {page.figure(claim.mixes_per_kj, 'mix/kJ')}"
-        title += f", TX {page.figure(claim.mixes_per_s, 'mix/s')}"
-        signed = verdict.entry.signed
-        head = ("class", "value", "why")
-        rows = [*page.classes(verdict.entry), ("signature", signed.state, signed.signer or "–")]
     if markdown:
-        click.echo(f"### {page.text(title)}\n")
-        click.echo("\n".join(page.table(head, rows)))
+        click.echo(verdict_text.as_markdown(verdict))
     else:
-        click.echo(title)
-        print_table(head, [tuple(plain(each) for each in row) for row in rows], "")
+        click.echo(verdict_text.title(verdict))
+        print_table(*verdict_text.table(verdict), "")
     click.echo()
 
 

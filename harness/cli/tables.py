@@ -24,7 +24,7 @@ def print_json(value: object) -> None:
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]], empty: str) -> None:
-    """Prints the rows under their headings, or the sentence `empty` where there are no rows."""
+    """Prints the rows under their headings. empty: the sentence that is printed if there are no rows."""
     from rich.console import Console
     from rich.table import Table
 
@@ -45,23 +45,23 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]], empty: str) 
 
 def print_absent(absent: Iterable[Absent]) -> None:
     """Prints what is not available on this machine, each with its reason."""
-    lines = [f"  {plain(each.label)}: {plain(each.reason)}" for each in absent]
+    lines = [f"  {plain(missing.label)}: {plain(missing.reason)}" for missing in absent]
     if lines:
         click.echo("\n".join(("\nNot available:", *lines)))
 
 
 @contextmanager
 def plugins_print_to_stderr() -> Iterator[None]:
-    """Sends output of meters and watchers in this process to stderr, C libraries included: stdout holds the report."""
+    """Redirects stdout of this process to stderr while plugins run, C libraries included: stdout is for the report."""
     if sys.__stdout__ is None:  # stdout is closed, so file descriptor 1 may be any other file
         yield
         return
     sys.stdout.flush()
-    ours = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(2, 1)
     try:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        os.dup2(ours, 1)
-        os.close(ours)
+        os.dup2(stdout, 1)
+        os.close(stdout)

@@ -1,4 +1,4 @@
-"""When requests are due: the server scenario's schedule, from a rate and a seed alone."""
+"""The arrival times of the server scenario, which follow from a rate and a seed alone."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy.typing as npt
 from mixmark.harness.contracts.errors import UsageError
 
 LONGEST_GAP = 37  # times the mean: no uniform number of 53 bits gives more
-LOWEST_PER_S = 1e-6  # one in twelve days; much below it the stamps leave 64 bits
+LOWEST_PER_S = 1e-6  # one in twelve days; at much lower rates the times exceed 64 bits
 
 
 def poisson(rate_per_s: float, seed: int) -> Iterator[int]:
-    """Yields due times in ns from 0 without end: independent exponential gaps, whatever the system under test does.
+    """An endless iterator of due times in ns from 0, with independent exponential gaps.
 
-    The same on every platform: raw bits of Philox, no distribution of numpy's, whose streams may change.
-    Raises UsageError, at the call, for a rate that is no finite number from 1e-6 up.
+    The times are equal on every platform: they come from raw bits of Philox, because numpy may change its
+    distributions. Raises UsageError, at the call, for a rate that is not a finite number from 1e-6 up.
     """
     if not (math.isfinite(rate_per_s) and rate_per_s >= LOWEST_PER_S):
         raise UsageError(
@@ -29,8 +29,8 @@ def poisson(rate_per_s: float, seed: int) -> Iterator[int]:
 
 
 def schedule(rate_per_s: float, seed: int, count: int) -> npt.NDArray[np.int64]:
-    """The first due times of `poisson`, to the nanosecond, in a tenth of its time. Raises UsageError where it does, and
-    for a rate at which so many leave 64 bits."""
+    """The first `count` due times of `poisson`, in a tenth of its time. Raises UsageError like `poisson`, and if the
+    times exceed 64 bits."""
     poisson(rate_per_s, seed)
     mean_gap_ns = 1e9 / rate_per_s
     if count * mean_gap_ns * LONGEST_GAP > 2**62:

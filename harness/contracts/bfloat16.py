@@ -1,4 +1,4 @@
-"""float32 values rounded to bf16, for which numpy has no type: a bf16 is the upper half of a float32."""
+"""Rounds float32 values to bf16, the upper half of a float32, for which numpy has no type."""
 
 from __future__ import annotations
 

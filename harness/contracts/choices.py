@@ -1,4 +1,4 @@
-"""Choosing by name, with a suggestion for a misspelt one."""
+"""Chooses by name, with a suggestion for a misspelt name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mixmark.harness.contracts.errors import UsageError
 
 
 def choose_by_name(what: str, asked: Sequence[str], existing: Iterable[str]) -> tuple[str, ...]:
-    """Returns the asked names without repetition, or all existing ones if none is asked. Raises UsageError for a name
+    """Returns the requested names without repetition, or all names if none is requested. Raises UsageError for a name
     that does not exist, with the most similar name and all names in its hint."""
     names = tuple(existing)
     for name in asked:

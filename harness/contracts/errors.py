@@ -2,13 +2,13 @@
 
     MixmarkError          names the thing, the cause and the next step
     ├── UsageError        the command line or the configuration is wrong: exit 2
-    ├── PluginError       a plugin does not load, or does not have the shape of its contract
+    ├── PluginError       a plugin does not load, or does not match its protocol
     ├── ResultError       a result folder cannot be written or read
-    ├── WrongOutput       what a runner yielded has not the shape, number or values that its suite asks for
+    ├── WrongOutput       an output has not the shape, number of units or values that its suite requires
     └── Unsupported       an adapter cannot run this suite on this device at this precision
 
-What a worker goes through (a crash, an out-of-memory kill, a hang) is not an exception but a
-`schema.Failure` in a `Record`: the rest of the run goes on.
+A crash, an out-of-memory kill or a hang of a worker is not an exception but a `schema.Failure` in a `Record`: the rest
+of the run continues.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class UsageError(MixmarkError):
 
 
 class PluginError(MixmarkError):
-    """A plugin does not load, or does not have the shape of its contract."""
+    """A plugin does not load, or does not match its protocol."""
 
 
 class ResultError(MixmarkError):
@@ -37,7 +37,7 @@ class ResultError(MixmarkError):
 
 
 class WrongOutput(MixmarkError):
-    """What a runner yielded has not the shape, number or values that its suite asks for."""
+    """An output has not the shape, number of units or values that its suite requires."""
 
 
 class Unsupported(MixmarkError):

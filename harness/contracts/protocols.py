@@ -1,28 +1,27 @@
-"""What a plugin is. A plugin matches a shape; there is nothing to inherit, register or decorate.
+"""The protocols of plugins. A plugin has the members of its protocol; there is no base class and no decorator.
 
-    Adapter   a vendor's way onto its silicon: discovers devices, opens a suite on one
-    Runner    a suite opened on a device: takes a feed, yields the units that it finishes
+    Adapter   a vendor's software on its devices: discovers devices, opens a suite on a device
+    Runner    a suite opened on a device: takes a feed, yields finished units
     Suite     a workload at one tier: feeds, graphs, weights, loop, cost model
     Session   graphs on an open device: what most vendors write; `GraphRunner` makes a Runner of it
-    Meter     says what a source of energy readings covers, and reads its raw samples
-    Watcher   says what a vendor's accelerators are, and what disturbs them
+    Meter     names the domains of an energy source and reads their raw samples
+    Watcher   describes a vendor's accelerators and reads what disturbs them
     Format    writes a suite in the files that other programs read
     Reporter  makes text of a judgement
 
-The harness owns the clock. A plugin never times anything: each array that a runner yields is one
-stamp, taken after the harness has it as a plain numpy array on the host.
+The harness owns the clock. A plugin never times anything: the harness takes a timestamp for each array that a runner
+yields, once it holds the array as a plain numpy array on the host.
 
-What holds for all of them:
+These rules hold for all plugins:
 
-- **Processes.** An adapter lives in a worker process of its own: a fresh one for each phase and each device that it is
-  measured on. What the harness feeds and judges with is never the suite object that the adapter was given.
-- **Threads.** One thread calls an adapter, and one calls a session, unless its runner has more than one slot: then as
-  many threads as it has slots call the runner at once, and a session must cope with `put`, `run`, `get` and `state`
-  from all of them.
-- **Errors.** `Unsupported` says that something was not attempted and why, and is no failure. `MemoryError`, or an error
-  whose text says "out of memory", ends a search for the best batch and is told as such. Anything else that is raised
-  becomes the error of the record, and the rest of the run goes on.
-- **Options** are strings, as mixmark.toml gives them. A plugin raises `UsageError` for one that it does not know.
+- **Processes.** An adapter runs in a worker process, a new one for each phase and each device. The harness generates
+  feeds and audits with suite objects of its own, never with the object that it gives to the adapter.
+- **Threads.** One thread calls an adapter. If the concurrency of a runner is above 1, as many threads call the runner
+  at the same time, and a session must support `put`, `run`, `get` and `state` from all of them.
+- **Errors.** `Unsupported` means that a measurement is not attempted, with the reason; it is no failure. `MemoryError`,
+  or an error whose text contains "out of memory", ends a search for the best batch and is recorded as out of memory.
+  Any other exception becomes the error of the record, and the rest of the run continues.
+- **Options** are strings, as in mixmark.toml. A plugin raises `UsageError` for an option that it does not know.
 """
 
 from __future__ import annotations
@@ -57,27 +56,25 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Feed = Mapping[str, Array]
-"""The input of one call of a runner: a batch of samples, as C-contiguous arrays on the host by the names that the suite
-gives them. It belongs to the harness: a runner reads it and writes nothing into it, and copies what it needs after its
-last yield."""
+"""The input of one call of a runner: a batch of samples, as C-contiguous arrays on the host, by the suite's names. The
+arrays belong to the harness: a runner does not write into them, and copies what it needs after its last yield."""
 Feeds = Callable[[int], Feed]
-"""Gives the feed of a nonce, a whole number below 2⁶³: the same feed whenever it is asked for. Several threads may ask
-at once."""
+"""Returns the feed of a nonce, an integer from 0 to 2⁶³ − 1. The same nonce always gives the same feed. Several threads
+may call it at the same time."""
 Tensor = Any
-"""An adapter's own handle on memory of its device. The memory lives as long as the handle does."""
+"""An adapter's own handle on memory of its device. The memory is freed with the handle."""
 State = Any
 """An adapter's own handle on a graph's state, e.g. the KV cache."""
 
 
 Value = int | float | str | bool | Sequence[int] | Sequence[str]
-"""What a suite's config holds under a name."""
+"""A value of a suite's config."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """The shape and type of a tensor. dtype `float` is the session's precision; the others are `int64`, `int32` and
-    `uint8`. A str dimension is a symbolic axis: its size is that of the arrays that come in, and it may change from
-    call to call."""
+    """The shape and type of a tensor. dtype: `float`, which is the session's precision, `int64`, `int32` or `uint8`. A
+    str dimension is a symbolic axis, whose size follows the input arrays and may change from call to call."""
 
     shape: tuple[int | str, ...]
     dtype: str = "float"
@@ -86,33 +83,33 @@ class Spec:
 class Weights(Protocol):
     """The weights of a suite: one copy for all of its graphs.
 
-    Nothing is drawn or read from disk before `read` is called, so an adapter needs memory for its own copy and for one
-    tensor at a time. Reading the same tensor again gives the same values. One thread reads at a time.
+    Only `read` generates values or reads them from disk, so an adapter needs memory for its own copy and for one tensor
+    at a time. Reading a tensor again gives the same values. One thread reads at a time.
     """
 
     def names(self) -> Sequence[str]:
         """The names of the public checkpoint's state dict."""
 
     def spec(self, name: str) -> Spec:
-        """The shape of a tensor, without symbolic axes. Raises KeyError for a name that there is not."""
+        """The shape of a tensor, without symbolic axes. Raises KeyError for an unknown name."""
 
     def read(self, name: str, into: npt.NDArray[np.float32]) -> None:
-        """Fills `into`, a C-contiguous array of the spec's shape, which stays the caller's. The values are exact at
-        four bits unless they come from a checkpoint. Raises KeyError, ValueError for another shape, and OSError or
-        MixmarkError where a checkpoint cannot be read."""
+        """Fills `into`, a C-contiguous array of the spec's shape, and keeps no reference to it. The values are exact at
+        four bits unless they come from a checkpoint. Raises KeyError for an unknown name, ValueError for another shape,
+        and OSError or MixmarkError if a checkpoint cannot be read."""
 
 
 @dataclass(frozen=True)
 class Graph:
     """A network without its weights.
 
-    inputs, state, outputs: by name, in the order of the arguments and results. state: tensors of fixed shape that live
+    inputs, state, outputs: by name, in the order of the arguments and results. state: tensors of fixed shape that stay
     on the device between calls, such as a KV cache.
     module: builds the network on PyTorch's meta device. forward(*inputs, *state) returns the outputs as a tuple and
     writes the state in place.
-    onnx: gives a serialised model whose initialisers are external and carry the names of the state dict; the state's
-    tensors follow the inputs, and each comes back as an output `<name>.out` behind the outputs. It needs no torch once
-    it is shipped or cached; otherwise it exports, which takes minutes for a large network.
+    onnx: returns a serialised model whose initialisers are external and have the names of the state dict. The state's
+    tensors follow the inputs, and their new values follow the outputs, each as `<name>.out`. A shipped or cached model
+    needs no torch; otherwise `onnx` exports it, which takes minutes for a large network.
     """
 
     inputs: Mapping[str, Spec]
@@ -125,54 +122,54 @@ class Graph:
 class Session(Protocol):
     """Graphs on one open device.
 
-    `put` and `run` may return before their work is done and may put off errors; `get` is the only call that waits. The
+    `put` and `run` may return before their work is done, and may leave errors to a later call; only `get` waits. The
     calls of one thread take effect in their order.
     """
 
     def put(self, array: Array) -> Tensor:
-        """Copies an array of float32, int64, int32 or uint8 to the device; float32 becomes the session's precision
-        there, and the others keep their type. The array stays the caller's, who does not write into it until the next
-        `get` has returned; on a device that shares the host's memory, the handle may therefore be the array itself."""
+        """Copies an array of float32, int64, int32 or uint8 to the device. float32 becomes the session's precision; the
+        integers keep their type. The caller does not write into the array until the next `get` has returned, so on a
+        device that shares the host's memory the handle may be the array itself."""
 
     def state(self, graph: str) -> State:
-        """Makes the state of a graph, all zeros, in the order of `Graph.state`. The session owns the memory and the
-        suite holds the handle; it is free again once the handle is gone."""
+        """Creates the state of a graph, all zeros, in the order of `Graph.state`. The session frees the memory once the
+        suite has dropped the handle."""
 
     def run(self, graph: str, *inputs: Tensor, state: State | None = None) -> Sequence[Tensor]:
         """Runs a graph on handles in the order of `Graph.inputs` and returns handles in the order of `Graph.outputs`.
-        It writes the state in place, and leaves the inputs as they are. An output's memory is not used again while
-        somebody holds its handle: suites pass outputs on as inputs of the next call."""
+        It writes the state in place and does not change the inputs. The memory of an output is not reused while its
+        handle is referenced: suites pass outputs on as inputs of the next call."""
 
     def get(self, tensor: Tensor) -> Array:
-        """Waits for a tensor and copies it to the host, as float32, int32 or int64. The array is the caller's: nothing
-        that the session does later may write into it."""
+        """Waits for a tensor and copies it to the host, as float32, int32 or int64. The session does not write into the
+        array afterwards."""
 
 
 class Runner(Protocol):
     """One suite, loaded on one device.
 
-    A runner may also be a `Preparer` or have `Helpers`: the harness looks whether those members are there.
+    A runner may also be a `Preparer` or have `Helpers`: the harness checks whether it has their members.
     """
 
     @property
     def concurrency(self) -> int:
-        """How many feeds the runner takes at once, from 1 to 64. In all scenarios but single-stream as many threads
-        of the harness call the runner at the same time. It does not change while the runner is open."""
+        """The number of feeds that the runner takes at the same time, from 1 to 64. In all scenarios but single-stream
+        the harness calls the runner from as many threads. The number is constant while the runner is open."""
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What really runs where: node placement, kernels, types. Asked after loading, and again once the runner is
-        warm and when the window is over.
+        """What runs where: node placement, kernels, types. The harness reads it after loading, after the warm-up and
+        after the window.
 
-        `elsewhere` names the work that does not run on the device, which makes the record invalid; it is empty or
-        absent where the runner knows of none."""
+        `elsewhere` names work that does not run on the device, which makes the record invalid; it is empty or absent if
+        the runner knows of none."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         """Computes a feed. Each yield holds the units that were just finished, one row a unit, as float32, int32 or
-        int64 on the host; all yields of a feed together hold `Suite.units(batch)` rows. What is yielded may be lazy and
-        may be written over after the next yield: the harness converts and copies it before it takes the stamp. The
-        iterator may be closed before its end. One thread goes through one iterator; it need not be the one that opened
-        the runner. The feed's memory is used again once nobody holds its arrays."""
+        int64 on the host; all yields of a feed together hold `Suite.units(batch)` rows. A yielded array may be lazy and
+        may be overwritten after the next yield: the harness converts and copies it before it takes the timestamp. The
+        iterator may be closed before its end. One thread exhausts an iterator, not necessarily the thread that opened
+        the runner. The memory of a feed is reused once its arrays are no longer referenced."""
 
 
 @runtime_checkable
@@ -180,28 +177,28 @@ class Preparer(Protocol):
     """A runner whose shapes can be compiled or tuned outside of all timing."""
 
     def prepare(self, feed: Feed) -> None:
-        """Makes the runner ready for feeds of this shape. The harness calls it once for every batch size, before the
-        first feed of that size, while nothing else runs; it may take as long as a worker may be silent (`--timeout`).
-        The feed is none of those that are timed."""
+        """Prepares the runner for feeds of this shape. The harness calls it once for each batch size, before the first
+        feed of that size, while nothing else runs. It may take as long as a worker may be silent (`--timeout`). The
+        feed is never one of the timed feeds."""
 
 
 @runtime_checkable
 class Helpers(Protocol):
-    """A runner that works in processes which are no children of the worker, such as a server that was running."""
+    """A runner that computes in processes that are not children of the worker, such as a server that was running."""
 
     @property
     def processes(self) -> Sequence[int]:
-        """The ids of those processes on the worker's host. What they and their children use counts as the benchmark's
-        own CPU time. Asked after the warm-up."""
+        """The ids of those processes on the worker's host. Their CPU time, and that of their children, counts as the
+        benchmark's own. The harness reads the ids after the warm-up."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """What a runner will be used for, so that it can set itself up for latency or for throughput."""
+    """The use of a runner, by which an adapter configures it for latency or for throughput."""
 
     scenario: ScenarioName
     in_flight: int | None
-    """How many feeds will be in flight at once: 1 in single-stream; None: as many as the runner has slots."""
+    """The number of feeds that will be in flight: 1 in single-stream; None: as many as the runner's concurrency."""
 
     @classmethod
     def of(cls, scenario: ScenarioName) -> Use:
@@ -210,87 +207,87 @@ class Use:
 
 
 class Adapter(Protocol):
-    """A vendor's way onto its silicon. The class is called with its options, a Mapping[str, str]."""
+    """A vendor's software on its devices. The class is called with its options, a Mapping[str, str]."""
 
     name: str
 
     def discover(self) -> Iterable[Device]:
-        """The devices that this adapter reaches, within seconds and without claiming their memory; none where the
-        vendor's hardware is absent. Raises PluginError where something that it needs is not installed."""
+        """The devices that this adapter reaches, within seconds and without claiming their memory; none if the vendor's
+        hardware is absent. Raises PluginError if a package or library is not installed."""
 
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> AbstractContextManager[Runner]:
-        """Loads a suite on a device; leaving the context gives the memory back, even while somebody holds the runner.
-        Several suites may be open at once in one worker. device: one of those discovered, perhaps in another process.
-        precision: one of `device.offers(suite.name)`. Raises `Unsupported` where the adapter cannot run it."""
+        """Loads a suite on a device. Leaving the context frees the memory, even while the runner is referenced. Several
+        suites may be open at the same time in one worker. device: a discovered device, perhaps of another process.
+        precision: one of `device.offers(suite.name)`. Raises `Unsupported` if the adapter cannot run the suite."""
 
 
 @runtime_checkable
 class Discloses(Protocol):
-    """An adapter that tells the versions of its vendor's software; one without this method discloses its packages."""
+    """An adapter that discloses the versions of its vendor's software. Without it the harness discloses the versions of
+    the adapter's packages."""
 
     def disclose(self) -> Mapping[str, str]:
         """Versions of the driver, firmware and runtime, as `{"Acme driver": "4.2"}`. Called once, in the worker, after
-        `discover`. Texts are cut at 200 characters; what it raises is disclosed in place of the versions."""
+        `discover`. Texts are cut at 200 characters; an exception is disclosed in place of the versions."""
 
 
 class Suite(Protocol):
-    """One workload at one tier. The class is called with (tier, options), and raises `Unsupported` for a tier that it
-    lacks.
+    """One workload at one tier. The class is called with (tier, options), and raises `Unsupported` for an unknown tier.
 
-    options: `weights`, the path of a checkpoint, is the only one that the built-in suites know.
+    options: every built-in suite but the probe knows `weights`, the path of a checkpoint.
     """
 
     name: str
     version: str
     unit: str
-    """What one row of an output is, in the singular: token, image."""
+    """The noun for one row of an output, in the singular: token, image."""
     unit_names: UnitNames
     """How reports write the unit and its times."""
     scenarios: Sequence[str]
-    """The scenarios that the suite can be asked for, its native one first."""
+    """The scenarios that the suite supports, its native one first."""
     tier: str
     options: Mapping[str, str]
-    """What the class was called with."""
+    """The options that the class was called with."""
     latency: LatencyLimits | None
-    """What a server must keep at this tier; None: the suite has no server scenario."""
+    """The latency limits of the server scenario at this tier; None: the suite has no server scenario."""
 
     @property
     def config(self) -> Mapping[str, Value]:
-        """The numbers of the network at this tier, under the names of the public checkpoint's config.json. A dot stands
-        where the file nests, and behind the name of a part that has a file of its own (`unet.in_channels`). An engine
-        that brings its own network builds it from them."""
+        """The numbers of the network at this tier, under the names of the public checkpoint's config.json. A dot
+        separates nested names, and the name of a part that has its own file from the part's values
+        (`unet.in_channels`). An engine with its own implementation of the network builds it from these numbers."""
 
     def weights(self) -> Weights:
-        """The weights of all graphs. Cheap: nothing is drawn or read yet."""
+        """The weights of all graphs. Cheap: no value is generated or read yet."""
 
     def graphs(self) -> Mapping[str, Graph]:
         """The networks by name. Cheap: nothing is built or exported yet."""
 
     def feeds(self, batch: int, seed: int) -> Feeds:
-        """Feeds of `batch` samples each, by their nonces. The same seed and nonce give the same feed on every platform,
-        and any other two give feeds that share nothing from which an output could be told.
+        """Feeds of `batch` samples, by their nonces. The same seed and nonce give the same feed on every platform.
+        Feeds of other seeds or nonces share nothing from which an output could be predicted.
 
-        Where drawing a whole feed anew is expensive, the suite makes a pool from the seed, at this call, and alters it
-        by the nonce: making a feed must take little next to running it. Several threads do not call at once."""
+        If drawing a whole feed is expensive, this call draws a pool from the seed, and the nonce alters it: generating
+        a feed must take little time compared with running it. One thread calls at a time."""
 
     def units(self, batch: int) -> int:
-        """How many units one feed holds, all of its yields together."""
+        """The number of units of one feed, all of its yields together."""
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        """The suite's own loop over a session: a generator that yields what `Session.get` returned, one row a unit. It
-        keeps nothing between feeds, so several threads may be in it at once."""
+        """The suite's own loop over a session: a generator that yields arrays from `Session.get`, one row a unit. It
+        keeps no state between feeds, so several threads may run it at the same time."""
 
     def gate(self, precision: str) -> Gate | None:
-        """What the audit asks of each output that was computed at the declared precision, at this tier and with these
-        weights; None: it is not audited."""
+        """The largest difference from the reference that the audit allows at the declared precision, this tier and
+        these weights; None: outputs are not audited."""
 
     def reference(self) -> Suite:
-        """What the auditor runs in fp32 on a feed of this suite, which then also holds the `output`, all its yields
-        joined: the suite itself where its own output is the reference."""
+        """The suite that the auditor runs in fp32 on a feed of this suite, with the feed's joined yields added to it as
+        `output`. It is the suite itself if its own output is the reference."""
 
     def quality(self, output: Array, reference: Array) -> float:
         """The gate's metric for the worst unit of a feed: 0 is the reference itself, smaller is better. Both arguments
-        are a feed's yields joined. Raises WrongOutput for a shape, a dtype or values that no honest run has."""
+        are the joined yields of a feed. Raises WrongOutput for a shape, a dtype or values that no correct run has."""
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """FLOPs and bytes of each yield of one feed, in order; pure arithmetic, no torch."""
@@ -298,72 +295,74 @@ class Suite(Protocol):
 
 @dataclass(frozen=True)
 class Sample:
-    """One raw reading. value: joules of a counter, or watts. at_ns: on CLOCK_MONOTONIC of the harness's host, from a
-    source that stamps its own values; None: the harness stamps it before and after the read."""
+    """One raw reading. value: joules of a counter, or watts. at_ns: the source's own timestamp, on CLOCK_MONOTONIC of
+    the harness's host; None: the harness takes the times before and after the read."""
 
     value: float
     at_ns: int | None = None
 
 
 class Meter(Protocol):
-    """A source of energy readings. The class is called with its options, a Mapping[str, str]. A meter unwraps and
-    integrates nothing.
+    """A source of energy readings. The class is called with its options, a Mapping[str, str]. A meter returns raw
+    values: it unwraps no counter and integrates no power.
 
-    A class with `needs_section = True` is asked only where mixmark.toml has a [meter.NAME]. One thread of the harness's
-    own process reads it, or a process of the interpreter that its section names.
+    A class with `needs_section = True` is used only if mixmark.toml has a section [meter.NAME]. One thread of the
+    harness's own process reads the meter, or a process of the interpreter that its section names.
     """
 
     name: str
 
     def domains(self, devices: Iterable[Device]) -> Iterable[Domain | Absent]:
-        """The sources that can be read and what each covers, and those that cannot be, with the command that would make
-        them readable."""
+        """The domains that can be read, with what each covers, and the sources that cannot be read, with the command
+        that would make them readable."""
 
     def read(self, domain: Domain) -> Sequence[Sample]:
-        """The samples since the last call, in the order of time. Raises OSError or MixmarkError where the source is
-        gone."""
+        """The samples since the last call, in the order of time. Raises OSError or MixmarkError if the source is
+        lost."""
 
 
 @dataclass(frozen=True)
 class AcceleratorState:
-    """One accelerator at one instant. None: the vendor's library does not tell."""
+    """One accelerator at one instant. None: the vendor's library does not report the value."""
 
     id: str
     """The device's id, as the vendor's adapters name it: `gpu:<uuid>`."""
     reasons: Sequence[ClockReason] | None = None
     """Why the clock is not higher now."""
     clock_mhz: int | None = None
-    """The clock of the units that compute."""
+    """The clock of the compute units."""
     temperature_c: int | None = None
     power_cap_mw: int | None = None
     """The power limit in force, in milliwatts."""
     pids: Sequence[int] | None = None
-    """The processes that compute on it, numbered as the library numbers them; empty where it lists none."""
+    """The ids of the processes that compute on it, as the library reports them."""
     utilization_pct: int | None = None
-    """The share of the library's last sampling interval, up to a second, in which something computed, in percent."""
+    """The fraction of the library's last sampling interval, of up to a second, in which the accelerator computed, in
+    percent."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that `mixmark doctor` looked at: how it stands, and the command that changes it.
+    """A setting or condition that `mixmark doctor` checked, and the command that changes it.
 
-    An `ok` check may have a command too: nothing is wrong, but results made with and without it differ.
+    An `ok` check may have a command too: nothing is wrong, but results with and without the change differ.
     """
 
     name: str
     state: Literal["ok", "warn", "unknown"]
     message: str
     fix: str = ""
-    """A line of shell; empty where no command changes it."""
+    """A line of shell; empty if no command changes the setting."""
 
 
 class Watcher(Protocol):
-    """What a vendor's accelerators are and what disturbs them; built without arguments, in the harness's own process.
+    """Describes a vendor's accelerators and reads what disturbs them. The class is called without arguments, in the
+    harness's own process.
 
-    It is built and called in threads of the harness, one call at a time, but not always in the same thread. Building it
-    and `disclose` and `checks` may take 30 seconds each, `read` 5 seconds. A watcher that takes longer, raises, or
-    outputs something else is not called again, and the result says why. It yields nothing where the vendor's driver is
-    absent.
+    Threads of the harness build and call it, one call at a time, but not always the same thread. The constructor,
+    `disclose` and `checks` may take 30 seconds each, `read` 5 seconds. A watcher that takes longer, raises an error or
+    returns values of other types is not called again, and the result names the reason. All methods return nothing if
+    the vendor's driver is absent.
     """
 
     name: str
@@ -371,16 +370,16 @@ class Watcher(Protocol):
     def disclose(self) -> Iterable[Mapping[str, str]]:
         """The facts of each accelerator that never change during a run: model, driver, firmware, limits.
 
-        `id`, the device's id, joins them with a device. `compare` looks at `power_limit_mw`, `ecc` and `mig`. Nothing
-        may name one copy of a machine, but for the id.
+        `id` is the id of the device that they belong to. `mixmark compare` compares `power_limit_mw`, `ecc` and `mig`.
+        No other fact may identify one copy of a machine.
         """
 
     def read(self) -> Iterable[AcceleratorState]:
         """The state of each accelerator now. It is called about once a second while a worker measures, so it must be
-        cheap: the harness calls it less often where it takes more than 5 ms of CPU time."""
+        cheap: the harness calls it less often if it takes more than 5 ms of CPU time."""
 
     def checks(self) -> Iterable[Check]:
-        """What `mixmark doctor` says about each accelerator's settings. A check's name begins with the accelerator."""
+        """The checks of `mixmark doctor` on the accelerators' settings. A check's name begins with the accelerator."""
 
     def close(self) -> None:
         """Releases the vendor's library. It is the last call."""
@@ -410,9 +409,9 @@ class GraphRunner:
     facts: Mapping[str, str]
 
     def prepare(self, feed: Feed) -> None:
-        """Runs a feed as far as its second yield, by which every graph has seen every shape that it will see: a
-        language model's prefill and one step of its decoding. A feed of a single yield is left to the harness, which
-        counts the first feed of no shape."""
+        """Runs a feed up to its second yield, so that every graph has run with every shape: a language model's prefill
+        and one step of its decoding. For a feed of a single yield it does nothing, because the harness times no first
+        feed of a shape."""
         if sum(cost.yields for cost in self.suite.costs("fp32", 1)) > 1:
             for _ in itertools.islice(self(feed), 2):
                 pass

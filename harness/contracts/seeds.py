@@ -1,4 +1,4 @@
-"""Seeds that are derived from others: who has seen what comes of one cannot tell what comes of another."""
+"""Derives independent seeds by SHA-256: the output of one reveals nothing about another."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import hashlib
 
 
 def derived(seed: int, *use: object) -> int:
-    """A seed of 63 bits that depends on another one and on what it is used for."""
+    """A seed of 63 bits that depends on another seed and on its use."""
     text = "/".join(map(str, (seed, *use)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def nonce(seed: int, serial: int, before: bytes = b"") -> int:
-    """The nonce of the feed with this number, counted from 0, in the window with this seed.
+    """The nonce of the feed with this serial number, counted from 0, in the window with this seed.
 
-    before: the digest of the output before it in the same lane, so that nobody can know the feed earlier; empty for the
-    first one in a lane, and where the parent hands out each feed.
+    before: the digest of the previous output of the same issue thread, without which the feed cannot be predicted;
+    empty for the first feed of a thread, and if the parent hands out each feed.
     """
     return derived(seed, "feed", serial, before.hex())
 
 
 def pool(seed: int) -> int:
-    """The seed of the pool from which a suite makes the feeds of the window with this seed."""
+    """The seed of the pool from which a suite generates the feeds of the window with this seed."""
     return derived(seed, "pool")
 
 

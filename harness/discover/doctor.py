@@ -24,7 +24,7 @@ from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.devices import TIMEOUT_S
 from mixmark.harness.discover.machine import other_load
 from mixmark.harness.discover.machine.accelerators import Accelerators
-from mixmark.harness.discover.machine.counters import Machine, between
+from mixmark.harness.discover.machine.counters import MachineCounters, between
 from mixmark.harness.discover.machine.disclosure import disclose
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.plugins.registry import Plugin
@@ -70,7 +70,7 @@ def checks(
     names the interpreters that are started; None: none is.
     """
     with Accelerators() as accelerators:
-        machine = Machine(root=root, accelerators=accelerators)
+        machine = MachineCounters(root=root, accelerators=accelerators)
         before = machine.read()
         wait(SAMPLE_S)
         conditions = between(before, machine.read())
@@ -109,12 +109,12 @@ def boost(state: Inspected) -> Iterator[Check]:
 
 
 def load(state: Inspected) -> Iterator[Check]:
-    """Whether other processes used the CPUs during the sample."""
+    """Whether other programs used the CPUs during the sample."""
     used = other_load.load_of(state.conditions)
     if used is None:
         yield Check("load", "unknown", "CPU time cannot be read")
         return
-    message = f"other processes keep {used.cores:.2f} of {used.cpus} CPUs busy (limit {used.limit_cores:.2f})"
+    message = f"other programs keep {used.cores:.2f} of {used.cpus} CPUs busy (limit {used.limit_cores:.2f})"
     if used.busy:
         yield Check("load", "warn", message, "ps -eo pid,pcpu,comm --sort=-pcpu | head")
     else:

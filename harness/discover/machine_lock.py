@@ -32,7 +32,7 @@ class Holder:
 
     pid: int
     folder: str
-    """Where it writes its result."""
+    """The folder of its result."""
     since_utc: str
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ def hold(holder: Holder) -> Iterator[Reason | None]:
         lock.acquire(timeout=0)
     except Timeout:
         raise Taken(_read(path)) from None
-    except (OSError, NotImplementedError) as error:
+    except (OSError, NotImplementedError) as error:  # the second: filelock's word for a file system without locks
         yield f"{path} cannot be locked: {getattr(error, 'strerror', None) or error}"
         return
     try:

@@ -9,10 +9,12 @@ Each line imports from the lines above it only (tests/judge/test_layers.py):
     grade, score                  the score over all runs
     diagnosis                     what explains a mixed run: its bound and where the time went
     evidence                      all that the rules look at, each figure computed once
+    screening, disturbance        which routes may be the fastest; which mixed runs were disturbed
     rules                         integrity, interference, records, mix, energy; consistency looks at facts alone
     solo_rates, scaling, rows     rates for the plan; the mix on some hosts; the rows that reports lay out
     verdict, references           the result in one word; the scores of other machines
     judgement                     all of these, in order
+    provenance                    the result and the machine that figures are of
     compare                       two judgements, or machines side by side
 
 This file imports none of them, because a worker needs only `statistics`.

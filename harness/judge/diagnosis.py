@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import Completions, Device, Mix, Placement, Rate, Record, Result
-from mixmark.harness.judge.mixed_run import Figure, ScoredRun
+from mixmark.harness.contracts.schema import Completions, Device, Mix, Placement, Rate, Result
+from mixmark.harness.judge.mixed_run import Figure, ScoredRun, device_time_ns
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.intervals import WIDEST
 from mixmark.harness.judge.statistics.timestamps import in_flight_ns, most_in_flight, throughput_per_s
@@ -27,6 +27,8 @@ class BestRate:
     """Half the width of the rate's 95 % interval, as a fraction of it."""
     in_mix: bool
     """Whether this is the rate in the mixed run, which exceeds the one alone by more than both intervals."""
+    in_flight: float = 1.0
+    """The fraction of the solo window in which a feed was in flight; in the rest feeds were made."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class RouteInMix:
     planned: float
     """x: the fraction of the device's time that the plan gives to the suite."""
     units_per_s: float
-    """While it worked on this suite."""
+    """While it worked on this suite, making feeds for as large a fraction of the time as alone."""
     solo_units_per_s: float | None
     """The rate that was planned with. None: the plan had no such route."""
 
@@ -66,8 +68,6 @@ class Diagnosis:
     """κ = λ / λ*."""
     busy: Mapping[str, float]
     """The fraction of the window in which each device had a feed in flight."""
-    surplus: float
-    """The fraction of that time spent on units beyond those of B mixes, which no mix counts."""
     parts: tuple[RouteInMix, ...]
     best_kind: str
     """The kind of device whose devices alone would get most done. Empty: no kind runs every suite."""
@@ -118,7 +118,7 @@ def diagnoses(
         key = plan.model_dump_json(), tuple(each.rate.units_per_s for each in own)
         if key not in planned:
             planned[key] = _planned(plan, result, score.mix, solo, own)
-        found[run.phase] = _diagnosis(result, run, plan, planned[key])
+        found[run.phase] = _diagnosis(result, run, plan, planned[key], own)
     return found
 
 
@@ -155,7 +155,9 @@ def _other(plan: Placement, mix: Mix, result: Result) -> Placement | None:
         return None
 
 
-def _diagnosis(result: Result, run: ScoredRun, plan: Placement, planned: _Planned) -> Diagnosis:
+def _diagnosis(
+    result: Result, run: ScoredRun, plan: Placement, planned: _Planned, known: Sequence[BestRate]
+) -> Diagnosis:
     records = [record for record in result.records if record.phase == run.phase]
     window_ns = run.begin_ns, run.end_ns
     of_device: dict[str, list[Completions]] = defaultdict(list)
@@ -164,12 +166,15 @@ def _diagnosis(result: Result, run: ScoredRun, plan: Placement, planned: _Planne
             of_device[record.route.device].append(record.completions)
     busy_ns = {device: in_flight_ns(*each, inside=window_ns) for device, each in of_device.items()}
     solo = {(rate.suite, rate.device): rate.units_per_s for rate in plan.rates}
+    in_flight = {(each.rate.suite, each.rate.device): each.in_flight for each in known}
+    took_ns = device_time_ns(records)
     parts = []
     for record in records:
         route = record.route
-        if record.completions is not None and (speed := throughput_per_s(record.completions)):
+        if record.completions is not None and (speed := throughput_per_s(record.completions, took_ns[record.key])):
             given = plan.fractions.get(route.suite, {}).get(route.device, 0.0)
-            parts.append(RouteInMix(route.suite, route.device, given, speed, solo.get((route.suite, route.device))))
+            pair = route.suite, route.device
+            parts.append(RouteInMix(*pair, given, speed * in_flight.get(pair, 1.0), solo.get(pair)))
     measured, bound_per_s, unsure = run.mixes_per_s, planned.bound_per_s, planned.half_width
     return Diagnosis(
         phase=run.phase,
@@ -183,7 +188,6 @@ def _diagnosis(result: Result, run: ScoredRun, plan: Placement, planned: _Planne
             None if measured.high is None else measured.high / bound_per_s / (1 - unsure),
         ),
         busy={device.id: busy_ns.get(device.id, 0) / run.length_ns for device in result.devices},
-        surplus=_surplus(records, run),
         parts=tuple(parts),
         best_kind=planned.best_kind,
         heterogeneity_gain=measured.estimate / planned.best_kind_per_s if planned.best_kind_per_s else None,
@@ -217,12 +221,3 @@ def _lowest(run: ScoredRun, bound_per_s: float, half_width: float) -> float:
     per_s = run.mixes_per_s
     low = per_s.estimate * (1 - run.coarseness) if per_s.low is None else per_s.low
     return low / bound_per_s / (1 + half_width)
-
-
-def _surplus(records: Sequence[Record], run: ScoredRun) -> float:
-    worked = dict.fromkeys((stream.suite for stream in run.suites), 0)
-    for record in records:
-        if record.completions is not None and record.route.suite in worked:
-            worked[record.route.suite] += in_flight_ns(record.completions, inside=(run.begin_ns, run.end_ns))
-    beyond = sum(worked[each.suite] * (1 - run.mixes / each.mixes) for each in run.suites if each.mixes)
-    return beyond / (sum(worked.values()) or 1)

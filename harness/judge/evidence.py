@@ -65,6 +65,29 @@ class Measurement:
         return timestamps.window_ns(self.completions)
 
     @cached_property
+    def bracket_ns(self) -> tuple[int, int]:
+        """The window over which the throughput counts: of a closed loop as the parent timed it."""
+        return timestamps.bracket_ns(self.record) or self.window_ns
+
+    @cached_property
+    def worked_ns(self) -> int:
+        """The sum of the times of all feeds."""
+        done = self.completions
+        return int((done.yielded_ns[done.ends - 1] - done.issued_ns).sum())
+
+    @property
+    def mean_in_flight(self) -> float:
+        """The mean number of feeds in flight while there was any."""
+        return self.worked_ns / self.in_flight_ns if self.in_flight_ns else 1.0
+
+    @property
+    def between_feeds(self) -> float:
+        """The fraction of a closed loop's window in which no feed was in flight, for each feed that the runner takes
+        at once: the next feed was made, and the output before it was kept."""
+        begin_ns, end_ns = self.bracket_ns
+        return 1 - self.worked_ns / (self.concurrency * (end_ns - begin_ns)) if end_ns > begin_ns else 0.0
+
+    @cached_property
     def in_flight_ns(self) -> int:
         return timestamps.in_flight_ns(self.completions)
 
@@ -75,8 +98,11 @@ class Measurement:
 
     @cached_property
     def window(self) -> Window | None:
-        """The window in blocks, all of which count. None: the clock did not tick."""
-        return steadiness.window(self.completions)
+        """The window in blocks, all of which count. None: the clock did not tick, or it is of a mix, in which suites
+        take turns."""
+        if self.record.scenario == "mixed":
+            return None
+        return steadiness.window(self.completions, self.bracket_ns)
 
     @cached_property
     def interval(self) -> Interval | None:
@@ -127,12 +153,12 @@ class Measurement:
 
     @cached_property
     def foreign_cores(self) -> tuple[float, int] | None:
-        """(the mean number of CPUs that other processes kept busy, the number of CPUs). None: the machine does not say.
+        """(the mean number of CPUs that other programs kept busy, the number of CPUs). None: the machine does not say.
         Counters tick every 10 ms."""
         blocks = [
-            (block.busy_ns - block.own_ns, block.end_ns - block.begin_ns, block.cpus)
+            (block.foreign_ns, block.end_ns - block.begin_ns, block.cpus)
             for block in self.watched
-            if block.busy_ns is not None and block.own_ns is not None and block.cpus
+            if block.foreign_ns is not None and block.cpus
         ]
         if not blocks:
             return None
@@ -192,8 +218,14 @@ class Evidence:
 
     @property
     def runs(self) -> tuple[ScoredRun, ...]:
-        """The mixed runs of the score."""
-        return self.score.runs if self.score else ()
+        """The mixed runs that the score counts."""
+        return self.score.counted() if self.score else ()
+
+    @cached_property
+    def counted(self) -> tuple[Measurement, ...]:
+        """The records with timestamps, without those of the mixed runs that the score leaves out."""
+        left_out = self.score.left_out if self.score else ()
+        return tuple(measured for measured in self.measured if measured.record.phase not in left_out)
 
     @cached_property
     def limits(self) -> Mapping[str, Limits]:

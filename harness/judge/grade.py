@@ -1,4 +1,4 @@
-"""The grade of a score: how many feeds, audits and runs it rests on, and how narrow its interval is."""
+"""The grade of a score: how many runs it rests on, how well they agree, and what keeps it from a rank."""
 
 from __future__ import annotations
 
@@ -7,70 +7,56 @@ from typing import Literal
 
 from mixmark.harness.contracts.schema import Mix
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
-from mixmark.harness.judge.mixed_run import NS_PER_S, Figure, ScoredRun
-from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS
-from mixmark.harness.plan.presets import PROVISIONAL_FEEDS
+from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, NS_PER_S, Figure, ScoredRun
 
-Grade = Literal["official", "provisional", "indicative"]
+Grade = Literal["official", "ranked", "indicative"]
 
+SHORTEST_NS = 120 * NS_PER_S
+RANKED_RUNS = 3
+RANKED_HALF_WIDTH = 0.05
 OFFICIAL_RUNS = 5
-OFFICIAL_NS = 120 * NS_PER_S
-OFFICIAL_FEEDS = 100
-OFFICIAL_AUDITS = 30
 OFFICIAL_HALF_WIDTH = 0.02
+OFFICIAL_AUDITS = 30
 
 
 def grade(
-    mix: Mix, runs: Sequence[ScoredRun], figure: Figure | None, seed_given: bool
+    mix: Mix, runs: Sequence[ScoredRun], figure: Figure | None, unranked: Sequence[str]
 ) -> tuple[Grade, tuple[str, ...]]:
     """The grade, and what the next better one lacks.
 
-    figure: MX or, if it is not known, TX over all runs. seed_given: whether a person chose the seed.
+    figure: MX or, if it is not known, TX over all runs. unranked: what keeps the score from a rank, whatever its runs
+    are.
     """
-    lacks = tuple(_lacks_for_provisional(mix, runs, seed_given))
-    if not lacks and (figure is None or figure.half_width is None):
-        lacks = ("nothing tells how sure it is",)
-    if lacks:
+    if lacks := (*unranked, *_lacks(runs, figure, RANKED_RUNS, RANKED_HALF_WIDTH)):
         return "indicative", lacks
-    lacks = tuple(_lacks_for_official(mix, runs, figure))
-    return ("provisional", lacks) if lacks else ("official", ())
+    if lacks := (*_lacks(runs, figure, OFFICIAL_RUNS, OFFICIAL_HALF_WIDTH), *_evidence_lacks(mix, runs)):
+        return "ranked", lacks
+    return "official", ()
 
 
-def _lacks_for_provisional(mix: Mix, runs: Sequence[ScoredRun], seed_given: bool) -> Iterator[str]:
-    for suite in mix.units if runs else ():
-        feeds = min(run.of_suite(suite).feeds for run in runs)
-        if feeds < PROVISIONAL_FEEDS:
-            yield f"{suite} finished {feeds} feeds of {PROVISIONAL_FEEDS}"
-    if any(run.steady is None for run in runs):
-        yield (
-            f"too few feeds fit into the window to tell whether it was steady: {FEWEST_BLOCKS} of each suite are needed"
-        )
-    if any(run.steady is False for run in runs):
-        yield "the window was not steady"
-    if seed_given:
-        yield "its seed was given"
+def _lacks(runs: Sequence[ScoredRun], figure: Figure | None, enough: int, half_width: float) -> Iterator[str]:
+    if len(runs) < enough:
+        yield f"{len(runs)} of {enough} runs"
+    shortest_ns = min((run.length_ns for run in runs), default=SHORTEST_NS)
+    if shortest_ns < SHORTEST_NS:
+        yield f"a window of {shortest_ns / NS_PER_S:.0f} s of {SHORTEST_NS // NS_PER_S} s"
+    surplus = max((run.surplus for run in runs), default=0.0)
+    if surplus > LARGEST_SURPLUS:
+        yield f"{surplus * 100:.0f} % of the work of a window was in no whole mix (limit {LARGEST_SURPLUS * 100:g} %)"
+    elif len(runs) >= enough and figure is not None:
+        reached = figure.half_width
+        if reached is None:
+            yield "its runs are too far apart for an interval"
+        elif reached > half_width:
+            yield f"±{reached * 100:.1f} % of ±{half_width * 100:g} %"
 
 
-def _lacks_for_official(mix: Mix, runs: Sequence[ScoredRun], figure: Figure | None) -> Iterator[str]:
+def _evidence_lacks(mix: Mix, runs: Sequence[ScoredRun]) -> Iterator[str]:
     """runs: at least one."""
-    if len(runs) < OFFICIAL_RUNS:
-        yield f"{len(runs)} of {OFFICIAL_RUNS} runs"
-    shortest_ns = min(run.length_ns for run in runs)
-    if shortest_ns < OFFICIAL_NS:
-        yield f"a window of {shortest_ns / NS_PER_S:.0f} s of {OFFICIAL_NS // NS_PER_S} s"
     for suite in mix.units:
-        feeds = min(run.of_suite(suite).feeds for run in runs)
-        if feeds < OFFICIAL_FEEDS:
-            yield f"{suite} finished {feeds} feeds of {OFFICIAL_FEEDS}"
-    for suite in mix.units:
-        audits = min(run.of_suite(suite).audited for run in runs)
-        if audits < OFFICIAL_AUDITS:
-            yield f"{suite} had {audits} feeds audited of {OFFICIAL_AUDITS}"
+        audits, feeds = min((run.of_suite(suite).audited, run.of_suite(suite).feeds) for run in runs)
+        if audits < min(OFFICIAL_AUDITS, feeds):
+            yield f"{suite} had {audits} feeds audited of {min(OFFICIAL_AUDITS, feeds)}"
     edges = max(run.total.edge_uncertainty or 0 for run in runs)
     if edges > 2 / ENOUGH_PERIODS:
         yield f"the slowest meter had {2 / edges:.0f} periods of {ENOUGH_PERIODS}"
-    half_width = figure.half_width if figure else None
-    if half_width is not None and half_width > OFFICIAL_HALF_WIDTH:
-        yield f"±{half_width * 100:.1f} % of ±{OFFICIAL_HALF_WIDTH * 100:g} %"
-    if not mix.frozen:
-        yield f"{mix.name} is a mix of one's own"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.schema import Finding, Result
-from mixmark.harness.judge import rows, scaling, score, solo_rates
+from mixmark.harness.judge import disturbance, rows, scaling, score, solo_rates
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
 from mixmark.harness.judge.references import ReferenceScore
@@ -17,7 +17,7 @@ from mixmark.harness.judge.rules.consistency import SuiteClaims
 from mixmark.harness.judge.rules.rule import Rule
 from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.judge.score import Score
-from mixmark.harness.judge.verdict import Verdict, verdict
+from mixmark.harness.judge.verdict import Verdict, disturbances, verdict
 
 FIRST: tuple[Rule, ...] = (records.finished, mix.hosts_took_part, mix.mix_complete, mix.mix_bounded)
 LAST: tuple[Rule, ...] = (
@@ -41,6 +41,7 @@ LAST: tuple[Rule, ...] = (
     records.precise,
     mix.score_graded,
     records.screened,
+    records.choice_confirmed,
     records.batch_search_finished,
     records.closed_cleanly,
     records.ceiling_known,
@@ -136,7 +137,7 @@ def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> tuple[Evidence, tu
     doubts: the findings of the integrity rules.
     """
     result = evidence.result
-    found = score.score(result, doubts)
+    found = score.score(result, doubts, disturbance.mixed_runs(evidence))
     if found is None:
         return evidence, ()
     invalid = integrity.invalid(doubts)
@@ -148,7 +149,9 @@ def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> tuple[Evidence, tu
     solo = solo_rates.solo(evidence, found.mix, invalid)
     explained = diagnoses(result, found, solo, known)
     found = score.proven(found, {phase: diagnosis.unproven for phase, diagnosis in explained.items()})
-    return replace(evidence, score=found, diagnoses=explained), scaling.steps(result, found, doubts, solo)
+    evidence = replace(evidence, score=found, diagnoses=explained)
+    found = score.unranked_for(found, [reason.text for reason in disturbances(evidence)])
+    return replace(evidence, score=found), scaling.steps(result, found, doubts, solo)
 
 
 def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Judgement:

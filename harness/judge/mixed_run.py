@@ -25,6 +25,7 @@ from mixmark.harness.contracts.schema import (
     Result,
     ServiceLimits,
 )
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.total import MachineEnergy
@@ -36,11 +37,14 @@ from mixmark.harness.judge.statistics.timestamps import (
     finished_by,
     in_time,
     marks_of,
+    part_in_flight_ns,
     steps_begin_ns,
     window_ns,
 )
 
 NS_PER_S = 1_000_000_000
+LARGEST_SURPLUS = 0.02
+"""By how much a score may be too low because its window ended with work that no mix counts."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,16 @@ class Figure:
     estimate: float
     low: float | None = None
     high: float | None = None
+    is_bracket: bool = False
+    """Whether the window was too short for a number: a longer one would give something from `low` to `high`. The
+    estimate is what the window held, which is `low`."""
 
     @property
     def half_width(self) -> float | None:
-        """Half the interval's width as a fraction of the estimate: 0.02 is ± 2 %."""
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2 / self.estimate
+        """Half the interval's width as a fraction of the estimate: 0.02 is ± 2 %. None: no interval is known."""
+        if self.low is None or self.high is None or self.is_bracket:
+            return None
+        return (self.high - self.low) / 2 / self.estimate
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,8 @@ class SuiteProgress:
     """G_w: the units that count."""
     mixes: float
     """G_w / m_w."""
+    mixes_begun: float
+    """The same, with the feeds that were under way at the end of the window in part."""
     timestamps: int
     """The number of timestamps in which these units came: the fewer, the coarser the figure."""
     feeds: int
@@ -119,8 +130,14 @@ class ScoredRun:
     """λ."""
     mixes_per_kj: Figure | None
     """MX. None: the energy of the boundary is not known."""
+    surplus: float
+    """The fraction of the work in the window that no mix counts: that of suites which led the least advanced one, and
+    that on feeds which were under way at its end. The dual prices of the plan tell what work is worth."""
     problems: tuple[ScoreProblem, ...]
     """Why this run has no score."""
+    disturbed: Reason | None = None
+    """Why the run does not count if there is one that nothing disturbed. None: the counters of the machine show no
+    disturbance."""
 
     @property
     def length_ns(self) -> int:
@@ -131,6 +148,11 @@ class ScoredRun:
     def mixes(self) -> float:
         """B."""
         return min(progress.mixes for progress in self.suites)
+
+    @property
+    def most_per_s(self) -> float:
+        """The highest rate that a longer window of the same pace could show: that of its most advanced suite."""
+        return max(progress.mixes_begun for progress in self.suites) * NS_PER_S / self.length_ns
 
     @property
     def coarseness(self) -> float:
@@ -200,8 +222,32 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
         total=total,
         mixes_per_s=_figure(mixes / ((end_ns - begin_ns) / NS_PER_S), per_s),
         mixes_per_kj=None if total.joules is None else _figure(1000 * mixes / total.joules, per_j),
+        surplus=_surplus(suites, mix, phase),
         problems=tuple(_problems(suites, records, doubts)),
     )
+
+
+def _surplus(suites: Sequence[SuiteProgress], mix: Mix, phase: Phase) -> float:
+    """1: a suite has no unit that counts."""
+    assert phase.placement is not None  # a mixed phase has a plan
+    prices = phase.placement.suite_prices
+    worth = sum(each.mixes_begun * mix.units[each.suite] * prices.get(each.suite, 0.0) for each in suites)
+    total = sum(units * prices.get(suite, 0.0) for suite, units in mix.units.items())
+    mixes = min(each.mixes for each in suites)
+    return max(0.0, 1 - mixes * total / worth) if mixes and worth > 0 else 1.0
+
+
+def device_time_ns(records: Sequence[Record]) -> dict[str, float]:
+    """The time that each record of a mixed phase took of its device, by its key; see `part_in_flight_ns`."""
+    of_device: dict[str, list[Completions]] = defaultdict(list)
+    for record in records:
+        if record.completions is not None:
+            of_device[record.route.device].append(record.completions)
+    return {
+        record.key: part_in_flight_ns(record.completions, of_device[record.route.device])
+        for record in records
+        if record.completions is not None
+    }
 
 
 def _counted(record: Record, mix: Mix) -> _Counted | None:
@@ -235,6 +281,8 @@ def _mixes_by_block(suite: str, mix: Mix, counted: Sequence[_Counted], edges_ns:
 
 def _progress(suite: str, mix: Mix, counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> SuiteProgress:
     units = timestamps = feeds = late = audited = 0
+    begun = 0.0
+    edges_ns = np.array([begin_ns, end_ns])
     for each in counted:
         if each.record.route.suite != suite:
             continue
@@ -242,12 +290,22 @@ def _progress(suite: str, mix: Mix, counted: Sequence[_Counted], begin_ns: int, 
         inside = each.marks_kept & (done.yielded_ns > begin_ns) & (done.yielded_ns <= end_ns)
         units += int(done.units[inside].sum())
         timestamps += int(inside.sum())
+        begun += float(np.diff(each.finished(edges_ns))[0])
         last_ns = done.yielded_ns[done.ends - 1]
         ended = (last_ns > begin_ns) & (last_ns <= end_ns)
         feeds += int((ended & each.kept).sum())
         late += int((ended & ~in_time(done, mix.limits.get(suite, ServiceLimits()))).sum())
         audited += len(each.record.audit.values) if each.record.audit else 0
-    return SuiteProgress(suite, units, units / mix.units[suite], timestamps, feeds, late, audited)
+    return SuiteProgress(
+        suite=suite,
+        units=units,
+        mixes=units / mix.units[suite],
+        mixes_begun=begun / mix.units[suite],
+        timestamps=timestamps,
+        feeds=feeds,
+        late=late,
+        audited=audited,
+    )
 
 
 def _problems(

@@ -54,9 +54,9 @@ class PeakRates:
     """The highest rates of a device that probes proved. No honest record exceeds them."""
 
     flops_per_s: Mapping[tuple[str, str], float]
-    """For each device and precision."""
+    """The FLOPs per second of each device in each precision."""
     bytes_per_s: Mapping[str, float]
-    """For each device: a byte is a byte in every precision."""
+    """The bytes per second of each device; the precision does not matter."""
 
 
 def ceilings(records: Iterable[Record], devices: Sequence[Device] = ()) -> dict[CeilingKey, Ceiling]:

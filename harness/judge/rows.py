@@ -57,7 +57,7 @@ class Row:
     units: int | None = None
     """The number of units that finished."""
     throughput_per_s: float | None = None
-    """Units per second over the whole window. Over several runs: the geometric mean."""
+    """Units per second over the whole window. Over several runs: the geometric mean; of screening runs the median."""
     half_width: float | None = None
     """Half the width of the throughput's 95 % confidence interval, as a fraction of the throughput: from the blocks of
     a steady window, or from several runs. None: not known."""
@@ -88,7 +88,7 @@ class Row:
 
     @property
     def status(self) -> str:
-        """ok, invalid, failed, refused, or unsupported; screened: a screening run showed that another route is faster;
+        """ok, invalid, failed, refused, or unsupported; screened: screening runs showed that another route is faster;
         unaudited: a hosted service has weights of its own."""
         error = self.record.error
         if error is not None:
@@ -99,9 +99,8 @@ class Row:
 
 
 def rows(evidence: Evidence, invalid: Collection[str]) -> tuple[Row, ...]:
-    """A row for each record but the probes' and the mix's, in the order of the run, suites kept together. The screening
-    run of
-    a route that was measured afterwards has none.
+    """A row for each record but the probes' and the mix's, in the order of the run, suites kept together. The
+    screening runs of a route that was measured afterwards have none.
 
     invalid: the keys of the records that a rule found invalid.
     """
@@ -201,9 +200,12 @@ def _over_runs(runs: list[Row]) -> Row:
         return runs[measured[0][1]] if measured else runs[0]
     over = over_runs([value for value, _ in measured])
     assert over is not None  # there are at least two
+    median_run = runs[measured[(len(measured) - 1) // 2][1]]
+    if median_run.record.screening:  # they rank by it, and have no interval
+        return replace(median_run, throughput_per_s=over.median, runs=over.runs)
     batches = sorted({batch for _, index in measured if (batch := runs[index].record.batch) is not None})
     return replace(
-        runs[measured[(len(measured) - 1) // 2][1]],
+        median_run,
         throughput_per_s=over.geometric_mean,
         half_width=None if over.low is None or over.high is None else (over.high - over.low) / 2 / over.geometric_mean,
         runs=over.runs,

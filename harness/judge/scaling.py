@@ -44,7 +44,7 @@ class ScalingStep:
 def steps(
     result: Result, score: Score | None, doubts: Sequence[Finding], solo: Sequence[Rate]
 ) -> tuple[ScalingStep, ...]:
-    """From one host to all of them. Empty: the mix was run on all hosts only.
+    """A step for each number of hosts that the mix ran on, from one to all. Empty: the mix was run on all hosts only.
 
     doubts: the findings of the integrity rules. solo: the rates that the solo records measured.
     """

@@ -13,7 +13,7 @@ from mixmark.harness.contracts.schema import Boundary, Finding, Mix, Phase, Resu
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.grade import Grade, grade
-from mixmark.harness.judge.mixed_run import Figure, ScoredRun, ScoreProblem, run_of
+from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, Figure, ScoredRun, ScoreProblem, run_of
 from mixmark.harness.judge.statistics.intervals import over_runs
 from mixmark.harness.plan import mixes
 
@@ -26,6 +26,7 @@ class Score:
 
     mix: Mix
     runs: tuple[ScoredRun, ...]
+    """All of them, also those that are left out."""
     problems: tuple[ScoreProblem, ...]
     """Why there is no score; then both figures are None."""
     mixes_per_s: Figure | None
@@ -42,14 +43,35 @@ class Score:
     missing: tuple[str, ...]
     """What the next better grade asks for and is not there."""
     unranked: tuple[str, ...]
-    """Why it has no place among others, whatever its grade."""
+    """What keeps it from a rank, whatever its runs are."""
+
+    def counted(self) -> tuple[ScoredRun, ...]:
+        """The runs that the figures are of: those that nothing disturbed, or all if there is none."""
+        return _counted(self.runs)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The phases of the disturbed runs that no figure counts."""
+        counted = {run.phase for run in self.counted()}
+        return tuple(run.phase for run in self.runs if run.phase not in counted)
+
+    @property
+    def watts(self) -> float | None:
+        """The mean power of the runs that count. None: there is no MX."""
+        watts = [run.total.watts for run in self.counted() if run.total.watts is not None]
+        return sum(watts) / len(watts) if watts and self.mixes_per_kj else None
+
+    def median_run(self) -> ScoredRun | None:
+        """The run with the median TX, of which reports show the figures of one run. None: there is no run."""
+        ranked = sorted(self.counted(), key=lambda run: run.mixes_per_s.estimate)
+        return ranked[(len(ranked) - 1) // 2] if ranked else None
 
     @property
     def graded(self) -> str:
         """The grade, and why it is not the next better one."""
         if not self.missing:
             return self.grade
-        better = "provisional" if self.grade == "indicative" else "official"
+        better = "ranked" if self.grade == "indicative" else "official"
         return f"{self.grade}, not {better}: {', '.join(self.missing)}"
 
     @property
@@ -63,10 +85,11 @@ class Score:
         return f"MX {_words(self.mixes_per_kj)} mix/kJ, TX {_words(self.mixes_per_s)} mix/s ({about}, {self.boundary})"
 
 
-def score(result: Result, doubts: Sequence[Finding]) -> Score | None:
+def score(result: Result, doubts: Sequence[Finding], disturbed: Mapping[str, Reason]) -> Score | None:
     """None: no mix was asked for, or none was run yet.
 
-    doubts: the findings of the integrity rules. A record that is invalid by them counts for nothing.
+    doubts: the findings of the integrity rules. A record that is invalid by them counts for nothing. disturbed: see
+    `disturbance.mixed_runs`.
     """
     phases, mix = mixed(result), result.mix
     if mix is None:
@@ -77,7 +100,8 @@ def score(result: Result, doubts: Sequence[Finding]) -> Score | None:
     if not (phases or problems):
         return None
     problems += [ScoreProblem(message) for message in took_no_part(result)]
-    runs = tuple(run for phase in phases if (run := run_of(result, mix, phase, doubts)) is not None)
+    found = (run_of(result, mix, phase, doubts) for phase in phases)
+    runs = tuple(replace(run, disturbed=disturbed.get(run.phase)) for run in found if run is not None)
     for run in runs:
         problems += [replace(problem, phase=run.phase if len(runs) > 1 else "") for problem in run.problems]
     if mix.frozen and mix != mixes.frozen().get(mix.name, mix):
@@ -89,7 +113,6 @@ def score(result: Result, doubts: Sequence[Finding]) -> Score | None:
         mix,
         runs,
         problems,
-        result.seed_given,
         weight_class=min((record.route.weight_class for record in records), default=16),
         unranked=tuple(_unranked(mix, result, doubts)),
     )
@@ -102,10 +125,10 @@ def took_no_part(result: Result) -> tuple[str, ...]:
     )
 
 
-def joined(scores: Sequence[Score], seed_given: bool) -> Score:
+def joined(scores: Sequence[Score]) -> Score:
     """The score over all runs of several results of one machine, which are all of one mix and have scores.
 
-    The phases get the number of their result: 2/mix1. seed_given: whether the seed of any result was given.
+    The phases get the number of their result: 2/mix1.
     """
     if len(scores) == 1:
         return scores[0]
@@ -113,7 +136,6 @@ def joined(scores: Sequence[Score], seed_given: bool) -> Score:
         scores[0].mix,
         tuple(replace(run, phase=f"{n}/{run.phase}") for n, score in enumerate(scores, 1) for run in score.runs),
         [problem for score in scores for problem in score.problems],
-        seed_given,
         weight_class=min(score.weight_class for score in scores),
         unranked=tuple(dict.fromkeys(why for score in scores for why in score.unranked)),
     )
@@ -123,32 +145,33 @@ def _scored(
     mix: Mix,
     runs: tuple[ScoredRun, ...],
     problems: Sequence[ScoreProblem],
-    seed_given: bool,
     weight_class: int,
     unranked: tuple[str, ...],
 ) -> Score:
-    unmeasured = machine.unmeasured({run.phase: run.total for run in runs})
-    tx = None if problems else _over_runs([run.mixes_per_s for run in runs])
-    mx = None if problems or unmeasured else _over_runs([run.mixes_per_kj for run in runs if run.mixes_per_kj])
-    reached, missing = grade(mix, runs, mx or tx, seed_given)
-    if reached == "provisional":
-        coarseness = max((run.coarseness for run in runs), default=1.0)
-        tx, mx = _widened(tx, coarseness), _widened(mx, coarseness)
-    elif reached == "indicative":
-        tx, mx = tx and Figure(tx.estimate), mx and Figure(mx.estimate)
+    counted = _counted(runs)
+    unmeasured = machine.unmeasured({run.phase: run.total for run in counted})
+    tx = None if problems else _over_runs(counted, [run.mixes_per_s for run in counted])
+    mx = None
+    if not problems and not unmeasured:
+        mx = _over_runs(counted, [run.mixes_per_kj for run in counted if run.mixes_per_kj])
+    reached, missing = grade(mix, counted, mx or tx, unranked)
     return Score(
         mix=mix,
         runs=runs,
         problems=tuple(problems),
         mixes_per_s=tx,
         mixes_per_kj=mx,
-        boundary=runs[0].total.boundary if mx else None,
+        boundary=counted[0].total.boundary if mx else None,
         unmeasured=None if problems else unmeasured,
         weight_class=weight_class,
         grade=reached,
         missing=missing,
         unranked=unranked,
     )
+
+
+def _counted(runs: tuple[ScoredRun, ...]) -> tuple[ScoredRun, ...]:
+    return tuple(run for run in runs if not run.disturbed) or runs
 
 
 def proven(score: Score, unproven: Mapping[str, Sequence[str]]) -> Score:
@@ -164,7 +187,16 @@ def proven(score: Score, unproven: Mapping[str, Sequence[str]]) -> Score:
     return replace(score, problems=tuple(failed), mixes_per_s=None, mixes_per_kj=None, boundary=None, unmeasured=None)
 
 
+def unranked_for(score: Score, disturbances: Sequence[str]) -> Score:
+    """The score without a rank. disturbances: why the result is disturbed; empty: the score stays as it is."""
+    unranked = (*score.unranked, *disturbances)
+    reached, missing = grade(score.mix, score.counted(), score.mixes_per_kj or score.mixes_per_s, unranked)
+    return replace(score, unranked=unranked, grade=reached, missing=missing)
+
+
 def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[str]:
+    if result.seed_given:
+        yield "its seed was given"
     if not mix.frozen:
         yield f"{mix.name} is a mix of one's own"
     elif mix.name not in mixes.frozen():
@@ -192,23 +224,23 @@ def mixed(result: Result) -> tuple[Phase, ...]:
     return tuple(phase for phase in result.phases if phase.purpose == "mixed")
 
 
-def _over_runs(figures: Sequence[Figure]) -> Figure | None:
-    """The figure of a single run as it is; of several runs the geometric mean, and the interval over the runs."""
-    if len(figures) < 2:
-        return figures[0] if figures else None
+def _over_runs(runs: Sequence[ScoredRun], figures: Sequence[Figure]) -> Figure | None:
+    """The geometric mean of the runs with its interval. If a window ended with too much work that no mix counts, the
+    bounds of what longer windows would give. figures: one for each run, or none."""
     over = over_runs([figure.estimate for figure in figures])
-    return Figure(over.geometric_mean, over.low, over.high) if over else None
-
-
-def _widened(figure: Figure | None, coarseness: float) -> Figure | None:
-    if figure is None or figure.low is None or figure.high is None:
-        return figure
-    by = coarseness * figure.estimate
-    return Figure(figure.estimate, max(0.0, figure.low - by), figure.high + by)
+    if over is None:
+        return None
+    if all(run.surplus <= LARGEST_SURPLUS for run in runs):
+        return Figure(over.geometric_mean, over.low, over.high)
+    most = [f.estimate * run.most_per_s / run.mixes_per_s.estimate for f, run in zip(figures, runs, strict=True)]
+    low = min(figure.estimate for figure in figures)
+    return Figure(low, low, max(most), is_bracket=True)
 
 
 def _words(figure: Figure | None) -> str:
     if figure is None:
         return "unknown"
+    if figure.is_bracket:
+        return f"{figure.low:.3g} to {figure.high:.3g}"
     half_width = figure.half_width
     return f"{figure.estimate:.3g}" + ("" if half_width is None else f" ± {half_width * 100:.2g} %")

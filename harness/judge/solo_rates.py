@@ -14,11 +14,10 @@ from mixmark.harness.judge.energy.total import device_watts, total
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.statistics.timestamps import in_time, marks_of, most_in_flight
 from mixmark.harness.plan.bound import each_once
+from mixmark.harness.plan.phases import RouteKey
 from mixmark.harness.plan.placement import Power
 
 UNSURE = 0.05  # half-width of a rate whose interval is not known, as a fraction: what the preset quick aims at
-RouteKey = tuple[str, str, str, str]
-"""See `Route.key`."""
 
 
 def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, ...]:
@@ -51,11 +50,12 @@ def known(
         key = rate.suite, rate.device, rate.adapter, rate.precision
         best, in_mix = BestRate(rate, UNSURE, False), beside.get(key)
         if key in alone:
-            best = BestRate(rate, _half_width(alone[key][1]), False)
+            best = BestRate(rate, _half_width(alone[key][1]), False, _in_flight(alone[key][1]))
         if in_mix and key in alone and not _overlaps_more(in_mix[1], alone[key][1]):
-            faster, highest = in_mix[0].units_per_s, rate.units_per_s * (1 + best.half_width)
+            faster, highest = in_mix[0].units_per_s * best.in_flight, rate.units_per_s * (1 + best.half_width)
             if faster > highest and faster * (1 - _half_width(in_mix[1])) > highest:
-                best = BestRate(rate.model_copy(update={"units_per_s": faster}), _half_width(in_mix[1]), True)
+                faster_rate = rate.model_copy(update={"units_per_s": faster})
+                best = BestRate(faster_rate, _half_width(in_mix[1]), True, best.in_flight)
         found.append(best)
     return tuple(found)
 
@@ -86,6 +86,11 @@ def _half_width(each: Measurement) -> float:
     return each.interval.half_width if each.interval else UNSURE
 
 
+def _in_flight(each: Measurement) -> float:
+    begin_ns, end_ns = each.bracket_ns
+    return each.in_flight_ns / (end_ns - begin_ns) if end_ns > begin_ns else 1.0
+
+
 def _overlaps_more(one: Measurement, other: Measurement) -> bool:
     """Whether a device that runs several feeds at a time ran more of them at once. Their rates do not compare."""
     return most_in_flight(one.completions) > most_in_flight(other.completions)
@@ -95,7 +100,9 @@ def _rate(each: Measurement, limits: ServiceLimits) -> Rate | None:
     """None: no unit came from a feed within its limits, or the clock did not tick."""
     record, route, done, result = each.record, each.record.route, each.completions, each.result
     units = int(done.units[marks_of(done, in_time(done, limits))].sum())
-    if not each.in_flight_ns or not units:
+    begin_ns, end_ns = each.bracket_ns
+    span_ns = each.in_flight_ns if record.scenario == "mixed" else end_ns - begin_ns
+    if not span_ns or not units:
         return None
     device = next((device for device in result.devices if device.id == route.device), None)
     return Rate(
@@ -104,7 +111,7 @@ def _rate(each: Measurement, limits: ServiceLimits) -> Rate | None:
         adapter=route.adapter,
         precision=route.precision,
         batch=record.batch or 1,
-        units_per_s=units * 1e9 / each.in_flight_ns,
+        units_per_s=units * 1e9 / span_ns,
         watts=device_watts(result, record.phase, device, *each.window_ns) if device else None,
         memory_bytes=record.peak_pss_bytes if device and device.in_host_memory else record.needed_bytes,
     )

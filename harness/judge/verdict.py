@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mixmark.harness.contracts.schema import Finding
+from mixmark.harness.judge import disturbance
+from mixmark.harness.judge.disturbance import MUCH_FOREIGN, MUCH_STOLEN
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.rows import Row
 from mixmark.harness.judge.rules.interference import speed_drifts
 from mixmark.harness.judge.rules.records import interval_known
 from mixmark.harness.judge.score import Score
-from mixmark.harness.plan.presets import PROVISIONAL_FEEDS, STANDARD_MIX_NS
+from mixmark.harness.plan.presets import longer
 
 VerdictWord = Literal["solid", "fair", "disturbed", "invalid", "unfinished"]
 
-MUCH_FOREIGN = 0.05  # of the machine's CPU time: others moved the figures by more than an official score may be wide
-MUCH_STOLEN = 0.05  # the same, taken by the hypervisor
 MUCH_DRIFT = 0.25  # of a probe's figure: the machine at the end is not the machine at the start
 MUCH_MOVED = 0.05  # of a window's throughput, by a stretch of it that ran at another level
 SOLID_HALF_WIDTH = 0.05
@@ -84,11 +84,16 @@ def verdict(evidence: Evidence, findings: Sequence[Finding], rows: Sequence[Row]
     if exit_code:
         nothing = VerdictReason("finished", "nothing was measured")
         return Verdict("invalid", tuple(_wrong(evidence, findings)) or (nothing,))
-    if much := tuple(reason for check in DISTURBED for reason in check(evidence)):
+    if much := disturbances(evidence):
         return Verdict("disturbed", much)
     if little := (*_missing(evidence, rows), *_noticed(evidence, findings)):
         return Verdict("fair", little)
     return Verdict("solid", (VerdictReason("", _agreement(evidence, rows)),))
+
+
+def disturbances(evidence: Evidence) -> tuple[VerdictReason, ...]:
+    """Why a result is disturbed. Empty: it is not."""
+    return tuple(reason for check in DISTURBED for reason in check(evidence))
 
 
 def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[VerdictReason]:
@@ -102,8 +107,8 @@ def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[VerdictR
 def loaded(evidence: Evidence) -> Iterator[VerdictReason]:
     """Other programs used much of the machine."""
     used = [
-        (measured.foreign_cores[0] / measured.foreign_cores[1], measured.host or "the machine")
-        for measured in evidence.measured
+        (disturbance.foreign(measured), measured.host or "the machine")
+        for measured in evidence.counted
         if measured.foreign_cores
     ]
     most, where = max(used, default=(0.0, ""))
@@ -115,7 +120,7 @@ def loaded(evidence: Evidence) -> Iterator[VerdictReason]:
 
 def stolen(evidence: Evidence) -> Iterator[VerdictReason]:
     """The hypervisor gave much of the CPUs' time to others."""
-    taken = [(measured.stolen[0], measured.host) for measured in evidence.measured if measured.stolen]
+    taken = [(disturbance.stolen(measured), measured.host) for measured in evidence.counted if measured.stolen]
     most, host = max(taken, default=(0.0, ""))
     if most > MUCH_STOLEN:
         cpus = f"the time of the CPUs of {host}" if host else "the CPUs' time"
@@ -136,9 +141,11 @@ def impossible(evidence: Evidence) -> Iterator[VerdictReason]:
 
 
 def drifted(evidence: Evidence) -> Iterator[VerdictReason]:
-    """The machine changed speed between the start and the end of the run."""
+    """The machine changed speed between the start and the end of the run, and no runs of the mix show that this moved
+    their score by little: a probe lasts for seconds, a mix for minutes."""
     far = [drift for _, _, drift, scatter in speed_drifts(evidence) if drift > max(MUCH_DRIFT, scatter)]
-    if far:
+    widest = _widest(evidence.score) if evidence.score else None
+    if far and (widest is None or widest > SOLID_HALF_WIDTH):
         text = f"the machine's speed drifted by {max(far) * 100:.0f} % during the run"
         yield VerdictReason("speed_stable", text, AGAIN)
 
@@ -196,8 +203,7 @@ NOTICED: dict[str, tuple[str, str]] = {
     "no_foreign_load": ("other programs ran", AGAIN),
     "no_steal_time": ("the hypervisor took CPU time away", ""),
     "canary_stable": ("a fixed loop changed its speed", "mixmark doctor lists what can disturb"),
-    "low_feed_overhead": ("much time passed between the feeds", ""),
-    "not_starved": ("the feeds may not have come as fast as a device took them", ""),
+    "device_busy": ("much time passed between the feeds", ""),
     "clocks_synchronised": ("the clock of a host is not known well", "a link of shorter round trips to it"),
     "network_quiet": ("the network carried traffic", ""),
     "energy_valid": ("an energy source gave no joules", "mixmark meters shows what it reads"),
@@ -212,14 +218,16 @@ metered."""
 
 
 def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[VerdictReason]:
-    """The warnings, each rule once, with the number of measurements that it is about."""
+    """The warnings, each rule once, with the number of measurements that it is about. Those about records that no
+    figure counts are left out."""
     about: dict[str, set[str]] = defaultdict(set)
+    left_out = {measured.key for measured in evidence.measured} - {measured.key for measured in evidence.counted}
     for finding in findings:
-        if finding.severity == "warning":
+        if finding.severity == "warning" and finding.about not in left_out:
             about[finding.rule].add(finding.about)
     for rule, (text, remedy) in NOTICED.items():
         if rule in about:
-            count = _count([measured.key in about[rule] for measured in evidence.measured])
+            count = _count([measured.key in about[rule] for measured in evidence.counted])
             yield VerdictReason(rule, text + count, remedy)
 
 
@@ -227,17 +235,19 @@ def _missing(evidence: Evidence, rows: Sequence[Row]) -> Iterator[VerdictReason]
     """What the figures lack to be solid."""
     if evidence.result.tier == "smoke":
         yield VerdictReason("score_graded", "the smoke tier only shows that everything works", "--tier edge measures")
-    yield from _missing_in_score(evidence, evidence.score) if evidence.score else _missing_in_rows(rows)
+    yield from _missing_in_score(evidence.score) if evidence.score else _missing_in_rows(rows)
 
 
-def _missing_in_score(evidence: Evidence, score: Score) -> Iterator[VerdictReason]:
+def _missing_in_score(score: Score) -> Iterator[VerdictReason]:
     widest = _widest(score)
-    if widest is None:
-        text = f"the score is {score.grade} and has no interval"
-        yield VerdictReason("score_graded", text, _longer(evidence, score))
-    elif len(score.runs) < SOLID_RUNS:
-        text = "one run does not show how far runs differ"
-        yield VerdictReason("score_graded", text, "--preset official makes five")
+    if score.mixes_per_s and score.mixes_per_s.is_bracket:
+        text = "the window was too short for this machine: the score is known as a range only"
+        yield VerdictReason("score_graded", text, longer(max(run.length_ns for run in score.runs)))
+    elif len(score.counted()) < SOLID_RUNS:
+        text = "one run of the mix does not show how far runs differ"
+        yield VerdictReason("score_graded", text, "--preset ranked makes three")
+    elif widest is None:
+        yield VerdictReason("score_graded", "its runs are too far apart for an interval", AGAIN)
     elif widest > SOLID_HALF_WIDTH:
         yield VerdictReason("score_graded", f"the score is known to ±{widest * 100:.0f} %")
 
@@ -256,18 +266,6 @@ def _missing_in_rows(rows: Sequence[Row]) -> Iterator[VerdictReason]:
         yield VerdictReason("interval_known", f"a figure is known to ±{widest * 100:.0f} %", "more --runs")
 
 
-def _longer(evidence: Evidence, score: Score) -> str:
-    """The preset whose mix is long enough for an interval, by the pace of this one. No preset helps a given seed."""
-    if evidence.result.preset != "quick" or evidence.result.seed_given:
-        return ""
-    enough = all(
-        progress.feeds * STANDARD_MIX_NS >= PROVISIONAL_FEEDS * run.length_ns
-        for run in score.runs
-        for progress in run.suites
-    )
-    return "--preset standard gives an interval" if enough else "--preset official gives an interval, in hours"
-
-
 def _widest(score: Score) -> float | None:
     """The half-width of the less certain of MX and TX, since a reader relies on both. None: one is not known."""
     widths = [figure.half_width for figure in (score.mixes_per_kj, score.mixes_per_s) if figure is not None]
@@ -278,7 +276,7 @@ def _widest(score: Score) -> float | None:
 def _agreement(evidence: Evidence, rows: Sequence[Row]) -> str:
     score = evidence.score
     if score and (widest := _widest(score)) is not None:
-        return f"{len(score.runs)} runs agree within ±{widest * 100:.1f} %, and nothing disturbed them"
+        return f"{len(score.counted())} runs agree within ±{widest * 100:.1f} %, and nothing disturbed them"
     runs = min((row.runs for row in rows), default=0)
     return f"{runs} runs agree within ±{SOLID_HALF_WIDTH * 100:.0f} %, and nothing disturbed them"
 

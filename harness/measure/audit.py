@@ -7,6 +7,8 @@ reference by the built-in torch adapter in fp32. `worker.isolation` keeps that p
 
 from __future__ import annotations
 
+import hashlib
+import io
 import math
 import random
 import tempfile
@@ -40,6 +42,7 @@ from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.outputs import Commitments, capacity, digest
 from mixmark.harness.worker.process import memory
+from mixmark.harness.worker.process.files import archive
 
 REFERENCE = "torch"
 CPU = Device(id=HOST_PROCESSOR, kind="cpu", memory_pool=HOST_POOL, precisions=("fp32",))
@@ -51,25 +54,16 @@ def kept_at(folder: Path, key: str) -> Path:
     return folder / "raw" / f"{key}.outputs.npz"
 
 
-def output_bytes(kept: Path) -> int:
-    """The size of the output of one feed in a file of audited outputs."""
-    with np.load(kept, allow_pickle=False) as stored:
-        outputs = stored["outputs"]
-        return int(outputs[0].nbytes) if len(outputs) else 0
-
-
 def draw(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, commitments: Commitments, into: Path) -> Audit:
-    """Draws the outputs that will be audited, at least `feeds` and enough for the gate's samples, and keeps them.
+    """Draws the outputs that will be audited, at least `feeds` and enough for the gate's samples, writes them to
+    `into`, and takes the hash of what it writes.
 
     outputs: the file that the worker handed over. All of its values must be finite. done: the number of feeds of the
-    window. told: what the worker told of its outputs while they were timed. A problem with them is the audit's:
+    window. commitments: the worker's, from the window. A problem with the outputs becomes the problem of the audit:
     nothing is raised.
     """
     try:
-        with zipfile.ZipFile(outputs) as archive:  # the worker's loop saves them without compression
-            if sum(member.file_size for member in archive.infolist()) > outputs.stat().st_size:
-                raise WrongOutput("the worker handed over outputs that unpack to more than their file")
-        with outputs.open("rb") as file, np.load(file, allow_pickle=False) as handed:  # closed here if it is truncated
+        with np.load(io.BytesIO(archive(outputs)), allow_pickle=False) as handed:
             serials, values = handed["serials"], handed["outputs"]
             finished, previous, digests = handed["finished"], handed["previous"], handed["digests"]
         among = _handed(serials, values, finished, digests, done, commitments)
@@ -80,14 +74,16 @@ def draw(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, commitmen
         return Audit(gate=gate, finished=0, problem=f"the worker's outputs cannot be used: {error}")
     count = min(len(among), max(feeds, math.ceil(gate.samples / batch)))
     chosen = np.sort(random.SystemRandom().sample(among.tolist(), count))
-    with into.open("wb") as kept:
-        followed = [
-            np.frombuffer(previous_digests[serial] or bytes(DIGEST_BYTES), np.uint8) for serial in chosen.tolist()
-        ]
-        np.savez_compressed(
-            kept, serials=chosen, previous_digests=followed, outputs=values[np.searchsorted(serials, chosen)]
-        )
-    return Audit(gate=gate, finished=len(serials), feeds=tuple(chosen.tolist()))
+    followed = [np.frombuffer(previous_digests[serial] or bytes(DIGEST_BYTES), np.uint8) for serial in chosen.tolist()]
+    kept = io.BytesIO()
+    np.savez_compressed(
+        kept, serials=chosen, previous_digests=followed, outputs=values[np.searchsorted(serials, chosen)]
+    )
+    into.unlink(missing_ok=True)  # never through a link or a pipe that lies there
+    with into.open("xb") as file:
+        file.write(kept.getbuffer())
+    sha256 = hashlib.sha256(kept.getbuffer()).hexdigest()
+    return Audit(gate=gate, finished=done, feeds=tuple(chosen.tolist()), sha256=sha256)
 
 
 def _handed(
@@ -176,7 +172,7 @@ class Auditor:
                     keep(self._repeated(audited[0]))
             except WorkerFailed as failed:
                 for record in waiting[len(audited) :]:
-                    keep(record.model_copy(update={"unaudited": _told(failed.failure)}))
+                    keep(record.model_copy(update={"unaudited": _words(failed.failure)}))
             except PluginError as error:
                 for record in waiting[len(audited) :]:
                     keep(record.model_copy(update={"unaudited": f"{error}; {error.hint}".removesuffix("; ")}))
@@ -210,13 +206,12 @@ class Auditor:
         audit = record.audit
         assert audit is not None  # it is pending
         begin_ns = time.monotonic_ns()
-        found = self._compared(reference, record, kept_at(self._folder, record.key))
+        found = self._compared(reference, record, kept_at(self._folder, record.key), audit.sha256)
         if isolation.own_code() != self._code:
             message = "Mixmark's own files are not those that the run began with"
             raise PluginError(message, "repeat the audit elsewhere: mixmark audit FOLDER")
         done = audit.model_copy(
             update={
-                "feeds": found.feeds,
                 "values": found.values,
                 "problem": found.problem,
                 "code": isolation.code_of(self._suite(record).spec),
@@ -227,9 +222,12 @@ class Auditor:
         )
         return record.model_copy(update={"audit": done})
 
-    def _compared(self, reference: Worker, record: Record, outputs: Path) -> messages.Audited:
+    def _compared(self, reference: Worker, record: Record, outputs: Path, sha256: str) -> messages.OutputsCompared:
+        """Compares the outputs in a file with this hash."""
         assert record.batch is not None and record.seed is not None  # an audit was drawn from its feeds
-        request = messages.Audit(key=REFERENCE, batch=record.batch, seed=record.seed, outputs=str(outputs))
+        request = messages.CompareOutputs(
+            key=REFERENCE, batch=record.batch, seed=record.seed, outputs=str(outputs), sha256=sha256
+        )
         # Each feed is a stage: thirty of them may take longer than a hang is given.
         return reference.call(request, self._timeout_s, per_stage=True)
 
@@ -243,10 +241,13 @@ class Auditor:
             first = Path(scratch) / "first.npz"
             with np.load(kept_at(self._folder, record.key), allow_pickle=False) as kept:
                 np.savez(first, **{name: column[:1] for name, column in kept.items()})
-            (value,) = self._compared(reference, record, first).values
-        disagreement = abs(value - audit.values[0])
-        return record.model_copy(update={"audit": audit.model_copy(update={"disagreement": disagreement})})
+            sha256 = hashlib.sha256(first.read_bytes()).hexdigest()
+            found = self._compared(reference, record, first, sha256)
+        outcome: dict[str, Any] = {"problem": found.problem}
+        if found.values:
+            outcome["disagreement"] = abs(found.values[0] - audit.values[0])
+        return record.model_copy(update={"audit": audit.model_copy(update=outcome)})
 
 
-def _told(failure: Failure) -> str:
+def _words(failure: Failure) -> str:
     return f"the reference could not be run: {failure.message}; {failure.hint}".removesuffix("; ")

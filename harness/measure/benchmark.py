@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import MixmarkError, ResultError
 from mixmark.harness.contracts.schema import Absent, Connection, Limits, Phase, Record, Result, Share, Tier
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.measure import audit, next_phases
 from mixmark.harness.measure.audit import Auditor
@@ -21,12 +22,16 @@ from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.plan import presets
 from mixmark.harness.record.store import Store
 
+MOST_REPEATS = 2  # a machine that is always busy must not keep a run going
+
 
 @dataclass(frozen=True)
 class Observer:
     """Callbacks that report the progress of a run, in order. A default does nothing."""
 
     planned: Callable[[Sequence[Phase]], None] = field(default=lambda phases: None)
+    repeating: Callable[[str, Reason], None] = field(default=lambda phase, why: None)
+    """A mixed run is planned in addition, because the one of this phase was disturbed."""
     started: Callable[[Share], None] = field(default=lambda share: None)
     stage: Callable[[Share, str], None] = field(default=lambda share, stage: None)
     recorded: Callable[[Record], None] = field(default=lambda record: None)
@@ -43,6 +48,8 @@ class Procedure:
     """The limits of each mixed phase."""
     mixes: int = 1
     """The number of mixed phases, each with fresh workers."""
+    repeats: int = 0
+    """How many disturbed mixed phases are repeated at most."""
     confirm: bool = False
     """Whether the routes of the plan have a confirmation run before the first mixed phase."""
     idle_s: float = 0.0
@@ -51,11 +58,12 @@ class Procedure:
 
 
 def procedure(header: Result) -> Procedure:
-    """Returns the procedure of the header's preset; the smoke tier shortens it."""
+    """Returns the procedure of the header's preset. The smoke tier, which is never ranked, shortens it and repeats
+    nothing."""
     preset = presets.PRESETS.get(header.preset, presets.SELFTEST)
     if header.tier == "smoke":
         return Procedure(mix_limits=presets.SMOKE_MIX, mixes=preset.runs)
-    return Procedure(mix_limits=preset.mix, mixes=preset.runs, confirm=preset.confirm, idle_s=preset.idle_s)
+    return Procedure(preset.mix, preset.runs, MOST_REPEATS, preset.confirm, preset.idle_s)
 
 
 @contextmanager
@@ -65,15 +73,15 @@ def until_interrupted() -> Iterator[None]:
     After the first signal all further ones are ignored, also after the block, so that the result is written and shown
     before the process ends. A signal that was ignored before stays ignored.
     """
-    ends = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+    ends = [end for end in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(end) is not signal.SIG_IGN]
 
     def interrupt(*_: object) -> None:
-        for each in ends:
-            signal.signal(each, signal.SIG_IGN)
+        for end in ends:
+            signal.signal(end, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    for each in ends:
-        signal.signal(each, interrupt)
+    for end in ends:
+        signal.signal(end, interrupt)
     with suppress(KeyboardInterrupt):
         yield
 
@@ -111,16 +119,24 @@ class Benchmark:
         self.result = self.result.model_copy(update={"finished": True})
 
     def _next_phases(self) -> tuple[Phase, ...]:
-        how, result = self._procedure, self.result
+        procedure, result = self._procedure, self.result
+        repeated = next_phases.repeated(result, procedure.repeats)
+        runs = procedure.mixes + len(repeated)
         try:
             pool_bytes = self._executor.pool_bytes(result.devices)
-            return next_phases.next_phases(result, how.mix_limits, how.mixes, how.confirm, result.objective, pool_bytes)
+            phases = next_phases.next_phases(
+                result, procedure.mix_limits, runs, procedure.confirm, result.objective, pool_bytes
+            )
         except MixmarkError as error:
-            assert result.mix is not None  # else nothing was planned
+            assert result.mix is not None  # without a mix nothing is planned
             reason = f"{error}; {error.hint}".removesuffix("; ")
             absent = Absent(kind="mix", name=result.mix.name, reason=reason)
             self.result = result.model_copy(update={"absent": (*result.absent, absent)})
             return ()
+        run = sum(phase.purpose == "mixed" for phase in result.phases)
+        if procedure.mixes <= run < runs:
+            self._observer.repeating(*repeated[run - procedure.mixes])
+        return phases
 
     def _measure(self, phase: Phase) -> None:
         order = PhaseRequest(
@@ -163,11 +179,11 @@ Observed = Callable[[Result, Procedure, Executor], AbstractContextManager[Observ
 
 
 def perform(header: Result, executor: Executor, equipment: Equipment, keeper: Store, observed: Observed) -> Result:
-    """Measures what the header plans and does not have yet, and writes the result. An interruption leaves the result
+    """Measures the planned phases that have no records yet, and writes the result. An interruption leaves the result
     unfinished. Raises ResultError if the folder cannot be written."""
-    how = procedure(header)
-    with observed(header, how, executor) as observer:
-        benchmark = Benchmark(header, executor, auditor(equipment, keeper.path, header.tier), keeper, how, observer)
+    steps = procedure(header)
+    with observed(header, steps, executor) as observer:
+        benchmark = Benchmark(header, executor, auditor(equipment, keeper.path, header.tier), keeper, steps, observer)
         try:
             with until_interrupted():
                 benchmark.run()
@@ -182,13 +198,7 @@ def auditor(equipment: Equipment, folder: Path, tier: Tier, logs: Path | None = 
     adapter reaches. logs: see `Auditor`."""
     device = audit.CPU
     if tier == "server":
-        reached = [each for (_, adapter), each in equipment.devices.items() if adapter == audit.REFERENCE]
-        fit = [each for each in reached if each.kind != "cpu" and "fp32" in each.precisions]
-        device = max(fit, key=lambda each: each.memory_bytes or 0, default=device)
-    return Auditor(
-        folder,
-        lambda record: equipment.choice(record.route),
-        device,
-        equipment.timeout_s,
-        logs,
-    )
+        reached = [found for (_, adapter), found in equipment.devices.items() if adapter == audit.REFERENCE]
+        fit = [found for found in reached if found.kind != "cpu" and "fp32" in found.precisions]
+        device = max(fit, key=lambda found: found.memory_bytes or 0, default=device)
+    return Auditor(folder, lambda record: equipment.choice(record.route), device, equipment.timeout_s, logs)

@@ -7,12 +7,10 @@ it returns None, the caller tries again after the next `finished` or `lost` of a
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
 from math import fsum, isclose
 
 from mixmark.harness.contracts.errors import MixmarkError
@@ -26,7 +24,6 @@ SLOWEST = 1e-3  # smallest pace relative to the solo rate: a plan needs rates ab
 LEAD = 0.02  # largest lead of a stream, as a share of the mixes that every stream has finished
 BETTER = 1.01  # factor by which other routes must be better: below it the plan would change back and forth by noise
 STAY_S = 0.25  # of work on a suite before a device changes to another: each change of the worker takes 1 to 5 ms
-EARLY = 0.05  # margin on the duration of the feed that the window's end cuts off: it may run slower than before
 SAME = 0.01  # relative change of a pace below which the plan is kept
 
 Pair = tuple[str, str]
@@ -43,6 +40,8 @@ class Tally:
     """The same, with the feeds that the host's devices hold."""
     paces: Mapping[Pair, float]
     """The observed rate of each pair over its solo rate; if it was not observed, that of its device."""
+    unfinished_s: Mapping[str, float]
+    """The work of each device on feeds that are not finished."""
 
 
 @dataclass(frozen=True)
@@ -96,29 +95,29 @@ class Dispatcher:
         mix_units: Mapping[str, float],
         placement: Placement,
         quanta: Mapping[Pair, int],
-        concurrency: Mapping[str, int],
+        concurrency: Mapping[Pair, int],
         plan: Planner,
         begin_ns: int,
     ) -> None:
         """quanta: the units of a feed for every pair (suite, device) that is loaded, planned or not.
-        concurrency: the number of feeds that each device runs at a time; one more may wait behind them.
+        concurrency: the number of feeds that each of them runs at a time. A device may hold one more than the most.
         Raises ValueError if the placement uses a pair that is not loaded."""
         self._mix_units = dict(mix_units)
-        self._quanta, self._concurrency, self._plan = dict(quanta), dict(concurrency), plan
+        self._quanta, self._concurrency_of, self._plan = dict(quanta), dict(concurrency), plan
+        self._concurrency = {device: most_at_once(concurrency, device) for _, device in quanta}
         solo = {(rate.suite, rate.device): rate for rate in placement.rates}
         self._solo = {pair: rate for pair, rate in solo.items() if pair in quanta}
-        unready = {pair for pair in _used(placement) if pair not in quanta or pair[1] not in concurrency}
+        unready = {pair for pair in _used(placement) if pair not in quanta}
         if unready:
             raise ValueError(f"planned, but not loaded: {', '.join(' on '.join(pair) for pair in sorted(unready))}")
         self._finished: dict[str, float] = dict.fromkeys(mix_units, 0.0)
         self._in_flight: Counter[Pair] = Counter()
-        self._held = dict.fromkeys(concurrency, 0)
+        self._held = dict.fromkeys(self._concurrency, 0)
         self._progress = dict.fromkeys(mix_units, 0.0)  # in mixes, what is in flight included
         self._of_pair: dict[Pair, _Observed] = {}
         self._of_device: dict[str, _Observed] = {}
         self._last: dict[str, str] = {}
-        self._course: dict[Pair, tuple[list[int], list[int]]] = {}
-        self._busy_since_ns = dict.fromkeys(concurrency, begin_ns)
+        self._busy_since_ns = dict.fromkeys(self._concurrency, begin_ns)
         self._placement = placement
         self._begin_ns = self._checked_ns = begin_ns
         self._planned = dict.fromkeys(self._solo, 1.0)
@@ -145,18 +144,14 @@ class Dispatcher:
         """The suites that no device can run any more; the other suites continue in proportion."""
         return tuple(suite for suite in self._finished if suite not in self._mix_units)
 
-    def next(self, device: str, now_ns: int, end_ns: int | None) -> str | None:
-        """Returns the suite of the feed that the device gets next, which then counts as handed out, or None to wait.
-
-        end_ns: when the window ends. None: that is not known yet."""
+    def next(self, device: str, now_ns: int) -> str | None:
+        """Returns the suite of the feed that the device gets next, which then counts as handed out, or None to wait."""
         if now_ns - self._checked_ns >= REBALANCE_NS:
             self._rebalance(now_ns)
         if device not in self._concurrency or self._held[device] > self._concurrency[device]:
             return None
         progress = self._progress
         suites = sorted(self._suites_of.get(device, ()), key=lambda each: progress[each] - self._stays(each, device))
-        if end_ns is not None:
-            self._postpone(device, suites, now_ns, end_ns)
         for suite in suites:
             if self._credit is not None and self._handed_out(suite) >= self._credit.get(suite, 0.0):
                 continue
@@ -173,106 +168,50 @@ class Dispatcher:
                 return suite
         return None
 
-    def _postpone(self, device: str, suites: list[str], now_ns: int, end_ns: int) -> None:
-        """Reorders suites near the end of the window: first those that still finish in time, then the one feed worth
-        cutting off, then those that would delay it, last those already in surplus.
-
-        Only one feed of a device can be cut off: the one that saves most time."""
-        mixes = self._mixes_at(end_ns, now_ns)
-        needed = {suite: (mixes - self._progress[suite]) * self._mix_units[suite] for suite in suites}
-        spare = {suite for suite in suites if needed[suite] < self._worth(suite, device)}
-        cut, most_ns, begins_ns = "", 0.0, float(end_ns)
-        for suite in suites:
-            if suite in spare or (suite, device) not in self._course or needed[suite] > self._quanta[suite, device]:
-                continue
-            offsets_ns, done = self._course[suite, device]
-            takes_ns = offsets_ns[bisect_left(done, needed[suite])] * (1 + EARLY)
-            if offsets_ns[-1] - takes_ns > most_ns:
-                cut, most_ns, begins_ns = suite, offsets_ns[-1] - takes_ns, end_ns - takes_ns
-        free_ns = self._free_ns(device, now_ns)
-
-        def turn(suite: str) -> int:
-            if suite in spare:
-                return 3
-            if suite == cut:
-                return 1
-            return 2 if cut and free_ns + self._due_ns(suite, device) > begins_ns else 0
-
-        suites.sort(key=turn)
-
-    def _worth(self, suite: str, device: str) -> float:
-        """Break-even deficit, in units: a step pays off only if its suite lacks more units than the step's time costs
-        the other suites, s·share/(1 + share): s are the units of the step, share is the suite's part of the device's
-        time."""
-        steps = self._course.get((suite, device), ([], [self._quanta[suite, device]]))[1]
-        share = self._placement.fractions.get(suite, {}).get(device, 1.0)
-        return steps[0] * share / (1 + share)
-
-    def _mixes_at(self, end_ns: int, now_ns: int) -> float:
-        """The mixes that will be finished at the end of the window, if none of the remaining time is wasted.
-
-        The units that were handed out and the remaining time are valued by the dual prices of the plan: the mixes that
-        a unit of a suite and a second of a device are worth."""
-        plan = self._placement
-        prices = [plan.suite_prices.get(suite, 0.0) * count for suite, count in self._mix_units.items()]
-        handed_out = fsum(price * at for price, at in zip(prices, self._progress.values(), strict=True))
-        left = fsum(
-            plan.device_prices.get(device, 0.0) * (end_ns - self._free_ns(device, now_ns)) / 1e9
-            for device in self._held
-        )
-        return handed_out + left * plan.mixes_per_s / plan.bound_per_s
-
-    def _free_ns(self, device: str, now_ns: int) -> float:
-        """When the device will have finished the feeds that it holds."""
-        due_ns = fsum(
-            count * self._due_ns(suite, holder)
-            for (suite, holder), count in self._in_flight.items()
-            if holder == device and count
-        )
-        return max(now_ns, self._busy_since_ns[device] + due_ns) if self._held[device] else now_ns
-
-    def _due_ns(self, suite: str, device: str) -> float:
-        """The time of the device that a feed takes."""
-        pair = suite, device
-        return self._quanta[pair] / self._solo[pair].units_per_s / self._pace(pair) * 1e9
-
     def _stays(self, suite: str, device: str) -> float:
         """The lead, in mixes, up to which a device stays with its suite before it changes to the least advanced one."""
         if self._last.get(device) != suite or (suite, device) not in self._solo:
             return 0.0
         return STAY_S * self._solo[suite, device].units_per_s / self._mix_units[suite]
 
-    def finished(
-        self, device: str, suite: str, begin_ns: int, stamps_ns: Sequence[int], units: Sequence[int], kept: bool
-    ) -> None:
+    def finished(self, device: str, suite: str, begin_ns: int, end_ns: int, units: int) -> None:
         """Records that a feed which was handed out is finished or failed.
 
-        begin_ns: when the device began to work on it, without the time in the queue. stamps_ns, units: the timestamp
-        and the units of each yield. kept: whether they count; not if the feed failed or exceeded its latency limit."""
+        begin_ns: when the device began to work on it, without the time in the queue. units: those that count; 0 if the
+        feed failed or exceeded its latency limit."""
         pair = suite, device
         if not self._in_flight[pair]:
             raise ValueError(f"{device} was given no feed of {suite}")
         self._in_flight[pair] -= 1
         self._held[device] -= 1
-        count, end_ns = sum(units) if kept else 0, stamps_ns[-1]
         self._busy_since_ns[device] = end_ns
-        self._finished[suite] += count
+        self._finished[suite] += units
         if suite in self._progress:
-            self._progress[suite] += (count - self._quanta[pair]) / self._mix_units[suite]
-        if kept:
-            self._course[pair] = [at_ns - begin_ns for at_ns in stamps_ns], list(accumulate(units))
-        due_s = count / self._solo[pair].units_per_s
-        took_s = (end_ns - begin_ns) / 1e9 / self._concurrency[device]
+            self._progress[suite] += (units - self._quanta[pair]) / self._mix_units[suite]
+        due_s = units / self._solo[pair].units_per_s
+        took_s = (end_ns - begin_ns) / 1e9 / self._concurrency_of[pair]
         for seen in (
             self._of_pair.setdefault(pair, _Observed(PRIOR_S, PRIOR_S, self._begin_ns)),
             self._of_device.setdefault(device, _Observed(PRIOR_S, PRIOR_S, self._begin_ns)),
         ):
             seen.add(due_s, took_s, end_ns)
 
-    def tally(self) -> Tally:
+    def tally(self, now_ns: int) -> Tally:
         """The sums for the coordinator of several hosts."""
-        paces = {pair: self._pace(pair) for pair in self._solo}
-        return Tally(dict(self._finished), {suite: self._handed_out(suite) for suite in self._finished}, paces)
+        return Tally(
+            finished=dict(self._finished),
+            handed_out={suite: self._handed_out(suite) for suite in self._finished},
+            paces={pair: self._pace(pair) for pair in self._solo},
+            unfinished_s=self._unfinished_s(now_ns),
+        )
+
+    def surplus(self, now_ns: int) -> float:
+        """See the function `surplus`."""
+        return surplus(self._placement, self._mix_units, self._finished, self._unfinished_s(now_ns))
+
+    def _unfinished_s(self, now_ns: int) -> dict[str, float]:
+        """The work of each device on feeds that are not finished."""
+        return {id: max(0, now_ns - self._busy_since_ns[id]) / 1e9 for id, held in self._held.items() if held}
 
     def granted(self, grant: Grant, now_ns: int) -> None:
         """Takes over this host's part of a mix, and hands out no more than its credit. A suite that is new to the host
@@ -355,6 +294,42 @@ class Dispatcher:
             for device, suites in self._suites_of.items()
             if suites
         )
+
+
+def most_at_once(concurrency: Mapping[Pair, int], device: str) -> int:
+    """The largest number of feeds of one suite that a device runs at a time."""
+    return max(count for (_, on), count in concurrency.items() if on == device)
+
+
+def surplus(
+    plan: Placement, mix_units: Mapping[str, float], finished: Mapping[str, float], unfinished_s: Mapping[str, float]
+) -> float:
+    """The fraction of all work that no mix counts yet: that of suites which lead the least advanced one, and that on
+    feeds which are not finished. 1: some suite has finished nothing.
+
+    Work is valued by the dual prices of the plan: the mixes that a unit of a suite and a second of a device are worth.
+    """
+    mixes = min((finished[suite] / count for suite, count in mix_units.items()), default=0.0)
+    worth = fsum(plan.suite_prices.get(suite, 0.0) * finished[suite] for suite in mix_units)
+    worth += fsum(plan.device_prices.get(device, 0.0) * seconds for device, seconds in unfinished_s.items())
+    return 1 - mixes / worth if mixes and worth else 1.0
+
+
+def least_surplus(
+    plan: Placement, mix_units: Mapping[str, float], quanta: Mapping[Pair, int], window_s: float
+) -> float:
+    """The surplus with which a window of this length will end at least, by the plan.
+
+    With λT the mixes that the plan does in it: a suite whose one feed is worth q > λT mixes and whose share of the work
+    is s leads the others by the rest of that feed, s (q − λT) / ((1 − s) λT).
+    """
+    mixes, found = plan.mixes_per_s * window_s, [0.0]
+    for suite, device in _used(plan) if mixes else ():
+        if suite in mix_units and (suite, device) in quanta:
+            share = plan.suite_prices.get(suite, 0.0) * mix_units[suite]
+            lead = max(0.0, quanta[suite, device] / mix_units[suite] - mixes)
+            found.append(share * lead / (max(0.0, 1 - share) * mixes) if lead and share < 1 else 0.0)
+    return min(1.0, max(found))
 
 
 def _used(placement: Placement) -> set[Pair]:

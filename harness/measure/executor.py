@@ -32,7 +32,7 @@ class PhaseRequest:
     started: Callable[[], None] = field(default=lambda: None)
     """Is called when the first workers are started."""
     stage: Callable[[Share, str], None] = field(default=lambda share, stage: None)
-    """Gets what the worker of a share does."""
+    """Gets the stage of a share's worker."""
     mixing: Callable[[MixSnapshot], None] = field(default=lambda snapshot: None)
     """Gets a snapshot of a mixed phase now and then."""
     keep: Callable[[Sequence[Record], Sequence[Connection]], None] = field(default=lambda records, connections: None)
@@ -81,7 +81,7 @@ class LocalExecutor:
         phase = request.phase
         if phase.placement is None:
             return attend(phase, self.equipment, self.folder, solo.drive, request.stage, self.meters.pids)
-        assert request.mix is not None  # its placement is of a mix
+        assert request.mix is not None  # a placement is of a mix
         drive = mixed.local_driver(request.mix, phase, request.planner(), request.mixing)
         return attend(phase, self.equipment, self.folder, drive, request.stage, self.meters.pids, drive.on_ready)
 

@@ -70,7 +70,7 @@ class ExportedFile:
 
 
 def export(request: ExportRequest, folder: Path, on_stage: Callable[[str], None]) -> Manifest:
-    """Writes the folder and returns its manifest. on_stage: gets what is being done. Raises MixmarkError."""
+    """Writes the folder and returns its manifest. on_stage: gets each step in words. Raises MixmarkError."""
     folder = folder.absolute()
     if folder.exists() or folder.is_symlink():
         raise UsageError(f"{folder} exists already", "give a new folder, or remove this one first")

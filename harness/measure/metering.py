@@ -60,8 +60,7 @@ class Meters:
         )
         self.devices = tuple(devices)
         self.domains: tuple[Domain, ...] = ()
-        self._devices = tuple(devices)
-        self.unasked: tuple[str, ...] = ()
+        self.unconfigured: tuple[str, ...] = ()
         """The meters that need a section of mixmark.toml and have none."""
         self._readers: list[_Reader] = []
         self._processes: list[MeterProcess] = []
@@ -79,33 +78,32 @@ class Meters:
 
     def _ask(self, name: str, plugin: Plugin | None, options: Mapping[str, str] | None, python: str | None) -> None:
         """Asks a meter for its domains. plugin: None if only its own interpreter has it."""
-        devices = self.devices
         try:
             meter = self._built(name, plugin, options, python)
             if meter is None:
-                self.unasked += (name,)
+                self.unconfigured += (name,)
                 return
-            sources = calls.call_within(ASKING_S, lambda: list(meter.domains(devices)), "to say what it covers")
-            fresh = [Domain.model_validate(each) for each in sources if not isinstance(each, Absent)]
+            sources = calls.call_within(ASKING_S, lambda: list(meter.domains(self.devices)), "listing its domains")
+            fresh = [Domain.model_validate(source) for source in sources if not isinstance(source, Absent)]
         except UsageError:
             raise
         except (Exception, SystemExit) as error:
             self.absent += (Absent(kind="meter", name=name, reason=calls.error_text(error)),)
             return
-        known = {each.id for each in self.domains}
-        twice = [each.id for each in fresh if each.id in known]
-        missing = [each for each in sources if isinstance(each, Absent)]
+        known = {domain.id for domain in self.domains}
+        twice = [domain.id for domain in fresh if domain.id in known]
+        missing = [source for source in sources if isinstance(source, Absent)]
         missing += [Absent(kind="meter", name=id, reason="another meter has a domain of this name") for id in twice]
         self.absent += tuple(
             Absent(
                 kind="meter",
-                name=_named(name, each.name),
-                reason=plain(each.reason, calls.MAX_REASON),
-                covers=each.covers,
+                name=_named(name, absent.name),
+                reason=plain(absent.reason, calls.MAX_REASON),
+                covers=absent.covers,
             )
-            for each in missing
+            for absent in missing
         )
-        if taken := [each for each in fresh if each.id not in known]:
+        if taken := [domain for domain in fresh if domain.id not in known]:
             self.domains += tuple(taken)
             self._readers.append(_Reader(meter, taken))
         if isinstance(meter, MeterProcess):
@@ -128,12 +126,12 @@ class Meters:
     @property
     def pids(self) -> tuple[int, ...]:
         """The processes that read meters with an interpreter of their own."""
-        return tuple(each.pid for each in self._processes)
+        return tuple(process.pid for process in self._processes)
 
     def close(self) -> None:
         """Ends the processes of meters with an interpreter of their own."""
-        for each in self._processes:
-            each.close()
+        for process in self._processes:
+            process.close()
         self._processes = []
 
     def __enter__(self) -> Meters:
@@ -168,7 +166,7 @@ class Meters:
             return None
         since_ns = time.monotonic_ns() - round(LOOK_BACK_S * 1e9)
         samples = {id: samples for reader in self._readers for id, samples in reader.samples(since_ns).items()}
-        return current_power(self.domains, samples, self._devices)
+        return current_power(self.domains, samples, self.devices)
 
     def drain(self, phase: str) -> Metering | None:
         """The samples since `begin` and of one last read; then the meters pause. None: there is no domain."""
@@ -236,8 +234,8 @@ class _Reader(threading.Thread):
         super().__init__(name=NAME, daemon=True)  # a read that never returns does not keep the program alive
         self._meter = meter
         self._domains = {
-            each.id: (each, max(1, round((each.averaging_ns or 0) / 1e9 / PER_AVERAGE / INTERVAL_S)))
-            for each in domains
+            domain.id: (domain, max(1, round((domain.averaging_ns or 0) / 1e9 / PER_AVERAGE / INTERVAL_S)))
+            for domain in domains
         }
         self.lost: dict[str, str] = {}
         self.reading_age_ns: dict[str, int] = {}
@@ -346,8 +344,8 @@ def metered(devices: Sequence[Device], adapters: Sequence[str], config: Config) 
     """The meters of these devices. If a meter reads each device by itself, they also cover the devices of adapters that
     the command line leaves out, which draw power too."""
     meters = Meters(config, devices)
-    one_by_one = any(each.boundary == "devices" for each in meters.domains)
-    others = bystanders(adapters, config, devices) if one_by_one else ()
+    by_device = any(domain.boundary == "devices" for domain in meters.domains)
+    others = bystanders(adapters, config, devices) if by_device else ()
     if not others:
         return meters
     meters.close()

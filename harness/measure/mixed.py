@@ -13,7 +13,7 @@ import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,13 +23,14 @@ from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Completions, Failure, Limits, Mix, Phase, Placement, Rate, ServiceLimits
 from mixmark.harness.judge.statistics.timestamps import is_in_time
-from mixmark.harness.measure.dispatch import Dispatcher, Grant, Pair, Tally
+from mixmark.harness.measure.dispatch import Dispatcher, Grant, Pair, Tally, least_surplus, most_at_once
 from mixmark.harness.measure.phase import Part
 from mixmark.harness.plan.placement import Planner
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 
 BRIEF_NS = 1_000_000_000  # a shorter feed has the next one queued behind it: waiting for the parent takes 1 ms
+BALANCED = 0.005  # the surplus with which a window ends: a quarter of what its score may be too low
 TICK_S = 0.25  # between updates of the display, and the longest sleep of a device that has to wait
 
 
@@ -42,6 +43,8 @@ class MixSnapshot:
     mixes: float
     planned_per_s: float
     """Mixes per second, by the plan that the phase began with."""
+    least_surplus: float
+    """See `dispatch.least_surplus`; of the longest window, by the same plan."""
     running: Mapping[str, str]
     """The suite that each device runs; empty while the device waits."""
     tally: Tally
@@ -77,9 +80,9 @@ class MixLeader(Protocol):
     def grant(self) -> Grant | None:
         """The host's new grant, or None if it did not change since the last call."""
 
-    def end_ns(self, feeds: Mapping[str, int], abandoned: Collection[str]) -> int | None:
-        """How long the phase lasts. None: that depends on feeds that are still to finish. feeds: the finished feeds of
-        each suite. abandoned: the suites that no device can run any more."""
+    def end_ns(self, elapsed_ns: int, surplus: float) -> int | None:
+        """How long the phase lasted, if it is over; else None. elapsed_ns: since it began. surplus: see
+        `dispatch.surplus`."""
 
     def watch(self, snapshot: MixSnapshot) -> None:
         """Gets a snapshot now and then."""
@@ -104,8 +107,8 @@ class LocalLeader:
     def grant(self) -> Grant | None:
         return None
 
-    def end_ns(self, feeds: Mapping[str, int], abandoned: Collection[str]) -> int | None:
-        return lasts_ns(self.limits, feeds, abandoned)
+    def end_ns(self, elapsed_ns: int, surplus: float) -> int | None:
+        return elapsed_ns if is_over(elapsed_ns, surplus, self.limits) else None
 
     def watch(self, snapshot: MixSnapshot) -> None:
         self.on_snapshot(snapshot)
@@ -126,10 +129,13 @@ def planned(placement: Placement, loaded: LoadedSuites, mix_units: Mapping[str, 
     return placement if used <= loaded.quanta.keys() else plan(mix_units, loaded.rates)
 
 
-def lasts_ns(limits: Limits, feeds: Mapping[str, int], abandoned: Collection[str]) -> int | None:
-    """How long a mixed phase lasts. None: until the last suite has finished its feeds."""
-    counts = [count for suite, count in feeds.items() if suite not in abandoned]
-    return limits.min_ns if limits.min_ns == limits.max_ns or min(counts, default=0) >= limits.min_feeds else None
+def is_over(elapsed_ns: int, surplus: float, limits: Limits) -> bool:
+    """Whether a mixed phase ends now: after its shortest time as soon as nearly all work is in whole mixes.
+
+    One feed of an LLM may be worth several mixes. A window of fixed length would end with work that no mix counts, and
+    the slower the machine, the larger a part of its work that would be.
+    """
+    return elapsed_ns >= limits.max_ns or (elapsed_ns >= limits.min_ns and surplus <= BALANCED)
 
 
 @dataclass
@@ -176,7 +182,7 @@ class MixDriver:
         loaded suites do not make a mix."""
         streams = [_Stream(part) for part in parts]
         for stream in streams:
-            stream.seed = stream.part.begin(send_seed=False)
+            stream.seed = stream.part.begin()
         try:
             self._devices = _Devices(streams, self._rates, self._service, self._leader)
         except (ValueError, MixmarkError) as error:
@@ -208,34 +214,31 @@ class _Devices:
         self.running = dict.fromkeys(dict.fromkeys(device for _, device in self.streams), "")
         self.changed = threading.Condition()
         self.stopping = False
-        concurrency = dict.fromkeys(self.running, 1)
-        for (_, device), stream in self.streams.items():
-            concurrency[device] = max(concurrency[device], stream.part.concurrency)
+        self.stop_ns = 0
+        concurrency = {pair: stream.part.concurrency for pair, stream in self.streams.items()}
+        most = {device: most_at_once(concurrency, device) for device in self.running}
         quanta = {pair: stream.part.units for pair, stream in self.streams.items()}
-        loaded = LoadedSuites(tuple(rate for rate in rates if (rate.suite, rate.device) in quanta), quanta, concurrency)
+        loaded = LoadedSuites(tuple(rate for rate in rates if (rate.suite, rate.device) in quanta), quanta, most)
         self.mix_units, placement, plan = leader.begin(loaded)
         self.feeds = dict.fromkeys(self.mix_units, 0)
         self.planned_per_s = placement.mixes_per_s
+        self.least_surplus = least_surplus(placement, self.mix_units, quanta, self.longest_ns / 1e9)
         self.begin_ns = time.monotonic_ns()
         self.dispatcher = Dispatcher(self.mix_units, placement, quanta, concurrency, plan, self.begin_ns)
 
     def run(self) -> tuple[int, int]:
         """Returns when dispatching began and when it stopped, on this process's clock."""
         threads = [threading.Thread(target=self._keep_busy, args=(device,), name=device) for device in self.running]
-        stop_ns = self.begin_ns = time.monotonic_ns()
+        self.begin_ns = time.monotonic_ns()
         try:
             for thread in threads:
                 thread.start()
             while not self.stopping:
                 with self.changed:
-                    stop_ns = time.monotonic_ns()
                     if grant := self.leader.grant():
-                        self.dispatcher.granted(grant, stop_ns)
+                        self.dispatcher.granted(grant, time.monotonic_ns())
                         self.changed.notify_all()
-                    if self._over(stop_ns) or not any(thread.is_alive() for thread in threads):
-                        self.stopping = True
-                        self.changed.notify_all()
-                        break
+                    self._end_if_over(any_left=any(thread.is_alive() for thread in threads))
                 self.leader.watch(self._snapshot())
                 time.sleep(TICK_S)  # rather than wait for a change: the display takes no core from a device
         except BaseException:
@@ -247,16 +250,18 @@ class _Devices:
             for thread in threads:
                 if thread.ident:
                     thread.join()
-        return self.begin_ns, stop_ns
+        return self.begin_ns, self.stop_ns
 
-    def _over(self, now_ns: int) -> bool:
-        end_ns = self._end_ns()
-        return now_ns - self.begin_ns >= self.longest_ns or (end_ns is not None and now_ns >= end_ns)
-
-    def _end_ns(self) -> int | None:
-        """When the window ends. None: that is not known yet."""
-        lasts_ns = self.leader.end_ns(self.feeds, self.dispatcher.abandoned)
-        return None if lasts_ns is None else self.begin_ns + lasts_ns
+    def _end_if_over(self, any_left: bool = True) -> None:
+        """any_left: whether any device still works."""
+        now_ns = time.monotonic_ns()
+        elapsed_ns = now_ns - self.begin_ns
+        lasted_ns = self.leader.end_ns(elapsed_ns, self.dispatcher.surplus(now_ns))
+        if lasted_ns is None and (elapsed_ns >= self.longest_ns or not any_left):
+            lasted_ns = elapsed_ns
+        if lasted_ns is not None and not self.stopping:
+            self.stopping, self.stop_ns = True, min(now_ns, self.begin_ns + lasted_ns)
+            self.changed.notify_all()
 
     def _snapshot(self) -> MixSnapshot:
         elapsed_ns = time.monotonic_ns() - self.begin_ns
@@ -266,8 +271,9 @@ class _Devices:
                 longest_ns=self.longest_ns,
                 mixes=self.dispatcher.mixes,
                 planned_per_s=self.planned_per_s,
+                least_surplus=self.least_surplus,
                 running=dict(self.running),
-                tally=self.dispatcher.tally(),
+                tally=self.dispatcher.tally(self.begin_ns + elapsed_ns),
                 feeds=dict(self.feeds),
                 mix_units=self.mix_units,
             )
@@ -282,7 +288,7 @@ class _Devices:
                     if self.stopping:
                         chosen = None
                     elif chosen is None and (not held or held[-1].may_queue_behind(len(held))):
-                        suite = self.dispatcher.next(device, time.monotonic_ns(), self._end_ns())
+                        suite = self.dispatcher.next(device, time.monotonic_ns())
                         chosen = self.streams[suite, device] if suite else None
                     if chosen and (not held or held[0].part.worker is chosen.part.worker):
                         chosen.send()
@@ -295,7 +301,7 @@ class _Devices:
                             return
                         self.changed.wait(TICK_S)
                         continue
-                fed = held[0].part.worker.receive(messages.Fed, held[0].part.timeout_s, sampling_key=self._sampling_key)
+                fed = held[0].part.worker.receive(messages.Fed, held[0].part.timeout_s, on_window=self._on_window)
                 held.remove(stream := self.by_key[fed.key])
                 stream.part.commitments.digests[fed.serial] = fed.digest
                 self._finished(stream, fed.issued_ns, fed.yields)
@@ -310,8 +316,11 @@ class _Devices:
                 self.dispatcher.lost(device, time.monotonic_ns())
                 self.changed.notify_all()
 
-    def _sampling_key(self, full: messages.OutputsFull) -> int:
-        return self.by_key[full.key].part.sampling_key(full)
+    def _on_window(self, message: messages.InWindow, received_ns: int) -> int:
+        """Draws a sampling key. Raises Garbled for other messages: the parent opens and closes this window."""
+        if not isinstance(message, messages.OutputsFull) or message.key not in self.by_key:
+            raise messages.Garbled(f"{type(message).__name__} came in a mixed phase")
+        return self.by_key[message.key].part.commitments.draw_key(message.done, message.commitment)
 
     def _finished(self, stream: _Stream, issued_ns: int, marks: list[int]) -> None:
         """Keeps the timestamps of a feed. Raises ValueError, TypeError or OverflowError if they cannot be any."""
@@ -328,7 +337,8 @@ class _Devices:
         kept = is_in_time(service, times_ns[1] - issued_ns, times_ns[-1] - issued_ns, sum(units[1:]))
         with self.changed:
             self.feeds[suite] = self.feeds.get(suite, 0) + 1
-            self.dispatcher.finished(device, suite, issued_ns, times_ns[1:], units, bool(kept))
+            self.dispatcher.finished(device, suite, issued_ns, times_ns[-1], sum(units) if kept else 0)
+            self._end_if_over()
             self.changed.notify_all()
 
 

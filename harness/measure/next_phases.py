@@ -2,41 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Limits, Phase, Result
-from mixmark.harness.judge import solo_rates
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Limits, Phase, Record, Result, Share
+from mixmark.harness.contracts.text import Reason
+from mixmark.harness.judge import disturbance, screening, solo_rates
 from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.rules import integrity
-from mixmark.harness.plan.phases import RouteKey, confirmations, mixed, of_mix, routes_of, scales
+from mixmark.harness.plan.phases import RouteKey, confirmations, mixed, of_mix, routes_of, scales, screening_phase
 from mixmark.harness.plan.placement import Objective, Planner, Power, place
+from mixmark.harness.plan.presets import SECOND
+
+REPEATS_S = {"smoke": 8, "edge": 60, "server": 300}
+"""The most seconds that repeated screening runs take in a weight class, for each device of the run, by tier."""
 
 
-def fastest_routes(evidence: Evidence, invalid: Collection[str]) -> tuple[Phase, ...]:
-    """The phases that measure the fastest route of each suite on each device, by the screening runs. If that route
-    failed or proved invalid, the next one is taken; a route that was measured needs no further phase.
+def close_routes(evidence: Evidence, invalid: Collection[str]) -> tuple[Phase, ...]:
+    """One more screening run of each route that may be the fastest of its suite on its device, in turns. Empty: each
+    suite has its fastest route, or too little of REPEATS_S is left.
 
-    A route without a screening run counts with its measured speed; the only route of a suite on a device needs neither.
     invalid: the keys of the records that a rule of integrity found invalid.
     """
     result = evidence.result
-    alone = [each for each in evidence.measured if each.is_solo]
-    screenings = [each for each in evidence.measured if each.record.screening]
-    speeds = {each.record.route.key: each.throughput_per_s or 0.0 for each in (*alone, *screenings)}
+    ran = [record for record in result.records if record.screening]
+    took_ns = {record.key: _took_ns(record, evidence.limits[record.key]) for record in ran}
+    again_ns = {record.route.key: took_ns[record.key] for record in ran}
+    repeated = takewhile(lambda record: record.run > 1, reversed(ran))  # a weight class begins with first runs
+    left_ns = REPEATS_S[result.tier] * SECOND * len(result.devices) - sum(took_ns[record.key] for record in repeated)
+    phases: list[Phase] = []
+    for shares, rates in _screened(evidence, invalid):
+        routes = screening.contenders(rates)
+        if len(routes) > 1 and (turn_ns := sum(again_ns[route] for route in routes)) <= left_ns:
+            left_ns -= turn_ns
+            phases += [screening_phase(shares[route], len(rates[route]) + 1) for route in routes]
+    return tuple(phases)
+
+
+def _took_ns(record: Record, limits: Limits) -> int:
+    """The time of a screening run, without the start of its worker."""
+    search_ns = limits.search_ns if record.trials else 0
+    return (record.load_ns or 0) + limits.warmup_ns + search_ns + limits.max_ns
+
+
+def _screened(
+    evidence: Evidence, invalid: Collection[str]
+) -> Iterator[tuple[Mapping[RouteKey, Share], Mapping[RouteKey, Sequence[float]]]]:
+    """For each suite on each device, the candidates' shares of its routes, and the units per second of the screening
+    runs of those that neither failed nor proved invalid. The only route of a suite on a device needs no screening run,
+    and has a rate of 0."""
     failed = {
         record.route.key
-        for record in result.records
+        for record in evidence.result.records
         if record.error or record.key in invalid or (record.audit and not record.audit.passed)
     }
+    rates = screening.rates_per_s(evidence.measured)
+    for shares in routes_of(evidence.result.candidates).values():
+        known = rates if len(shares) > 1 else dict.fromkeys(shares, (0.0,))
+        if left := {route: known[route] for route in shares if route in known and route not in failed}:
+            yield shares, left
+
+
+def fastest_routes(evidence: Evidence, invalid: Collection[str]) -> tuple[Phase, ...]:
+    """The phases that measure the fastest route of each suite on each device, by the medians of the screening runs. If
+    that route failed or proved invalid, the next one is taken; a route that was measured needs no further phase.
+
+    invalid: the keys of the records that a rule of integrity found invalid.
+    """
+    result = evidence.result
     planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "screening"}
-    wanted: set[RouteKey] = set()
-    for routes in routes_of(result.candidates).values():
-        left = [route for route in routes if route not in failed and (route in speeds or len(routes) == 1)]
-        wanted.update(sorted(left, key=lambda route: speeds.get(route, 0.0))[-1:])
-    wanted -= planned
+    wanted = {screening.contenders(rates)[0] for _, rates in _screened(evidence, invalid)} - planned
     targets = {tuple(target) for _, *target in wanted}
     narrow = {(device, adapter) for device, adapter, bits in targets if BITS_PER_WEIGHT[bits] < 16}
     probed = [phase.shares[0].route for phase in result.candidates if phase.purpose == "probe"]
@@ -58,7 +96,7 @@ def _next_scaling_phase(
     result: Result, limits: Limits, objective: Objective, pool_bytes: Mapping[str, int]
 ) -> tuple[Phase, ...]:
     """The next phase of the mix on a part of the hosts. A part that cannot run every suite has no phase."""
-    assert result.mix is not None  # its caller saw to it
+    assert result.mix is not None  # the caller has checked it
     hosts = list(dict.fromkeys(device.host for device in result.devices))
     known = {phase.name for phase in result.phases}
     evidence = gather(result)
@@ -93,9 +131,9 @@ def next_phases(
     objective: Objective,
     pool_bytes: Mapping[str, int],
 ) -> tuple[Phase, ...]:
-    """The next phases of a run whose planned phases are all over: the routes that the screening runs chose, their
-    confirmation runs, then the mixed phases one by one, then those on a part of the hosts. Empty: the run is over or
-    has no mix. Raises MixmarkError if no plan can be made."""
+    """The next phases of a run whose planned phases are all over: first further screening runs of close routes, then
+    the routes that the screening runs chose, then their confirmation runs, then the mixed phases one by one, then the
+    phases on a part of the hosts. Empty: the run is over or has no mix. Raises MixmarkError if no plan can be made."""
     mix = result.mix
     planned = [phase.placement for phase in result.phases if phase.placement and phase.purpose == "mixed"]
     if mix is None:
@@ -106,7 +144,7 @@ def next_phases(
         return (mixed(result, planned[0], limits, len(planned) + 1, pool_bytes),)
     evidence = gather(result)
     invalid = integrity.invalid(integrity.findings(evidence))
-    if phases := fastest_routes(evidence, invalid):
+    if phases := close_routes(evidence, invalid) or fastest_routes(evidence, invalid):
         return phases
     placement = place(
         mix.units,
@@ -120,6 +158,11 @@ def next_phases(
     if confirm and not any(phase.purpose == "confirmation" for phase in result.phases):
         return confirmations(result, placement)
     return (mixed(result, placement, limits, 1, pool_bytes),)
+
+
+def repeated(result: Result, most: int) -> tuple[tuple[str, Reason], ...]:
+    """The disturbed mixed runs, at most so many, that one more run each makes up for: (phase, why it is disturbed)."""
+    return tuple(disturbance.mixed_runs(gather(result)).items())[:most]
 
 
 def planner(result: Result, objective: Objective) -> Planner:

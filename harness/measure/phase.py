@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
+import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -32,7 +32,7 @@ from mixmark.harness.contracts.text import plain
 from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.discover.machine.canary import canary
 from mixmark.harness.discover.machine.sampling import Watch, Watched
-from mixmark.harness.measure import audit, feed_overhead
+from mixmark.harness.measure import audit
 from mixmark.harness.measure.record_draft import RecordDraft
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
@@ -72,25 +72,17 @@ class Part:
     processes: tuple[int, ...] = ()
     """The processes outside of the worker's tree that work for it."""
     commitments: Commitments = field(default_factory=Commitments)
-    """What the worker tells of its outputs while they are timed."""
+    """What the worker commits to while it is timed."""
     failure: Failure | None = None
     """What ended the part, before or after it had finished feeds."""
 
-    def begin(self, send_seed: bool) -> int:
+    def begin(self) -> int:
         """Draws the seed of the window, now that the worker is warm, and lets the worker make the pool of its feeds.
-
-        send_seed: whether the worker gets the seed; else it gets each feed's nonce when the feed is due.
-        """
+        The worker does not get the seed yet."""
         seed = self.draft.seed = self.seed()
-        begin = messages.Begin(
-            key=self.share.key, pool=seeds.pool(seed), seed=seed if send_seed else None, ahead=self.ahead
-        )
+        begin = messages.Begin(key=self.share.key, pool=seeds.pool(seed), ahead=self.ahead)
         self.worker.call(begin, self.timeout_s, self.stage)
         return seed
-
-    def sampling_key(self, full: messages.OutputsFull) -> int:
-        """Draws the key that decides which outputs stay, once they outgrow the worker's memory for them."""
-        return self.commitments.draw_key(full.done, full.commitment)
 
 
 Driver = Callable[[Sequence[Part]], None]
@@ -145,7 +137,7 @@ class _Attended:
         units = equipment.units
         self._drafts = {share.key: RecordDraft.of(share, phase, units[share.route.suite]) for share in phase.shares}
         self._workers: dict[tuple[str, str], Worker] = {}
-        """By device and adapter."""
+        """The workers by device and adapter."""
         self.parts: list[Part] = []
 
     def load(self, share: Share, stack: ExitStack) -> None:
@@ -178,7 +170,6 @@ class _Attended:
             "conditions": conditions,
             "failed_watchers": watched.absent,
             "surviving_processes": tuple(name for worker in workers for name in worker.surviving_processes),
-            "helper_processes": _names(pid for worker in workers for pid in worker.helpers),
         }
         found = []
         for share in self._phase.shares:
@@ -197,45 +188,16 @@ def _prepared(
     scratch: Path,
     on_stage: Callable[[Share, str], None],
 ) -> Part:
-    """Loads the share's suite, searches for the batch or the rate that the share leaves open, and warms up."""
-    route, limits = share.route, share.limits
+    """Loads the share's suite and warms it up. Raises WorkerFailed."""
+    route = share.route
     device = equipment.devices[route.device, route.adapter]
+    suite = equipment.suite(route)
 
     def stage(name: str) -> None:
         on_stage(share, name)
 
-    suite = equipment.suite(route)
-    opening = messages.Open(
-        key=share.key,
-        device=device.whole,
-        suite=equipment.choice(route),
-        precision=route.precision,
-        scenario=share.scenario,
-        free_bytes=_free_bytes(device),
-    )
-    opened = worker.call(opening, equipment.timeout_s, stage)
-    draft.add_opened(opened)
-    preparing = messages.Prepare(
-        key=share.key,
-        scenario=share.scenario,
-        batch=share.batch,
-        rate_per_s=share.rate_per_s,
-        seed=equipment.drawn(share, "preparation"),
-        limits=limits,
-    )
-    longest_s = equipment.timeout_s + (limits.warmup_ns + limits.search_ns) / SECOND
-    prepared = worker.call(
-        preparing,
-        longest_s,
-        stage,
-        per_stage=True,  # preparing a batch size has a stage and thus a bound of its own
-    )
-    draft.add_prepared(prepared)
-    worker.helpers = (*worker.helpers, *prepared.processes)
+    prepared = _warm(share, draft, equipment, worker, stage)
     batch = prepared.batch
-    if share.batch not in (None, batch):
-        message = f"the worker prepared batch {batch}, and batch {share.batch} was asked for"
-        raise WorkerFailed(Failure(kind="no result", message=message))
     draft.costs = () if route.hosted else tuple(suite.costs(route.precision, batch))
     draft.feed_units = suite.units(batch)
     return Part(
@@ -245,7 +207,7 @@ def _prepared(
         suite=suite,
         batch=batch,
         units=suite.units(batch),
-        concurrency=opened.concurrency,
+        concurrency=draft.concurrency,
         timeout_s=equipment.timeout_s,
         scratch=scratch,
         stage=stage,
@@ -254,6 +216,63 @@ def _prepared(
         cores=device.cores,
         processes=prepared.processes,
     )
+
+
+def _warm(
+    share: Share, draft: RecordDraft, equipment: Equipment, worker: Worker, stage: Callable[[str], None]
+) -> messages.Prepared:
+    """Opens the share's suite, searches for the batch or the rate that the share leaves open, and warms up."""
+    route, limits = share.route, share.limits
+    device = equipment.devices[route.device, route.adapter]
+    opening = messages.Open(
+        key=share.key,
+        device=device.whole,
+        suite=equipment.choice(route),
+        precision=route.precision,
+        scenario=share.scenario,
+        free_bytes=_free_bytes(device),
+    )
+    draft.add_opened(worker.call(opening, equipment.timeout_s, stage))
+    preparing = messages.Prepare(
+        key=share.key,
+        scenario=share.scenario,
+        batch=share.batch,
+        rate_per_s=share.rate_per_s,
+        seed=equipment.drawn(share, "preparation"),
+        limits=limits,
+    )
+    longest_s = equipment.timeout_s + (limits.warmup_ns + limits.search_ns) / SECOND
+    # per_stage: preparing a batch size has a stage and thus a time limit of its own
+    prepared = worker.call(preparing, longest_s, stage, per_stage=True)
+    draft.add_prepared(prepared)
+    _check_helpers(prepared.processes)
+    draft.helper_processes = _outside(prepared.processes)
+    worker.helpers = (*worker.helpers, *prepared.processes)
+    for what, asked, given in (
+        ("batch", share.batch, prepared.batch),
+        ("rate", share.rate_per_s, prepared.rate_per_s),
+    ):
+        if asked not in (None, given):
+            message = f"the worker prepared {what} {given}, and {what} {asked} was asked for"
+            raise WorkerFailed(Failure(kind="no result", message=message))
+    return prepared
+
+
+def _check_helpers(pids: Sequence[int]) -> None:
+    """Raises WorkerFailed if a runner names a process as its helper that cannot be one. The load of a helper counts as
+    the run's own: a runner that named the first process of the system would hide all other load."""
+    ancestors = {parent.pid for parent in psutil.Process().parents()}
+    for pid in pids:
+        if pid == 1 or pid == os.getpid() or pid in ancestors:
+            reason = "it is the harness or one of its ancestors"
+        elif not psutil.pid_exists(pid):
+            reason = "there is no such process"
+        elif psutil.Process(pid).ppid() == 0:
+            reason = "it is of the system"
+        else:
+            continue
+        message = f"the runner names process {pid} as a helper, but {reason}"
+        raise WorkerFailed(Failure(kind="no result", message=message, hint="name the processes that compute for it"))
 
 
 def _driven(parts: Sequence[Part], on_ready: OnReady, drive: Driver, beside: Sequence[int]) -> Watched:
@@ -301,19 +320,19 @@ def _end(part: Part, folder: Path) -> None:
             return
         done, into = len(draft.completions), audit.kept_at(folder, share.key)
         draft.audit = audit.draw(outputs, gate, share.limits.audits, part.batch, done, part.commitments, into)
-        if share.scenario not in ("mixed", "probe", "server") and into.exists():
-            feeds = map(part.suite.feeds(part.batch, 0), itertools.count())
-            draft.feed_overhead_ns = feed_overhead.measure_ns(lambda: next(feeds), audit.output_bytes(into))
     except Exception as error:
         draft.completions, draft.error = None, failure_of(error)
 
 
-def _names(pids: Iterable[int]) -> tuple[str, ...]:
-    """The names of the processes that live, each process once."""
+def _outside(pids: Iterable[int]) -> tuple[str, ...]:
+    """The names of the processes that do not descend from this one, as a process that a worker starts does. They are
+    taken now, because a helper may be gone when the worker ends."""
     found = []
     for pid in dict.fromkeys(pids):
-        with contextlib.suppress(psutil.Error, ValueError):
-            found.append(plain(psutil.Process(pid).name(), orphans.MAX_NAME))
+        with contextlib.suppress(psutil.Error):
+            helper = psutil.Process(pid)
+            if os.getpid() not in {parent.pid for parent in helper.parents()}:
+                found.append(plain(helper.name(), orphans.MAX_NAME))
     return tuple(found)
 
 

@@ -54,10 +54,10 @@ class RecordDraft:
     latency_limits: LatencyLimits | None = None
     audit: Audit | None = None
     unaudited: str = ""
-    feed_overhead_ns: int | None = None
     error: Failure | None = None
     cut_short: Failure | None = None
     close_failure: Failure | None = None
+    helper_processes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, share: Share, phase: Phase, unit: str) -> RecordDraft:

@@ -42,7 +42,7 @@ FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on dis
 
 @dataclass(frozen=True)
 class RunRequest:
-    """The options of `mixmark run` that say what is measured. The help text of each says what it means."""
+    """The options of `mixmark run` that choose the measurements. Their help texts describe them."""
 
     suites: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ def _interrupted(folder: Path) -> Result:
 
 
 def _folders(request: RunRequest) -> dict[WeightClass, Path]:
-    """The result folder of each weight class; those of fewer bits lie beside the first."""
+    """The result folder of each weight class; the folders of fewer bits lie beside the first."""
     default = Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{request.tier}-{request.preset}"
     folder = request.resume or request.out or default
     named = folder if folder.name not in ("", "..") else folder.resolve()

@@ -67,13 +67,15 @@ def bound(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Iterab
             claims_of[columns[device]].append(row)
     suite_of = np.array([rows[rate.suite] for rate in fastest])
     device_of = np.array([columns[rate.device] for rate in fastest])
-    pace = np.array([rate.units_per_s / mix_units[rate.suite] for rate in fastest])  # mixes/s of a whole device
+    mix_rate = np.array([rate.units_per_s / mix_units[rate.suite] for rate in fastest])  # mixes/s of a whole device
     ell, units = solver_units(mix_units, fastest)
     unit = np.array([units[suite] for suite in suites])[suite_of]
-    parts, worth, prices = _relaxed(suite_of, [claims_of[device] for device in device_of], pace, unit, ell, len(suites))
+    parts, worth, prices = _relaxed(
+        suite_of, [claims_of[device] for device in device_of], mix_rate, unit, ell, len(suites)
+    )
     # The solver's prices are made exact: each device costs at least what its best use is worth.
     most = np.zeros(len(used))
-    np.maximum.at(most, device_of, pace * worth[suite_of])
+    np.maximum.at(most, device_of, mix_rate * worth[suite_of])
     price_of = [prices.get(row, 0.0) if len(claim) > 1 else 0.0 for row, claim in enumerate(claims)]
     for own, earned_most in zip(claims_of, most.tolist(), strict=True):
         price_of[own[0]] += max(0.0, earned_most - math.fsum(price_of[row] for row in own))
@@ -89,7 +91,7 @@ def bound(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Iterab
 def _relaxed(
     suite_of: npt.NDArray[np.int64],
     claims_of: Sequence[Sequence[int]],
-    pace: npt.NDArray[np.float64],
+    mix_rate: npt.NDArray[np.float64],
     unit: npt.NDArray[np.float64],
     ell: float,
     suites: int,
@@ -100,11 +102,11 @@ def _relaxed(
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
 
-    pairs = len(pace)
+    pairs = len(mix_rate)
     at = np.arange(pairs)
     holder = np.repeat(at, [len(own) for own in claims_of])
     held, claim_row = np.unique(np.concatenate([np.array(own) for own in claims_of]), return_inverse=True)
-    values = np.concatenate((-pace * unit / ell, unit[holder], np.ones(suites)))
+    values = np.concatenate((-mix_rate * unit / ell, unit[holder], np.ones(suites)))
     lines = np.concatenate((suite_of, suites + claim_row, np.arange(suites)))
     columns = np.concatenate((at, holder, np.full(suites, pairs)))
     upper = coo_array((values, (lines, columns)), shape=(suites + len(held), pairs + 1)).tocsr()
@@ -280,11 +282,11 @@ def solver_units(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> tuple
     """Returns the scales of λ and of the x of each suite in the solver, chosen so that all unknowns are about 1: the
     mixes per second of a device that is as fast as the fastest for every suite, and the share of its time for each
     suite."""
-    paces = dict.fromkeys(mix_units, 0.0)
+    mix_rates = dict.fromkeys(mix_units, 0.0)
     for rate in rates:
-        paces[rate.suite] = max(paces[rate.suite], rate.units_per_s / mix_units[rate.suite])
-    ell = 1 / math.fsum(1 / pace for pace in paces.values())
-    return ell, {suite: ell / pace for suite, pace in paces.items()}
+        mix_rates[rate.suite] = max(mix_rates[rate.suite], rate.units_per_s / mix_units[rate.suite])
+    ell = 1 / math.fsum(1 / mix_rate for mix_rate in mix_rates.values())
+    return ell, {suite: ell / mix_rate for suite, mix_rate in mix_rates.items()}
 
 
 def trimmed(mix_units: Mapping[str, float], rates: Sequence[Rate], parts: Sequence[float]) -> tuple[Fractions, float]:
@@ -294,12 +296,12 @@ def trimmed(mix_units: Mapping[str, float], rates: Sequence[Rate], parts: Sequen
     for rate, part in zip(rates, parts, strict=True):
         time[rate.device] += part
     kept = [part / max(1.0, time[rate.device]) for rate, part in zip(rates, parts, strict=True)]
-    paces = dict.fromkeys(mix_units, 0.0)
+    mix_rates = dict.fromkeys(mix_units, 0.0)
     for rate, part in zip(rates, kept, strict=True):
-        paces[rate.suite] += part * rate.units_per_s / mix_units[rate.suite]
-    slowest = min(paces.values())
+        mix_rates[rate.suite] += part * rate.units_per_s / mix_units[rate.suite]
+    slowest = min(mix_rates.values())
     shares: Fractions = defaultdict(dict)
     for rate, part in zip(rates, kept, strict=True):
         if part:
-            shares[rate.suite][rate.device] = part * slowest / paces[rate.suite]
+            shares[rate.suite][rate.device] = part * slowest / mix_rates[rate.suite]
     return dict(shares), slowest

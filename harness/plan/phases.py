@@ -1,4 +1,4 @@
-"""The phases of a run: the routes that are measured, and for how long. Pure: nothing here touches the machine."""
+"""Plans the phases of a run: which routes are measured, and for how long."""
 
 from __future__ import annotations
 
@@ -69,78 +69,98 @@ def solo(
     runs: int = 1,
     bits: WeightClass = 16,
 ) -> tuple[Phase, ...]:
-    """One phase a cell: for each way onto each device, the probe, every suite in turn, the probe again; and all
-    of that `runs` times over, so that the runs of a cell lie as far apart as they can.
+    """A phase for each solo measurement: for each target the probe, every suite in turn, and the probe again, and all
+    of that `runs` times over, so that the runs of a measurement lie as far apart as they can.
 
-    A way runs each suite in the asked precisions that its device offers to that suite; where none is asked, in the best
-    one of each weight class of at least so many `bits`. It runs it in the asked scenarios that the suite has, or those
-    of the preset. Raises UsageError where nothing is left to run.
+    A target runs each suite in the requested precisions that its device offers to that suite; if none is requested, in
+    the best one of each weight class of at least `bits`. It runs the requested scenarios that the suite has, or those
+    of the preset. Raises UsageError if nothing is left to run.
     """
     phases: list[Phase] = []
-
-    def add(target: Target, workload: Workload, precision: Precision, scenario: ScenarioName, run: int) -> None:
-        route = Route(
-            suite=workload.name,
-            tier=tier,
-            suite_version=workload.version,
-            device=target.device.id,
-            adapter=target.adapter,
-            precision=precision,
-            options=dict(target.options),
-            suite_options=_ceiling(target.device, workload, precision)
-            if scenario == "probe"
-            else dict(workload.options),
-            weights=f"hosted: {target.device.hosted}" if target.device.hosted else workload.weights,
-        )
-        key = _key(f"{len(phases):03d}", route.suite, route.adapter, route.device, precision, scenario)
-        limits = PROBING if scenario == "probe" else SMOKE if tier == "smoke" else preset.limits
-        share = Share(
-            key=key,
-            route=route,
-            scenario=scenario,
-            batch=None if scenario == "offline" else 1,
-            rate_per_s=rate_per_s if scenario == "server" else None,
-            run=run,
-            limits=limits,
-        )
-        purpose: Purpose = "probe" if scenario == "probe" else "solo"
-        phases.append(Phase(name=key, purpose=purpose, tasks=(Task(device=route.device, shares=(share,)),)))
-
     for run, target in itertools.product(range(1, runs + 1), targets):
-        chosen = {each.name: _precisions(target, each, precisions, bits) for each in workloads}
-        measured = precisions or dict.fromkeys(one for several in chosen.values() for one in several)
-        streams = [each for each in target.device.offers(probe.name) if BITS_PER_WEIGHT[each] >= 16] if probe else []
-        if probe and streams and any(chosen.values()) and all(BITS_PER_WEIGHT[each] < 16 for each in measured):
-            add(target, probe, streams[0], "probe", run)  # those of fewer bits tell no bandwidth
-        for precision in measured:
-            cells = [
-                (workload, scenario)
-                for workload in workloads
-                for scenario in _scenarios(workload, preset, scenarios)
-                if scenario != "probe" and precision in chosen[workload.name]
-            ]
-            alone = any("probe" in each.scenarios and precision in chosen[each.name] for each in workloads)
-            probing = [probe] if probe and precision in target.device.offers(probe.name) else []
-            for each in probing if cells else []:
-                add(target, each, precision, "probe", run)
-            for workload, scenario in cells:
-                add(target, workload, precision, scenario, run)
-            for each in probing if cells or alone else []:
-                add(target, each, precision, "probe", run)
+        for workload, precision, scenario in _measurements(
+            target, workloads, preset, precisions, scenarios, probe, bits
+        ):
+            probing = scenario == "probe"
+            route = _route(target, workload, tier, precision, probing)
+            key = _key(f"{len(phases):03d}", route.suite, route.adapter, route.device, precision, scenario)
+            share = Share(
+                key=key,
+                route=route,
+                scenario=scenario,
+                batch=None if scenario == "offline" else 1,
+                rate_per_s=rate_per_s if scenario == "server" else None,
+                run=run,
+                limits=PROBING if probing else SMOKE if tier == "smoke" else preset.limits,
+            )
+            task = Task(device=route.device, shares=(share,))
+            phases.append(Phase(name=key, purpose="probe" if probing else "solo", tasks=(task,)))
     if not phases:
-        have = sorted(
-            {each for target in targets for workload in workloads for each in target.device.offers(workload.name)}
-        )
-        hint = f"precisions here: {', '.join(have) or 'none'}; `mixmark suites` shows the scenarios of each suite"
-        if have and not precisions and (most := max(map(weight_class, have))) < bits:
-            hint = f"the devices compute in {', '.join(have)}; --bits {most} uses that"
-        raise UsageError("nothing is left to run", hint)
+        raise _nothing_to_run(targets, workloads, precisions, bits)
     return tuple(phases)
 
 
-def _ceiling(device: Device, probe: Workload, precision: Precision) -> dict[str, str]:
-    """The options of a probe: it is told the bits of a weight, and to stream nothing where the matrices that exceed the
-    cache take more than a quarter of the memory in fp32, in which the reference holds them."""
+def _measurements(
+    target: Target,
+    workloads: Sequence[Workload],
+    preset: Preset,
+    precisions: Sequence[Precision],
+    scenarios: Sequence[ScenarioName],
+    probe: Workload | None,
+    bits: WeightClass,
+) -> Iterator[tuple[Workload, Precision, ScenarioName]]:
+    """The solo measurements of a target, in order."""
+    chosen = {workload.name: _precisions(target, workload, precisions, bits) for workload in workloads}
+    measured = precisions or dict.fromkeys(itertools.chain.from_iterable(chosen.values()))
+    probed = target.device.offers(probe.name) if probe else ()
+    wide = [precision for precision in probed if BITS_PER_WEIGHT[precision] >= 16]
+    if probe and wide and any(chosen.values()) and all(BITS_PER_WEIGHT[precision] < 16 for precision in measured):
+        yield probe, wide[0], "probe"  # a probe in fewer bits measures no bandwidth
+    for precision in measured:
+        runnable = [workload for workload in workloads if precision in chosen[workload.name]]
+        measurements = [
+            (workload, precision, scenario)
+            for workload in runnable
+            for scenario in _scenarios(workload, preset, scenarios)
+            if scenario != "probe"
+        ]
+        if probe and precision in probed and measurements:
+            yield probe, precision, "probe"
+        yield from measurements
+        if probe and precision in probed and (measurements or any("probe" in each.scenarios for each in runnable)):
+            yield probe, precision, "probe"
+
+
+def _route(target: Target, workload: Workload, tier: Tier, precision: Precision, probing: bool) -> Route:
+    hosted = target.device.hosted
+    return Route(
+        suite=workload.name,
+        tier=tier,
+        suite_version=workload.version,
+        device=target.device.id,
+        adapter=target.adapter,
+        precision=precision,
+        options=dict(target.options),
+        suite_options=_probe_options(target.device, workload, precision) if probing else dict(workload.options),
+        weights=f"hosted: {hosted}" if hosted else workload.weights,
+    )
+
+
+def _nothing_to_run(
+    targets: Sequence[Target], workloads: Sequence[Workload], precisions: Sequence[Precision], bits: WeightClass
+) -> UsageError:
+    offered = sorted(
+        {precision for target in targets for workload in workloads for precision in target.device.offers(workload.name)}
+    )
+    hint = f"precisions here: {', '.join(offered) or 'none'}; `mixmark suites` shows the scenarios of each suite"
+    if offered and not precisions and (most := max(map(weight_class, offered))) < bits:
+        hint = f"the devices compute in {', '.join(offered)}; --bits {most} uses that"
+    return UsageError("nothing is left to run", hint)
+
+
+def _probe_options(device: Device, probe: Workload, precision: Precision) -> dict[str, str]:
+    """The options of a probe: the bits of a weight, and a cache of 0 bytes, with which it streams nothing, if matrices
+    that exceed the cache would take more than a quarter of the memory in the reference's fp32."""
     options = {**probe.options, "bits": str(BITS_PER_WEIGHT[precision])} if "cache_bytes" in probe.options else {}
     needed_bytes = OUT_OF_CACHE * int(options.get("cache_bytes", 0)) * 32 / BITS_PER_WEIGHT[precision]
     if device.memory_bytes and needed_bytes > device.memory_bytes / 4:
@@ -151,8 +171,8 @@ def _ceiling(device: Device, probe: Workload, precision: Precision) -> dict[str,
 def _precisions(
     target: Target, workload: Workload, asked: Sequence[Precision], bits: WeightClass
 ) -> Sequence[Precision]:
-    """The precisions in which a way runs a suite: the asked ones that it offers, or the best one of each weight class
-    of at least so many bits."""
+    """The requested precisions that a target offers to a suite; if none is requested, the best one of each weight class
+    of at least `bits`."""
     offered = target.device.offers(workload.name)
     if asked:
         return [each for each in asked if each in offered]
@@ -163,23 +183,28 @@ def _precisions(
 
 
 def screening_phases(candidates: Sequence[Phase], known: Sequence[Phase] = ()) -> tuple[Phase, ...]:
-    """A screening run for each route of a suite on a device that has several routes, suite by suite.
+    """A screening run for each route, if a suite has several routes on a device.
 
-    known: the phases that were planned before; their routes need no screening run any more.
+    known: the phases that were planned before; a route with a screening run among them needs no other.
     """
-    before = {phase.shares[0].route.key for phase in known}
-    screenings = []
-    for routes in routes_of(candidates).values():
-        for share in routes.values() if len(routes) > 1 else ():
-            if share.route.key not in before:
-                limits = SMOKE_SCREENING if share.route.tier == "smoke" else SCREENING
-                update = {"key": f"screening.{share.key}", "limits": limits}
-                if share.scenario == "server":  # a rate of arrivals takes minutes to find
-                    update |= {"scenario": "single-stream", "rate_per_s": None}
-                screening = share.model_copy(update=update)
-                task = Task(device=screening.route.device, shares=(screening,))
-                screenings.append(Phase(name=screening.key, purpose="screening", tasks=(task,)))
-    return tuple(screenings)
+    before = {phase.shares[0].route.key for phase in known if phase.purpose == "screening"}
+    return tuple(
+        screening_phase(share, 1)
+        for routes in routes_of(candidates).values()
+        for share in routes.values()
+        if len(routes) > 1 and share.route.key not in before
+    )
+
+
+def screening_phase(share: Share, run: int) -> Phase:
+    """A screening run of a candidate's share. run: 1 for the first of its route."""
+    limits = SMOKE_SCREENING if share.route.tier == "smoke" else SCREENING
+    key = f"screening{run if run > 1 else ''}.{share.key}"
+    update = {"key": key, "run": run, "limits": limits}
+    if share.scenario == "server":  # a rate of arrivals takes minutes to find
+        update |= {"scenario": "single-stream", "rate_per_s": None}
+    task = Task(device=share.route.device, shares=(share.model_copy(update=update),))
+    return Phase(name=key, purpose="screening", tasks=(task,))
 
 
 def routes_of(candidates: Sequence[Phase]) -> Mapping[tuple[str, str], Mapping[RouteKey, Share]]:
@@ -191,22 +216,22 @@ def routes_of(candidates: Sequence[Phase]) -> Mapping[tuple[str, str], Mapping[R
 
 
 def left_out(targets: Sequence[Target], candidates: Sequence[Phase], bits: WeightClass) -> Iterator[Absent]:
-    """The devices that no route uses since their formats have fewer bits than the run's weight class."""
+    """The devices that no route uses, because their precisions have fewer bits than the run's weight class."""
     used = {phase.shares[0].route.device for phase in candidates}
-    for id in dict.fromkeys(target.device.id for target in targets if target.device.id not in used):
-        devices = [target.device for target in targets if target.device.id == id]
-        several = [each.precisions_by_suite.values() for each in devices]
-        offered = {one for each in devices for one in each.precisions}.union(*(one for each in several for one in each))
-        if classes := [weight_class(each) for each in offered]:
-            reason = f"it computes in {', '.join(sorted(offered))}, below {bits} bits; --bits {max(classes)} uses it"
+    offered: dict[str, set[Precision]] = defaultdict(set)
+    for device in (target.device for target in targets if target.device.id not in used):
+        offered[device.id].update(device.precisions, *device.precisions_by_suite.values())
+    for id, precisions in offered.items():
+        if classes := [weight_class(precision) for precision in precisions]:
+            reason = f"it computes in {', '.join(sorted(precisions))}, below {bits} bits; --bits {max(classes)} uses it"
             yield Absent(kind="device", name=id, reason=reason)
 
 
 def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], all_routes: bool) -> Result:
-    """The begin of a run of another weight class, with what a run of a higher one measured of its routes alone.
+    """The start of a run at a lower weight class, which takes over the solo measurements of a finished run.
 
-    candidates: the phases of all routes of the new class, those of the higher ones among them. all_routes: whether all
-    of them are measured, and not only the fastest by their screening runs.
+    candidates: the phases of all routes of the new class, which include those of the finished run. all_routes: whether
+    each route is measured, and not only the one with the fastest screening run.
     """
     phases = tuple(phase for phase in before.phases if phase.purpose not in ("confirmation", *MIXES))
     names, known = {phase.name for phase in phases}, {phase.shares[0].route.key for phase in phases}
@@ -240,7 +265,7 @@ def _scenarios(workload: Workload, preset: Preset, asked: Sequence[ScenarioName]
 
 
 def confirmations(result: Result, placement: Placement) -> tuple[Phase, ...]:
-    """The phases that measure the routes of a plan alone once more, with the batch that was found."""
+    """The phases that repeat the solo measurements of the placement's routes, with the batch that was found."""
     used = {(suite, device) for suite, parts in placement.fractions.items() for device in parts}
     phases = []
     for rate in placement.rates:
@@ -267,8 +292,8 @@ def of_mix(
     run: int,
     pool_bytes: Mapping[str, int],
 ) -> Phase:
-    """A phase of the mix. It loads the routes that the plan uses and, for when rates change, those that also fit into
-    memory, on devices that share no silicon with one that is loaded."""
+    """A phase of the mix. It loads the routes of the placement, and, in case rates change, other routes that also fit
+    into memory, except on devices that share silicon with a loaded one."""
     used = {(suite, device) for suite, parts in placement.fractions.items() for device in parts}
     pools = {device.id: device.memory_pool for device in result.devices}
     left = {pool: pool_bytes.get(pool, math.inf) for pool in pools.values()}
@@ -299,7 +324,7 @@ def of_mix(
 
 
 def scales(result: Result) -> tuple[int, ...]:
-    """On how many of the first hosts the mix is run by itself, where that is asked for: 1, 2, 4, … but not all."""
+    """The numbers of hosts of a scaling run: 1, 2, 4, … but not all hosts; none if no scaling run is requested."""
     hosts = len({device.host for device in result.devices})
     return tuple(1 << power for power in range(hosts.bit_length()) if 1 << power < hosts) if result.scaling else ()
 
@@ -309,4 +334,4 @@ def _share_of(result: Result, rate: Rate) -> Share:
     for share in (share for phase in result.phases if phase.purpose == "solo" for share in phase.shares):
         if share.route.key == (rate.suite, rate.device, rate.adapter, rate.precision):
             return share
-    raise ValueError(f"nothing was planned of {rate.suite} on {rate.device} by {rate.adapter}")
+    raise ValueError(f"no solo phase measures {rate.suite} on {rate.device} by {rate.adapter}")

@@ -259,11 +259,11 @@ class _Problem:
     def _rows(self) -> Iterator[tuple[dict[int, float], float, float]]:
         """Yields each constraint as its coefficients by column, its lowest and its highest value."""
         at = self.columns
-        paces = [
+        mix_rates = [
             rate.units_per_s / self.mix_units[rate.suite] * self.unit[rate.suite] / self.ell for rate in self.rates
         ]
         for suite in self.mix_units:
-            done = {k: pace for k, pace in enumerate(paces) if self.rates[k].suite == suite}
+            done = {k: mix_rate for k, mix_rate in enumerate(mix_rates) if self.rates[k].suite == suite}
             yield done | {at["mixes", ""]: -1.0}, 0, math.inf
         for id, own in self.of.items():
             time = {k: self.unit[self.rates[k].suite] for k in own}
@@ -283,7 +283,9 @@ class _Problem:
             yield {at["used", id]: 1.0 for id in claim}, -math.inf, 1
         for pool in self.short:
             for k in self._budgeted(pool):
-                most = min(1 / self.unit[self.rates[k].suite], len(self.of) / paces[k])  # all time, or all of the work
+                most = min(
+                    1 / self.unit[self.rates[k].suite], len(self.of) / mix_rates[k]
+                )  # all time, or all of the work
                 yield {k: 1.0, at["resident", k]: -most}, -math.inf, 0
             sizes = {at["resident", k]: (self.rates[k].memory_bytes or 0) for k in self._budgeted(pool)}
             yield {z: size / self.pool_bytes[pool] for z, size in sizes.items()}, -math.inf, 1

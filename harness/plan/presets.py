@@ -7,17 +7,13 @@ from dataclasses import dataclass
 from mixmark.harness.contracts.schema import Limits
 
 SECOND = 1_000_000_000
-PROVISIONAL_FEEDS = 10
-"""How many feeds of each suite a mixed run must finish for a provisional score."""
-STANDARD_MIX_NS = 900 * SECOND
-"""The longest mixed phase of the preset standard, which aims at a provisional score."""
 OUT_OF_CACHE = 4
 """How many times the last-level cache a probe streams: with less, a good part of it may come from the cache."""
 
 
 @dataclass(frozen=True)
 class Preset:
-    """How much to measure. quick: the native scenario of each suite; standard: its closed-loop ones.
+    """How much to measure. quick and ranked: the native scenario of each suite; the others: its closed-loop ones.
 
     A server is measured where `--scenario server` asks for it: finding a rate takes many feeds.
     """
@@ -56,27 +52,38 @@ def _limits(
     )
 
 
+QUICK = _limits(5, 12, 10, 28, 1, 0.05, 1)  # 45 s a solo measurement but for one long feed
+LONG = _limits(10, 60, 30, 300, 3, 0.02, 3)
 PRESETS = {
-    "quick": Preset(  # 45 s a cell together, one long feed excepted; the mix 4 minutes with loading and audits
-        "quick", False, _limits(5, 12, 10, 28, 1, 0.05, 1), _limits(3, 0, 120, 120, 1, audits=1), 5, confirm=False
-    ),
-    "standard": Preset(
-        "standard",
-        True,
-        _limits(10, 60, 30, 300, 3, 0.02, 3),
-        _limits(10, 0, 120, STANDARD_MIX_NS / SECOND, PROVISIONAL_FEEDS, audits=3),
-        10,
-    ),
+    "quick": Preset("quick", False, QUICK, _limits(3, 0, 120, 600, 1, audits=1), 5, confirm=False),
+    "ranked": Preset("ranked", False, QUICK, _limits(3, 0, 120, 600, 1, audits=3), 5, runs=3, confirm=False),
+    "standard": Preset("standard", True, LONG, _limits(10, 0, 120, 1200, 1, audits=3), 10, runs=3),
     "official": Preset(
-        "official", True, _limits(10, 60, 30, 300, 3, 0.02, 30), _limits(60, 0, 240, 36_000, 100, audits=30), 60, runs=5
+        "official",
+        True,
+        LONG.model_copy(update={"audits": 30}),
+        _limits(60, 0, 240, 3600, 1, audits=30),
+        60,
+        runs=5,
     ),
 }
+
+
+def longer(window_ns: int) -> str:
+    """The presets whose mix may last longer, in words: --preset official waits up to 60 minutes. Empty: there is none,
+    as at the smoke tier, whose shorter windows are the same in all presets."""
+    if window_ns < PRESETS["quick"].mix.min_ns:
+        return ""
+    minutes = {
+        name: preset.mix.max_ns / 60 / SECOND for name, preset in PRESETS.items() if preset.mix.max_ns > window_ns
+    }
+    return ", ".join(f"--preset {name} waits up to {most:.0f} minutes" for name, most in minutes.items())
 
 
 SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # the smoke tier is never ranked: it shows that everything works
 
 
-SMOKE_MIX = _limits(0.3, 0, 5, 15, 1, audits=1)
+SMOKE_MIX = _limits(0.3, 0, 5, 30, 1, audits=1)
 
 
 SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX)  # short and many: what repeats is the process

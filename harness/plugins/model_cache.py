@@ -45,7 +45,7 @@ POLL_S = 0.1
 
 
 @dataclass(frozen=True)
-class Entry:
+class CachedModel:
     """A folder of the cache."""
 
     path: Path
@@ -117,17 +117,17 @@ def limit_bytes() -> int:
     return int(float(given) * 1e9)
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CachedModel]:
     """The folders of the cache, the most recently used first."""
     found = []
     for path in root().glob("*"):
         with suppress(OSError):  # another process has just removed it
             used_s = (path / LOCK).stat().st_mtime
-            found.append(Entry(path, _size(path), used_s, not path.name.endswith(PART)))
+            found.append(CachedModel(path, _size(path), used_s, not path.name.endswith(PART)))
     return sorted(found, key=lambda entry: -entry.used_s)
 
 
-def remove(entry: Entry) -> bool:
+def remove(entry: CachedModel) -> bool:
     """Removes an entry. False if a process uses or writes it, or if it may not be removed, such as another user's."""
     try:
         lock = _lock(entry.path, shared=False)

@@ -20,7 +20,8 @@ MAX_REASON = 200  # characters of what a suite's code raised
 
 
 def judge_stored(result: Result, against: Sequence[ReferenceScore] = ()) -> Judgement:
-    """The judgement of a result that was read from a folder, which may come from anyone."""
+    """The judgement of a result that is stored in a folder. It is invalid if the facts contradict each other or the
+    installed suites."""
     return judge(result, against, claims(result))
 
 

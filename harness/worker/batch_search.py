@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from mixmark.harness.contracts.protocols import Feed, Preparer, Runner
 from mixmark.harness.contracts.schema import Completions, Limits, RateTrial, SearchEnd, Trial
 from mixmark.harness.judge.statistics.timestamps import finished_by, steps_begin_ns
-from mixmark.harness.worker.load_generator import Clock, closed_loop
+from mixmark.harness.worker.load_generator import Clock, FeedLog, closed_loop
 
 STEP = 4  # from one batch size to the next: fewer shapes to compile, and larger differences than the noise
 RISE = 1.03  # the gain in rate that a batch size must show over another one
@@ -171,7 +172,7 @@ class BatchSearch:
             limits,
             self.clock,
             self.threads,
-            units=self.units(size),
+            new_log=partial(FeedLog, self.units(size)),
             ahead=self.ahead(size),
         )
         fastest_ns = int((done.yielded_ns[done.ends - 1] - done.issued_ns).min())
@@ -181,8 +182,12 @@ class BatchSearch:
 
 def busy_rate(done: Completions, threads: int) -> float:
     """Units per ns of a closed loop from when its last thread began until its first thread ended. Steps that are under
-    way at these two times count in part: whole feeds would favour some sizes by the time at which they end."""
-    begin_ns, end_ns = done.issued_ns[threads - 1], np.sort(done.yielded_ns[done.ends - 1])[-threads]
+    way at these two times count in part: whole feeds would favour some sizes by the time at which they end. On a busy
+    machine one thread may end before another begins; then the whole time counts."""
+    ended_ns = np.sort(done.yielded_ns[done.ends - 1])
+    begin_ns, end_ns = done.issued_ns[threads - 1], ended_ns[-threads]
+    if end_ns <= begin_ns:
+        begin_ns, end_ns = done.issued_ns[0], ended_ns[-1]
     edges = np.array([begin_ns, end_ns], np.float64)
     begins, ends = steps_begin_ns(done).astype(np.float64), done.yielded_ns.astype(np.float64)
     before, after = finished_by(edges, begins, ends, done.units)

@@ -1,8 +1,8 @@
-"""The worker's own process. It says hello, and then answers requests until its parent is gone.
+"""The worker's own process. It sends a `Hello`, and then replies to requests until its parent is gone.
 
-It holds an adapter and everything that it opened, or a meter. Whatever a plugin raises is sent to the parent as a
-`Failed`, its traceback left in the log. This module and what it imports need numpy, pydantic and psutil, and no other
-package: an interpreter of a vendor's own need not have the rest of Mixmark's dependencies.
+It holds an adapter and the suites that the adapter opened, or a meter. If a plugin raises an exception, the worker
+sends a `Failed` and writes the traceback to its log. This module and its imports need numpy, pydantic and psutil, and
+no other package, so a vendor's own interpreter need not have the rest of Mixmark's dependencies.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import hashlib
+import io
 import itertools
 import math
 import os
@@ -21,12 +23,12 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 
@@ -35,72 +37,73 @@ from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.arrivals import poisson
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongOutput
 from mixmark.harness.contracts.protocols import Adapter, Discloses, Feed, Feeds, Helpers, Meter, Runner, Suite, Use
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Absent, Completions, Device, Failure, Limits, RateTrial
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Absent, Device, Failure, Limits, RateTrial
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import batch_search, load_generator, messages, runner_check
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
-from mixmark.harness.worker.outputs import Outputs
+from mixmark.harness.worker.outputs import WORKER_COLUMNS, Outputs
 from mixmark.harness.worker.process import memory
 from mixmark.harness.worker.software import packages, python
 
-MAX_CONCURRENCY = 64
+M = TypeVar("M", bound=messages.Message)
 MOST_TEXT = 200  # characters of a name or a value that an adapter discloses
 RUNTIME_BYTES = 512 << 20  # interpreter, framework and activations at batch 1, on top of weights and state
 
 
 @dataclass
-class Opened:
+class LoadedSuite:
     """A suite that is loaded on a device."""
 
     suite: Suite
     runner: Runner
     device: Device
     threads: int = 1
-    """How many feeds are in flight at once."""
+    """The number of feeds in flight at once."""
     batch: int = 1
     rate_per_s: float | None = None
     feeds: Feeds | None = None
-    """Makes the feeds of the window, once it has begun."""
-    seed: int | None = None
-    """The seed of the window; None: the nonces of its feeds come one by one."""
+    """Makes the feeds of the window; None before `Begin`."""
     ahead: bool = False
     """Whether the next feed is made while one runs."""
     log: load_generator.FeedLog = field(default_factory=load_generator.FeedLog)
 
 
-class Line:
-    """What the parent says. Replies to questions overtake the requests that nobody has read: whoever waits for either
-    reads, and leaves what is for others."""
+class Inbox:
+    """The messages of the parent. A sampling key overtakes the requests that wait.
+
+    Several threads may wait for a message. One of them reads the stream at a time, and files a message for another
+    thread under its kind.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._changed = threading.Condition()
-        self._reading = self._over = False
-        self._read: tuple[deque[messages.Message], deque[messages.Message]] = (deque(), deque())
-        """Requests and replies."""
+        self._reading = self._closed = False
+        self._requests: deque[messages.Message] = deque()
+        self._keys: deque[messages.SamplingKey] = deque()
 
     def request(self) -> messages.Message | None:
         """The next request; None once the parent is gone."""
-        return self._next(0)
+        return self._next(self._requests)
 
     def sampling_key(self) -> int:
-        """The key that the parent sends after `OutputsFull`."""
-        message = self._next(1)
-        if not isinstance(message, messages.SamplingKey):
+        """The key that the parent sends after `OutputsFull`. Raises MixmarkError once the parent is gone."""
+        message = self._next(self._keys)
+        if message is None:
             raise MixmarkError("the parent is gone")
         return message.key
 
-    def _next(self, box: int) -> messages.Message | None:
+    def _next(self, wanted: deque[M]) -> M | None:
         while True:
             with self._changed:
-                while self._reading and not self._read[box]:
+                while self._reading and not wanted:
                     self._changed.wait()
-                if self._read[box]:
-                    return self._read[box].popleft()
-                if self._over:
+                if wanted:
+                    return wanted.popleft()
+                if self._closed:
                     return None
                 self._reading = True
             message = None
@@ -110,32 +113,34 @@ class Line:
             finally:
                 with self._changed:
                     self._reading = False
-                    self._over = message is None
-                    if message is not None:
-                        self._read[isinstance(message, messages.SamplingKey)].append(message)
+                    self._closed = message is None
+                    if isinstance(message, messages.SamplingKey):
+                        self._keys.append(message)
+                    elif message is not None:
+                        self._requests.append(message)
                     self._changed.notify_all()
 
 
-class Served:
-    """The state of a worker: its adapter and what it has open, by the key of the share.
+class AdapterService:
+    """The state of a worker with an adapter: the adapter and its loaded suites, by the key of the share.
 
-    line: what the parent says. say: sends a message to the parent; several threads may call it at once. Each request
-    has a method, which returns the answer, or None where it sends the answer itself.
+    send: sends a message to the parent; several threads may call it at once. Each request has a method, which returns
+    the reply, or None if it sends the reply itself.
     """
 
-    def __init__(self, setup: messages.Setup, line: Line, say: Callable[[messages.Message], None]) -> None:
-        self.line, self.say = line, say
+    def __init__(self, setup: messages.Setup, inbox: Inbox, send: Callable[[messages.Message], None]) -> None:
+        self.inbox, self.send = inbox, send
         loaded = _plugin(setup).load()
         if loaded.name != setup.name:
             raise MixmarkError(f"the adapter listed as {setup.name} calls itself {loaded.name}")
         self.adapter: Adapter = loaded(setup.options)
         self.stack = contextlib.ExitStack()
-        self.opened: dict[str, Opened] = {}
-        self.feed_threads = ThreadPoolExecutor(MAX_CONCURRENCY)
-        self.in_flight: list[Future[None]] = []
-        self.running = ""
+        self.loaded: dict[str, LoadedSuite] = {}
+        self.feed_threads = ThreadPoolExecutor(messages.MAX_CONCURRENCY)
+        self.in_flight: dict[Future[None], int] = {}
+        """The concurrency of the runner of each feed that was begun."""
 
-    def answer(self, request: messages.Message) -> messages.Reply | None:
+    def reply(self, request: messages.Message) -> messages.Reply | None:
         match request:
             case messages.Discover():
                 return self.discover()
@@ -152,236 +157,237 @@ class Served:
                 return None
             case messages.HandOver():
                 return self.hand_over(request)
-            case messages.Audit():
-                return self.audit(request)
+            case messages.CompareOutputs():
+                return self.compare_outputs(request)
             case messages.CheckRunner():
                 return self.check_runner(request)
             case messages.Close():
                 return self.close()
-        raise MixmarkError(f"{type(request).__name__} is no request")
+        raise MixmarkError(f"{type(request).__name__} is not a request")
 
     def discover(self) -> messages.Discovered:
-        told: object = self.adapter.discover()
-        if not isinstance(told, Iterable):
-            raise MixmarkError(f"discover returned {told!r:.80}, and not devices")
+        found: object = self.adapter.discover()
+        if not isinstance(found, Iterable):
+            raise MixmarkError(f"discover returned {found!r:.80}, and not devices")
         devices = []
-        for each in told:
-            if not isinstance(each, Device):
-                raise MixmarkError(f"discover yielded {each!r:.80}, and not a Device")
-            devices.append(Device.model_validate(each.model_dump()))  # a copy may have been updated with anything
+        for device in found:
+            if not isinstance(device, Device):
+                raise MixmarkError(f"discover yielded {device!r:.80}, and not a Device")
+            devices.append(Device.model_validate(device.model_dump()))  # model_copy validates nothing
         return messages.Discovered(devices=tuple(devices), vendor=_disclosed(self.adapter))
 
-    def open(self, asked: messages.Open) -> messages.Opened:
-        """The adapter gets a suite of its own: whatever it does to it, the harness's feeds and units are others."""
-        self.say(messages.Stage(name="loading"))
-        built, runs = (registry.build_suite(**dict(asked.suite)) for _ in range(2))
-        runs = runs.reference() if asked.reference else runs
-        need = needed_bytes(runs, asked.precision)
-        if asked.free_bytes is not None and need > asked.free_bytes:
-            needs, free = f"{need / 2**30:.1f} GiB", f"{asked.free_bytes / 2**30:.1f} GiB"
-            message = f"needs {needs} of {asked.device.memory_pool} memory, {free} are free"
+    def open(self, request: messages.Open) -> messages.Opened:
+        """Loads a suite. The adapter gets a suite object of its own, so it cannot change the feeds of the harness."""
+        self.send(messages.Stage(name="loading"))
+        own, adapters = (registry.build_suite(**dict(request.suite)) for _ in range(2))
+        adapters = adapters.reference() if request.reference else adapters
+        need = needed_bytes(adapters, request.precision)
+        if request.free_bytes is not None and need > request.free_bytes:
+            needs, free = f"{need / 2**30:.1f} GiB", f"{request.free_bytes / 2**30:.1f} GiB"
+            message = f"needs {needs} of {request.device.memory_pool} memory, {free} are free"
             failure = Failure(kind="refused", message=message, hint="take a smaller --tier, or --suite to leave it out")
             raise WorkerFailed(failure)
         begin = time.monotonic_ns()
-        opening: object = self.adapter.open(asked.device, runs, asked.precision, Use.of(asked.scenario))
+        opening: object = self.adapter.open(request.device, adapters, request.precision, Use.of(request.scenario))
         if not isinstance(opening, AbstractContextManager):
             raise MixmarkError(f"open returned {opening!r:.80}, and not a context manager")
         runner = self.stack.enter_context(opening)
         took_ns = time.monotonic_ns() - begin
         if missing := [name for name in ("concurrency", "facts", "__call__") if not hasattr(runner, name)]:
-            raise MixmarkError(f"open gave {runner!r:.80}, which is no runner: it lacks {', '.join(missing)}")
-        if type(runner.concurrency) is not int or not 1 <= runner.concurrency <= MAX_CONCURRENCY:
+            raise MixmarkError(f"open gave {runner!r:.80}, which is not a runner: it lacks {', '.join(missing)}")
+        if type(runner.concurrency) is not int or not 1 <= runner.concurrency <= messages.MAX_CONCURRENCY:
             raise MixmarkError(
-                f"the runner has concurrency {runner.concurrency!r}", f"give a whole number from 1 to {MAX_CONCURRENCY}"
+                f"the runner has concurrency {runner.concurrency!r}",
+                f"give a whole number from 1 to {messages.MAX_CONCURRENCY}",
             )
-        self.opened[asked.key] = Opened(built, runner, asked.device)
+        self.loaded[request.key] = LoadedSuite(own, runner, request.device)
         return messages.Opened(load_ns=took_ns, needed_bytes=need, facts=_facts(runner), concurrency=runner.concurrency)
 
-    def prepare(self, asked: messages.Prepare) -> messages.Prepared:
-        it, seed, limits = self.opened[asked.key], asked.seed, asked.limits
-        it.threads = Use.of(asked.scenario).in_flight or it.runner.concurrency
-        batch, rate_per_s = asked.batch, asked.rate_per_s
+    def prepare(self, request: messages.Prepare) -> messages.Prepared:
+        loaded, seed, limits = self.loaded[request.key], request.seed, request.limits
+        loaded.threads = Use.of(request.scenario).in_flight or loaded.runner.concurrency
+        batch, rate_per_s = request.batch, request.rate_per_s
         found: batch_search.BatchFound | None = None
         rate_trials: tuple[RateTrial, ...] = ()
         if batch is None:
             search = batch_search.BatchSearch(
-                it.runner,
-                lambda size: _untimed(it.suite, size, seed, "search"),
+                loaded.runner,
+                lambda size: _untimed(loaded.suite, size, seed, "search"),
                 limits.search_ns,
-                lambda: _room(it.device),
-                units=it.suite.units,
-                threads=it.threads,
-                ahead=functools.partial(load_generator.made_ahead, it.device),
-                on_prepare=lambda: self.say(messages.Stage(name="preparing a batch size")),
-                on_search=lambda: self.say(messages.Stage(name="searching the best batch")),
+                lambda: _room(loaded.device),
+                units=loaded.suite.units,
+                threads=loaded.threads,
+                ahead=functools.partial(load_generator.made_ahead, loaded.device),
+                on_prepare=lambda: self.send(messages.Stage(name="preparing a batch size")),
+                on_search=lambda: self.send(messages.Stage(name="searching the best batch")),
             )
             found = search.run()
             batch = found.batch
-        warm_up = _untimed(it.suite, batch, seed, "warm-up")
+        warm_up = _untimed(loaded.suite, batch, seed, "warm-up")
         if found is None:
-            self.say(messages.Stage(name="preparing a batch size"))
-            batch_search.prepare(it.runner, warm_up)
-        self.say(messages.Stage(name="warming up"))
-        load_generator.warm_up(it.runner, warm_up, limits)
-        if asked.scenario == "server" and rate_per_s is None:
-            self.say(messages.Stage(name="searching the highest rate"))
-            rate_per_s, rate_trials = _highest_rate(it, limits, seed)
-        it.batch, it.rate_per_s = batch, rate_per_s
+            self.send(messages.Stage(name="preparing a batch size"))
+            batch_search.prepare(loaded.runner, warm_up)
+        self.send(messages.Stage(name="warming up"))
+        load_generator.warm_up(loaded.runner, warm_up, limits)
+        if request.scenario == "server" and rate_per_s is None:
+            self.send(messages.Stage(name="searching the highest rate"))
+            rate_per_s, rate_trials = _highest_rate(loaded, limits, seed)
+        loaded.batch, loaded.rate_per_s = batch, rate_per_s
         return messages.Prepared(
             batch=batch,
             trials=found.trials if found else (),
             search_ended_by=found.ended_by if found else None,
             rate_per_s=rate_per_s,
             rate_trials=rate_trials,
-            facts=_facts(it.runner),
-            processes=_processes(it.runner),
+            facts=_facts(loaded.runner),
+            processes=_processes(loaded.runner),
         )
 
-    def begin(self, asked: messages.Begin) -> messages.Begun:
-        it = self.opened[asked.key]
+    def begin(self, request: messages.Begin) -> messages.Begun:
+        loaded = self.loaded[request.key]
 
         def draw_key(done: int, commitment: str) -> int:
-            self.say(messages.OutputsFull(key=asked.key, done=done, commitment=commitment))
-            return self.line.sampling_key()
+            self.send(messages.OutputsFull(key=request.key, done=done, commitment=commitment))
+            return self.inbox.sampling_key()
 
-        it.feeds, it.seed, it.ahead = it.suite.feeds(it.batch, asked.pool), asked.seed, asked.ahead
-        it.log = load_generator.FeedLog(it.suite.units(it.batch), Outputs(draw_key))
+        loaded.feeds, loaded.ahead = loaded.suite.feeds(loaded.batch, request.pool), request.ahead
+        loaded.log = load_generator.FeedLog(loaded.suite.units(loaded.batch), Outputs(draw_key))
         return messages.Begun()
 
-    def measure(self, asked: messages.Measure) -> messages.Measured:
-        """A closed loop, or an open one where there is a rate of arrivals. No answer of a screening run is kept."""
-        it, limits = self.opened[asked.key], asked.limits
-        make, seed, units = it.feeds, it.seed, it.log.units
-        outputs = None if limits.screening else it.log.outputs
-        assert make is not None and seed is not None  # `begin` was told them
+    def measure(self, request: messages.Measure) -> messages.Measured:
+        """Runs an open loop if there is an arrival rate, else a closed one. A screening run keeps no outputs."""
+        loaded, limits = self.loaded[request.key], request.limits
+        make, units = loaded.feeds, loaded.log.units
+        outputs = None if limits.screening else loaded.log.outputs
+        assert make is not None  # `begin` made it
 
-        def feeds(serial: int, before: bytes) -> Feed:
-            return make(seeds.nonce(seed, serial, before))
+        def feeds(serial: int, previous_digest: bytes) -> Feed:
+            return make(seeds.nonce(request.seed, serial, previous_digest))
 
-        self.say(messages.Stage(name="measuring"))
-        if it.rate_per_s is None:
+        def finished(serial: int, digest: bytes) -> None:
+            self.send(messages.FeedFinished(key=request.key, serial=serial, digest=digest.hex()))
+
+        on_finished = finished if request.report_feeds else None
+        logs: list[load_generator.FeedLog] = []
+
+        def new_log() -> load_generator.FeedLog:
+            logs.append(load_generator.FeedLog(units, outputs, on_finished))
+            return logs[-1]
+
+        if loaded.rate_per_s is None:
             enough = functools.partial(steadiness.enough, limits)
             done = load_generator.closed_loop(
-                it.runner,
-                feeds,
-                limits,
-                threads=it.threads,
-                enough=enough,
-                units=units,
-                outputs=outputs,
-                ahead=it.ahead,
+                loaded.runner, feeds, limits, threads=loaded.threads, enough=enough, new_log=new_log, ahead=loaded.ahead
             )
         else:
-            limits = _enough(it.suite, limits, it.rate_per_s)
-            arrivals_ns = poisson(it.rate_per_s, seeds.arrivals(seed))
+            arrivals_ns = poisson(loaded.rate_per_s, seeds.arrivals(request.seed))
             done = load_generator.open_loop(
-                it.runner, feeds, arrivals_ns, limits, threads=it.threads, units=units, outputs=outputs
+                loaded.runner, feeds, arrivals_ns, limits, threads=loaded.threads, new_log=new_log
             )
-        self.say(messages.Stage(name="measured", commitment=outputs.commitment if outputs else ""))
-        with open(asked.out, "wb") as file:
-            np.savez(file, allow_pickle=False, **vars(done))
-        return messages.Measured(ended_by="time" if it.rate_per_s else _ended_by(limits, done))
+        self.send(messages.Sealed(key=request.key, commitment=outputs.commitment if outputs else ""))
+        with open(request.out, "wb") as file:
+            serials = load_generator.serials(log for log in logs if log.ends)
+            np.savez(file, serials=serials, **{name: getattr(done, name) for name in WORKER_COLUMNS})
+        return messages.Measured()
 
-    def feed(self, asked: messages.Feed) -> None:
-        """Sends the answer itself when the feed is over. Where the runner has several slots the next feed begins
-        meanwhile, but never one of another suite; where feeds are made ahead it is at least made meanwhile."""
-        key, it = asked.key, self.opened[asked.key]
-        assert it.feeds is not None  # `begin` made it
-        feed, serial = it.feeds(asked.nonce), asked.serial
-        if self.running != key:
-            wait(self.in_flight)
-            self.in_flight, self.running = [], key
+    def feed(self, request: messages.Feed) -> None:
+        """Runs a feed and sends the reply itself. If the runner takes several feeds at once, the next feed may begin
+        meanwhile, also that of another suite. If feeds are made ahead, the next one is at least made meanwhile."""
+        key, loaded = request.key, self.loaded[request.key]
+        assert loaded.feeds is not None  # `begin` made it
+        feed, serial = loaded.feeds(request.nonce), request.serial
 
         def run() -> None:
             try:
-                issued_ns, yields, digest = it.log.run(it.runner, feed, time.monotonic_ns, serial=serial)
-                self.say(messages.Fed(key=key, serial=serial, issued_ns=issued_ns, yields=yields, digest=digest.hex()))
+                issued_ns, yields, digest = loaded.log.run(loaded.runner, feed, time.monotonic_ns, serial=serial)
+                self.send(messages.Fed(key=key, serial=serial, issued_ns=issued_ns, yields=yields, digest=digest.hex()))
             except Exception as error:
-                self.say(failed(error))
+                self.send(failed(error))
 
-        if it.runner.concurrency == 1 and not it.ahead:
+        concurrency = loaded.runner.concurrency
+        self._wait_for_room(concurrency)
+        if concurrency == 1 and not loaded.ahead:
             run()
         else:
-            self.in_flight = [each for each in self.in_flight if not each.done()]
-            if len(self.in_flight) >= it.runner.concurrency:  # a feed that is sent ahead waits here
-                self.in_flight = [*wait(self.in_flight, return_when=FIRST_COMPLETED).not_done]
-            self.in_flight.append(self.feed_threads.submit(run))
+            self.in_flight[self.feed_threads.submit(run)] = concurrency
 
-    def hand_over(self, asked: messages.HandOver) -> messages.HandedOver:
-        kept = self.opened[asked.key].log.outputs
-        assert kept is not None  # `begin` made it
-        kept.save(Path(asked.outputs))
-        return messages.HandedOver(facts=_facts(self.opened[asked.key].runner))
+    def _wait_for_room(self, concurrency: int) -> None:
+        """Waits until as few feeds are in flight as a runner with this concurrency, and theirs, may have beside it."""
+        while len(self.in_flight) >= min((concurrency, *self.in_flight.values())):
+            left = wait(self.in_flight, return_when=FIRST_COMPLETED).not_done
+            self.in_flight = {feed: most for feed, most in self.in_flight.items() if feed in left}
 
-    def audit(self, asked: messages.Audit) -> messages.Audited:
-        """The feeds are made anew from the window's seed."""
-        it = self.opened[asked.key]
-        with np.load(asked.outputs, allow_pickle=False) as kept:
+    def hand_over(self, request: messages.HandOver) -> messages.HandedOver:
+        loaded = self.loaded[request.key]
+        assert loaded.log.outputs is not None  # `begin` made it
+        loaded.log.outputs.save(Path(request.outputs))
+        return messages.HandedOver(facts=_facts(loaded.runner))
+
+    def compare_outputs(self, request: messages.CompareOutputs) -> messages.OutputsCompared:
+        """Makes the audited feeds anew from the window's seed, and compares their outputs with the reference's."""
+        loaded = self.loaded[request.key]
+        content = Path(request.outputs).read_bytes()
+        if hashlib.sha256(content).hexdigest() != request.sha256:
+            return _compared({}, "the file of the audited outputs was changed after they were drawn")
+        with np.load(io.BytesIO(content), allow_pickle=False) as kept:
             previous = [row.tobytes() if row.any() else b"" for row in kept["previous_digests"]]
             rows = list(zip(kept["serials"].tolist(), previous, kept["outputs"], strict=True))
         values: dict[int, float] = {}
-        problem = ""
-        feeds = it.suite.feeds(asked.batch, seeds.pool(asked.seed))
-        for serial, before, output in rows:
-            self.say(messages.Stage(name="auditing"))
-            feed = feeds(seeds.nonce(asked.seed, serial, before))
+        feeds = loaded.suite.feeds(request.batch, seeds.pool(request.seed))
+        for serial, previous_digest, output in rows:
+            self.send(messages.Stage(name="auditing"))
+            feed = feeds(seeds.nonce(request.seed, serial, previous_digest))
             try:
-                reference = np.concatenate(
-                    [load_generator.host_array(out) for out in it.runner({**feed, "output": output})]
-                )
-                values[serial] = float(it.suite.quality(output, reference))
-                if not math.isfinite(values[serial]):
-                    raise WrongOutput(f"the gate's metric of feed {serial} is {values.pop(serial)}")
-            except WrongOutput as error:
-                problem = f"feed {serial}: {error}"
-                break
-        return messages.Audited(
-            feeds=tuple(values),
-            values=tuple(values.values()),
-            problem=problem,
-            software=_software(),
-        )
+                yields = loaded.runner({**feed, "output": output})
+                reference = np.concatenate([load_generator.host_array(value) for value in yields])
+                error = float(loaded.suite.quality(output, reference))
+                if not math.isfinite(error):
+                    raise WrongOutput(f"the gate's metric of feed {serial} is {error}")
+            except WrongOutput as wrong:
+                return _compared(values, f"feed {serial}: {wrong}")
+            values[serial] = error
+        return _compared(values)
 
-    def check_runner(self, asked: messages.CheckRunner) -> messages.RunnerChecked:
-        opened = self.opened[asked.key]
-        return runner_check.check(opened.runner, _untimed(opened.suite, opened.batch, asked.seed, "runner check"))
+    def check_runner(self, request: messages.CheckRunner) -> messages.RunnerChecked:
+        loaded = self.loaded[request.key]
+        return runner_check.check(loaded.runner, _untimed(loaded.suite, loaded.batch, request.seed, "runner check"))
 
     def close(self) -> messages.Closed:
         wait(self.in_flight)
         self.stack.close()
-        self.opened.clear()
+        self.loaded.clear()
         return messages.Closed()
 
 
-class ServedMeter:
-    """A worker's meter, in an interpreter of its own. The harness stamps the reads; this side only reads."""
+class MeterService:
+    """The state of a worker with a meter. The parent takes the timestamps of the reads."""
 
     def __init__(self, setup: messages.Setup) -> None:
         self.meter: Meter = _plugin(setup).load()(setup.options)
         self.begin_ns = 0
 
-    def answer(self, request: messages.Message) -> messages.Reply:
+    def reply(self, request: messages.Message) -> messages.Reply:
         match request:
             case messages.Cover():
-                told = list(self.meter.domains(request.devices))
-                absent = tuple(each for each in told if isinstance(each, Absent))
-                domains = tuple(each for each in told if not isinstance(each, Absent))
+                found = list(self.meter.domains(request.devices))
+                absent = tuple(domain for domain in found if isinstance(domain, Absent))
+                domains = tuple(domain for domain in found if not isinstance(domain, Absent))
                 self.begin_ns = time.process_time_ns()
                 return messages.Covered(domains=domains, absent=absent)
             case messages.Read():
-                samples = tuple((float(each.value), each.at_ns) for each in self.meter.read(request.domain))
+                samples = tuple((float(sample.value), sample.at_ns) for sample in self.meter.read(request.domain))
                 return messages.Readings(samples=samples, cpu_ns=time.process_time_ns() - self.begin_ns)
-        raise MixmarkError(f"{type(request).__name__} is no request to a meter")
+        raise MixmarkError(f"{type(request).__name__} is not a request to a meter")
 
 
 def _untimed(suite: Suite, batch: int, seed: int, *use: object) -> Iterator[Feed]:
-    """Feeds that no window has. Several threads may ask for the next one at once, which a generator would refuse."""
+    """Feeds that occur in no window. A map, because several threads may ask it for the next feed at once."""
     own = seeds.derived(seed, *use)
     return map(suite.feeds(batch, seeds.pool(own)), map(functools.partial(seeds.nonce, own), itertools.count()))
 
 
 def _plugin(setup: messages.Setup) -> Plugin:
-    """The plugin to load. Raises PluginError where this interpreter has none of that name."""
+    """The plugin to load. Raises PluginError if this interpreter has no plugin of that name."""
     if setup.spec:
         return Plugin(setup.kind, setup.name, setup.spec, setup.origin)
     found = registry.find(setup.kind)
@@ -399,7 +405,7 @@ def _hello(setup: messages.Setup) -> messages.Hello:
         plugin = _plugin(setup)
         origin, spec = plugin.origin, plugin.spec
         source, sha256 = registry.source_hash(plugin)
-    except PluginError:  # the answer to the first request says so
+    except PluginError:  # the reply to the first request says so
         origin = spec = source = sha256 = ""
     return messages.Hello(
         mixmark=VERSION,
@@ -413,8 +419,14 @@ def _hello(setup: messages.Setup) -> messages.Hello:
     )
 
 
+def _compared(values: Mapping[int, float], problem: str = "") -> messages.OutputsCompared:
+    return messages.OutputsCompared(
+        feeds=tuple(values), values=tuple(values.values()), problem=problem, software=_software()
+    )
+
+
 def _software() -> dict[str, str]:
-    """The versions of what computes a reference, as far as it is loaded."""
+    """The versions of Python and of the loaded packages that compute a reference."""
     versions = {"python": platform.python_version()}
     for name in ("numpy", "torch"):
         if name in sys.modules:
@@ -423,10 +435,10 @@ def _software() -> dict[str, str]:
 
 
 def _disclosed(adapter: Adapter) -> dict[str, str]:
-    """What the adapter tells of its vendor's software, where it does. An error is told in place of it."""
+    """The versions of the vendor's software that the adapter discloses, or the error that it raised."""
     try:
-        told = adapter.disclose() if isinstance(adapter, Discloses) else {}
-        return {plain(str(name), MOST_TEXT): plain(str(value), MOST_TEXT) for name, value in told.items()}
+        disclosed = adapter.disclose() if isinstance(adapter, Discloses) else {}
+        return {plain(str(name), MOST_TEXT): plain(str(value), MOST_TEXT) for name, value in disclosed.items()}
     except Exception as error:
         traceback.print_exception(error)
         return {"not disclosed": plain(f"{type(error).__name__}: {error}", MOST_TEXT)}
@@ -437,27 +449,20 @@ def _facts(runner: Runner) -> dict[str, str]:
 
 
 def _processes(runner: Runner) -> tuple[int, ...]:
-    return tuple(int(each) for each in runner.processes) if isinstance(runner, Helpers) else ()
+    return tuple(int(pid) for pid in runner.processes) if isinstance(runner, Helpers) else ()
 
 
-def _enough(suite: Suite, bounds: Limits, rate_per_s: float) -> Limits:
-    """As many feeds as the latency limit's percentile takes, where they arrive in time."""
-    needed = intervals.sample_needed(suite.latency.percentile) if suite.latency else 0
-    fits = needed / rate_per_s * 1e9 <= bounds.max_ns
-    return bounds.model_copy(update={"min_feeds": needed}) if fits and needed > bounds.min_feeds else bounds
-
-
-def _highest_rate(it: Opened, bounds: Limits, seed: int) -> tuple[float, tuple[RateTrial, ...]]:
-    """Starts at half of what a closed loop does. Raises WorkerFailed where the time allows no answer."""
-    limits = it.suite.latency
+def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float, tuple[RateTrial, ...]]:
+    """Searches from half of a closed loop's rate. Raises WorkerFailed if the time is too short for the percentile."""
+    limits = loaded.suite.latency
     if limits is None:
-        raise Unsupported(f"{it.suite.name} has no latency limits, so it has no highest rate", "give a --rate")
+        raise Unsupported(f"{loaded.suite.name} has no latency limits, so it has no highest rate", "give a --rate")
     trials_so_far = itertools.count()
-    units = it.suite.units(1)
+    new_log = functools.partial(load_generator.FeedLog, loaded.suite.units(1))
     begin = time.monotonic_ns()
     once = bounds.model_copy(update={"min_ns": bounds.warmup_ns // 2, "max_ns": bounds.warmup_ns, "min_feeds": 1})
-    first = _untimed(it.suite, 1, seed, "rate", next(trials_so_far))
-    closed = load_generator.closed_loop(it.runner, load_generator.independent_feeds(first), once, units=units)
+    first = _untimed(loaded.suite, 1, seed, "rate", next(trials_so_far))
+    closed = load_generator.closed_loop(loaded.runner, load_generator.independent_feeds(first), once, new_log=new_log)
     service_s = timestamps.in_flight_ns(closed) / len(closed) / 1e9
     needed = intervals.sample_needed(limits.percentile)
     if needed * service_s * 1e9 > bounds.max_ns:
@@ -468,11 +473,11 @@ def _highest_rate(it: Opened, bounds: Limits, seed: int) -> tuple[float, tuple[R
 
     def keeps(rate_per_s: float) -> tuple[int, bool]:
         use = "rate", next(trials_so_far)
-        feeds = load_generator.independent_feeds(_untimed(it.suite, 1, seed, *use))
+        feeds = load_generator.independent_feeds(_untimed(loaded.suite, 1, seed, *use))
         arrivals = poisson(rate_per_s, seeds.derived(seed, *use, "arrivals"))
         try:
             done = load_generator.open_loop(
-                it.runner, feeds, arrivals, trial, threads=it.runner.concurrency, units=units
+                loaded.runner, feeds, arrivals, trial, threads=loaded.runner.concurrency, new_log=new_log
             )
         except load_generator.Overloaded:
             return 0, False
@@ -489,14 +494,8 @@ def _room(device: Device) -> int | None:
     return memory.available_bytes() if device.in_host_memory else None
 
 
-def _ended_by(limits: Limits, done: Completions) -> Literal["precision", "cap", "time"]:
-    if limits.half_width is None:
-        return "time"
-    return "cap" if done.yielded_ns.max() - done.issued_ns[0] >= limits.max_ns else "precision"
-
-
 def needed_bytes(suite: Suite, precision: str) -> int:
-    """What a suite takes at batch 1: its weights at the precision, every graph's state, and the runtime."""
+    """The memory of a suite at batch 1: its weights at the precision, the state of every graph, and the runtime."""
     weights = suite.weights()
     shapes = [weights.spec(name).shape for name in weights.names()]
     shapes += [spec.shape for graph in suite.graphs().values() for spec in graph.state.values()]
@@ -508,44 +507,44 @@ def _die_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")  # if memory ends, the worker goes, not the harness
+            Path("/proc/self/oom_score_adj").write_text("1000")  # out of memory kills the worker, not the harness
 
 
 def failed(error: BaseException) -> messages.Failed:
-    """What the parent is sent for an exception, whose traceback goes to the worker's log."""
+    """The message about an exception. Writes its traceback to the worker's log."""
     traceback.print_exception(error)
     sys.stderr.flush()
     return messages.Failed(failure=failure_of(error), misuse=isinstance(error, UsageError))
 
 
-def serve(requests: BinaryIO, answers: BinaryIO, setup: messages.Setup) -> None:
-    """Answers requests until the parent closes its end. The plugin is loaded when the first request comes."""
+def serve(requests: BinaryIO, replies: BinaryIO, setup: messages.Setup) -> None:
+    """Replies to requests until the parent closes its end. The plugin is loaded when the first request arrives."""
     lock = threading.Lock()
 
-    def say(message: messages.Message) -> None:
+    def send(message: messages.Message) -> None:
         line = messages.write(message)
         with lock:
-            answers.write(line)
-            answers.flush()
+            replies.write(line)
+            replies.flush()
 
-    say(_hello(setup))
-    line = Line(requests)
-    served: Served | ServedMeter | None = None
-    while (request := line.request()) is not None:
+    send(_hello(setup))
+    inbox = Inbox(requests)
+    service: AdapterService | MeterService | None = None
+    while (request := inbox.request()) is not None:
         try:
-            served = served or (ServedMeter(setup) if setup.kind == "meters" else Served(setup, line, say))
-            answer = served.answer(request)
-            if answer is not None:
-                say(answer)
+            service = service or (MeterService(setup) if setup.kind == "meters" else AdapterService(setup, inbox, send))
+            reply = service.reply(request)
+            if reply is not None:
+                send(reply)
         except (Exception, SystemExit) as error:
-            say(failed(error))
+            send(failed(error))
 
 
-def _setup(words: str) -> messages.Setup:
-    """What the parent said. One of another version may say it in other fields: it learns from the hello which version
-    this is, and refuses it."""
+def _setup(text: str) -> messages.Setup:
+    """Parses the setup. A parent of another version may send other fields: it learns from the hello which version this
+    is, and refuses it."""
     try:
-        return messages.Setup.model_validate_json(words)
+        return messages.Setup.model_validate_json(text)
     except ValueError:
         return messages.Setup(kind="adapters", name="")
 

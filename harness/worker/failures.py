@@ -1,4 +1,4 @@
-"""What goes wrong in a worker, sorted into the `Failure` that its record keeps."""
+"""Turns an error of a worker into the `Failure` that its record keeps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NotStarted(WorkerFailed):
 
 
 class Misused(WorkerFailed):
-    """The adapter refused what the configuration asks of it, such as an option that it does not know."""
+    """The adapter refused its configuration, such as an option that it does not know."""
 
 
 def failure_of(error: BaseException) -> Failure:

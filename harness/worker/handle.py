@@ -7,6 +7,7 @@ Whatever happens to the process (a crash, a kill, a hang, full memory, garbage o
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import shutil
 import signal
@@ -19,13 +20,15 @@ import numpy as np
 import platformdirs
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.schema import Completions, Failure
+from mixmark.harness.contracts.schema import Completions, Failure, Int64s
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import Misused, NotStarted, WorkerFailed
 from mixmark.harness.worker.isolation import Isolation
 from mixmark.harness.worker.messages import ReplyT, Request
+from mixmark.harness.worker.outputs import WORKER_COLUMNS
 from mixmark.harness.worker.process.child_process import ChildProcess
+from mixmark.harness.worker.process.files import archive
 
 FINISHES_WITHIN_S = 30.0
 TRACED = ("raised", "out of memory", "wrong output")  # failures whose cause the log shows
@@ -33,12 +36,14 @@ LOG_LINES = 5  # of a worker that crashed: enough to show the cause in a traceba
 SAMPLE_S = 0.5  # between two samples of the memory, while a reply is waited for
 
 OnStage = Callable[[str], None]
-DrawKey = Callable[[messages.OutputsFull], int]
+OnWindow = Callable[[messages.InWindow, int], int | None]
+"""Gets a message of a window and when it arrived, in ns. Returns the sampling key if the message asks for one. Raises
+Garbled if the message may not come now."""
 
 
-def no_window(full: messages.OutputsFull) -> int:
-    """Raises Garbled: outputs are kept only in a window."""
-    raise messages.Garbled("OutputsFull came outside of a window")
+def no_window(message: messages.InWindow, received_ns: int) -> None:
+    """Raises Garbled: no window is open."""
+    raise messages.Garbled(f"{type(message).__name__} came outside of a window")
 
 
 class Worker:
@@ -61,10 +66,6 @@ class Worker:
     ) -> None:
         self.log = log
         self.peak_pss_bytes = 0
-        self.stages_ns: dict[str, int] = {}
-        """When each stage was last reported, on this process's clock."""
-        self.commitment: str | None = None
-        """The commitment to all outputs of the last window, received when it ended."""
         self.hello: messages.Hello | None = None
         """The worker's first message; None before the first reply."""
         self.helpers: tuple[int, ...] = ()
@@ -127,18 +128,19 @@ class Worker:
         timeout_s: float,
         on_stage: OnStage = lambda stage: None,
         per_stage: bool = False,
-        sampling_key: DrawKey = no_window,
+        on_window: OnWindow = no_window,
     ) -> ReplyT:
         """Sends a request and receives its reply. Raises WorkerFailed; after a hang or a death the worker is gone.
 
-        per_stage: each stage may take `timeout_s`. sampling_key: draws the key when the worker's outputs are full.
+        per_stage: each stage may take `timeout_s`. on_window: gets the messages of the window that the request opens.
         """
         self.send(request)
-        return self.receive(request.reply_type(), timeout_s, on_stage, per_stage, sampling_key)
+        return self.receive(request.reply_type(), timeout_s, on_stage, per_stage, on_window)
 
     def send(self, request: Request[ReplyT]) -> None:
         """Sends a request, whose reply `receive` returns. Raises WorkerFailed if the worker is gone."""
-        self._doing, self._timed = request.doing, isinstance(request, messages.Feed | messages.Read)
+        self._doing = request.doing
+        self._timed = isinstance(request, messages.Measure | messages.Feed | messages.Read)
         try:
             self._process.send(messages.write(request))
         except BrokenPipeError:
@@ -152,21 +154,21 @@ class Worker:
         timeout_s: float,
         on_stage: OnStage = lambda stage: None,
         per_stage: bool = False,
-        sampling_key: DrawKey = no_window,
+        on_window: OnWindow = no_window,
     ) -> ReplyT:
         """Receives the next reply, which must be of that kind. Raises WorkerFailed as `call` does."""
         deadline = time.monotonic() + timeout_s
         while True:
             message = self._message(deadline, timeout_s)
-            if isinstance(message, messages.Stage):
+            if time.monotonic() > deadline:  # also if messages never stop to come
+                raise self._hung(timeout_s)
+            if isinstance(message, messages.Stage) and not self._timed:
                 if per_stage:
                     deadline = time.monotonic() + timeout_s
-                self._doing, self._timed = message.name, message.name == "measuring"
-                self.stages_ns[message.name] = time.monotonic_ns()
-                self.commitment = message.commitment or self.commitment
+                self._doing = message.name
                 on_stage(message.name)
-            elif isinstance(message, messages.OutputsFull):
-                self._send_key(message, sampling_key)
+            elif isinstance(message, messages.InWindow):
+                self._in_window(message, on_window)
             elif isinstance(message, messages.Failed):
                 raise Misused(message.failure) if message.misuse else WorkerFailed(self._traced(message.failure))
             elif isinstance(message, kind):
@@ -174,23 +176,22 @@ class Worker:
                     self._sample_memory()
                 return message
             else:
-                raise self._garbled(f"{kind.__name__} was due, but {type(message).__name__} came")
+                name = getattr(message, "name", type(message).__name__)
+                raise self._garbled(f"{kind.__name__} was due, but {name} came")
 
     @staticmethod
-    def completions(path: Path) -> Completions:
-        """Reads the timestamps that the worker wrote to a file. Raises ValueError, TypeError, OSError or EOFError."""
-        with np.load(path, allow_pickle=False) as columns:
-            return Completions(**columns)
+    def completions(path: Path) -> tuple[Completions, Int64s]:
+        """Reads the timestamps that the worker wrote to a file, and the numbers of the feeds in the same order. Raises
+        ValueError, TypeError, LookupError, OSError or EOFError."""
+        with np.load(io.BytesIO(archive(path)), allow_pickle=False) as columns:
+            return Completions(*(columns[name] for name in WORKER_COLUMNS)), columns["serials"]
 
     def _message(self, deadline: float, timeout_s: float) -> messages.Message:
         """The next message after the greeting. Raises WorkerFailed."""
         while True:
             line = self._line(deadline)
             if line is None:
-                self.kill()
-                late = f"no reply within {timeout_s:.0f} s while {self._doing}"
-                hint = f"see {self.log.name}; --timeout gives it longer"
-                raise WorkerFailed(Failure(kind="hung", message=late, hint=hint))
+                raise self._hung(timeout_s)
             if not line:
                 raise WorkerFailed(self._death())
             if self.hello is None:
@@ -201,9 +202,17 @@ class Worker:
             except messages.Garbled as error:
                 raise self._garbled(str(error)) from error
 
-    def _send_key(self, full: messages.OutputsFull, sampling_key: DrawKey) -> None:
+    def _hung(self, timeout_s: float) -> WorkerFailed:
+        self.kill()
+        late = f"no reply within {timeout_s:.0f} s while {self._doing}"
+        return WorkerFailed(Failure(kind="hung", message=late, hint=f"see {self.log.name}; --timeout gives it longer"))
+
+    def _in_window(self, message: messages.InWindow, on_window: OnWindow) -> None:
         try:
-            self._process.send(messages.write(messages.SamplingKey(key=sampling_key(full))))
+            key = on_window(message, time.monotonic_ns())
+            if key is not None:
+                self._process.send(messages.write(messages.SamplingKey(key=key)))
+            self._timed = self._timed and not isinstance(message, messages.Sealed)
         except messages.Garbled as error:
             raise self._garbled(str(error)) from error
         except BrokenPipeError:

@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Runner
@@ -28,6 +29,8 @@ Clock = Callable[[], int]
 NextFeed = Callable[[int, bytes], Feed]
 """Makes a feed from its number and from the digest of the previous output in its chain; the digest is empty for the
 first feed of a chain. Several issue threads may call it at once."""
+OnFinished = Callable[[int, bytes], None]
+"""Gets the number of a finished feed and the digest of its output."""
 HOST_DTYPES = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 NO_OUTPUT = "the runner yielded nothing for a feed"
 LOOK_GROWTH = 1.5  # between two looks at the precision. Each look inflates the chance of a false stop: at 1.1 the
@@ -56,14 +59,17 @@ class FeedLog:
     """The timestamps of one chain of feeds, as flat machine integers. The timestamps of a feed go into a list, which is
     the cheapest thing to append to while the device waits, and from there into the arrays in one step.
 
-    units: of each feed; None: not checked. outputs: keeps what the runner yields.
+    units: of each feed; None: not checked. outputs: keeps what the runner yields. on_finished: is called at the end of
+    each feed; it needs outputs.
     """
 
-    def __init__(self, units: int | None = None, outputs: Outputs | None = None) -> None:
-        self.due_ns, self.issued_ns, self.ends = array("q"), array("q"), array("q")
+    def __init__(
+        self, units: int | None = None, outputs: Outputs | None = None, on_finished: OnFinished | None = None
+    ) -> None:
+        self.serials, self.due_ns, self.issued_ns, self.ends = array("q"), array("q"), array("q"), array("q")
         self.yields = array("q")
         """For each yield its timestamp in ns and its units, in turn."""
-        self.units, self.outputs = units, outputs
+        self.units, self.outputs, self.on_finished = units, outputs, on_finished
         self.previous, self.digest = -1, b""
         """The number of the last feed, and the digest of its output; -1 and empty before the first feed."""
 
@@ -115,7 +121,10 @@ class FeedLog:
         if self.outputs:
             self.digest = self.outputs.add(serial, parts, out, self.previous)
             self.previous = serial
+            if self.on_finished:
+                self.on_finished(serial, self.digest)
         self.yields.fromlist(yields)
+        self.serials.append(serial)
         self.due_ns.append(issued if due_ns is None else due_ns)
         self.issued_ns.append(issued)
         self.ends.append(len(self.yields) // 2)
@@ -137,6 +146,13 @@ def merged(logs: Iterable[FeedLog]) -> Completions:
     return Completions(due[order], issued[order], ends, timestamps[rows], units[rows])
 
 
+def serials(logs: Iterable[FeedLog]) -> npt.NDArray[np.int64]:
+    """[feeds], the numbers of the feeds of all issue threads, in the order of `merged`."""
+    logs = list(logs)
+    issued = np.concatenate([np.array(log.issued_ns, np.int64) for log in logs])
+    return np.concatenate([np.array(log.serials, np.int64) for log in logs])[np.argsort(issued, kind="stable")]
+
+
 def closed_loop(
     runner: Runner,
     feeds: NextFeed,
@@ -144,20 +160,19 @@ def closed_loop(
     clock: Clock = time.monotonic_ns,
     threads: int = 1,
     enough: Callable[[Completions], bool] = lambda done: True,
-    units: int | None = None,
-    outputs: Outputs | None = None,
+    new_log: Callable[[], FeedLog] = FeedLog,
     ahead: bool = False,
 ) -> Completions:
     """The single-stream scenario (one issue thread) and the offline scenario (as many as the runner's concurrency):
     each thread issues its next feed when its last one is finished, until the window of `limits` is over.
 
-    enough: decides, once `min_ns` and `min_feeds` are reached, whether the feeds of one thread suffice. It is asked
-    between two feeds, where its cost is in no figure, and ever more seldom. When it returns True all threads end: one
+    enough: decides, once `min_ns` and `min_feeds` are reached, whether the feeds of one thread suffice. It is called
+    between two feeds and ever more seldom, since the window goes on meanwhile. When it returns True all threads end: a
     thread alone would have the whole device, and show half of its rate.
 
-    units, outputs: see `FeedLog`. ahead: the next feed of each issue thread is made by another thread while a feed
-    runs. Its feeds then form two chains that alternate, in each of which a feed follows from the previous output. A
-    screening run breaks off the feeds that are still running at `max_ns`. What a runner raises passes through.
+    new_log: makes the log of each chain of feeds. ahead: the next feed of each issue thread is made by another thread
+    while a feed runs. Its feeds then form two chains that alternate, in each of which a feed follows from the previous
+    output. A screening run breaks off the feeds that are still running at `max_ns`. A runner's error passes through.
     """
     begin = clock()
     until_ns = begin + limits.max_ns if limits.screening else math.inf
@@ -196,7 +211,7 @@ def closed_loop(
                     look_ns = int(elapsed * LOOK_GROWTH)
                 waiting.append((log, next_of(log)))
 
-    return _in_threads(issue, [[FeedLog(units, outputs) for _ in range(chains(ahead))] for _ in range(threads)])
+    return _in_threads(issue, [[new_log() for _ in range(chains(ahead))] for _ in range(threads)])
 
 
 def open_loop(
@@ -207,8 +222,7 @@ def open_loop(
     clock: Clock = time.monotonic_ns,
     sleep: Callable[[float], None] = time.sleep,
     threads: int = 1,
-    units: int | None = None,
-    outputs: Outputs | None = None,
+    new_log: Callable[[], FeedLog] = FeedLog,
 ) -> Completions:
     """The server scenario: feeds arrive on a schedule of their own and wait in a queue.
 
@@ -237,7 +251,7 @@ def open_loop(
                 raise Overloaded(f"feed {serial} waited {late / 1e9:.3g} s for its turn: the queue grows")
             log.run(runner, feed, clock, begin + due, serial)
 
-    return _in_threads(issue, [[FeedLog(units, outputs)] for _ in range(threads)])
+    return _in_threads(issue, [[new_log()] for _ in range(threads)])
 
 
 def made_ahead(device: Device, batch: int) -> bool:

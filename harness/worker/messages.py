@@ -5,6 +5,9 @@ reply, or `Failed` in its place. Replies come in the order of the requests, but 
 same time may overtake each other. While feeds run the worker may send `OutputsFull`; the parent sends a `SamplingKey`
 at once.
 
+`Measure` opens a window and carries its seed; `Sealed` closes it. Between the two the worker may send `OutputsFull` and
+`FeedFinished`, and nothing else. The parent takes the time when `Measure` leaves and when `Sealed` arrives.
+
 Arrays do not travel in messages: a message names a file that the sender wrote or that the receiver is to write.
 """
 
@@ -14,7 +17,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.schema import (
@@ -31,7 +34,8 @@ from mixmark.harness.contracts.schema import (
     Trial,
 )
 
-PROTOCOL = 6  # counted up whenever a message changes its meaning or its fields
+PROTOCOL = 8  # counted up whenever a message changes its meaning or its fields
+MAX_CONCURRENCY = 64
 LONGEST_BYTES = 16 << 20  # a longer line is an error, so that a worker cannot fill its parent's memory
 
 StageName = Literal[
@@ -41,7 +45,6 @@ StageName = Literal[
     "warming up",
     "searching the highest rate",
     "measuring",
-    "measured",
     "auditing",
 ]
 
@@ -135,18 +138,36 @@ class Stage(Message):
     """What the worker begins to do; sent between a request and its reply."""
 
     name: StageName
-    commitment: str | None = None
-    """With `measured`: the commitment to all outputs of the window, which must match those handed over later."""
 
 
-class OutputsFull(Message):
-    """The outputs of a share exceed their memory. The parent sends the `SamplingKey` that decides which ones stay."""
+class InWindow(Message):
+    """What a worker may send while feeds run. key: the share that it is about."""
 
     key: str
+
+
+class OutputsFull(InWindow):
+    """The outputs of a share exceed their memory. The parent sends the `SamplingKey` that decides which ones stay."""
+
     done: int
     """The number of finished feeds."""
     commitment: str
     """The commitment to their outputs."""
+
+
+class FeedFinished(InWindow):
+    """A feed of a window is finished. Sent only if `Measure` asks for it."""
+
+    serial: int = Field(ge=0)
+    digest: str = Field(max_length=64)
+    """The digest of the output, in hexadecimal."""
+
+
+class Sealed(InWindow):
+    """Closes a window. No feed and no output can be added to it afterwards."""
+
+    commitment: str = Field(max_length=64)
+    """The commitment to all outputs of the window, which must match those handed over later; empty: none are kept."""
 
 
 class Failed(Message):
@@ -164,19 +185,19 @@ class Discovered(Reply):
 
 
 class Opened(Reply):
-    load_ns: int
-    needed_bytes: int
+    load_ns: int = Field(ge=0)
+    needed_bytes: int = Field(ge=0)
     """The memory budgeted for weights, state and runtime at batch 1."""
     facts: dict[str, str]
-    concurrency: int
+    concurrency: int = Field(ge=1, le=MAX_CONCURRENCY)
     """The number of feeds that the runner takes at once."""
 
 
 class Prepared(Reply):
-    batch: int
+    batch: int = Field(ge=1)
     trials: tuple[Trial, ...] = ()
     search_ended_by: SearchEnd | None = None
-    rate_per_s: float | None = None
+    rate_per_s: float | None = Field(default=None, gt=0)
     rate_trials: tuple[RateTrial, ...] = ()
     facts: dict[str, str]
     processes: tuple[int, ...] = ()
@@ -188,7 +209,7 @@ class Begun(Reply):
 
 
 class Measured(Reply):
-    ended_by: Literal["precision", "cap", "time"]
+    pass
 
 
 class Fed(Reply):
@@ -207,7 +228,7 @@ class HandedOver(Reply):
     facts: dict[str, str]
 
 
-class Audited(Reply):
+class OutputsCompared(Reply):
     feeds: tuple[int, ...]
     values: tuple[float, ...]
     """The gate's metric of each feed."""
@@ -304,25 +325,26 @@ class Prepare(Request[Prepared]):
 
 
 class Begin(Request[Begun]):
-    """Begins the window, once the worker is warm: makes the pool of its feeds."""
+    """Prepares the window, once the worker is warm: makes the pool of its feeds."""
 
     doing = "making feeds"
     key: str
     pool: int
     """The seed of the suite's pool."""
-    seed: int | None
-    """The seed of the window, from which the arrivals and, with the outputs, the nonces of the feeds are derived.
-    None: each nonce comes with the request for its feed."""
     ahead: bool = False
     """Whether the next feed is made while another one runs."""
 
 
 class Measure(Request[Measured]):
-    """Runs a closed or an open loop."""
+    """Opens a window and runs a closed or an open loop in it. The worker sends `Sealed` before it replies."""
 
     doing = "measuring"
     key: str
+    seed: int
+    """The seed of the window, from which the arrivals and, with the outputs, the nonces of the feeds are derived."""
     limits: Limits
+    report_feeds: bool = False
+    """Whether to send `FeedFinished` at the end of each feed."""
     out: str
     """The file to write the timestamps to: the columns of `Completions`."""
 
@@ -344,7 +366,7 @@ class HandOver(Request[HandedOver]):
     outputs: str
 
 
-class Audit(Request[Audited]):
+class CompareOutputs(Request[OutputsCompared]):
     """Compares the outputs in a file with those of the open reference."""
 
     doing = "making feeds"
@@ -353,6 +375,8 @@ class Audit(Request[Audited]):
     seed: int
     """The seed of the window from which the outputs are."""
     outputs: str
+    sha256: str
+    """The hash of the file. The worker compares it with the bytes that it reads."""
 
 
 class CheckRunner(Request[RunnerChecked]):
@@ -395,9 +419,9 @@ class SamplingKey(Message):
 MESSAGES: dict[str, type[Message]] = {
     kind.__name__: kind
     for kind in (
-        *(Hello, Missing, Stage, OutputsFull, Failed),
-        *(Discovered, Opened, Prepared, Begun, Measured, Fed, HandedOver, Audited, RunnerChecked, Closed),
-        *(Discover, Open, Prepare, Begin, Measure, Feed, HandOver, Audit, CheckRunner, Close),
+        *(Hello, Missing, Stage, OutputsFull, FeedFinished, Sealed, Failed),
+        *(Discovered, Opened, Prepared, Begun, Measured, Fed, HandedOver, OutputsCompared, RunnerChecked, Closed),
+        *(Discover, Open, Prepare, Begin, Measure, Feed, HandOver, CompareOutputs, CheckRunner, Close),
         *(Covered, Readings, Cover, Read),
         SamplingKey,
     )

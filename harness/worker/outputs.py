@@ -1,9 +1,10 @@
 """The outputs of a window, and the commitments by which the parent knows that the worker kept the right ones.
 
-While the worker is timed it sends a digest of each output, or one commitment to all of them. The outputs that it hands
-over after the window must have these digests. If the outputs outgrow their memory, some are dropped: the worker first
-commits to a digest of all outputs so far, and only then the parent draws the sampling key that decides which ones stay.
-So the sample is unbiased and unpredictable. The parent recomputes which outputs must be present.
+While the worker is timed it sends a digest of each output, or one commitment to all of them that closes the window. The
+outputs that it hands over after the window must have these digests. If the outputs outgrow their memory, some are
+dropped: the worker first commits to a digest of all outputs so far, and only then the parent draws the sampling key
+that decides which ones stay. So the sample is unbiased and unpredictable. The parent recomputes which outputs must be
+present.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ import numpy.typing as npt
 from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import DIGEST_BYTES
+from mixmark.harness.worker.messages import FeedFinished, Garbled, InWindow, OutputsFull, Sealed
 
 KEPT_BYTES = 128 << 20  # of outputs: three minutes of images from a machine with two cores, seconds from a fast one
 AROUND_BYTES = 256  # of Python objects around each output
 
+WORKER_COLUMNS = ("due_ns", "issued_ns", "ends", "yielded_ns", "units")
+"""The columns of `Completions` that a worker writes. The parent adds when it was told."""
 Serials = npt.NDArray[np.int64]
 """The numbers of feeds, counted from 0 in the order of issue."""
 
@@ -149,15 +153,38 @@ class Outputs:
 class Commitments:
     """A worker's commitments to the outputs of a window, as the parent received them while the worker was timed."""
 
+    sealed_ns: int | None = None
+    """When the message that closes the window arrived. None: it is open, or the parent hands out each feed."""
+    seen_ns: dict[int, int] = field(default_factory=dict)
+    """When the message that a feed is finished arrived, by the number of the feed."""
+    reported: bool = False
+    """Whether the worker was asked to report each feed."""
+
     chains: int | None = None
     """The number of chains in which each feed follows from the previous output: one or two per issue thread. None: the
     parent handed out each feed, so no feed follows from an output."""
     window: str | None = None
     """The commitment to all outputs, if one was sent at the end of the window."""
     digests: dict[int, str] = field(default_factory=dict)
-    """The digests that were sent feed by feed in a mixed phase, in hexadecimal, by the number of the feed."""
+    """The digests that were sent feed by feed, in hexadecimal, by the number of the feed."""
     draws: list[tuple[int, str, int]] = field(default_factory=list)
     """For each time that outputs were dropped: the finished feeds, the commitment to them, and the key drawn."""
+
+    def receive(self, message: InWindow, received_ns: int) -> int | None:
+        """Takes a message of an open window. Returns the sampling key if the message asks for one. Raises Garbled if
+        the window is closed, or if a feed is finished a second time."""
+        name = type(message).__name__
+        if self.sealed_ns is not None:
+            raise Garbled(f"{name} came after the window was closed")
+        if isinstance(message, OutputsFull):
+            return self.draw_key(message.done, message.commitment)
+        if isinstance(message, FeedFinished):
+            if not self.reported or message.serial in self.digests:
+                raise Garbled(f"feed {message.serial} is reported a second time, or no report was asked for")
+            self.digests[message.serial], self.seen_ns[message.serial] = message.digest, received_ns
+        elif isinstance(message, Sealed):
+            self.sealed_ns, self.window = received_ns, message.commitment
+        return None
 
     def draw_key(self, done: int, commitment: str) -> int:
         """Draws the sampling key that decides which outputs stay."""

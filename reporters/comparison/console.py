@@ -9,10 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.judge.compare.machines import BestRoute, BestRoutes, SideBySide
+from mixmark.harness.judge.compare.machines import MachineComparison
 from mixmark.reporters.comparison import words
 from mixmark.reporters.comparison.words import Note
 from mixmark.reporters.figures import UNKNOWN
+from mixmark.reporters.tables import TextTable
 from mixmark.reporters.terminal import rendered
 
 WIDTH = 100  # columns of a file or a pipe
@@ -24,25 +25,21 @@ COLOURS = {
 }  # fmt: skip
 
 
-def report(found: SideBySide) -> str:
+def report(found: MachineComparison) -> str:
     return rendered(lambda out: _write(out, found), WIDTH, WIDEST)
 
 
-def _write(out: Console, found: SideBySide) -> None:
+def _write(out: Console, found: MachineComparison) -> None:
     out.print(Text(words.heading(found), style="bold"))
     fitting = max(1, (out.width - NAME) // COLUMN)
-    indices = range(len(found.machines))
-    for start in range(0, len(found.machines), fitting):
-        shown = indices[start : start + fitting]
-        out.print()
-        out.print(_machines(found, shown))
-        if found.rows:
+    for start in range(1, 1 + len(found.machines), fitting):
+        for source in words.tables(found):
             out.print()
-            out.print(_suites(found, shown))
-    for title, rows in words.verdicts(found):
+            out.print(_table(source, [0, *range(start, min(start + fitting, len(source.header)))]))
+    for source in words.verdicts(found):
         out.print()
-        out.print(Text(title, style="bold"))
-        out.print(_verdicts(rows))
+        out.print(Text(source.title, style="bold"))
+        out.print(_table(source, range(len(source.header))))
     if delta := words.delta(found):
         out.print(Text(delta))
     for title, notes in (("Remarks", words.remarks(found)), ("Not compared", words.uncompared(found))):
@@ -52,49 +49,18 @@ def _write(out: Console, found: SideBySide) -> None:
             out.print(_notes(notes))
 
 
-def _table(*heads: str) -> Table:
+def _table(source: TextTable, columns: Sequence[int]) -> Table:
+    """The columns of a table. Rows without any figure in these columns are left out."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False, header_style="bold")
-    for head in heads:
-        table.add_column(head, overflow="fold")
-    return table
-
-
-def _machines(found: SideBySide, shown: Sequence[int]) -> Table:
-    table = _table("", *(words.column(found.machines[index]) for index in shown))
-    for name, values in words.machines(found):
-        table.add_row(name, *(Text(plain(values[index]), style=COLOURS.get(values[index], "")) for index in shown))
-    return table
-
-
-def _suites(found: SideBySide, shown: Sequence[int]) -> Table:
-    """Three lines for each suite and result: the rate, its route, and its relative speed."""
-    table = _table("best route of each", *(found.machines[index].label for index in shown))
-    for row in found.rows:
-        if not any(row.best[index] for index in shown):
+    for column in columns:
+        table.add_column(source.header[column], overflow="fold")
+    for row in source.rows:
+        cells = [row[column] for column in columns]
+        if all(cell == UNKNOWN for cell in cells[1:]):
             continue
-        if table.rows:
+        if table.rows and any("\n" in cell for cell in cells):
             table.add_row()
-        title = words.title(row, found.rows).replace(", ", ",\n", 1)
-        table.add_row(title, *(_best(row, row.best[index]) for index in shown))
-    return table
-
-
-def _best(row: BestRoutes, best: BestRoute | None) -> Text:
-    if best is None:
-        return Text(UNKNOWN)
-    text = Text("\n".join(map(plain, words.rate(best, row))), style="bold")
-    text.append(f"\n{plain(words.route(best))}", style="not bold")
-    if best.relative is not None:
-        text.append(f"\n{words.relative(best.relative)}", style="not bold")
-    return text
-
-
-def _verdicts(rows: Sequence[tuple[str, ...]]) -> Table:
-    table = _table(words.VERDICTS[0])
-    for head in ("speed", *words.VERDICTS[2:]):
-        table.add_column(head, no_wrap=True)
-    for measurement, speed, interval, verdict, runs in rows:
-        table.add_row(plain(measurement), speed, interval, Text(verdict, style=COLOURS.get(verdict, "")), runs)
+        table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in cells))
     return table
 
 

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mixmark.harness.judge.compare.machines import Machine, Quotient, SideBySide
+from mixmark.harness.judge.compare.machines import ComparedMachine, MachineComparison
+from mixmark.harness.judge.compare.solo import Ratio
 from mixmark.harness.judge.mixed_run import Figure
 from mixmark.reporters import figures
+from mixmark.reporters.charts import PixelAxis
 from mixmark.reporters.comparison import words
 from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.template import template
@@ -58,12 +60,12 @@ class Group:
     lines: tuple[ResultLine, ...]
 
 
-def report(found: SideBySide) -> str:
+def report(found: MachineComparison) -> str:
     edge = _edge(found)
     facts = dict(words.machines(found))
     return PAGE.render(
         heading=words.heading(found),
-        title=" and ".join(figures.name(machine.cpu or machine.name) for machine in found.machines[:2]),
+        title=" and ".join(figures.name(machine.cpu_model or machine.name) for machine in found.machines[:2]),
         cards=[
             (
                 machine,
@@ -75,30 +77,29 @@ def report(found: SideBySide) -> str:
         baseline=found.machines[0].label,
         edge=f"{edge:g}",
         groups=[*_scores(found, edge), *_suites(found, edge)],
-        heads=words.VERDICTS,
         verdicts=list(words.verdicts(found)),
         delta=words.delta(found),
         lists=[("Remarks", words.remarks(found)), ("Not compared", words.uncompared(found))],
     )
 
 
-def _edge(found: SideBySide) -> float:
+def _edge(found: MachineComparison) -> float:
     """The factor at the ends of the scale: the least that holds every ratio and its interval."""
     relatives = [*found.mixes_per_s, *found.mixes_per_kj, *(best.relative for row in found.rows for best in row.known)]
     factors = [
         max(value, 1 / value)
-        for quotient in relatives
-        if quotient is not None
-        for value in (quotient.estimate, quotient.low, quotient.high)
+        for ratio in relatives
+        if ratio is not None
+        for value in (ratio.estimate, ratio.low, ratio.high)
         if value
     ]
     most = max(factors, default=1.0)
     return next((scale for scale in SCALES if most <= scale), 10.0 ** math.ceil(math.log10(most)))
 
 
-def _scores(found: SideBySide, edge: float) -> Iterator[Group]:
+def _scores(found: MachineComparison, edge: float) -> Iterator[Group]:
     baseline = found.machines[0].label
-    scores: Sequence[tuple[str, str, Sequence[Figure | None], Sequence[Quotient | None]]] = (
+    scores: Sequence[tuple[str, str, Sequence[Figure | None], Sequence[Ratio | None]]] = (
         ("MX, mixes per kilojoule", "mix/kJ", [machine.mixes_per_kj for machine in found.machines], found.mixes_per_kj),
         ("TX, mixes per second", "mix/s", [machine.mixes_per_s for machine in found.machines], found.mixes_per_s),
     )
@@ -112,7 +113,7 @@ def _scores(found: SideBySide, edge: float) -> Iterator[Group]:
             yield Group(title, tuple(lines))
 
 
-def _conditions(machine: Machine, unit: str) -> str:
+def _conditions(machine: ComparedMachine, unit: str) -> str:
     """The conditions of a score, and the time or the energy of one mix."""
     conditions = [machine.mix or "", machine.grade or "", f"{machine.weight_class}-bit weights"]
     if unit == "mix/kJ":
@@ -122,31 +123,27 @@ def _conditions(machine: Machine, unit: str) -> str:
     return ", ".join(filter(None, conditions))
 
 
-def _suites(found: SideBySide, edge: float) -> Iterator[Group]:
+def _suites(found: MachineComparison, edge: float) -> Iterator[Group]:
     baseline = found.machines[0].label
     for row in found.rows:
         lines = [
-            _line(best.label, " ".join(words.rate(best, row)), words.route(best), best.relative, edge, baseline)
+            _line(best.label, words.rate(best, row), words.route(best), best.relative, edge, baseline)
             for best in row.known
         ]
         yield Group(words.title(row, found.rows), tuple(lines))
 
 
-def _line(label: str, value: str, detail: str, relative: Quotient | None, edge: float, baseline: str) -> ResultLine:
+def _line(label: str, value: str, detail: str, relative: Ratio | None, edge: float, baseline: str) -> ResultLine:
     if relative is None:
         return ResultLine(label, value, detail, "baseline" if label == baseline else "not compared", None)
-    end = _position(relative.estimate, edge)
+    axis = PixelAxis(1 / edge, edge, 0, 100, logarithmic=True)
+    end = axis(relative.estimate)
     interval = None
     if relative.low and relative.high:
-        low, high = _position(relative.low, edge), _position(relative.high, edge)
-        interval = (low, round(high - low, 2))
-    bar = Bar(min(end, 50.0), round(abs(end - 50.0), 2), end < 50, interval)
+        low, high = axis(relative.low), axis(relative.high)
+        interval = (low, round(high - low, 1))
+    bar = Bar(min(end, 50.0), round(abs(end - 50.0), 1), end < 50, interval)
     return ResultLine(label, value, detail, words.relative(relative), bar)
-
-
-def _position(ratio: float, edge: float) -> float:
-    """The position of a ratio on the scale: 0 at 1 / edge, 50 at 1, 100 at edge."""
-    return round(50 + 50 * math.log(ratio) / math.log(edge), 2)
 
 
 PAGE = template(Path(__file__).parent, "page.jinja")

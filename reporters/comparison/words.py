@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from mixmark.harness.contracts.schema import NoiseFloor
 from mixmark.harness.contracts.text import Reason, days_between, plain
-from mixmark.harness.judge.compare.machines import BestRoute, BestRoutes, Machine, Quotient, SideBySide, Work
-from mixmark.harness.judge.compare.solo import LEAST_DELTA, Comparison
+from mixmark.harness.judge.compare.machines import BestRoute, BestRoutes, ComparedMachine, MachineComparison
+from mixmark.harness.judge.compare.solo import LEAST_DELTA, Comparison, Ratio, SuiteWork
 from mixmark.harness.judge.mixed_run import Figure
 from mixmark.reporters import figures
 from mixmark.reporters.figures import UNKNOWN, significant
+from mixmark.reporters.tables import TextTable
 
 SHORT_ID = 8  # letters of a UUID that are enough to recognise a device
 MOST_NAMED = 3  # things that a note names; the others are counted
@@ -28,27 +29,43 @@ class Note:
     text: str
 
 
-def heading(found: SideBySide) -> str:
+def heading(found: MachineComparison) -> str:
     return f"Mixmark: {len(found.machines)} results side by side. {found.machines[0].label} is the baseline."
 
 
-def column(machine: Machine) -> str:
+def column(machine: ComparedMachine) -> str:
     """The header of a result's column: B, or B (3 results) for a folder with several."""
     return machine.label if machine.results == 1 else f"{machine.label} ({machine.results} results)"
 
 
-def machines(found: SideBySide) -> list[tuple[str, list[str]]]:
+def tables(found: MachineComparison) -> Iterator[TextTable]:
+    """The machines, and the best routes if there are any: a column for each result. A cell may have several lines."""
+    labels = [column(machine) for machine in found.machines]
+    yield TextTable("Machines", ("", *labels), [(name, *values) for name, values in machines(found)])
+    if found.rows:
+        rows = [(title(row, found.rows), *(_lines(row, best) for best in row.best)) for row in found.rows]
+        yield TextTable("Best routes", ("best route", *labels), rows)
+
+
+def _lines(row: BestRoutes, best: BestRoute | None) -> str:
+    """The rate, the route, and the relative speed, each on its line."""
+    if best is None:
+        return UNKNOWN
+    return "\n".join((rate(best, row), route(best), *([relative(best.relative)] if best.relative else [])))
+
+
+def machines(found: MachineComparison) -> list[tuple[str, list[str]]]:
     """(row name, its value for each result). A row that is unknown for every result is left out."""
-    rows: dict[str, Callable[[Machine], str]] = {
+    rows: dict[str, Callable[[ComparedMachine], str]] = {
         "folder": lambda machine: figures.name(machine.name),
-        "processor": lambda machine: figures.name(machine.cpu or UNKNOWN),
-        "devices": lambda machine: ", ".join(map(figures.name, machine.devices)) or "the processor alone",
+        "processor": lambda machine: figures.name(machine.cpu_model or UNKNOWN),
+        "devices": lambda machine: figures.name(machine.devices, figures.LONGEST) or "the processor alone",
         "memory": lambda machine: figures.gibibytes(machine.memory_bytes),
         "measured": lambda machine: date(machine.created_utc),
         "Mixmark": lambda machine: figures.name(machine.mixmark),
         "tier, preset": lambda machine: f"{machine.tier}, {figures.name(machine.preset)}",
         "verdict": lambda machine: machine.verdict,
-        "mix": lambda machine: machine.mix or UNKNOWN,
+        "mix": lambda machine: figures.name(machine.mix or UNKNOWN),
         "grade": lambda machine: machine.grade or UNKNOWN,
         "weights": lambda machine: f"{machine.weight_class} bit" if machine.weight_class else UNKNOWN,
         "MX": lambda machine: figure(machine.mixes_per_kj, "mix/kJ"),
@@ -63,7 +80,7 @@ def machines(found: SideBySide) -> list[tuple[str, list[str]]]:
     for name, value in rows.items():
         table.append((name, [value(machine) for machine in found.machines]))
         if any(relatives.get(name, ())):
-            others = [UNKNOWN if quotient is None else relative(quotient) for quotient in relatives[name][1:]]
+            others = [UNKNOWN if ratio is None else relative(ratio) for ratio in relatives[name][1:]]
             table.append((f"{name} / {name} of {found.machines[0].label}", ["baseline", *others]))
     return [(name, values) for name, values in table if any(value != UNKNOWN for value in values)]
 
@@ -83,43 +100,36 @@ def figure(value: Figure | None, unit: str) -> str:
     if value is None:
         return UNKNOWN
     half = "" if value.half_width is None else f" ±{figures.percent(value.half_width)}"
-    return f"{significant(value.estimate)}{half} {unit}"
+    return f"{figures.number(value)}{half} {unit}"
 
 
-def relative(quotient: Quotient) -> str:
+def relative(ratio: Ratio) -> str:
     """2.00× (1.97 to 2.04), or 2.00×, no interval."""
-    if quotient.low is None or quotient.high is None:
-        return f"{significant(quotient.estimate)}×, no interval"
-    return f"{significant(quotient.estimate)}× ({significant(quotient.low)} to {significant(quotient.high)})"
+    if ratio.low is None or ratio.high is None:
+        return f"{significant(ratio.estimate)}×, no interval"
+    return f"{significant(ratio.estimate)}× ({significant(ratio.low)} to {significant(ratio.high)})"
 
 
 def title(row: BestRoutes, rows: Sequence[BestRoutes]) -> str:
     """llm, single-stream, 16-bit weights. If several rows have this title, with the facts in which they differ."""
     text = _title(row.work)
     namesakes = [namesake.work for namesake in rows if _title(namesake.work) == text]
-    facts: dict[str, Callable[[Work], object]] = {
-        "tier": lambda work: work.tier,
-        "version": lambda work: work.suite_version,
-        "options": lambda work: dict(work.suite_options),
-        "weights": lambda work: work.weights,
-        "unit": lambda work: work.unit,
-    }
     differing = [
-        f"{name} {figures.name(str(fact(row.work)))}"
-        for name, fact in facts.items()
-        if len({str(fact(work)) for work in namesakes}) > 1
+        f"{name} {figures.name(str(fact))}"
+        for name, fact in row.work.facts().items()
+        if len({str(work.facts()[name]) for work in namesakes}) > 1
     ]
     return ", ".join((text, *differing))
 
 
-def _title(work: Work) -> str:
+def _title(work: SuiteWork) -> str:
     return f"{figures.name(work.suite)}, {work.scenario}, {work.weight_class}-bit weights"
 
 
-def rate(best: BestRoute, row: BestRoutes) -> tuple[str, ...]:
-    """(7.04 tok/s, ±2.3 %), the second only if it is known."""
-    half = () if best.half_width is None else (f"±{figures.percent(best.half_width)}",)
-    return (figures.rate(best.units_per_s, row.names.short), *half)
+def rate(best: BestRoute, row: BestRoutes) -> str:
+    """7.04 tok/s ±2.3 %, with the half-width only if it is known."""
+    half = "" if best.half_width is None else f" ±{figures.percent(best.half_width)}"
+    return f"{figures.rate(best.units_per_s, row.names.short)}{half}"
 
 
 def route(best: BestRoute) -> str:
@@ -140,31 +150,27 @@ def short(device: str) -> str:
 
 def measurement(test: Comparison) -> str:
     """llm on cpu:0 by torch in bf16, single-stream."""
-    record = (test.b or test.a)[0].record
+    record = test.b.record
     route, device = record.route, short(record.route.device)
     suite, adapter = figures.name(route.suite), figures.name(route.adapter)
     return f"{suite} on {device} by {adapter} in {route.precision}, {record.scenario}"
 
 
-VERDICTS = ("solo measurement", "relative speed", "interval", "verdict", "runs")
-
-
-def verdicts(found: SideBySide) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
-    """(title, rows with the columns VERDICTS) of each result that was tested against the baseline."""
-    base = found.machines[0].label
+def verdicts(found: MachineComparison) -> Iterator[TextTable]:
+    """The tests of each result that was tested against the baseline."""
+    header = ("solo measurement", "relative speed", "interval", "verdict", "runs")
     for label, tests in found.verdicts.items():
         if tests:
-            yield f"Solo measurements of {label} tested against {base}", [_verdict(test) for test in tests]
+            title = f"Solo measurements of {label} tested against {found.machines[0].label}"
+            yield TextTable(title, header, [_verdict(test) for test in tests], text_columns=len(header))
 
 
 def _verdict(test: Comparison) -> tuple[str, ...]:
-    assert test.ratio is not None and test.verdict is not None  # as all tests in `verdicts`
     interval = f"{test.ratio.low:.3f} to {test.ratio.high:.3f}"
-    runs = f"{len(test.a)} : {len(test.b)}"
-    return measurement(test), f"{test.ratio.estimate:.3f}", interval, test.verdict, runs
+    return measurement(test), f"{test.ratio.estimate:.3f}", interval, test.verdict, " : ".join(map(str, test.runs))
 
 
-def delta(found: SideBySide) -> Reason | None:
+def delta(found: MachineComparison) -> Reason | None:
     """δ of the verdicts and its source. None: there is no verdict."""
     tests = [test for tests in found.verdicts.values() for test in tests]
     if not tests:
@@ -172,17 +178,17 @@ def delta(found: SideBySide) -> Reason | None:
     deltas = " and ".join(f"δ is {delta * 100:.2f} %" for delta in sorted({test.delta for test in tests}))
     last = max(found.machines, key=lambda machine: machine.created_utc)
     floors = "; ".join(_floor(floor, last) for floor in found.noise_floors.values())
-    why = floors or f"no noise floor of this tier is known, so it is the least one, {LEAST_DELTA * 100:g} %"
+    why = floors or f"no noise floor of this tier is known, so the least δ applies, {LEAST_DELTA * 100:g} %"
     return f"{deltas}: {why}. Faster or slower: the whole interval lies beyond ±δ; same: within; ambiguous: neither."
 
 
-def _floor(floor: NoiseFloor, last: Machine) -> str:
+def _floor(floor: NoiseFloor, last: ComparedMachine) -> str:
     days = days_between(floor.created_utc, last.created_utc)
     age = f"{days} day{'' if days == 1 else 's'} before {last.label}" if days is not None else "on an unknown day"
     return f"the noise floor of the {floor.tier} tier is {floor.fraction * 100:.2g} %, measured {age}"
 
 
-def uncompared(found: SideBySide) -> list[Note]:
+def uncompared(found: MachineComparison) -> list[Note]:
     """Everything that was not compared, with the reason. Equal reasons share a note. If two measurements differ in
     several facts, the note names the first."""
     return _merged(
@@ -203,30 +209,30 @@ def _about(label: str) -> str:
     )
 
 
-def remarks(found: SideBySide) -> list[Note]:
+def remarks(found: MachineComparison) -> list[Note]:
     """Why figures have no interval, what their intervals leave out, and what is doubtful about a result."""
     return _merged((*_doubts(found), *_of_scores(found), *_of_routes(found), *_of_verdicts(found)))
 
 
-def _doubts(found: SideBySide) -> Iterator[tuple[str, str, str]]:
+def _doubts(found: MachineComparison) -> Iterator[tuple[str, str, str]]:
     any_mix = any(machine.mix for machine in found.machines)
     for machine in found.machines:
         if machine.verdict not in ("solid", "fair"):
             yield machine.label, f"is {machine.verdict}", machine.verdict_reason
         if machine.copy_of:
-            yield machine.label, f"is the same measurement as {machine.copy_of}", "nothing is learned from its speed"
+            yield machine.label, f"is the same measurement as {machine.copy_of}", "its relative speed says nothing"
         if (why := machine.no_score or machine.no_efficiency) and any_mix:
             yield machine.label, "has no score" if machine.no_score else "has no MX", why
 
 
-def _of_scores(found: SideBySide) -> Iterator[tuple[str, str, str]]:
+def _of_scores(found: MachineComparison) -> Iterator[tuple[str, str, str]]:
     for name, relatives in (("TX", found.mixes_per_s), ("MX", found.mixes_per_kj)):
-        for machine, quotient in zip(found.machines, relatives, strict=True):
-            if quotient is not None and quotient.reason:
-                yield machine.label, name, quotient.reason
+        for machine, ratio in zip(found.machines, relatives, strict=True):
+            if ratio is not None and ratio.reason:
+                yield machine.label, name, ratio.reason
 
 
-def _of_routes(found: SideBySide) -> Iterator[tuple[str, str, str]]:
+def _of_routes(found: MachineComparison) -> Iterator[tuple[str, str, str]]:
     for row in found.rows:
         suite = figures.name(row.work.suite)
         for best in row.known:
@@ -237,7 +243,7 @@ def _of_routes(found: SideBySide) -> Iterator[tuple[str, str, str]]:
             yield "", suite, f"the number formats differ: {formats}"
 
 
-def _of_verdicts(found: SideBySide) -> Iterator[tuple[str, str, str]]:
+def _of_verdicts(found: MachineComparison) -> Iterator[tuple[str, str, str]]:
     for label, tests in found.verdicts.items():
         yield from ((label, measurement(test), test.reason) for test in tests if test.reason)
 

@@ -13,25 +13,22 @@ from xml.sax.saxutils import escape, quoteattr
 
 from mixmark.harness.contracts.text import escaped, plain
 from mixmark.reporters import figures
+from mixmark.reporters.markdown import cell
 from mixmark.submissions.board import rank, row
-from mixmark.submissions.board.rank import Board, Metric, Place
-from mixmark.submissions.board.row import Site, Standing
+from mixmark.submissions.board.rank import Board, Key, Metric, Place
+from mixmark.submissions.board.row import Standing, Website
 from mixmark.submissions.entry import Entry
-from mixmark.submissions.page import text
 
 SCHEMA = 1
 """The version of the shape of leaderboard.json."""
 FEED_LENGTH = 50
 """Entries in the feed, the newest first."""
-LETTER_PX, PAD_PX, BADGE_PX = (
-    6.6,
-    7,
-    20,
-)  # of a badge: the width of a letter at 11 px, the space beside text, its height
+LETTER_PX, PAD_PX, BADGE_PX = 6.6, 7, 20
+"""The width of a letter at 11 px, the space beside a text, and the height of a badge."""
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def as_json(site: Site, boards: Sequence[Board], entries: Sequence[Entry]) -> str:
+def as_json(site: Website, boards: Sequence[Board], entries: Sequence[Entry]) -> str:
     """Everything that the pages show, with all digits; the other formats are parts of it."""
     return _dumped(
         {
@@ -40,8 +37,8 @@ def as_json(site: Site, boards: Sequence[Board], entries: Sequence[Entry]) -> st
             "url": site.url,
             "as_of": site.today.isoformat(),
             "suites": dict(site.versions),
-            "boards": [_board(each) for each in boards],
-            "entries": [_entry(each, site) for each in entries],
+            "boards": [_board(board) for board in boards],
+            "entries": [_entry(entry, site) for entry in entries],
         }
     )
 
@@ -62,31 +59,37 @@ def _board(board: Board) -> dict[str, Any]:
         "boundary": key.boundary,
         "weight_class": key.weight_class,
         "division": key.division,
-        "ranked": [{"entry": each.entry.path, "rank": each.rank, "tied": each.tied} for each in board.places],
-        "not_ranked": [{"entry": each.path, "why": row.why_unranked(each)} for each in board.unranked],
+        "ranked": [{"entry": place.entry.path, "rank": place.rank, "tied": place.tied} for place in board.ranked],
+        "not_ranked": [{"entry": place.entry.path, "why": row.why_unranked(place.entry)} for place in board.unranked],
     }
 
 
-def _entry(entry: Entry, site: Site) -> dict[str, Any]:
-    told, claim = entry.declaration, entry.claim
+def _entry(entry: Entry, site: Website) -> dict[str, Any]:
+    declared = entry.declaration
     return {
         "entry": entry.path,
         "page": row.page_of(entry),
-        "organisation": told.organisation,
-        "system": told.system,
-        "availability": told.availability,
+        "organisation": declared.organisation,
+        "system": declared.system,
+        "availability": declared.availability,
         "devices": row.devices(entry),
         "kinds": row.kinds(entry),
-        "claim": claim.model_dump(mode="json"),
-        "provisioned_watts": told.provisioned_watts,
+        **entry.model_dump(mode="json", include=SCORED),
+        "runs": len(entry.runs),
+        "price": declared.price and declared.price.model_dump(mode="json"),
+        "provisioned_watts": declared.provisioned_watts,
         "measured": row.measured(entry),
-        "suites": entry.suites,
         "stale": list(rank.stale(entry, site.today, site.versions)),
         "signed": entry.signed.state,
-        "reproduced_by": [each.model_dump(mode="json") for each in told.reproduced_by],
+        "reproduced_by": [run.model_dump(mode="json") for run in declared.reproduced_by],
     }
 
 
+SCORED = {
+    *("mix", "tier", "division", "tuning", "grade", "ranked", "weight_class", "boundary", "level"),
+    *("mixes_per_s", "mixes_per_kj", "watts", "mixmark", "suites", "results"),
+}
+"""The facts of an entry that leaderboard.json holds as they are."""
 HEAD = (
     *("board", "metric", "mix", "boundary", "weight_class", "division", "rank", "tied", "organisation", "system"),
     *("value", "low", "high", "unit", "mixes_per_s", "mixes_per_kj", "watts", "price", "currency", "grade", "tuning"),
@@ -94,51 +97,48 @@ HEAD = (
 )
 
 
-def as_csv(site: Site, boards: Sequence[Board]) -> str:
-    """A row for each entry on each board, with all digits. What is not ranked has no rank."""
+def as_csv(site: Website, boards: Sequence[Board]) -> str:
+    """A row for each entry on each board, with all digits. The rank of an unranked entry is empty."""
     written = io.StringIO()
     sheet = csv.writer(written, lineterminator="\n")
     sheet.writerow(HEAD)
     for board in boards:
-        for place in board.places:
-            sheet.writerow(_cells(site, board, place.entry, place))
-        for entry in board.unranked:
-            sheet.writerow(_cells(site, board, entry, None))
+        for place in (*board.ranked, *board.unranked):
+            sheet.writerow(_cells(site, board.key, place))
     return written.getvalue()
 
 
-def _cells(site: Site, board: Board, entry: Entry, place: Place | None) -> Iterator[str]:
-    key, claim, told = board.key, entry.claim, entry.declaration
-    found = rank.estimate(entry, key.metric)
+def _cells(site: Website, key: Key, place: Place) -> Iterator[str]:
+    entry, declared, price = place.entry, place.entry.declaration, place.entry.declaration.price
+    figure = rank.figure_of(entry, key.metric)
     values = (
         *(key.id, key.metric, key.mix, key.boundary, key.weight_class, key.division),
-        *((place.rank, place.tied) if place else (None, None)),
-        *(told.organisation, told.system),
-        *((found.value, found.low, found.high) if found else (None, None, None)),
-        row.UNITS[key.metric],
-        claim.mixes_per_s.value,
-        claim.mixes_per_kj.value if claim.mixes_per_kj else None,
-        claim.watts,
-        *((claim.price.amount, claim.price.currency) if claim.price else (None, None)),
-        *(claim.grade, claim.tuning, told.availability, claim.runs, row.measured(entry), claim.mixmark),
+        *((None, None) if place.rank is None else (place.rank, place.tied)),
+        *(declared.organisation, declared.system),
+        *(figure.estimate, figure.low, figure.high, row.UNITS[key.metric]),
+        entry.mixes_per_s.estimate,
+        entry.mixes_per_kj.estimate if entry.mixes_per_kj else None,
+        entry.watts,
+        *((price.amount, price.currency) if price else (None, None)),
+        *(entry.grade, entry.tuning, declared.availability, len(entry.runs), row.measured(entry), entry.mixmark),
         ", ".join(f"{name} {version}" for name, version in entry.suites.items()),
         "; ".join(rank.stale(entry, site.today, site.versions)),
         " + ".join(row.devices(entry)),
         site.url + row.page_of(entry),
     )
     for value in values:
-        cell = "" if value is None else plain(str(value))
+        written = "" if value is None else plain(str(value))
         # Spreadsheets run what starts with one of these; a number may have its sign.
-        yield f"'{cell}" if isinstance(value, str) and cell.startswith(("=", "+", "-", "@")) else cell
+        yield f"'{written}" if isinstance(value, str) and written.startswith(("=", "+", "-", "@")) else written
 
 
-def as_markdown(site: Site, boards: Sequence[Board]) -> str:
+def as_markdown(site: Website, boards: Sequence[Board]) -> str:
     """A table for each board."""
     return "\n".join(_markdown(site, boards)) + "\n"
 
 
-def _markdown(site: Site, boards: Sequence[Board]) -> Iterator[str]:
-    yield f"# {text(site.title)}"
+def _markdown(site: Website, boards: Sequence[Board]) -> Iterator[str]:
+    yield f"# {cell(site.title)}"
     yield ""
     yield f"As of {site.today}. Entries whose 95 % intervals overlap with that of the best of a group share its rank."
     if not boards:
@@ -147,43 +147,43 @@ def _markdown(site: Site, boards: Sequence[Board]) -> Iterator[str]:
     for board in boards:
         key = board.key
         yield ""
-        yield f"## {text(key.title)}"
-        if board.places:
+        yield f"## {cell(key.title)}"
+        if board.ranked:
             yield ""
             yield f"| rank | system | {row.UNITS[key.metric]} | power | price | grade | measured | |"
             yield "|---:|---|---:|---:|---:|---|---|---|"
-            for place in board.places:
-                yield _line(site, key.metric, place.entry, f"{place.rank}{' =' if place.tied else ''}")
+            for place in board.ranked:
+                yield _line(site, key.metric, place, f"{place.entry.grade}, {place.entry.tuning}")
         if board.unranked:
             yield ""
             yield "Not ranked:"
             yield ""
             yield f"| | system | {row.UNITS[key.metric]} | power | price | why | measured | |"
             yield "|---|---|---:|---:|---:|---|---|---|"
-            for entry in board.unranked:
-                yield _line(site, key.metric, entry, "", row.why_unranked(entry))
+            for place in board.unranked:
+                yield _line(site, key.metric, place, row.why_unranked(place.entry))
 
 
-def _line(site: Site, metric: Metric, entry: Entry, place: str, why: str = "") -> str:
-    claim, told = entry.claim, entry.declaration
-    found = rank.estimate(entry, metric)
-    assert found is not None  # it is on a board of this figure
+def _line(site: Website, metric: Metric, place: Place, remark: str) -> str:
+    entry, declared = place.entry, place.entry.declaration
+    figure = rank.figure_of(entry, metric)
+    stale = "; ".join(rank.stale(entry, site.today, site.versions))
     cells = (
-        place,
-        f"[{text(f'{told.organisation} {told.system}')}]({site.url}{row.page_of(entry)})",
-        f"{row.value(found)} {row.half_width(found)}".strip(),
-        figures.prefixed(claim.watts, "W") if claim.watts else figures.UNKNOWN,
+        place.label,
+        f"[{cell(f'{declared.organisation} {declared.system}')}]({site.url}{row.page_of(entry)})",
+        f"{row.value(figure)} {row.half_width(figure)}".strip(),
+        row.watts(entry),
         row.price(entry) or figures.UNKNOWN,
-        text(why or f"{claim.grade}, {claim.tuning}"),
-        text(row.measured(entry)),
-        f"stale: {text('; '.join(stale))}" if (stale := rank.stale(entry, site.today, site.versions)) else "",
+        cell(remark),
+        cell(row.measured(entry)),
+        stale and f"stale: {cell(stale)}",
     )
     return f"| {' | '.join(cells)} |"
 
 
-def as_feed(site: Site, entries: Sequence[Entry]) -> str:
-    """An Atom feed (RFC 4287) of the newest entries. Where the site has no URL, links are relative to it."""
-    newest = sorted(entries, key=lambda each: (_moment(each), each.path), reverse=True)[:FEED_LENGTH]
+def as_feed(site: Website, entries: Sequence[Entry]) -> str:
+    """An Atom feed (RFC 4287) of the newest entries. Without a URL of the site, links are relative to it."""
+    newest = sorted(entries, key=lambda entry: (rank.moment(entry), entry.path), reverse=True)[:FEED_LENGTH]
     links = [f'<link rel="alternate" type="text/html" href={quoteattr(site.url + "index.html")}/>']
     if site.url:
         links.append(f'<link rel="self" type="application/atom+xml" href={quoteattr(site.url + "feed.xml")}/>')
@@ -192,18 +192,18 @@ def as_feed(site: Site, entries: Sequence[Entry]) -> str:
         '<feed xmlns="http://www.w3.org/2005/Atom">',
         f"<title>{_xml(site.title)}</title>",
         f"<id>{_id(site.url or site.title)}</id>",
-        f"<updated>{_stamp(max(map(_moment, newest), default=EPOCH))}</updated>",
-        f"<generator>{_xml('Mixmark')}</generator>",
+        f"<updated>{_timestamp(max(map(rank.moment, newest), default=EPOCH))}</updated>",
+        "<generator>Mixmark</generator>",
         *links,
     ]
     for entry in newest:
-        told, claim = entry.declaration, entry.claim
+        declared = entry.declaration
         lines += [
             "<entry>",
-            f"<title>{_xml(f'{told.organisation} {told.system}: {headline(entry)}')}</title>",
-            f"<id>{_id(entry.path + ''.join(claim.results))}</id>",
-            f"<updated>{_stamp(_moment(entry))}</updated>",
-            f"<author><name>{_xml(told.organisation)}</name></author>",
+            f"<title>{_xml(f'{declared.organisation} {declared.system}: {headline(entry)}')}</title>",
+            f"<id>{_id(entry.path + ''.join(entry.results))}</id>",
+            f"<updated>{_timestamp(rank.moment(entry))}</updated>",
+            f"<author><name>{_xml(declared.organisation)}</name></author>",
             f'<link rel="alternate" type="text/html" href={quoteattr(site.url + row.page_of(entry))}/>',
             f"<summary>{_xml(row.sentence(entry, site))}</summary>",
             "</entry>",
@@ -212,23 +212,20 @@ def as_feed(site: Site, entries: Sequence[Entry]) -> str:
 
 
 def headline(entry: Entry) -> str:
-    """The score as a badge and a feed have it: 12.3 mix/kJ ± 1.5 %, edge-1, node."""
-    claim = entry.claim
-    if claim.mixes_per_kj is None:
-        return f"{row.whole(claim.mixes_per_s, 'TX')}, {claim.mix}"
-    return f"{row.whole(claim.mixes_per_kj, 'MX')}, {claim.mix}, {claim.boundary}"
+    """The score as a badge and a feed show it: 12.3 mix/kJ ± 1.5 %, edge-1, node."""
+    if entry.mixes_per_kj is None:
+        return f"{row.whole(entry.mixes_per_s, 'TX')}, {entry.mix}"
+    return f"{row.whole(entry.mixes_per_kj, 'MX')}, {entry.mix}, {entry.boundary}"
 
 
 def badge(entry: Entry, standings: Sequence[Standing]) -> str:
-    """An SVG in the shape that readmes are used to: what it is on the left, the score on the right."""
-    claim = entry.claim
+    """An SVG in the shape that readmes are used to: the mix on the left, the score on the right."""
     first = standings[0]
-    metric = first.key.metric
-    left = f"Mixmark {claim.mix}"
-    right = f"{row.value(claim.mixes_per_kj or claim.mixes_per_s)} {row.UNITS[metric]}"
-    right += f" · {claim.grade if first.rank is None else f'rank {first.rank}'}"
-    a_px, b_px = (round(len(each) * LETTER_PX + 2 * PAD_PX) for each in (left, right))
-    label = _xml(f"{left}: {headline(entry)}, {first.words if first.rank else claim.grade}")
+    left = f"Mixmark {entry.mix}"
+    right = f"{row.value(entry.mixes_per_kj or entry.mixes_per_s)} {row.UNITS[first.key.metric]}"
+    right += f" · {entry.grade if first.rank is None else f'rank {first.rank}'}"
+    a_px, b_px = (round(len(words) * LETTER_PX + 2 * PAD_PX) for words in (left, right))
+    label = _xml(f"{left}: {headline(entry)}, {first.words if first.rank else entry.grade}")
     colour = "#5c6167" if first.rank is None else "#1b55b8"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{a_px + b_px}" height="{BADGE_PX}" role="img" '
@@ -250,13 +247,5 @@ def _id(words: str) -> str:
     return uuid.uuid5(uuid.NAMESPACE_URL, f"mixmark:{words}").urn
 
 
-def _moment(entry: Entry) -> datetime.datetime:
-    try:
-        moment = datetime.datetime.fromisoformat(entry.ended_utc)
-    except ValueError:
-        return EPOCH
-    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
-
-
-def _stamp(moment: datetime.datetime) -> str:
-    return f"{moment.astimezone(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
+def _timestamp(moment: datetime.datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,4 +1,4 @@
-"""Who stands where: boards, ranks with ties, and what is out of date. Pure functions of entries.
+"""Boards, ranks with ties, and the age of entries. Pure functions of entries.
 
 A board holds what may be compared: one figure of one mix, in one division, at one weight class and, for MX, with one
 energy boundary. On a board the entries are ordered by their estimates, the highest first. The first one leads a group.
@@ -6,7 +6,7 @@ Each further entry belongs to the group as long as its 95 % interval overlaps wi
 whose interval lies below it leads the next group. All of a group share one rank: 1 + the number of entries in better
 groups.
 
-So nobody outranks an entry with a better estimate by being less sure, and a row of entries that each overlap with the
+So no entry outranks one with a better estimate by a wider interval, and a row of entries that each overlap with the
 next does not become one big tie. Chatbot Arena (arXiv 2403.04132) counts the entries whose whole interval lies above
 instead, which gives a wide interval a better rank than a narrow one at the same estimate.
 """
@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mixmark.harness.contracts.schema import Boundary
+from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.plan import mixes
-from mixmark.submissions.entry import Division, Entry, Estimate
+from mixmark.submissions.entry import Division, Entry
 
 STALE_YEARS = 1
 """Years after which an entry is marked stale."""
@@ -45,7 +46,7 @@ class Key:
     def id(self) -> str:
         """The name of the board's page: mx-edge-1-node-16-bit-closed."""
         parts = (self.metric.lower(), self.mix, self.boundary, f"{self.weight_class}-bit", self.division)
-        return "-".join(each for each in parts if each)
+        return "-".join(part for part in parts if part)
 
     @property
     def title(self) -> str:
@@ -59,9 +60,15 @@ class Place:
     """An entry on a board."""
 
     entry: Entry
-    rank: int
-    tied: int
+    rank: int | None
+    """None: the entry is not ranked."""
+    tied: int = 0
     """The number of other entries that share the rank."""
+
+    @property
+    def label(self) -> str:
+        """The rank as tables show it: 2 =. Empty: the entry is not ranked."""
+        return "" if self.rank is None else f"{self.rank}{' =' if self.tied else ''}"
 
 
 @dataclass(frozen=True)
@@ -69,57 +76,62 @@ class Board:
     """The entries that may be compared, the best first."""
 
     key: Key
-    places: tuple[Place, ...]
-    unranked: tuple[Entry, ...]
-    """What has no place among others, the highest estimate first."""
+    ranked: tuple[Place, ...]
+    unranked: tuple[Place, ...]
 
 
 def boards(entries: Iterable[Entry]) -> tuple[Board, ...]:
     """All boards that have an entry: those with most ranked entries first, and MX before TX."""
     on: dict[Key, list[Entry]] = defaultdict(list)
     for entry in entries:
-        claim = entry.claim
-        shared = claim.mix, claim.weight_class, claim.division
+        shared = entry.mix, entry.weight_class, entry.division
         on[Key("TX", *shared, None)].append(entry)
-        if claim.mixes_per_kj is not None:
-            on[Key("MX", *shared, claim.boundary)].append(entry)
-    found = [_board(key, each) for key, each in on.items()]
-    return tuple(sorted(found, key=_order))
+        if entry.mixes_per_kj is not None:
+            on[Key("MX", *shared, entry.boundary)].append(entry)
+    return tuple(sorted((_board(key, of_key) for key, of_key in on.items()), key=_order))
 
 
-def estimate(entry: Entry, metric: Metric) -> Estimate | None:
-    """The figure of an entry by which a board is ordered."""
-    return entry.claim.mixes_per_s if metric == "TX" else entry.claim.mixes_per_kj
+def figure_of(entry: Entry, metric: Metric) -> Figure:
+    """The figure by which a board of this metric orders the entry."""
+    figure = entry.mixes_per_s if metric == "TX" else entry.mixes_per_kj
+    assert figure is not None  # it is on a board of this metric
+    return figure
 
 
-def ranks(estimates: Sequence[Estimate]) -> list[int]:
-    """The rank of each estimate among all of them. Each has an interval.
+def ends(figure: Figure) -> tuple[float, float]:
+    """The ends of the interval. A figure without an interval is its own interval."""
+    low = figure.estimate if figure.low is None else figure.low
+    return low, figure.estimate if figure.high is None else figure.high
 
-    The order in which they come does not matter: of equal estimates the one with the higher lower end leads.
+
+def ranks(figures: Sequence[Figure]) -> list[int]:
+    """The rank of each figure among all of them. Each has an interval.
+
+    Their order does not matter: of equal estimates the one with the higher lower end leads.
     """
-    order = sorted(range(len(estimates)), key=lambda at: (-estimates[at].value, -_low(estimates[at])))
-    found = [0] * len(estimates)
+    order = sorted(range(len(figures)), key=lambda index: _descending(figures[index]))
+    found = [0] * len(figures)
     leader, rank = None, 0
-    for before, at in enumerate(order):
-        if leader is None or not overlap(leader, estimates[at]):
-            leader, rank = estimates[at], before + 1
-        found[at] = rank
+    for before, index in enumerate(order):
+        if leader is None or not overlap(leader, figures[index]):
+            leader, rank = figures[index], before + 1
+        found[index] = rank
     return found
 
 
-def overlap(one: Estimate, other: Estimate) -> bool:
+def overlap(first: Figure, second: Figure) -> bool:
     """Whether two intervals have a value in common."""
-    return _low(one) <= _high(other) and _low(other) <= _high(one)
+    return ends(first)[0] <= ends(second)[1] and ends(second)[0] <= ends(first)[1]
 
 
 def stale(entry: Entry, today: datetime.date, versions: Mapping[str, str]) -> tuple[str, ...]:
-    """Why an entry is out of date; empty where it is not.
+    """Why an entry is out of date. Empty: it is not.
 
-    versions: the current version of each suite that is known here. A suite that is not known proves nothing.
+    versions: the current version of each installed suite. A suite that is not installed proves nothing.
     """
     why = []
-    measured = date(entry)
-    if measured is not None and today >= _anniversary(measured):
+    measured = moment(entry)
+    if (today.year - STALE_YEARS, today.month, today.day) >= (measured.year, measured.month, measured.day):
         why.append("measured more than twelve months ago")
     for suite, version in entry.suites.items():
         now = versions.get(suite, version)
@@ -128,63 +140,39 @@ def stale(entry: Entry, today: datetime.date, versions: Mapping[str, str]) -> tu
     return tuple(why)
 
 
-def date(entry: Entry) -> datetime.date | None:
-    """The day on which the last run began, in UTC. None where the entry's text is no date."""
-    try:
-        moment = datetime.datetime.fromisoformat(entry.ended_utc)
-    except ValueError:
-        return None
-    return (moment.astimezone(datetime.UTC) if moment.tzinfo else moment).date()
+def moment(entry: Entry) -> datetime.datetime:
+    """When the last result began, in UTC: the rule `date` has checked the text."""
+    return datetime.datetime.fromisoformat(entry.ended_utc)
 
 
-def _board(key: Key, entries: Iterable[Entry]) -> Board:
+def _board(key: Key, entries: Sequence[Entry]) -> Board:
+    """The board, on which the leader of a group comes first."""
+
+    def order(entry: Entry) -> tuple[float, float, str]:
+        return *_descending(figure_of(entry, key.metric)), entry.path
+
     ranked: list[Entry] = []
-    unranked: list[Entry] = []
-    for entry in entries:
-        figure = _figure(entry, key.metric)
-        known = figure.low is not None and figure.high is not None
-        (ranked if entry.claim.ranked and known else unranked).append(entry)
-    found = ranks([_figure(entry, key.metric) for entry in ranked])
+    unranked: list[Place] = []
+    for entry in sorted(entries, key=order):
+        figure = figure_of(entry, key.metric)
+        if entry.ranked and figure.low is not None and figure.high is not None:
+            ranked.append(entry)
+        else:
+            unranked.append(Place(entry, None))
+    found = ranks([figure_of(entry, key.metric) for entry in ranked])
     sizes = Counter(found)
-    places = [Place(entry, rank, sizes[rank] - 1) for entry, rank in zip(ranked, found, strict=True)]
-    return Board(
-        key,
-        tuple(sorted(places, key=lambda place: _listed(place.entry, key.metric))),
-        tuple(sorted(unranked, key=lambda entry: _listed(entry, key.metric))),
-    )
+    places = (Place(entry, rank, sizes[rank] - 1) for entry, rank in zip(ranked, found, strict=True))
+    return Board(key, tuple(places), tuple(unranked))
 
 
-def _listed(entry: Entry, metric: Metric) -> tuple[float, float, str]:
-    """The order of a board, in which the leader of a group comes first."""
-    figure = _figure(entry, metric)
-    return -figure.value, -_low(figure), entry.path
+def _descending(figure: Figure) -> tuple[float, float]:
+    return -figure.estimate, -ends(figure)[0]
 
 
 def _order(board: Board) -> tuple[object, ...]:
     key, published = board.key, list(mixes.frozen())
     known = published.index(key.mix) if key.mix in published else len(published)
     return (
-        *(not board.places, key.metric == "TX", -len(board.places), known, key.mix),
+        *(not board.ranked, key.metric == "TX", -len(board.ranked), known, key.mix),
         *(key.division, -key.weight_class, BOUNDARIES.index(key.boundary)),
     )
-
-
-def _figure(entry: Entry, metric: Metric) -> Estimate:
-    found = estimate(entry, metric)
-    assert found is not None  # it is on a board of this figure
-    return found
-
-
-def _low(figure: Estimate) -> float:
-    return figure.value if figure.low is None else figure.low
-
-
-def _high(figure: Estimate) -> float:
-    return figure.value if figure.high is None else figure.high
-
-
-def _anniversary(day: datetime.date) -> datetime.date:
-    try:
-        return day.replace(year=day.year + STALE_YEARS)
-    except ValueError:  # 29 February
-        return datetime.date(day.year + STALE_YEARS, 3, 1)

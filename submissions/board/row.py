@@ -1,4 +1,4 @@
-"""What of an entry stands in a row of a board: its figures in words and as numbers, the same in every format."""
+"""The words and numbers of an entry's row, the same in every format of a board."""
 
 from __future__ import annotations
 
@@ -7,46 +7,66 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 
 from mixmark.harness.contracts.device_ids import part_of
-from mixmark.harness.contracts.schema import Mix
 from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.plan import mixes
 from mixmark.reporters import figures, summary
 from mixmark.submissions.board import rank
-from mixmark.submissions.board.rank import Board, Key, Metric
-from mixmark.submissions.entry import Entry, Estimate
+from mixmark.submissions.board.rank import Board, Key, Metric, ends
+from mixmark.submissions.entry import Entry
 
 UNITS: Mapping[Metric, str] = {"MX": "mix/kJ", "TX": "mix/s"}
 NAMES: Mapping[Metric, str] = {"MX": "Mixes per kilojoule", "TX": "Mixes per second"}
-LOGARITHMIC_FROM = 12  # times that the best estimate of a board exceeds the worst
+LOGARITHMIC_FROM = 12  # the ratio of the best estimate of a board to the worst
 DEVICES = 3  # named in a row; the page of an entry has all
 PAGE = "index.html"
 
 
 @dataclass(frozen=True)
-class Site:
+class Website:
     """What all pages of a board have in common."""
 
     title: str
     url: str
-    """Where the site will stand, with a slash at its end; empty where that is not known."""
+    """The address of the site, with a slash at its end. Empty: not known."""
     today: datetime.date
-    """The day of which the marks of age are."""
+    """The day from which ages are counted."""
     versions: Mapping[str, str]
     """The current version of each suite that is installed."""
-    called: Mapping[str, str]
-    """What the units of each suite are called in a sentence."""
+    unit_words: Mapping[str, str]
+    """The words for the units of each suite."""
 
 
 @dataclass(frozen=True)
-class Axis:
-    """Where a value lies between two ends: at 0 to 100 %."""
+class Standing:
+    """The place of an entry on one of its boards."""
+
+    key: Key
+    words: str
+    """rank 2 of 14, shared with 3 others; or why it has no rank."""
+    rank: int | None
+
+
+@dataclass(frozen=True)
+class IntervalAxis:
+    """Places values between two ends: at 0 to 100 %."""
 
     low: float
     high: float
-    logarithmic: bool
+    logarithmic: bool = False
+
+    @classmethod
+    def of(cls, figures: Sequence[Figure]) -> IntervalAxis:
+        """An axis that holds all intervals: from a little below the least to a little above the greatest, so that a
+        reader sees which intervals overlap; logarithmic if estimates lie far apart."""
+        intervals = [ends(figure) for figure in figures]
+        least = min((low for low, _ in intervals), default=0.0)
+        most = max((high for _, high in intervals), default=1.0)
+        if 0 < least * LOGARITHMIC_FROM < most:
+            return cls(least / 1.15, most * 1.15, True)
+        margin = max((most - least) * 0.06, abs(most) * 0.004, 1e-12)
+        return cls(least - margin, most + margin)
 
     def __call__(self, value: float) -> float:
         low, high = self.low, self.high
@@ -54,17 +74,10 @@ class Axis:
             low, high, value = math.log(low), math.log(high), math.log(max(value, low))
         return round(min(100.0, max(0.0, (value - low) / (high - low) * 100)), 2)
 
-
-def axis(estimates: Sequence[Estimate]) -> Axis:
-    """An axis that holds all intervals: from a little below the least to a little above the greatest, so that a reader
-    sees which intervals overlap; logarithmic where estimates lie far apart."""
-    lows = [each.value if each.low is None else each.low for each in estimates]
-    highs = [each.value if each.high is None else each.high for each in estimates]
-    least, most = min(lows, default=0.0), max(highs, default=1.0)
-    if 0 < least * LOGARITHMIC_FROM < most:
-        return Axis(least / 1.15, most * 1.15, True)
-    margin = max((most - least) * 0.06, abs(most) * 0.004, 1e-12)
-    return Axis(least - margin, most + margin, False)
+    def interval(self, figure: Figure) -> dict[str, float]:
+        """The positions of an estimate and of the ends of its interval."""
+        low, high = ends(figure)
+        return {"low": self(low), "mid": self(figure.estimate), "high": self(high)}
 
 
 def page_of(entry: Entry) -> str:
@@ -73,40 +86,41 @@ def page_of(entry: Entry) -> str:
 
 
 def board_page(key: Key) -> str:
+    """The address of a board's page below the root of the site."""
     return f"boards/{key.id}.html"
 
 
-def value(estimate: Estimate) -> str:
+def value(figure: Figure) -> str:
     """12.3 of 12.3 mix/kJ."""
-    return figures.significant(estimate.value)
+    return figures.number(figure)
 
 
-def half_width(estimate: Estimate) -> str:
-    """± 1.5 %; empty where there is no interval."""
-    if estimate.low is None or estimate.high is None or not estimate.value:
-        return ""
-    return f"± {figures.percent((estimate.high - estimate.low) / 2 / estimate.value)}"
+def half_width(figure: Figure) -> str:
+    """± 1.5 %. Empty: there is no interval."""
+    half = figure.half_width if figure.estimate else None
+    return "" if half is None else f"± {figures.percent(half)}"
 
 
-def whole(estimate: Estimate | None, metric: Metric) -> str:
+def whole(figure: Figure | None, metric: Metric) -> str:
     """12.3 mix/kJ ± 1.5 %."""
-    if estimate is None:
+    if figure is None:
         return "not measured"
-    return f"{value(estimate)} {UNITS[metric]} {half_width(estimate)}".strip()
+    return f"{value(figure)} {UNITS[metric]} {half_width(figure)}".strip()
+
+
+def watts(entry: Entry) -> str:
+    """The mean power: 235 W."""
+    return figures.prefixed(entry.watts, "W")
 
 
 def price(entry: Entry) -> str:
-    """12,300 EUR; empty where no price is declared."""
-    total = entry.claim.price
-    if total is None:
-        return ""
-    amount = Decimal(total.amount)
-    return f"{amount:,.0f} {total.currency}" if amount >= 100 else f"{amount:,.2f} {total.currency}"
+    """12,300 EUR. Empty: no price is declared."""
+    return str(entry.declaration.price or "")
 
 
 def devices(entry: Entry) -> list[str]:
-    """The names of what computes, each with how often it is there: 8 × Acme Topaz. Slices of one device are one, and a
-    group adds none to its parts."""
+    """The names of the devices, each with its count: 8 × Acme Topaz. Slices of one device are one, and a group adds
+    none to its parts."""
     known = {device.id: device for device in entry.machine.devices}
     named: dict[str, str] = {}
     for device in entry.machine.devices:
@@ -118,14 +132,15 @@ def devices(entry: Entry) -> list[str]:
 
 
 def device_name(entry: Entry, id: str) -> str:
-    """What a device is called on the board, where those of other machines stand beside it."""
-    found = next((each for each in entry.machine.devices if each.id == id), None)
-    if found is None:
-        return figures.name(id)
-    return figures.name(found.name or entry.machine.processor_of(id) or id)
+    """The name of a device on a board, where those of other machines stand beside it."""
+    name = next(
+        (device.name or entry.machine.processor_of(id) for device in entry.machine.devices if device.id == id), ""
+    )
+    return figures.name(name or id)
 
 
 def few_devices(entry: Entry) -> str:
+    """The first devices: 2 × Acme Topaz + Acme Quartz + 3 more."""
     named = devices(entry)
     rest = f" + {len(named) - DEVICES} more" if len(named) > DEVICES else ""
     return " + ".join(named[:DEVICES]) + rest
@@ -137,82 +152,52 @@ def kinds(entry: Entry) -> list[str]:
 
 
 def measured(entry: Entry) -> str:
-    """2026-11-22; the entry's own text where that is no date."""
-    day = rank.date(entry)
-    return figures.name(entry.ended_utc, 20) if day is None else day.isoformat()
+    """The day of the last result: 2026-11-22."""
+    return rank.moment(entry).date().isoformat()
 
 
 def made_by(entry: Entry) -> str:
-    """The versions as a row shows them: 0.1.0, suites 1; with every suite where their versions differ."""
-    told = set(entry.suites.values())
-    named = [figures.name(each, 12) for each in told] if len(told) == 1 else []
-    suites = named or [f"{figures.name(name, 12)} {figures.name(each, 12)}" for name, each in entry.suites.items()]
-    return f"{figures.name(entry.claim.mixmark, 16)}, {'suites ' if named else ''}{', '.join(suites)}"
+    """The versions as a row shows them: 0.1.0, suites 1; with every suite if their versions differ."""
+    suites = {figures.name(name, 12): figures.name(version, 12) for name, version in entry.suites.items()}
+    words = ", ".join(f"{name} {version}" for name, version in suites.items())
+    if len(set(entry.suites.values())) == 1:
+        words = f"suites {next(iter(suites.values()))}"
+    return f"{figures.name(entry.mixmark, 16)}, {words}"
 
 
 def versions(entry: Entry) -> str:
     """Mixmark 0.1.0; llm 1, dlrm 1."""
-    suites = ", ".join(f"{figures.name(name)} {figures.name(each)}" for name, each in entry.suites.items())
-    return f"Mixmark {figures.name(entry.claim.mixmark)}; {suites}"
+    suites = ", ".join(f"{figures.name(name)} {figures.name(version)}" for name, version in entry.suites.items())
+    return f"Mixmark {figures.name(entry.mixmark)}; {suites}"
 
 
 def why_unranked(entry: Entry) -> str:
-    """Why an entry has no place among others."""
-    told = entry.reasons.get("ranked", ())
-    if told:
-        return "; ".join(told)
-    if not entry.claim.ranked:
-        return f"{entry.claim.grade}: never ranked"
-    return "its interval is not known"
+    """Why an entry has no rank."""
+    if reasons := entry.reasons.get("ranked", ()):
+        return "; ".join(reasons)
+    return "its interval is not known" if entry.ranked else f"{entry.grade}: never ranked"
 
 
-def mix_of(entry: Entry) -> Mix | None:
-    """The published mix of an entry. None where nobody here knows it."""
-    return mixes.frozen().get(entry.claim.mix)
-
-
-def sentence(entry: Entry, site: Site) -> str:
+def sentence(entry: Entry, site: Website) -> str:
     """The score in one sentence: This system does one edge mix (50 LLM tokens, …) in 19.1 s and takes 2.3 kJ for it."""
-    mix, claim = mix_of(entry), entry.claim
+    mix = mixes.frozen().get(entry.mix)
     if mix is None:
-        speed = figures.duration(1e9 / claim.mixes_per_s.value)
-        return f"This system does one mix {figures.name(claim.mix)}, which is none of the published ones, in {speed}."
-    told = summary.does(
-        mix, site.called, _figure(claim.mixes_per_s), _figure(claim.mixes_per_kj) if claim.mixes_per_kj else None
-    )
-    unmeasured = (
-        "" if claim.mixes_per_kj else f" Its efficiency is not measured: {figures.name(entry.unmeasured, 200)}."
-    )
-    return f"This system {told}.{unmeasured}"
+        speed = figures.duration(1e9 / entry.mixes_per_s.estimate)
+        return f"This system does one mix {figures.name(entry.mix)}, which is none of the published ones, in {speed}."
+    does = summary.does(mix, site.unit_words, entry.mixes_per_s, entry.mixes_per_kj)
+    reason = "" if entry.mixes_per_kj else f" Its efficiency is not measured: {figures.name(entry.unmeasured, 200)}."
+    return f"This system {does}.{reason}"
 
 
-@dataclass(frozen=True)
-class Standing:
-    """Where an entry stands on one of its boards."""
-
-    key: Key
-    words: str
-    """rank 2 of 14, shared with 3 others; why it has none."""
-    rank: int | None
-
-
-def standings(boards: tuple[Board, ...]) -> dict[str, list[Standing]]:
+def standings(boards: Sequence[Board]) -> dict[str, list[Standing]]:
     """The standings of each entry by its path, MX first."""
     found: dict[str, list[Standing]] = {}
-    for board in sorted(boards, key=lambda each: each.key.metric):
-        for place in board.places:
-            words = rank_in_words(place.rank, place.tied, len(board.places))
+    for board in sorted(boards, key=lambda board: board.key.metric):
+        for place in board.ranked:
+            shared = f", shared with {place.tied} {'other' if place.tied == 1 else 'others'}" if place.tied else ""
+            words = f"rank {place.rank} of {len(board.ranked)}{shared}"
             found.setdefault(place.entry.path, []).append(Standing(board.key, words, place.rank))
-        for entry in board.unranked:
-            words = f"not ranked: {why_unranked(entry)}"
-            found.setdefault(entry.path, []).append(Standing(board.key, words, None))
+        for place in board.unranked:
+            words = f"not ranked: {why_unranked(place.entry)}"
+            found.setdefault(place.entry.path, []).append(Standing(board.key, words, None))
     return found
-
-
-def rank_in_words(rank: int, tied: int, of: int) -> str:
-    shared = f", shared with {tied} {'other' if tied == 1 else 'others'}" if tied else ""
-    return f"rank {rank} of {of}{shared}"
-
-
-def _figure(estimate: Estimate) -> Figure:
-    return Figure(estimate.value, estimate.low, estimate.high)

@@ -1,4 +1,4 @@
-"""The folder of static pages: written beside its place and then put there, so that a reader never sees half of it."""
+"""The folder of static pages. It is written beside its place and renamed, so that a reader never sees half of it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mixmark.reporters import figures, summary
 from mixmark.reporters.charts import decades, steps
 from mixmark.submissions.board import formats, rank, row
 from mixmark.submissions.board.entry_page import facts
-from mixmark.submissions.board.rank import Board, Key, Metric, Place
-from mixmark.submissions.board.row import Axis, Site
-from mixmark.submissions.entry import Entry, Estimate
+from mixmark.submissions.board.rank import Board, Key, Metric, Place, figure_of
+from mixmark.submissions.board.row import IntervalAxis, Website
+from mixmark.submissions.entry import Entry
 
 STATIC_ROWS = 200
 """Rows of a board that its page holds for readers without JavaScript. The script shows all."""
@@ -33,7 +33,7 @@ Reports = Callable[[Entry], Mapping[str, str]]
 
 
 def text(value: Any) -> Any:
-    """Free of control characters and of marks that turn the direction of text, and not without end."""
+    """A text without control characters and marks that turn the direction of text, and of limited length."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return plain(value, figures.LONGEST)
@@ -49,7 +49,7 @@ PAGES = Environment(
 )
 
 
-def build(site: Site, entries: Iterable[Entry], out: Path, reports: Reports = lambda entry: {}) -> tuple[Board, ...]:
+def build(site: Website, entries: Iterable[Entry], out: Path, reports: Reports = lambda entry: {}) -> tuple[Board, ...]:
     """Writes the site into the folder `out`, which may hold an older one, and returns its boards.
 
     Raises UsageError if `out` holds something else, or cannot be written.
@@ -77,17 +77,17 @@ def build(site: Site, entries: Iterable[Entry], out: Path, reports: Reports = la
 
 
 def pages(
-    site: Site, boards: Sequence[Board], entries: Sequence[Entry], reports: Reports = lambda entry: {}
+    site: Website, boards: Sequence[Board], entries: Sequence[Entry], reports: Reports = lambda entry: {}
 ) -> Iterator[tuple[str, str]]:
     """(name, content) of every file of the site."""
     for name in ("style.css", "board.js"):
         yield name, files("mixmark.submissions.board").joinpath("pages", name).read_text("utf-8")
-    common = {"site": site, "today": figures_date(site), "UNKNOWN": figures.UNKNOWN}
+    common = {"site": site, "today": f"{site.today.day} {site.today:%B %Y}", "UNKNOWN": figures.UNKNOWN}
     page = PAGES.get_template("board.jinja")
     yield "index.html", page.render(**common, **_board(site, boards, boards[0] if boards else None, ""))
     for board in boards:
         yield row.board_page(board.key), page.render(**common, **_board(site, boards, board, "../"))
-    standings = row.standings(tuple(boards))
+    standings = row.standings(boards)
     page = PAGES.get_template("entry.jinja")
     for entry in entries:
         home = f"entries/{entry.path}"
@@ -109,38 +109,32 @@ def pages(
     yield INDEX, formats.as_json(site, boards, entries)
 
 
-def figures_date(site: Site) -> str:
-    return f"{site.today.day} {site.today:%B %Y}"
-
-
-def _mixes(site: Site) -> Iterator[tuple[str, str]]:
+def _mixes(site: Website) -> Iterator[tuple[str, str]]:
     for name, mix in mixes.frozen().items():
         if mix.tier != "smoke":
-            yield name, summary.work(mix, site.called)
+            yield name, summary.work(mix, site.unit_words)
 
 
-def _board(site: Site, boards: Sequence[Board], board: Board | None, root: str) -> dict[str, Any]:
+def _board(site: Website, boards: Sequence[Board], board: Board | None, root: str) -> dict[str, Any]:
     if board is None:
         return {"board": None, "root": root, "heading": "A board without entries", "script": False, "narrow": True}
     key = board.key
     metric: Metric = key.metric
     other: Metric = "TX" if metric == "MX" else "MX"
     mix = mixes.frozen().get(key.mix)
-    lines = [_line(site, key, each.entry, each, at) for at, each in enumerate(board.places)]
-    lines += [_line(site, key, each, None, at) for at, each in enumerate(board.unranked, len(lines))]
-    shown = [*(place.entry for place in board.places), *board.unranked]
-    axis = row.axis([_estimate(place.entry, metric) for place in board.places])
-    for line, entry in zip(lines, shown, strict=True):
-        line |= _places(axis, _estimate(entry, metric)) | {"href": root + row.page_of(entry)}
-    leader: Estimate | None = None
-    for before, place, line in zip((None, *board.places), board.places, lines, strict=False):
-        line["kind"] = "same" if before and before.rank == place.rank else "first"
+    axis = IntervalAxis.of([figure_of(place.entry, metric) for place in board.ranked])
+    lines = []
+    for index, place in enumerate((*board.ranked, *board.unranked)):
+        position = {"at": index, "href": root + row.page_of(place.entry)}
+        lines.append(_line(site, key, place, axis) | position)
+    leader: dict[str, Any] = {"rank": None}
+    for line, place in zip(lines, board.ranked, strict=False):
+        line["kind"] = "same" if line["rank"] == leader["rank"] else "first"
         if line["kind"] == "first":
-            leader = _estimate(place.entry, metric)
-        if place.tied and leader is not None:
-            ends = _places(axis, leader)
-            line |= {"lead": ends["low"], "reach": round(ends["high"] - ends["low"], 2)}
-    ranked, apart = lines[: len(board.places)], lines[len(board.places) :]
+            leader = line
+        if place.tied:
+            line |= {"lead": leader["low"], "reach": round(leader["high"] - leader["low"], 2)}
+    ranked, apart = lines[: len(board.ranked)], lines[len(board.ranked) :]
     return {
         "board": board,
         "root": root,
@@ -149,7 +143,7 @@ def _board(site: Site, boards: Sequence[Board], board: Board | None, root: str) 
         "heading": key.title,
         "name": row.NAMES[metric],
         "lead": Markup(_lead(board)),
-        "mix": summary.work(mix, site.called) if mix else "",
+        "mix": summary.work(mix, site.unit_words) if mix else "",
         "switches": list(_switches(boards, key, root)),
         "unit": row.UNITS[metric],
         "other": row.UNITS[other],
@@ -160,13 +154,13 @@ def _board(site: Site, boards: Sequence[Board], board: Board | None, root: str) 
         "apart": apart[:STATIC_ROWS],
         "apart_left": max(0, len(apart) - STATIC_ROWS),
         "blank": dict.fromkeys(lines[0], "") | {"low": 0, "mid": 0, "high": 0, "lead": 0, "reach": 0},
-        "data": _data(site, board, shown, lines, root),
+        "data": _data(board, lines),
     }
 
 
 def _lead(board: Board) -> str:
     key = board.key
-    ranked = f"{len(board.places):,}" if board.places else "none"
+    ranked = f"{len(board.ranked):,}" if board.ranked else "none"
     counted = f"{ranked} ranked" + (f", {len(board.unranked):,} not ranked" if board.unranked else "")
     what = {
         "wall": "with a kilojoule at the wall plug",
@@ -178,73 +172,70 @@ def _lead(board: Board) -> str:
 
 
 def _switches(boards: Sequence[Board], key: Key, root: str) -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
-    """(label, options) of each thing in which boards differ; an option leads to the nearest board that there is."""
-
-    def metric(each: Key) -> str:
-        return f"MX {each.boundary}" if each.boundary else "TX"
-
-    parts: tuple[tuple[str, Callable[[Key], str]], ...] = (
-        ("Mix", lambda each: each.mix),
-        ("Score", metric),
-        ("Weights", lambda each: f"{each.weight_class} bit"),
-        ("Division", lambda each: each.division),
-    )
-    keys = [board.key for board in boards]
-    for label, part in parts:
-        words = sorted({part(each) for each in keys}, key=lambda word: _place_of(label, word))
+    """(label, options) of each aspect in which boards differ; an option leads to the nearest board with it."""
+    aspects = [_aspects(board.key) for board in boards]
+    current = _aspects(key)
+    for label, order in ORDERS.items():
+        order = order or tuple(mixes.frozen())
+        words = {words[label] for words in aspects}
         options = []
-        for word in words:
-            like = [each for each in keys if part(each) == word]
-            near = max(like, key=lambda each: sum(other(each) == other(key) for _, other in parts))
-            options.append((word, root + row.board_page(near), word == part(key)))
+        for word in sorted(words, key=lambda word: (order.index(word) if word in order else len(order), word)):
+            near = max(
+                (board for board, words in zip(boards, aspects, strict=True) if words[label] == word),
+                key=lambda board: len(_aspects(board.key).items() & current.items()),
+            )
+            options.append((word, root + row.board_page(near.key), word == current[label]))
         yield label, options
 
 
-def _place_of(label: str, word: str) -> tuple[int, str]:
-    orders = {
-        "Mix": tuple(mixes.frozen()),
-        "Score": ("MX wall", "MX node", "MX devices", "TX"),
-        "Weights": ("16 bit", "8 bit", "4 bit"),
-        "Division": ("closed", "open"),
-    }
-    order = orders[label]
-    return (order.index(word) if word in order else len(order)), word
+ORDERS: Mapping[str, tuple[str, ...]] = {
+    "Mix": (),
+    "Score": ("MX wall", "MX node", "MX devices", "TX"),
+    "Weights": ("16 bit", "8 bit", "4 bit"),
+    "Division": ("closed", "open"),
+}
+"""The order of the options of each switch. Mixes have that of their publication."""
 
 
-def _line(site: Site, key: Key, entry: Entry, place: Place | None, at: int) -> dict[str, Any]:
-    """The words of a row."""
-    claim, told = entry.claim, entry.declaration
-    other = claim.mixes_per_kj if key.metric == "TX" else claim.mixes_per_s
+def _aspects(key: Key) -> dict[str, str]:
+    """The option of each switch on the board of this key."""
     return {
-        "at": at,
+        "Mix": key.mix,
+        "Score": f"MX {key.boundary}" if key.boundary else "TX",
+        "Weights": f"{key.weight_class} bit",
+        "Division": key.division,
+    }
+
+
+def _line(site: Website, key: Key, place: Place, axis: IntervalAxis) -> dict[str, Any]:
+    """The words of a row, and the positions of its interval on the axis of the board in percent. `lead` and `reach` are
+    the begin and the width of a leader's interval, behind the rows that share its rank."""
+    entry, figure = place.entry, figure_of(place.entry, key.metric)
+    other = entry.mixes_per_kj if key.metric == "TX" else entry.mixes_per_s
+    return {
         "kind": "",
-        "rank": f"{place.rank}{' =' if place.tied else ''}" if place else "",
-        "system": told.system,
-        "of": f"{told.organisation} · {row.few_devices(entry)}",
-        "value": row.value(_estimate(entry, key.metric)),
-        "half": row.half_width(_estimate(entry, key.metric)),
+        "rank": place.label,
+        "system": entry.declaration.system,
+        "of": f"{entry.declaration.organisation} · {row.few_devices(entry)}",
+        "value": row.value(figure),
+        "half": row.half_width(figure),
         "other": row.value(other) if other else figures.UNKNOWN,
-        "watts": figures.prefixed(claim.watts, "W") if claim.watts else figures.UNKNOWN,
+        "watts": row.watts(entry),
         "price": row.price(entry) or figures.UNKNOWN,
-        "grade": claim.grade,
-        "tuning": claim.tuning,
+        "grade": entry.grade,
+        "tuning": entry.tuning,
         "measured": row.measured(entry),
         "made": row.made_by(entry),
         "versions": row.versions(entry),
         "stale": "; ".join(rank.stale(entry, site.today, site.versions)),
-        "why": "" if place else row.why_unranked(entry),
+        "why": row.why_unranked(entry) if place.rank is None else "",
+        **axis.interval(figure),
+        "lead": 0.0,
+        "reach": 0.0,
     }
 
 
-def _places(axis: Axis, found: Estimate) -> dict[str, float]:
-    """Where the interval and its middle lie on the axis of the board, in percent; `lead` and `reach` are where that of
-    a leader begins and how wide it is, behind those who share a rank."""
-    low = found.value if found.low is None else found.low
-    high = found.value if found.high is None else found.high
-    return {"low": axis(low), "mid": axis(found.value), "high": axis(high), "lead": 0.0, "reach": 0.0}
-
-
-def _ticks(axis: Axis) -> list[tuple[float, str]]:
+def _ticks(axis: IntervalAxis) -> list[tuple[float, str]]:
     if axis.logarithmic:
         values = [value for value in decades(axis.low, axis.high) if axis.low <= value <= axis.high]
         return [(value, f"{value:,.12g}") for value in values[:: max(1, -(-len(values) // 5))]]
@@ -258,50 +249,48 @@ WORDS = (
 """The words of a row that the script needs to write it again."""
 
 
-def _data(site: Site, board: Board, shown: Sequence[Entry], lines: Sequence[Mapping[str, Any]], root: str) -> Markup:
-    """What the script works on, as JSON that cannot end its element."""
+def _data(board: Board, lines: Sequence[Mapping[str, Any]]) -> Markup:
+    """The data of the script, as JSON that cannot end its element."""
     names: dict[str, int] = {}
     suites: dict[str, int] = {}
     rows = []
-    places = {place.entry.path: place for place in board.places}
-    for entry, line in zip(shown, lines, strict=True):
-        claim, told = entry.claim, entry.declaration
-        best: dict[tuple[int, int], tuple[float, str]] = {}
-        called = {device.id: row.device_name(entry, device.id) for device in entry.machine.devices}
-        for cell in entry.solo_measurements:
-            device = called.get(cell.device, cell.device)
-            at = names.setdefault(device, len(names)), suites.setdefault(figures.name(cell.suite), len(suites))
-            if at not in best or cell.units_per_s.value > best[at][0]:
-                best[at] = cell.units_per_s.value, figures.rate(cell.units_per_s.value, cell.short_unit)
-        place = places.get(entry.path)
-        found = _estimate(entry, board.key.metric)
-        tx, mx = claim.mixes_per_s, claim.mixes_per_kj
+    for place, line in zip((*board.ranked, *board.unranked), lines, strict=True):
+        entry = place.entry
+        declared, price, figure = entry.declaration, entry.declaration.price, figure_of(entry, board.key.metric)
+        watts, runs = declared.provisioned_watts, len(entry.runs)
         rows.append(
             [
                 [text(line[word]) for word in WORDS],
-                [place.rank if place else None, found.value, found.low, found.high],
-                [tx.value, mx.value if mx else None, claim.watts],
-                [float(claim.price.amount) if claim.price else None, claim.price.currency if claim.price else ""],
-                [text(told.organisation), row.kinds(entry), text(told.availability), claim.runs, claim.level],
-                [f"{told.provisioned_watts} W" if told.provisioned_watts else "", text(" + ".join(row.devices(entry)))],
-                [[*at, *each] for at, each in best.items()],
+                [place.rank, figure.estimate, figure.low, figure.high],
+                [entry.mixes_per_s.estimate, entry.mixes_per_kj and entry.mixes_per_kj.estimate, entry.watts],
+                [float(price.amount) if price else None, price.currency if price else ""],
+                [*map(text, (declared.organisation, row.kinds(entry), declared.availability)), runs, entry.level],
+                [f"{watts} W" if watts else "", text(" + ".join(row.devices(entry)))],
+                _best_rates(entry, names, suites),
             ]
         )
-    told_of = {
+    data = {
         "metric": board.key.metric,
         "unit": row.UNITS[board.key.metric],
-        "names": [text(each) for each in names],
+        "names": [text(name) for name in names],
         "suites": list(suites),
         "rows": rows,
     }
-    written = json.dumps(told_of, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    written = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Markup(written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
-def _estimate(entry: Entry, metric: Metric) -> Estimate:
-    found = rank.estimate(entry, metric)
-    assert found is not None  # it is on a board of this figure
-    return found
+def _best_rates(entry: Entry, names: dict[str, int], suites: dict[str, int]) -> list[list[Any]]:
+    """[number of the device's name, number of the suite, rate, rate in words] of the best solo measurement of each
+    suite on each device. New names and suites are numbered."""
+    best: dict[tuple[int, int], tuple[float, str]] = {}
+    known = {device.id: row.device_name(entry, device.id) for device in entry.machine.devices}
+    for solo in entry.solo_measurements:
+        device, rate = known.get(solo.device, solo.device), solo.units_per_s.estimate
+        numbers = names.setdefault(device, len(names)), suites.setdefault(figures.name(solo.suite), len(suites))
+        if numbers not in best or rate > best[numbers][0]:
+            best[numbers] = rate, figures.rate(rate, solo.short_unit)
+    return [[*numbers, *rate] for numbers, rate in best.items()]
 
 
 def _write(path: Path, content: str) -> None:

@@ -90,7 +90,7 @@ VELOCITY = 2.0
 
 
 @dataclass(frozen=True)
-class Tier:
+class DiffusionShape:
     """The networks of a tier and the loop over them."""
 
     text: TextShape
@@ -113,7 +113,7 @@ class Tier:
 
 
 TIERS = {
-    "smoke": Tier(  # a small SDXL, so that it takes every code path of the server tier
+    "smoke": DiffusionShape(  # a small SDXL, so that it takes every code path of the server tier
         text=TextShape(64, layers=3, heads=4, activation="quick_gelu", penultimate=True, vocabulary=1024),
         text_2=TextShape(96, layers=3, heads=6, activation="gelu", penultimate=True, projection=96, vocabulary=1024),
         unet=UNetShape(
@@ -132,7 +132,7 @@ TIERS = {
         steps=3,
         guidance=8.0,
     ),
-    "edge": Tier(
+    "edge": DiffusionShape(
         text=shapes.CLIP_L,
         text_2=None,
         unet=shapes.SD15_UNET,
@@ -141,7 +141,7 @@ TIERS = {
         steps=4,
         guidance=None,
     ),
-    "server": Tier(
+    "server": DiffusionShape(
         text=shapes.CLIP_L_PENULTIMATE,
         text_2=shapes.OPENCLIP_BIGG,
         unet=shapes.SDXL_UNET,

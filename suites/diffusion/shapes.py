@@ -1,6 +1,6 @@
 """The sizes of the diffusion networks, and the weights and FLOPs that follow from them, without torch.
 
-A `Work` mirrors one module of this folder. Its FLOPs count a multiplication and an addition as one each, in
+A `ModuleCost` mirrors one module of this folder. Its FLOPs count a multiplication and an addition as one each, in
 convolutions, linear layers and attention (full attention, also where it is causal). Norms, activations, softmax,
 embedding look-ups and the scheduler are not counted: together they are below 1 %.
 """
@@ -151,7 +151,7 @@ SDXL_VAE = VaeShape(channels=(128, 256, 512, 512), scaling=0.13025)
 
 
 @dataclass(frozen=True)
-class Work:
+class ModuleCost:
     """The cost of a module: weights to read once, and FLOPs for one sample."""
 
     weights: int = 0
@@ -159,40 +159,40 @@ class Work:
     min_flops: int = 0
     """The FLOPs with Winograd's F(4×4, 3×3) in all 3 × 3 convolutions of stride 1."""
 
-    def __add__(self, other: Work) -> Work:
-        return Work(self.weights + other.weights, self.flops + other.flops, self.min_flops + other.min_flops)
+    def __add__(self, other: ModuleCost) -> ModuleCost:
+        return ModuleCost(self.weights + other.weights, self.flops + other.flops, self.min_flops + other.min_flops)
 
 
-def total(works: Iterable[Work]) -> Work:
-    return sum(works, Work())
+def total(works: Iterable[ModuleCost]) -> ModuleCost:
+    return sum(works, ModuleCost())
 
 
-def linear(width: int, out: int, rows: int = 1, bias: bool = True) -> Work:
+def linear(width: int, out: int, rows: int = 1, bias: bool = True) -> ModuleCost:
     flops = 2 * width * out * rows
-    return Work(width * out + bias * out, flops, flops)
+    return ModuleCost(width * out + bias * out, flops, flops)
 
 
-def conv(channels: int, out: int, size: int, kernel: int = 3, stride: int = 1) -> Work:
+def conv(channels: int, out: int, size: int, kernel: int = 3, stride: int = 1) -> ModuleCost:
     """size: height and width of the result."""
     work = linear(channels * kernel**2, out, rows=size**2)
     return replace(work, min_flops=work.flops // 4) if kernel == 3 and stride == 1 else work
 
 
-def norm(channels: int) -> Work:
-    return Work(weights=2 * channels)
+def norm(channels: int) -> ModuleCost:
+    return ModuleCost(weights=2 * channels)
 
 
-def attention(queries: int, keys: int, width: int) -> Work:
+def attention(queries: int, keys: int, width: int) -> ModuleCost:
     flops = 4 * queries * keys * width
-    return Work(flops=flops, min_flops=flops)
+    return ModuleCost(flops=flops, min_flops=flops)
 
 
-def embeddings(shape: TextShape) -> Work:
+def embeddings(shape: TextShape) -> ModuleCost:
     """The embeddings: all rows count as weights, though few are read; look-ups have no FLOPs."""
-    return Work(weights=(shape.vocabulary + PROMPT_TOKENS) * shape.width)
+    return ModuleCost(weights=(shape.vocabulary + PROMPT_TOKENS) * shape.width)
 
 
-def text_encoder(shape: TextShape) -> Work:
+def text_encoder(shape: TextShape) -> ModuleCost:
     """The encoding of one prompt, embeddings included."""
     n, width = PROMPT_TOKENS, shape.width
     layer = total(
@@ -212,20 +212,20 @@ def text_encoder(shape: TextShape) -> Work:
     return total((embeddings(shape), *[layer] * shape.layers, norm(width), pooled))
 
 
-def res_block(channels: int, out: int, size: int, time: int | None = None) -> Work:
+def res_block(channels: int, out: int, size: int, time: int | None = None) -> ModuleCost:
     return total(
         (
             norm(channels),
             conv(channels, out, size),
-            linear(time, out) if time else Work(),
+            linear(time, out) if time else ModuleCost(),
             norm(out),
             conv(out, out, size),
-            conv(channels, out, size, kernel=1) if channels != out else Work(),
+            conv(channels, out, size, kernel=1) if channels != out else ModuleCost(),
         )
     )
 
 
-def transformer(width: int, context: int, depth: int, size: int) -> Work:
+def transformer(width: int, context: int, depth: int, size: int) -> ModuleCost:
     n = size**2
     block = total(
         (
@@ -242,13 +242,13 @@ def transformer(width: int, context: int, depth: int, size: int) -> Work:
     return total((norm(width), linear(width, width, n), *[block] * depth, linear(width, width, n)))
 
 
-def unet(shape: UNetShape, size: int) -> Work:
+def unet(shape: UNetShape, size: int) -> ModuleCost:
     """One pass over one latent of size × size, which is one step of an image; under guidance a step needs two."""
     first, last = shape.channels[0], len(shape.channels) - 1
     time = 4 * first
 
-    def attend(width: int, depth: int, size: int) -> Work:
-        return transformer(width, shape.context, depth, size) if depth else Work()
+    def attend(width: int, depth: int, size: int) -> ModuleCost:
+        return transformer(width, shape.context, depth, size) if depth else ModuleCost()
 
     works = [linear(first, time), linear(time, time), conv(4, first, size)]
     if shape.pooled:
@@ -275,7 +275,7 @@ def unet(shape: UNetShape, size: int) -> Work:
     return total((*works, norm(first), conv(first, 4, size)))
 
 
-def prompt_projections(shape: UNetShape) -> Work:
+def prompt_projections(shape: UNetShape) -> ModuleCost:
     """The part of `unet` that is equal in all steps: the projections of the prompt to keys and values."""
     times = 2 * shape.layers + 1  # transformers of a level in the U-Net, down and up
     blocks = [*zip(shape.channels, (times * depth for depth in shape.depths), strict=True)]
@@ -283,7 +283,7 @@ def prompt_projections(shape: UNetShape) -> Work:
     return total(linear(shape.context, width, PROMPT_TOKENS, bias=False) for width, n in blocks for _ in range(2 * n))
 
 
-def vae_decoder(shape: VaeShape, size: int) -> Work:
+def vae_decoder(shape: VaeShape, size: int) -> ModuleCost:
     """The decoding of one latent of size × size."""
     widths = shape.channels[::-1]
     channels, n = widths[0], size**2

@@ -70,7 +70,7 @@ class EncoderLayer(nn.Module):
         self.layer_norm1 = nn.LayerNorm(shape.width)
         self.self_attn = SelfAttention(shape)
         self.layer_norm2 = nn.LayerNorm(shape.width)
-        self.mlp = Mlp(shape)
+        self.mlp = ClipMlp(shape)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.self_attn(self.layer_norm1(x))
@@ -95,7 +95,7 @@ class SelfAttention(nn.Module):
         return out
 
 
-class Mlp(nn.Module):
+class ClipMlp(nn.Module):
     def __init__(self, shape: TextShape) -> None:
         super().__init__()
         self.quick = shape.activation == "quick_gelu"

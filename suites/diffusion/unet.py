@@ -214,14 +214,14 @@ class FeedForward(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         # `net.1` is a dropout in diffusers and has no weights
-        self.net = nn.ModuleList([Gate(width), nn.Identity(), nn.Linear(4 * width, width)])
+        self.net = nn.ModuleList([GeGlu(width), nn.Identity(), nn.Linear(4 * width, width)])
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.net[2](self.net[0](x))
         return x
 
 
-class Gate(nn.Module):
+class GeGlu(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.proj = nn.Linear(width, 8 * width)

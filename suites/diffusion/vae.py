@@ -18,21 +18,21 @@ class Vae(nn.Module):
         super().__init__()
         self.scaling = shape.scaling
         self.post_quant_conv = nn.Conv2d(4, 4, 1)
-        self.decoder = Decoder(shape)
+        self.decoder = VaeDecoder(shape)
 
     def forward(self, latent: Tensor) -> Tensor:
         image: Tensor = self.decoder(self.post_quant_conv(latent / self.scaling))
         return image
 
 
-class Decoder(nn.Module):
+class VaeDecoder(nn.Module):
     def __init__(self, shape: VaeShape) -> None:
         super().__init__()
         widths = shape.channels[::-1]
         self.conv_in = nn.Conv2d(4, widths[0], 3, padding=1)
-        self.mid_block = MidBlock(widths[0], shape.groups)
+        self.mid_block = VaeMidBlock(widths[0], shape.groups)
         self.up_blocks = nn.ModuleList(
-            UpBlock(before, width, shape, upsample=level < len(widths) - 1)
+            VaeUpBlock(before, width, shape, upsample=level < len(widths) - 1)
             for level, (before, width) in enumerate(zip((widths[0], *widths), widths, strict=False))
         )
         self.conv_norm_out = nn.GroupNorm(shape.groups, widths[-1], EPS)
@@ -46,7 +46,7 @@ class Decoder(nn.Module):
         return x
 
 
-class MidBlock(nn.Module):
+class VaeMidBlock(nn.Module):
     def __init__(self, channels: int, groups: int) -> None:
         super().__init__()
         self.resnets = nn.ModuleList(ResBlock(channels, channels, groups, EPS) for _ in range(2))
@@ -74,7 +74,7 @@ class PixelAttention(nn.Module):
         return x + out.view(n, height, width, channels).permute(0, 3, 1, 2)
 
 
-class UpBlock(nn.Module):
+class VaeUpBlock(nn.Module):
     def __init__(self, channels: int, out: int, shape: VaeShape, upsample: bool) -> None:
         super().__init__()
         self.resnets = nn.ModuleList(

@@ -59,7 +59,7 @@ TRAINED = 1.0
 
 
 @dataclass(frozen=True)
-class Shape:
+class DlrmShape:
     """A tier: the sizes of the network."""
 
     rows: tuple[int, ...]
@@ -75,8 +75,8 @@ class Shape:
         return (1 + len(self.rows)) * self.dim
 
 
-def _capped(rows: int, dim: int = 128, rank: int = 512) -> Shape:
-    return Shape(tuple(min(rows, full) for full in ROWS), dim, rank)
+def _capped(rows: int, dim: int = 128, rank: int = 512) -> DlrmShape:
+    return DlrmShape(tuple(min(rows, full) for full in ROWS), dim, rank)
 
 
 SHAPES = {
@@ -177,7 +177,7 @@ class Dlrm:
         return Gate(metric=METRIC, at_most=at_most, samples=SET_ASIDE)
 
     def reference(self) -> Suite:
-        return Reference(self.tier, self.options)
+        return DlrmReference(self.tier, self.options)
 
     def quality(self, output: Array, reference: Array) -> float:
         """The squared error of the worst sample that is judged, over the variance of the logits.
@@ -220,7 +220,7 @@ class Dlrm:
         return (*BOTTOM, self.shape.dim), (self.shape.width, *TOP)
 
 
-class Reference(Dlrm):
+class DlrmReference(Dlrm):
     """DLRM that yields a feed's logits and then the variance of the logits over fixed samples.
 
     The variance cannot come from the feed, which may hold a single sample. It is computed once and kept.
@@ -236,7 +236,7 @@ class Reference(Dlrm):
         yield self._variance
 
 
-def _module(shape: Shape) -> nn.Module:
+def _module(shape: DlrmShape) -> nn.Module:
     from mixmark.suites.dlrm.network import dlrm
 
     return dlrm(shape)

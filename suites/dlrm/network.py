@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mixmark.suites.dlrm import BOTTOM, CROSS_LAYERS, HOTNESS, TOP, Shape
+from mixmark.suites.dlrm import BOTTOM, CROSS_LAYERS, HOTNESS, TOP, DlrmShape
 
 
 class Perceptron(nn.Module):
@@ -95,7 +95,7 @@ class OverArch(nn.Module):
 
 
 class DlrmDcn(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: DlrmShape) -> None:
         super().__init__()
         self.dense_arch = DenseArch((*BOTTOM, shape.dim))
         self.sparse_arch = SparseArch(shape.rows, shape.dim)
@@ -103,10 +103,10 @@ class DlrmDcn(nn.Module):
         self.over_arch = OverArch((shape.width, *TOP))
 
 
-class Dlrm(nn.Module):
+class DlrmNetwork(nn.Module):
     """The whole network: dense [batch, 13] float32, indices [214, batch] int32 -> logits [batch]."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: DlrmShape) -> None:
         super().__init__()
         self.model = DlrmDcn(shape)
 
@@ -117,6 +117,6 @@ class Dlrm(nn.Module):
         return (self.model.over_arch.model(crossed).squeeze(1),)
 
 
-def dlrm(shape: Shape) -> nn.Module:
+def dlrm(shape: DlrmShape) -> nn.Module:
     with torch.device("meta"):
-        return Dlrm(shape).eval()
+        return DlrmNetwork(shape).eval()

@@ -32,7 +32,7 @@ HOME = Path(__file__).parent
 
 
 @dataclass(frozen=True)
-class Shape:
+class LlamaShape:
     """A tier: the sizes of the network, the tokens of a prompt and those of an output."""
 
     layers: int
@@ -59,9 +59,9 @@ class Shape:
 
 
 SHAPES = {
-    "smoke": Shape(4, 256, 8, 2, 768, 4096, True, 8.0, 32, 128, head_dim=32, embedding=1.0),
-    "edge": Shape(16, 2048, 32, 8, 8192, 128_256, True, 32.0, 128, 128, head_dim=64),  # Llama-3.2-1B
-    "server": Shape(32, 4096, 32, 8, 14_336, 128_256, False, 8.0, 1024, 256, head_dim=128),  # Llama-3.1-8B
+    "smoke": LlamaShape(4, 256, 8, 2, 768, 4096, True, 8.0, 32, 128, head_dim=32, embedding=1.0),
+    "edge": LlamaShape(16, 2048, 32, 8, 8192, 128_256, True, 32.0, 128, 128, head_dim=64),  # Llama-3.2-1B
+    "server": LlamaShape(32, 4096, 32, 8, 14_336, 128_256, False, 8.0, 1024, 256, head_dim=128),  # Llama-3.1-8B
 }
 
 SHARP_LAYERS = 2

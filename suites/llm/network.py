@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mixmark.suites.llm import Shape
+from mixmark.suites.llm import LlamaShape
 
 
-class Network(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+class Llama(nn.Module):
+    def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
         self.shape = shape
-        self.model = Decoder(shape)
+        self.model = LlamaModel(shape)
         if not shape.tied:
             self.lm_head = nn.Linear(shape.width, shape.vocabulary, bias=False)
 
@@ -29,7 +29,7 @@ class Network(nn.Module):
         return F.linear(self.model(ids, position, *caches, rows=rows), head.weight)
 
 
-class Step(Network):
+class Step(Llama):
     """Prefill and decode: ids [tokens] int64, position [1] int64 -> next token [1], next position [1].
 
     position: the position of the first of `ids`. caches: k and v of each layer in turn, [kv_heads, context, head_dim],
@@ -40,7 +40,7 @@ class Step(Network):
         return self.logits(ids, position, *caches).argmax(-1), position + ids.shape[0]
 
 
-class Taught(Network):
+class Taught(Llama):
     """Teacher forcing: ids [tokens_in + tokens_out - 1] int64 -> logits [tokens_out, vocabulary].
 
     ids: a prompt and its output without the last token. The logits are those from which each token of the output was
@@ -52,12 +52,12 @@ class Taught(Network):
         return (self.logits(ids, start, *caches, rows=self.shape.tokens_out),)
 
 
-class Decoder(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+class LlamaModel(nn.Module):
+    def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
         self.shape = shape
         self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(LlamaLayer(shape) for _ in range(shape.layers))
         self.norm = RmsNorm(shape)
 
     def forward(self, ids: Tensor, position: Tensor, *caches: Tensor, rows: int = 1) -> Tensor:
@@ -71,13 +71,13 @@ class Decoder(nn.Module):
         return last
 
 
-class Layer(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+class LlamaLayer(nn.Module):
+    def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
         self.input_layernorm = RmsNorm(shape)
-        self.self_attn = Attention(shape)
+        self.self_attn = LlamaAttention(shape)
         self.post_attention_layernorm = RmsNorm(shape)
-        self.mlp = Mlp(shape)
+        self.mlp = LlamaMlp(shape)
 
     def forward(self, x: Tensor, places: Tensor, rotation: tuple[Tensor, Tensor], k: Tensor, v: Tensor) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), places, rotation, k, v)
@@ -85,8 +85,8 @@ class Layer(nn.Module):
         return out
 
 
-class Attention(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+class LlamaAttention(nn.Module):
+    def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
         self.shape = shape
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -115,8 +115,8 @@ class Attention(nn.Module):
         return mixed
 
 
-class Mlp(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+class LlamaMlp(nn.Module):
+    def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(shape.width, shape.hidden, bias=False)
         self.up_proj = nn.Linear(shape.width, shape.hidden, bias=False)
@@ -130,7 +130,7 @@ class Mlp(nn.Module):
 class RmsNorm(nn.Module):
     """RMS norm, computed in float32 at every precision."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(shape.width))
         self.epsilon = shape.epsilon
@@ -141,7 +141,7 @@ class RmsNorm(nn.Module):
         return self.weight * wide.to(x.dtype)
 
 
-def rotary(shape: Shape, places: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def rotary(shape: LlamaShape, places: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The cosines and sines of the rotary angles, [tokens, 1, head_dim / 2] each, computed in float32.
 
     Llama 3's scaling: a frequency of fewer than `rope_low` turns within the original context is divided by

@@ -159,7 +159,7 @@ class ResNet50:
         return Gate(metric=METRIC, at_most=at_most, samples=SAMPLES)
 
     def reference(self) -> Suite:
-        return Reference(self.tier, self.options)
+        return ResNet50Reference(self.tier, self.options)
 
     def quality(self, output: Array, reference: Array) -> float:
         """The unexplained variance of the worst image.
@@ -188,7 +188,7 @@ class ResNet50:
         return (cost,)
 
 
-class Reference(ResNet50):
+class ResNet50Reference(ResNet50):
     """ResNet-50 that yields a feed's logits and then the mean logits over fixed images.
 
     The mean cannot come from the feed, which may hold a single image. It is computed once and kept.

@@ -54,7 +54,7 @@ def test_a_rewritten_module_computes_the_same() -> None:
     read = filled(module)
     program = fused.fused(module, ["x"])
     assert program is not None
-    layers = [each for each in program.modules() if isinstance(each, fused.Layer)]
+    layers = [each for each in program.modules() if isinstance(each, fused.FusedLayer)]
     assert [(layer.weight, bool(layer.batch_norm), layer.activation) for layer in layers] == [
         ("first.weight", True, "relu"),
         ("second.weight", True, "relu"),

@@ -63,7 +63,7 @@ class Environment:
         shutil.copytree(ROOT / "mixmark", self.site / "mixmark", ignore=leave)
         init = self.site / "mixmark/harness/__init__.py"
         init.write_text(init.read_text().replace(f'VERSION = "{VERSION}"', f'VERSION = "{version}"'))
-        if version != VERSION:  # it is told in other fields what it serves
+        if version != VERSION:  # its Setup has other fields
             wire = self.site / "mixmark/harness/worker/messages.py"
             wire.write_text(wire.read_text().replace("    cores: tuple", "    cpus: tuple"))
 
@@ -122,13 +122,13 @@ def configured(python: object, more: str = "") -> None:
     Path("mixmark.toml").write_text(f"[adapter.acme]\npython = {json.dumps(str(python))}\n{more}")
 
 
-def told(*words: str) -> Any:
+def shown(*words: str) -> Any:
     done = CliRunner().invoke(main, [*words, "--json"], catch_exceptions=False)
     return json.loads(done.stdout)
 
 
 def why_absent(*words: str) -> str:
-    found = told("devices", "--adapter", "acme", *words)
+    found = shown("devices", "--adapter", "acme", *words)
     assert found["devices"] == []
     ((kind, name, reason),) = ((each["kind"], each["name"], each["reason"]) for each in found["absent"])
     assert (kind, name) == ("adapter", "acme")
@@ -143,7 +143,7 @@ def test_the_environment_has_no_more_than_a_worker_needs(complete: Environment) 
 
 def test_an_adapter_that_is_only_there_is_shown_with_its_packages(complete: Environment) -> None:
     configured(complete.python)
-    (acme,) = (each for each in told("adapters")["adapters"] if each["name"] == "acme")
+    (acme,) = (each for each in shown("adapters")["adapters"] if each["name"] == "acme")
     assert (acme["origin"], acme["spec"], acme["devices"]) == ("acme-kit 2.3", "acme_kit:Acme", ["npu:acme0"])
     assert acme["python"] == str(complete.python)
     assert acme["environment"] == {
@@ -156,7 +156,7 @@ def test_an_adapter_that_is_only_there_is_shown_with_its_packages(complete: Envi
         "packages": {name: version(name) for name in ("numpy", "pydantic", "psutil")},
         "vendor": {"Acme driver": "4.2", "Acme firmware": "7", "Acme runtime": "1.7"},
     }
-    found = told("devices", "--adapter", "acme")
+    found = shown("devices", "--adapter", "acme")
     assert [each["id"] for each in found["devices"]] == ["npu:acme0"]
     table = CliRunner().invoke(main, ["adapters", "--adapter", "acme"]).stdout
     assert "acme-kit 2.3" in table
@@ -177,8 +177,8 @@ def test_two_versions_of_a_runtime_work_in_one_mixed_run(complete: Environment, 
     engines = {device: (each.route.adapter, each.facts["engine"]) for device, each in mixed.items()}
     assert engines == {"npu:acme0": ("acme", "acme 1.7"), "npu:acme1": ("acme-2", "acme 2.7")}
     assert all(each.audit and each.audit.passed for each in mixed.values())
-    told_there = {name: each.vendor["Acme runtime"] for name, each in result.environments.items()}
-    assert told_there == {"acme": "1.7", "acme-2": "2.7"}
+    runtimes = {name: each.vendor["Acme runtime"] for name, each in result.environments.items()}
+    assert runtimes == {"acme": "1.7", "acme-2": "2.7"}
     there = result.environments["acme-2"]
     assert (there.origin, there.spec) == ("acme-kit 2.3", "acme_kit:Acme")
     assert "torch" in result.system.packages and "torch" not in there.packages
@@ -188,8 +188,8 @@ def test_two_versions_of_a_runtime_work_in_one_mixed_run(complete: Environment, 
     page = CliRunner().invoke(main, ["report", "out", "--format", "html"]).stdout
     assert "acme_kit:Acme (acme-kit 2.3)" in page
     assert "Acme runtime 2.7" in page
-    told_json = told("report", "out", "--format", "json")["result"]["environments"]
-    assert told_json["acme-2"] == there.model_dump(mode="json")
+    environments = shown("report", "out", "--format", "json")["result"]["environments"]
+    assert environments["acme-2"] == there.model_dump(mode="json")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_two_versions_of_a_runtime_work_in_one_mixed_run(complete: Environment, 
     [
         ("fine", None),
         ("dies", "the probe was pulled out; plug it in again"),
-        ("is killed", "the worker was killed by SIGKILL while reading"),
+        ("is killed", "the worker was killed by SIGSEGV while reading"),
         ("hangs", "no reply within 1 s while reading"),
     ],
 )
@@ -226,12 +226,12 @@ def test_a_meter_is_read_there(
     if lost is None:
         assert len(joules.values) > 10
         watts = np.diff(joules.values)[1:] / (np.diff(joules.before_ns)[1:] / 1e9)
-        assert np.median(watts) == pytest.approx(WATTS, rel=0.2), "the stamps are those of the reads"
+        assert np.median(watts) == pytest.approx(WATTS, rel=0.2), "the timestamps are those of the reads"
         assert (joules.after_ns >= joules.before_ns).all() and joules.before_ns[0] >= drained.begin_ns
     assert not psutil.pid_exists(pid)
 
 
-def test_doctor_starts_each_interpreter_and_tells_what_differs(complete: Environment, tmp_path: Path) -> None:
+def test_doctor_starts_each_interpreter_and_shows_what_differs(complete: Environment, tmp_path: Path) -> None:
     other = Environment(tmp_path / "venv")
     other.link(*NEEDED)
     other.install_mixmark("0.0.9")
@@ -273,7 +273,7 @@ def test_another_version_of_mixmark_there_is_refused_with_both(tmp_path: Path) -
         assert f"{other.python} -m pip install mixmark=={VERSION}" in reason
 
 
-def test_an_environment_without_mixmark_is_told_what_to_install(tmp_path: Path) -> None:
+def test_an_environment_without_mixmark_is_refused_with_what_to_install(tmp_path: Path) -> None:
     empty = Environment(tmp_path / "venv")
     configured(empty.python)
     reason = f"the interpreter {empty.python} has no Mixmark; install the same version there: "
@@ -282,16 +282,16 @@ def test_an_environment_without_mixmark_is_told_what_to_install(tmp_path: Path) 
     assert "lacks numpy" in why_absent()
 
 
-def test_an_interpreter_that_does_not_exist_is_told() -> None:
+def test_an_interpreter_that_does_not_exist_is_named() -> None:
     configured("/opt/acme/bin/python")
     reason = why_absent()
     assert "cannot start /opt/acme/bin/python: No such file" in reason
     assert "[adapter.acme] python = … in mixmark.toml names the interpreter" in reason
 
 
-def test_an_adapter_that_is_not_there_either_is_told(complete: Environment) -> None:
+def test_an_adapter_that_is_not_there_either_is_named(complete: Environment) -> None:
     Path("mixmark.toml").write_text(f"[adapter.other]\npython = {json.dumps(str(complete.python))}\n")
-    (reason,) = (each["reason"] for each in told("devices")["absent"] if each["name"] == "other")
+    (reason,) = (each["reason"] for each in shown("devices")["absent"] if each["name"] == "other")
     assert "has no adapter other, it has torch, onnxruntime, openvino, llamacpp, endpoint, acme" in reason
     assert "entry point of the group mixmark.adapters" in reason
 
@@ -306,7 +306,7 @@ def test_a_misspelt_option_is_misuse_there_too(complete: Environment, command: s
     assert not Path("results").exists()
 
 
-def test_a_crash_while_devices_are_discovered_tells_the_end_of_the_log(complete: Environment) -> None:
+def test_a_crash_while_devices_are_discovered_shows_the_end_of_the_log(complete: Environment) -> None:
     configured(complete.python, "broken = true\n")
     assert "exit code 3 while discovering devices" in why_absent()
     assert "its log ends with: libacme: cannot open /dev/acme0; see " in why_absent()

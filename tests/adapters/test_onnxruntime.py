@@ -180,16 +180,16 @@ def test_other_precisions_are_refused() -> None:
         pass
 
 
-def test_a_damaged_converted_model_is_told_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_converted_model_is_named_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIXMARK_CACHE", str(tmp_path))
     with OnnxRuntime({"threads": "1"}).open(cpu(), Probe("smoke", {}), "int8", ALONE):
         pass
     for model in tmp_path.glob("*/*.onnx"):
         model.write_bytes(b"damaged")
     opening = OnnxRuntime({"threads": "1"}).open(cpu(), Probe("smoke", {}), "int8", ALONE)
-    with pytest.raises(MixmarkError, match="could not load") as told:
+    with pytest.raises(MixmarkError, match="could not load") as refused:
         opening.__enter__()
-    assert told.value.hint.startswith("mixmark cache --clear")
+    assert refused.value.hint.startswith("mixmark cache --clear")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_wrong_options_are_named(options: dict[str, str]) -> None:
         OnnxRuntime(options)
 
 
-def test_where_onnxruntime_is_absent_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_onnxruntime_is_absent_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
@@ -261,9 +261,9 @@ def test_other_providers_become_devices(monkeypatch: pytest.MonkeyPatch) -> None
 
 def plugged(provider: str, kind: str, device: int, name: str = "") -> SimpleNamespace:
     """A device as onnxruntime lists it for a plug-in provider."""
-    told = {"FULL_DEVICE_NAME": name} if name else {}
+    metadata = {"FULL_DEVICE_NAME": name} if name else {}
     silicon = SimpleNamespace(type=SimpleNamespace(name=kind), vendor="Acme", vendor_id=7, device_id=device)
-    return SimpleNamespace(ep_name=provider, ep_metadata=told, device=silicon)
+    return SimpleNamespace(ep_name=provider, ep_metadata=metadata, device=silicon)
 
 
 def test_the_devices_of_a_plug_in_provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -290,8 +290,8 @@ def test_the_devices_of_a_plug_in_provider(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_a_plug_in_provider_that_does_not_load_says_why() -> None:
-    for library, told in ((__file__, "test_onnxruntime.py does not load"), ("no_such_ep", "No module named")):
-        with pytest.raises(PluginError, match=told):
+    for library, reason in ((__file__, "test_onnxruntime.py does not load"), ("no_such_ep", "No module named")):
+        with pytest.raises(PluginError, match=reason):
             OnnxRuntime({"library": library}).discover()
 
 
@@ -307,7 +307,7 @@ def test_a_plug_in_provider_computes_what_the_cpu_computes() -> None:
         assert "elsewhere" not in runner.facts
 
 
-def test_what_computes_elsewhere_is_told_and_shape_arithmetic_is_not() -> None:
+def test_what_computes_elsewhere_is_named_and_shape_arithmetic_is_not() -> None:
     def part(provider: str, *kinds: str) -> SimpleNamespace:
         return SimpleNamespace(ep_name=provider, get_nodes=lambda: [SimpleNamespace(op_type=kind) for kind in kinds])
 
@@ -317,7 +317,7 @@ def test_what_computes_elsewhere_is_told_and_shape_arithmetic_is_not() -> None:
     assert elsewhere([*parts, part(cpu, "FusedConv", "MatMul", "FusedConv")], cuda) == (
         "2 FusedConv by CPUExecutionProvider, 1 MatMul by CPUExecutionProvider"
     )
-    assert elsewhere(None, cuda) == ""  # a version that does not tell
+    assert elsewhere(None, cuda) == ""  # a version that does not list them
 
 
 def test_on_the_cpu_nothing_is_elsewhere(runner: GraphRunner) -> None:

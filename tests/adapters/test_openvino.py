@@ -150,13 +150,13 @@ def test_throughput_has_the_slots_that_openvino_asks_for() -> None:
 
 def test_the_four_shapes_that_came_last_stay_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[int] = []
-    real = adapter._Session._compile
+    real = adapter._OpenVinoSession._compile
 
     def compile(self: Any, name: str, key: Any) -> Any:
         compiled.append(key[0][0])
         return real(self, name, key)
 
-    monkeypatch.setattr(adapter._Session, "_compile", compile)
+    monkeypatch.setattr(adapter._OpenVinoSession, "_compile", compile)
     suite = ResNet50("smoke", {})
     with OpenVino({}).open(cpu(), suite, "fp32", Use.of("offline")) as runner:
         for batch in (1, 2, 3, 4, 1, 2, 3, 4, 1, 5, 1, 2):
@@ -184,11 +184,14 @@ def test_no_file_is_left_behind_even_on_failure(tmp_path: Path, monkeypatch: pyt
     assert not list(tmp_path.iterdir())
 
 
-def test_a_disk_without_room_for_the_weights_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_room_for_the_weights_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1 << 30, 1 << 30, 10))
-    with pytest.raises(Unsupported, match=r"has 0\.0 GB free") as told, OpenVino({}).open(cpu(), Toy(), "fp32", ALONE):
+    with (
+        pytest.raises(Unsupported, match=r"has 0\.0 GB free") as refused,
+        OpenVino({}).open(cpu(), Toy(), "fp32", ALONE),
+    ):
         pass
-    assert "set TMPDIR" in told.value.hint
+    assert "set TMPDIR" in refused.value.hint
 
 
 def test_bf16_is_rounded_to_nearest_even() -> None:
@@ -235,7 +238,7 @@ def test_wrong_options_are_named(options: dict[str, str]) -> None:
         OpenVino(options)
 
 
-def test_where_openvino_is_absent_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_openvino_is_absent_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(PluginError, match="openvino is not installed"):
         OpenVino({}).discover()
@@ -243,16 +246,16 @@ def test_where_openvino_is_absent_the_reason_is_told(monkeypatch: pytest.MonkeyP
 
 def test_accelerators_have_the_ids_of_their_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The properties are those that OpenVINO documents; no such device was at hand."""
-    told: dict[str, dict[str, Any]] = {
+    known: dict[str, dict[str, Any]] = {
         "CPU": {"OPTIMIZATION_CAPABILITIES": ["FP32"]},
         "GPU.0": {"DEVICE_UUID": "8680a0560800000000000300000000ff", "DEVICE_TYPE": "Type.DISCRETE"},
         "NPU": {"FULL_DEVICE_NAME": "Intel(R) AI Boost"},
     }
 
     def get_property(name: str, what: str) -> Any:
-        return [*told[name]] if what == "SUPPORTED_PROPERTIES" else told[name][what]
+        return [*known[name]] if what == "SUPPORTED_PROPERTIES" else known[name][what]
 
-    core = SimpleNamespace(available_devices=list(told), get_property=get_property)
+    core = SimpleNamespace(available_devices=list(known), get_property=get_property)
     monkeypatch.setattr(adapter, "_import", lambda: SimpleNamespace(Core=lambda: core))
     processor, gpu, npu = OpenVino({}).discover()
     assert processor.precisions == ("fp32",)
@@ -261,7 +264,7 @@ def test_accelerators_have_the_ids_of_their_drivers(monkeypatch: pytest.MonkeyPa
 
 
 def test_nothing_is_sent_and_its_threads_stay_on_the_cores_that_it_was_given() -> None:
-    """OpenVINO tells its makers of every import where the package openvino_telemetry is found."""
+    """OpenVINO reports every import to its makers where the package openvino_telemetry is found."""
     script = """
 import os, sys
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

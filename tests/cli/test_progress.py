@@ -76,11 +76,11 @@ def made(share: Share, phase: str, error: Failure | None = None) -> Record:
     return drawn.model_copy(update={"route": share.route, "phase": phase, **audit})
 
 
-def snapshot(share: float, elapsed_s: float, units: dict[str, float]) -> MixSnapshot:
+def snapshot(share: float, elapsed_s: float, units: dict[str, float], least_surplus: float = 0.0) -> MixSnapshot:
     """A share of a mix of these units is done, of 0.0133 mixes a second that were planned."""
-    tally = Tally({suite: share * amount for suite, amount in units.items()}, {}, {})
+    tally = Tally({suite: share * amount for suite, amount in units.items()}, {}, {}, {})
     running = {"cpu:0": "llm", "npu:a": ""}
-    return MixSnapshot(round(elapsed_s * S), 120 * S, share, 0.0133, running, tally, {}, units)
+    return MixSnapshot(round(elapsed_s * S), 120 * S, share, 0.0133, least_surplus, running, tally, {}, units)
 
 
 class Player:
@@ -165,12 +165,18 @@ def words(display: str) -> list[str]:
 
 
 @pytest.mark.parametrize("slowness", [0.5, 1.0, 3.0])
-def test_the_eta_follows_the_speed_of_the_run(slowness: float) -> None:
+def test_the_eta_follows_the_speed_of_the_run(slowness: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """rich shows the remaining expected seconds, divided by the expected seconds done per second."""
     player = Player(terminal=True, slowness=slowness)
     seen: list[tuple[float, int | None]] = []
     display = player.display
-    player.display = lambda: seen.append((player.now_s, seconds_left(shown := display()))) or shown  # type: ignore
+
+    def displayed() -> str:
+        shown = display()
+        seen.append((player.now_s, seconds_left(shown)))
+        return shown
+
+    monkeypatch.setattr(player, "display", displayed)
     player.play()
     later = [(at_s, left_s) for at_s, left_s in seen if at_s > 0.3 * player.now_s]
     assert later
@@ -209,6 +215,23 @@ def test_the_mix_shows_devices_and_units_of_those_due_and_mixes() -> None:
     shown = [line.split() for line in player.display().splitlines()]
     assert ["cpu:0", "llm"] in shown and ["npu:a", "idle"] in shown
     assert ["llm", "25", "of", "67", "due", "0.50", "mixes"] in shown, "100 s at 0.0133 mixes a second"
+
+
+@pytest.mark.parametrize(("least", "told"), [(0.02, False), (0.09, True)])
+def test_a_mix_that_is_too_heavy_for_its_window_is_told_once_and_first(least: float, told: bool) -> None:
+    player = Player(width=10_000)
+    for elapsed_s in (1, 2):
+        player.observer.mixing(snapshot(0.0, elapsed_s, {"llm": 50.2}, least))
+    found = [line for line in player.lines if "too heavy" in line]
+    assert len(found) == told
+    assert not told or ("too heavy for this machine in 2:00 minutes" in found[0] and "so 9 % of its work" in found[0])
+
+
+def test_a_long_run_says_first_how_long_it_takes() -> None:
+    player = Player(width=10_000)
+    with player.progress:
+        pass
+    assert player.lines == ["mixmark: this run takes about 10 minutes"]
 
 
 def test_watts_are_shown_with_the_boundary_of_their_meters() -> None:
@@ -262,6 +285,14 @@ LINES = """\
 """.splitlines()
 
 
+def test_a_repeated_mix_is_told_in_one_line() -> None:
+    player = Player()
+    player.observer.repeating("mix1", "other programs used 12 % of the machine")
+    [line] = " ".join(player.lines).split("[0/7] ")[1:]
+    words = "mix1 was disturbed, so the mix is run once more: other programs used 12 % of the machine"
+    assert " ".join(line.split()) == words
+
+
 def test_names_that_a_plugin_chose_move_no_cursor() -> None:
     player = Player(width=200)
     phase = player.header.phases[0]
@@ -284,4 +315,4 @@ def test_where_no_cursor_moves_there_are_only_lines(environment: dict[str, str],
     player.progress.console = Console(file=player.out, width=80, force_terminal=terminal, _environ=environment)
     with player.progress:  # which would start a thread
         player.play()
-    assert player.lines == LINES
+    assert player.lines == ["mixmark: this run takes about 10 minutes", *LINES]

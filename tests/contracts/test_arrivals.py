@@ -23,7 +23,7 @@ def test_a_whole_schedule_is_the_same_to_the_nanosecond(rate_per_s: float) -> No
     assert schedule(rate_per_s, 7, 10_000).tolist() == first(10_000, rate_per_s, 7)
 
 
-@pytest.mark.parametrize(("rate_per_s", "count"), [(0.0, 1), (1e-9, 1), (1e-6, 10**6)])
+@pytest.mark.parametrize(("rate_per_s", "count"), [(0.0, 1), (1e-9, 1), (1e-6, 10**6), (1e-6, 1000)])
 def test_a_schedule_beyond_any_run_is_refused(rate_per_s: float, count: int) -> None:
     with pytest.raises(UsageError):
         schedule(rate_per_s, 7, count)

@@ -15,9 +15,10 @@ from mixmark.harness.contracts.protocols import Check
 from mixmark.harness.contracts.schema import NoiseFloor, Tier
 from mixmark.harness.discover import doctor
 from mixmark.harness.discover.doctor import checks
-from mixmark.harness.discover.machine.counters import Machine
+from mixmark.harness.discover.machine.counters import MachineCounters
 from tests.discover.machine.nvml import FakeNvml
 from tests.discover.machine.test_counters import counted, process, quiet, write
+from tests.marks import linux
 
 CPU = "sys/devices/system/cpu"
 
@@ -161,7 +162,7 @@ def test_what_will_disturb_comes_with_the_command_that_stops_it(
 def sampled(monkeypatch: pytest.MonkeyPatch, root: Path, name: str, stat: str) -> Check:
     """As if the sample took exactly a second."""
     now = iter((0, 1_000_000_000))
-    monkeypatch.setattr(doctor, "Machine", partial(Machine, clock=lambda: next(now)))
+    monkeypatch.setattr(doctor, "MachineCounters", partial(MachineCounters, clock=lambda: next(now)))
     return check(root, name, during={"proc/stat": stat})
 
 
@@ -169,7 +170,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch, root: Path, name: str, stat: str) -
 def test_others_on_the_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ticks: int, state: str) -> None:
     found = sampled(monkeypatch, tmp_path, "load", counted(cpu1=ticks))
     fix = "ps -eo pid,pcpu,comm --sort=-pcpu | head" if state == "warn" else ""
-    message = f"other processes keep {ticks / 100:.2f} of 2 CPUs busy (limit 0.02)"
+    message = f"other programs keep {ticks / 100:.2f} of 2 CPUs busy (limit 0.02)"
     assert (found.state, found.message, found.fix) == (state, message, fix)
 
 
@@ -249,7 +250,7 @@ def test_it_changes_nothing(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="counters of Linux")
+@linux
 def test_this_machine_is_examined() -> None:
     found = checks(wait=lambda seconds: None)
     assert {"governor", "load", "swap", "smt"} <= {each.name for each in found}

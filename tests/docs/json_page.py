@@ -17,11 +17,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
-from mixmark.harness.judge.compare.machines import SideBySide
+from mixmark.harness.judge.compare.machines import MachineComparison
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.record import store
 from mixmark.reporters.json import published
-from mixmark.reporters.lines import Source, TableLine
+from mixmark.reporters.lines import TableLine
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "json.md"
@@ -38,7 +38,7 @@ before you show it.
 | what | holds |
 |---|---|
 | `mixmark report FOLDER --json`, `mixmark run --json` | a [Judgement](#judgement) |
-| `mixmark compare A B --json` | a [SideBySide](#sidebyside) |
+| `mixmark compare A B --json` | a [MachineComparison](#machinecomparison) |
 | `mixmark report FOLDER --format jsonl` | on each line an object with these [columns](#columns) |
 | `mixmark report FOLDER --format csv` | the same as a table; unknown is empty |
 | `mixmark report FOLDER --format sql` | the same as SQL for SQLite, in a table `mixmark` |
@@ -180,7 +180,7 @@ NAMES: dict[object, str] = {str: "text", int: "integer", float: "number", bool: 
 def page() -> str:
     shown: list[type] = []
     parts = [HEAD]
-    for title, root in (("A report", Judgement), ("A comparison", SideBySide)):
+    for title, root in (("A report", Judgement), ("A comparison", MachineComparison)):
         parts.append(f"## {title}\n")
         for each in _reached(root):
             if each not in shown:
@@ -235,10 +235,7 @@ def _columns() -> str:
     rows: list[str] = []
     told = docstrings(TableLine)
     for name, hint in _hints(TableLine).items():
-        if hint is Source:
-            common = docstrings(Source)
-            rows += [_row(each, of, common.get(each, "")) for each, of in _hints(Source).items()]
-        elif _is_object(hint):
+        if _is_object(hint):
             first, *others = (field.name for field in fields(hint))
             rows.append(_row(f"{name}_{first}", int, f"{told[name]} The mean over all feeds."))
             rows += [
@@ -294,9 +291,10 @@ def kind(hint: Any) -> str:
 
 def docstrings(of: type) -> dict[str, str]:
     """The docstring of a class under the name '', and that of each field under its name, each on one line."""
+    found = docstrings(of.__base__) if of.__base__ and is_dataclass(of.__base__) else {}
     tree = ast.parse(inspect.getsource(inspect.getmodule(of) or of))
     node = next(each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == of.__name__)
-    found = {"": " ".join((ast.get_docstring(node) or "").split())}
+    found |= {"": " ".join((ast.get_docstring(node) or "").split())}
     for before, after in zip(node.body, node.body[1:], strict=False):
         if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name):
             value = after.value if isinstance(after, ast.Expr) else None

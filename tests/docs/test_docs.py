@@ -20,13 +20,14 @@ from mixmark.harness.judge import judgement, references
 from mixmark.harness.judge.energy import coverage, reading
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.judge.statistics import intervals
+from mixmark.harness.measure import next_phases
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
-from mixmark.harness.worker import child
+from mixmark.harness.worker import messages
 from mixmark.reporters import console
 from mixmark.suites import diffusion, dlrm, latency_limits, llm, probe, resnet50
-from tests.docs import cli_page
+from tests.docs import cheats_table, cli_page
 from tests.test_imports import ROOMS
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +80,7 @@ def test_the_pages_list_what_a_domain_and_a_device_may_say() -> None:
     set_by_mixmark = {"slice_of", "cores", "hosted"}  # its own slices, and what its adapter endpoint reaches
     assert set(fields) == set(schema.Device.model_fields) - set_by_mixmark
     for page in (CONTRACT, RUNNER):
-        assert f"from 1 to {child.MAX_CONCURRENCY}" in " ".join(page.split())
+        assert f"from 1 to {messages.MAX_CONCURRENCY}" in " ".join(page.split())
 
 
 # rules.md
@@ -129,6 +130,11 @@ def test_presets() -> None:
         assert (scenarios == "all") == all_scenarios
 
 
+def test_the_time_for_close_routes() -> None:
+    smoke_s, edge_s, server_s = next_phases.REPEATS_S.values()
+    assert f"{smoke_s} s at the smoke tier, {edge_s} s at edge and {server_s} s\nat server" in RULES
+
+
 def test_gates() -> None:
     """A row for each suite, or for some of its tiers; a limit for each way in which declared precisions round."""
     tiers = "smoke, edge, server"
@@ -154,12 +160,12 @@ def test_mixed_phases() -> None:
         preset = presets.PRESETS[name]
         assert (int(runs), again == "yes", float(idle_s)) == (preset.runs, preset.confirm, preset.idle_s)
         assert [float(each) for each in figures] == mix_figures(preset.mix), name
-    assert [float(each) for each in smoke[3:8]] == mix_figures(presets.SMOKE_MIX)
+    assert [float(each) for each in smoke[3:7]] == mix_figures(presets.SMOKE_MIX)
 
 
 def mix_figures(limits: schema.Limits) -> list[float]:
     seconds = [limits.warmup_ns / 1e9, limits.min_ns / 1e9, limits.max_ns / 1e9]
-    return [*seconds, limits.min_feeds, limits.audits]
+    return [*seconds, limits.audits]
 
 
 def test_suites_and_scenarios() -> None:
@@ -348,7 +354,13 @@ def test_the_architecture_shows_the_rooms_in_the_order_of_imports_and_all_kinds_
 def test_the_output_in_the_readme_is_the_report_of_the_first_entry() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     shown = re.search(r"<!-- output -->\n```text\n(.*?)```\n<!-- /output -->", readme, re.DOTALL)
-    entry = re.search(r"\((submissions/entries/[a-z0-9/-]+)/README\.md\)", readme)
+    entry = re.search(r"\((submissions/entries/[a-z0-9/-]+)/declaration\.json\)", readme)
     assert shown and entry
     result = store.open(ROOT / entry[1] / "results/1")
     assert shown[1] == console.report(judgement.judge(result, references.published()))
+
+
+def test_the_table_of_cheats_is_that_of_the_tests() -> None:
+    page = cheats_table.PAGE.read_text("utf-8")
+    assert cheats_table.renewed(page) == page, "python -m tests.docs.cheats_table"
+    assert "|  |  |" not in cheats_table.table()  # each engine says what it does

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import time
 
+from mixmark.harness.contracts.schema import Failure
 from mixmark.harness.measure.cluster import messages
 from mixmark.harness.measure.cluster.streams import Pipes, lines
-from mixmark.harness.worker.messages import read, write
+from mixmark.harness.worker.messages import Failed, read, write
 
 
 def main() -> None:
@@ -41,7 +42,7 @@ def main() -> None:
             pipes.send(write(messages.Pong(sent_ns=message.sent_ns, theirs_ns=time.monotonic_ns())))
         else:
             facts = f"{options.name} {os.getpid()} {options.cores or '-'} {child}"
-            pipes.send(write(messages.Refused(message=facts)))
+            pipes.send(write(Failed(failure=Failure(kind="raised", message=facts))))
     if fault == "stays":
         time.sleep(300)
 

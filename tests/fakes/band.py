@@ -29,7 +29,7 @@ class Player:
     def __call__(self, feed: Feed) -> Iterator[Array]:
         self.feeds += 1
         if sys.platform != "win32" and self.feeds == self.ends["die"]:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGSEGV)
         if self.feeds == self.ends["raise"]:
             raise RuntimeError("a string broke")
         if self.feeds == self.ends["hang"]:
@@ -50,7 +50,13 @@ class Band:
             offered: tuple[Precision, ...] = ("fp32", "int8") if "int8" in self.options else ("fp32",)
             parts = tuple(f"npu:{each}" for each in self.options.get(f"parts.{name}", "").split("+") if each)
             yield Device(
-                id=f"npu:{name}", kind="npu", parts=parts, memory_pool=name, memory_bytes=8 << 30, precisions=offered
+                id=f"npu:{name}",
+                kind="npu",
+                parts=parts,
+                memory_pool=name,
+                memory_bytes=8 << 30,
+                precisions=offered,
+                precisions_by_suite={"probe": ()},
             )
 
     @contextmanager

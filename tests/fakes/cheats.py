@@ -13,7 +13,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from mixmark import (
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.arrivals import poisson
 from mixmark.harness.contracts.schema import Completions
-from mixmark.harness.worker import child, load_generator
+from mixmark.harness.worker import child, load_generator, messages
 from mixmark.harness.worker import outputs as kept
 from mixmark.suites.quality import check_output, gate_bound
 from tests.fakes.null import NoWeights
@@ -122,7 +122,7 @@ def bulk(token: Array) -> Array:
 
 
 class Honest:
-    """Works for each token, and tells it when it has it."""
+    """Works for each token, and yields it then."""
 
     concurrency = 1
     facts: Mapping[str, str] = {"engine": "chain"}
@@ -150,7 +150,7 @@ class Skipping(Honest):
 
 
 class Caching(Honest):
-    """By the prompt, but for its first id."""
+    """Caches outputs by the prompt without its first token."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -164,7 +164,7 @@ class Caching(Honest):
 
 
 class Outliving(Honest):
-    """Keeps the outputs for whole feeds in the folder `memory`, for the next worker; a file `hits` tells of use."""
+    """Keeps the outputs for whole feeds in the folder `memory`, for the next worker; a file `hits` shows its use."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         memory = Path(self.options["memory"])
@@ -178,8 +178,7 @@ class Outliving(Honest):
 
 
 class Overhearing(Honest):
-    """Reads every seed that lies on the stack while it is warmed up, and computes there the outputs for all feeds that
-    would follow from it, of which it then plays those that are asked for."""
+    """Reads every seed on the stack while it warms up, and computes the outputs that would follow from it."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -206,7 +205,7 @@ class Overhearing(Honest):
 
 
 class Tiring(Skipping):
-    """Works while it is warmed up, and for a few feeds more."""
+    """Works while it warms up and for a few feeds more."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -245,7 +244,7 @@ class Early(Honest):
 
 
 class Guessing(Honest):
-    """Works for the first half of its tokens."""
+    """Works for the first half of its tokens, and guesses the rest."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         for at, token in enumerate(super().__call__(feed)):
@@ -257,7 +256,7 @@ class Guessing(Honest):
 
 
 class Cut(Honest):
-    """Stops half-way."""
+    """Stops half-way through a feed."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         for at, token in enumerate(super().__call__(feed)):
@@ -275,7 +274,7 @@ class Padding(Honest):
 
 
 class Bundling(Honest):
-    """Tells all tokens at the end, as one that decodes them together would."""
+    """Yields all tokens at the end of a feed."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         yield np.concatenate(list(super().__call__(feed)))
@@ -296,57 +295,77 @@ class Odd(Honest):
 
 
 class Wide(Odd):
+    """Yields two numbers for each token."""
+
     def odd(self, token: Array) -> Any:
         return np.repeat(token[:, None], 2, axis=1)
 
 
 class Scalar(Odd):
+    """Yields scalars."""
+
     def odd(self, token: Array) -> Any:
         return token[0]
 
 
 class Narrow(Odd):
+    """Yields int32."""
+
     def odd(self, token: Array) -> Any:
         return token.astype(np.int32)
 
 
 class Double(Odd):
+    """Yields float64."""
+
     def odd(self, token: Array) -> Any:
         return token.astype(np.float64)
 
 
 class NotANumber(Odd):
+    """Yields NaN."""
+
     def odd(self, token: Array) -> Any:
         return np.full(1, np.nan, np.float32)
 
 
 class Infinite(Odd):
+    """Yields infinity."""
+
     def odd(self, token: Array) -> Any:
         return np.full(1, np.inf, np.float32)
 
 
 class Nothing(Odd):
+    """Yields None."""
+
     def odd(self, token: Array) -> Any:
         return None
 
 
 class Ragged(Odd):
+    """Yields lists of different lengths."""
+
     def odd(self, token: Array) -> Any:
         return [[1], [1, 2]]
 
 
 class Empty(Odd):
+    """Yields arrays without a row."""
+
     def odd(self, token: Array) -> Any:
         return token[:0]
 
 
 class Nested(Odd):
+    """Yields generators."""
+
     def odd(self, token: Array) -> Any:
         return (each for each in [token])
 
 
 class Attached(Odd):
-    """To a graph of gradients, as a tensor of torch's may be, which numpy then cannot have."""
+    """Yields tensors that are attached to a graph of gradients."""
 
     def odd(self, token: Array) -> Any:
         return self
@@ -356,28 +375,28 @@ class Attached(Odd):
 
 
 class Hollow(Odd):
-    """One row a unit, and nothing in it."""
+    """Yields rows without a value."""
 
     def odd(self, token: Array) -> Any:
         return np.zeros((1, 0), np.float32)
 
 
 class Huge(Odd):
-    """A gigabyte a token, none of which was ever touched."""
+    """Yields a gigabyte for each token."""
 
     def odd(self, token: Array) -> Any:
         return np.broadcast_to(np.float32(0), (1, 1 << 28))
 
 
 class Listed(Odd):
-    """What numpy takes for an array is one."""
+    """Yields lists, which numpy takes for arrays."""
 
     def odd(self, token: Array) -> Any:
         return token.tolist()
 
 
 class Reusing(Honest):
-    """One buffer for all tokens: what was in it when it was stamped is the output."""
+    """Uses one buffer for all tokens."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -391,7 +410,7 @@ class Reusing(Honest):
 
 
 class Stubborn(Honest):
-    """Goes on when it is closed, as warm-up closes its last feed."""
+    """Goes on when its generator is closed."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         for token in super().__call__(feed):
@@ -402,14 +421,14 @@ class Stubborn(Honest):
 
 
 class Returning(Honest):
-    """Nothing that could be iterated over."""
+    """Returns nothing to iterate over."""
 
     def __call__(self, feed: Feed) -> Any:
         return None
 
 
 class Growing(Honest):
-    """The first feed's tokens are scalars a row, the next one's are pairs."""
+    """Yields pairs from the second feed on."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -422,18 +441,22 @@ class Growing(Honest):
 
 
 class Mute(Honest):
+    """Yields nothing at all."""
+
     def __call__(self, feed: Feed) -> Iterator[Array]:
         return iter(())
 
 
 class Endless(Honest):
+    """Never stops yielding."""
+
     def __call__(self, feed: Feed) -> Iterator[Array]:
         while True:
             yield np.zeros(1, np.int64)
 
 
 class Breaking(Honest):
-    """Raises in the middle of a feed."""
+    """Raises an exception in the middle of a feed."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         yield from super().__call__(feed)
@@ -448,7 +471,7 @@ def _one_feed(*_: Any) -> Feeds:
 
 
 class Bending(Honest):
-    """Bends the suite that it was given: one feed for ever, of one unit."""
+    """Changes the suite object that it was given: one feed for ever, of one unit."""
 
     def __init__(self, suite: Any, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -462,7 +485,7 @@ class Bending(Honest):
 
 
 class BendingFeeds(Bending):
-    """Bends the class, and with it the harness's suite in the same process."""
+    """Changes the suite's class: one feed for ever, and a gate that is always kept."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -472,7 +495,7 @@ class BendingFeeds(Bending):
 
 
 class BendingUnits(Honest):
-    """Says that a feed has one unit, and works for one."""
+    """Changes the suite's class: a feed has one unit."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -484,7 +507,7 @@ class BendingUnits(Honest):
 
 
 class Foreseeing(Honest):
-    """Works while the next feed is made, where nothing is timed."""
+    """Computes the output of a feed while the feed is made."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -524,7 +547,7 @@ def _ticking_by(clock: load_generator.Clock) -> None:
 
 
 class SlowingTime(Honest):
-    """Patches the module that everybody takes the time from."""
+    """Slows the clock of the module `time`."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -532,7 +555,7 @@ class SlowingTime(Honest):
 
 
 class SlowingTheLoop(Honest):
-    """Patches the drive loop's own clock."""
+    """Slows the clock of the load generator."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -540,7 +563,7 @@ class SlowingTheLoop(Honest):
 
 
 class Shifting(Honest):
-    """Draws its own arrivals, which leave it more time."""
+    """Draws arrivals of its own, which leave it more time."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -548,15 +571,27 @@ class Shifting(Honest):
 
 
 class Quitting(Honest):
-    """Runs the first feeds only, before a queue grows."""
+    """Ends the schedule before a queue grows."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
         vars(child)["poisson"] = lambda *given: itertools.chain(itertools.islice(poisson(*given), 20), [10**12])
 
 
+class Leaving(Honest):
+    """Ends its window after the first feed."""
+
+    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
+        super().__init__(suite, options)
+        early = {"min_ns": 0, "min_feeds": 1}
+        loop = load_generator.closed_loop
+        vars(load_generator)["closed_loop"] = lambda runner, feeds, limits, **rest: loop(
+            runner, feeds, limits.model_copy(update=early), **rest
+        )
+
+
 class TurningBack(Honest):
-    """Its clock jumps back at every second look."""
+    """Turns the clock of the load generator back at every second look."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -565,7 +600,7 @@ class TurningBack(Honest):
 
 
 class TurningBackTime(Honest):
-    """The module's clock jumps back at every second look."""
+    """Turns the clock of the module `time` back at every second look."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -574,7 +609,7 @@ class TurningBackTime(Honest):
 
 
 class Owing(Honest):
-    """Takes units back with each stamp that it tells."""
+    """Takes units back with each timestamp."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -589,7 +624,7 @@ class Owing(Honest):
 
 
 class Babbling(Honest):
-    """Finds the pipe to the parent, and says what is no output."""
+    """Writes noise to the pipe to the parent."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         for each in map(int, sys.argv[1:2]):
@@ -598,7 +633,7 @@ class Babbling(Honest):
 
 
 class Amending(Skipping):
-    """Computes the outputs when the window is over, before they are written."""
+    """Computes right outputs after the window."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -636,7 +671,7 @@ class Amending(Skipping):
 
 
 class AmendingSooner(Amending):
-    """… before the worker commits to them, and thus before the window is over for the parent."""
+    """Computes right outputs at the end of the window, before the worker commits to them."""
 
     def patch(self, outputs: Any) -> None:
         committed = outputs.commitment.fget
@@ -649,7 +684,7 @@ class AmendingSooner(Amending):
 
 
 class Choosing(EverySecond):
-    """Keeps the outputs for which it worked."""
+    """Keeps only the outputs for which it worked."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -663,7 +698,7 @@ class Choosing(EverySecond):
 
 
 class Hiding(EverySecond):
-    """Keeps the outputs for which it worked, where some of them may be dropped."""
+    """Keeps only the outputs for which it worked when some of them are dropped."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -681,7 +716,7 @@ class Hiding(EverySecond):
 
 
 class Loading(EverySecond):
-    """Loads the dice."""
+    """Replaces the worker's random generator."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -691,7 +726,7 @@ class Loading(EverySecond):
 
 
 class Forging(Honest):
-    """Tells two feeds for each that it finished."""
+    """Reports two feeds for each that it finished."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -706,6 +741,120 @@ class Forging(Honest):
             return Completions(twice, twice, ends, marks, np.ones_like(marks))
 
         module.merged = forged
+
+
+class Preparing(Honest):
+    """Computes all feeds between the arrival of the seed and its first timestamp."""
+
+    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
+        super().__init__(suite, options)
+        self.known: dict[bytes, list[Array]] = {}
+        module: Any = load_generator
+        loop = module.closed_loop
+
+        def prepared(runner: Runner, feeds: load_generator.NextFeed, *rest: Any, **more: Any) -> Completions:
+            before = b""
+            for serial in range(400):
+                feed = feeds(serial, before)
+                outputs = list(Honest.__call__(self, feed))
+                self.known[feed["ids"].tobytes()] = outputs
+                before = kept.digest(serial, b"".join(output.tobytes() for output in outputs))
+            done: Completions = loop(runner, feeds, *rest, **more)
+            return done
+
+        module.closed_loop = prepared
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        yield from self.known.get(feed["ids"].tobytes()) or super().__call__(feed)
+
+
+Said = Callable[[str], messages.Message]
+"""Makes a message about the share with this key."""
+
+
+def saying(before: Said | None = None, after: Said | None = None) -> None:
+    """Patches the worker, so that it sends one more message before or after the messages of a window."""
+    service: Any = child.AdapterService
+    measure = service.measure
+
+    def measured(service: child.AdapterService, request: messages.Measure) -> messages.Measured:
+        if before:
+            service.send(before(request.key))
+        done: messages.Measured = measure(service, request)
+        if after:
+            service.send(after(request.key))
+        return done
+
+    service.measure = measured
+
+
+class Resealing(Skipping):
+    """Commits a second time, to better outputs."""
+
+    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
+        super().__init__(suite, options)
+        saying(after=lambda key: messages.Sealed(key=key, commitment="00" * 32))
+
+
+class Reopening(Skipping):
+    """Opens its window a second time."""
+
+    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
+        super().__init__(suite, options)
+        saying(before=lambda key: messages.Stage(name="measuring"))
+
+
+class Piping(Honest):
+    """Puts a pipe in the place of its timestamps, so that a reader would wait for ever."""
+
+    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
+        super().__init__(suite, options)
+        service: Any = child.AdapterService
+        measure = service.measure
+
+        def measured(service: child.AdapterService, request: messages.Measure) -> messages.Measured:
+            done: messages.Measured = measure(service, request)
+            os.unlink(request.out)
+            os.mkfifo(request.out)
+            return done
+
+        service.measure = measured
+
+
+class Negative(Honest):
+    """Says that it was loaded in less than no time."""
+
+    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
+        super().__init__(suite, options)
+        opened: Any = messages.Opened
+        vars(messages)["Opened"] = lambda **facts: opened.model_construct(**facts | {"load_ns": -5})
+
+
+class Unsealed(Honest):
+    """Never commits to its outputs."""
+
+    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
+        super().__init__(suite, options)
+        write: Any = messages.write
+        vars(messages)["write"] = lambda message: b"" if isinstance(message, messages.Sealed) else write(message)
+
+
+class Forestalling(Honest):
+    """Takes each timestamp of a server's feed as if the feed took a tenth of its time."""
+
+    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
+        super().__init__(suite, options)
+        log: Any = load_generator.FeedLog
+        run = log.run
+
+        def early(self: Any, *given: Any, **more: Any) -> Any:
+            begin = len(self.yields)
+            issued_ns, marks, digest = run(self, *given, **more)
+            for at in range(begin, len(self.yields), 2):
+                self.yields[at] = issued_ns + (self.yields[at] - issued_ns) // 10
+            return issued_ns, marks, digest
+
+        log.run = early
 
 
 class Slipping(Honest):
@@ -742,12 +891,12 @@ class Squeezing:
     def __init__(self, suite: Suite, options: Mapping[str, str]) -> None:
         import torch
 
-        from mixmark.harness.adapters.torch import _Session
+        from mixmark.harness.adapters.torch import _TorchSession
         from tests.suites.separation import integers
 
         self.facts: dict[str, str] = {}
         self.suite = suite
-        self.session = _Session(suite, torch.device("cpu"), torch.float32, torch.get_num_threads(), self.facts)
+        self.session = _TorchSession(suite, torch.device("cpu"), torch.float32, torch.get_num_threads(), self.facts)
         for module in self.session._modules.values():
             for tensor in module.parameters():
                 tensor.data = integers(tensor.data, 4)

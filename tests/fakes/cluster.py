@@ -13,7 +13,7 @@ from tests.fakes.machine import SECOND, Machine, Rates, device, solo
 
 
 class Cluster:
-    """Hosts that tell what they have done every EVERY_S seconds, over links that take link_s each way."""
+    """Hosts that report their progress every EVERY_S seconds, over links that take link_s each way."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class Cluster:
             self.hosts[host].dispatcher.granted(grants[host], 0)
 
     def lose(self, host: str) -> None:
-        """The host dies. What it has told is kept."""
+        """The host dies. Its reported work is kept."""
         self.coordinator.remove(host, self.now_s)
         del self.hosts[host]
 
     @property
     def mixes(self) -> float:
-        """The mixes that all hosts together have told of."""
+        """The mixes that all hosts together have reported."""
         return self.coordinator.mixes
 
     def run(self, until_s: float) -> float:
@@ -64,7 +64,7 @@ class Cluster:
             self._advance(self.now_s)
             reached = [host for host in self.coordinator.hosts if host not in self.cut]
             for host in reached:
-                self.coordinator.update(host, self.hosts[host].dispatcher.tally())
+                self.coordinator.update(host, self.hosts[host].dispatcher.tally(self.hosts[host].now_ns))
             grants = self.coordinator.grants(self.now_s + self.link_s)
             self._advance(self.now_s + 2 * self.link_s)
             for host in reached:

@@ -1,6 +1,6 @@
 """An adapter that keeps to its contract, and breaks as much of it as its option `broken` names.
 
-Its two devices compute a suite of one sum: what is told apart by the kit's checks can be told apart here.
+Its two devices compute a suite of one sum: all differences that the kit's checks look for show there.
 """
 
 from __future__ import annotations
@@ -138,19 +138,3 @@ class Acme:
         lock.write_text(device.id)
         yield Engine(self.faults, precision, use, self.processes)
         lock.unlink(missing_ok=True)
-
-
-class Reference:
-    """Stands in for the adapter of the auditor: a suite of one sum needs no torch."""
-
-    name = "torch"
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        pass
-
-    def discover(self) -> Iterable[Device]:
-        return ()
-
-    @contextmanager
-    def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
-        yield Engine((), precision, use, ())

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import datetime
 import random
+from typing import Any
 
-from mixmark.harness.contracts.schema import Boundary, Device, Finding, Precision
+from mixmark.harness.contracts.schema import Boundary, Device, Environment, Finding, Precision
+from mixmark.harness.judge.grade import Grade
+from mixmark.harness.judge.mixed_run import Figure
 from mixmark.submissions.entry import (
-    RULES_VERSION,
     Aspect,
-    Claim,
     Declaration,
     DisclosedMachine,
     Entry,
-    Estimate,
-    Grade,
     Level,
     MixedRun,
-    PriceItem,
-    PriceTotal,
+    Price,
     Signed,
-    Software,
     SoloMeasurement,
 )
 
-GOAL_MS = 20.0  # for all but reading and judging the samples
 MAKERS = ("Acme", "Borealis", "Cobalt", "Dynamo", "Ember", "Fathom", "Granite", "Helix")
 CHIPS = ("Topaz", "Quartz", "Onyx", "Jasper", "Beryl", "Agate")
 UNITS = {
@@ -44,38 +40,38 @@ def made(number: int, seed: int = 1) -> Entry:
     gpu = Device(id="gpu:0", kind="gpu", name=f"{maker} {chip}", memory_pool="gpu:0", memory_bytes=1 << 35)
     devices = (cpu, gpu) if rng.random() < 0.7 else (cpu,)
     metered = rng.random() < 0.8
-    claim = _claim(rng, declaration, metered)
+    scored = _scored(rng, metered)
+    mixes_per_s, mixes_per_kj, watts = (scored[name] for name in ("mixes_per_s", "mixes_per_kj", "watts"))
     began = datetime.datetime(2025, 1, 1, 12, tzinfo=datetime.UTC) + datetime.timedelta(days=rng.randrange(690))
+    count = {"official": 5, "ranked": 3}.get(scored["grade"], 1)
     runs = tuple(
         MixedRun(
             result=1,
             phase=f"mix{run}",
             seconds=240.0,
-            mixes_per_s=claim.mixes_per_s,
-            mixes_per_kj=claim.mixes_per_kj,
-            watts=claim.watts,
+            mixes_per_s=mixes_per_s,
+            mixes_per_kj=mixes_per_kj,
+            watts=watts,
         )
-        for run in range(1, claim.runs + 1)
+        for run in range(1, count + 1)
     )
-    organisation, system = declaration.folders
-    level = claim.level or 0
+    level: Level = scored["level"] or 0
+    boundary = scored["boundary"]
     return Entry(
-        organisation=organisation,
-        system=system,
-        mix=claim.mix,
+        **scored,
         declaration=declaration,
-        claim=claim,
-        reasons={"grade": ("3 of 5 runs",) if claim.grade == "provisional" else ()},
+        reasons={"grade": ("3 of 5 runs",) if scored["grade"] == "ranked" else ()},
         aspects=(
             Aspect(name="granularity", level=3, reason="energy counters over the whole window"),
             Aspect(name="fraction", level=3, reason="every device is metered"),
-            Aspect(name="subsystems", level=level, reason=f"the boundary is {claim.boundary}"),
-            Aspect(name="point", level=level, reason=f"the boundary is {claim.boundary}"),
+            Aspect(name="subsystems", level=level, reason=f"the boundary is {boundary}"),
+            Aspect(name="point", level=level, reason=f"the boundary is {boundary}"),
         )
         if metered
         else (),
         unmeasured="" if metered else "no meter was read",
         machine=DisclosedMachine(
+            hosts=(),
             cpu_model=cpu.name,
             cpu_cores=16,
             cpu_threads=32,
@@ -84,15 +80,15 @@ def made(number: int, seed: int = 1) -> Entry:
             kernel="6.12.0 x86_64",
             virtualization=None,
             devices=devices,
-            software=(
-                Software(
-                    adapter="torch",
+            environments={
+                "torch": Environment(
                     origin="built in",
+                    spec="a:B",
                     python="CPython 3.12.3",
+                    mixmark="0.1.0",
                     packages={"torch": "2.9.0", "numpy": "2.1.0"},
-                    vendor={},
-                ),
-            ),
+                )
+            },
         ),
         suites=dict.fromkeys(UNITS, "1"),
         began_utc=began.isoformat(),
@@ -111,61 +107,50 @@ def made(number: int, seed: int = 1) -> Entry:
 
 
 def _declaration(rng: random.Random, maker: str, system: str) -> Declaration:
-    item = PriceItem(
-        what=f"{system}, complete",
-        quantity=1,
-        unit_price=f"{rng.randrange(900, 90_000)}.00",
+    price = Price(
+        amount=f"{rng.randrange(900, 90_000)}.00",
         currency="EUR",
         date=datetime.date(2026, 1, 2),
         source="https://example.org/shop",
-        locale="de-DE",
     )
     return Declaration(
         organisation=maker,
         system=system,
         availability=rng.choice(("available", "available", "preview")),
-        available_on=datetime.date(2026, 1, 2),
-        cooling="air",
         form_factor=rng.choice(("desktop", "rack server", "laptop")),
         origin=f"{maker}, Germany",
-        price=(item,) if rng.random() < 0.7 else (),
+        price=price if rng.random() < 0.7 else None,
         provisioned_watts=rng.choice((None, 450, 1200)),
     )
 
 
-def _claim(rng: random.Random, declaration: Declaration, metered: bool) -> Claim:
-    grades: tuple[Grade, ...] = ("official", "official", "provisional", "indicative")
+def _scored(rng: random.Random, metered: bool) -> dict[str, Any]:
+    """The classes and figures of an entry."""
+    grades: tuple[Grade, ...] = ("official", "official", "ranked", "indicative")
     kinds: tuple[tuple[Boundary, Level], ...] = (("wall", 3), ("node", 0), ("devices", 0))
     grade, (boundary, level) = rng.choice(grades), rng.choice(kinds)
     speed, watts = rng.lognormvariate(-1, 1.2), rng.uniform(60, 900)
 
-    def around(value: float) -> Estimate:
+    def around(value: float) -> Figure:
         half = rng.uniform(0.003, 0.02 if grade == "official" else 0.06)
-        return (
-            Estimate(value=value)
-            if grade == "indicative"
-            else Estimate(value=value, low=value * (1 - half), high=value * (1 + half))
-        )
+        return Figure(value) if grade == "indicative" else Figure(value, value * (1 - half), value * (1 + half))
 
-    return Claim(
-        rules_version=RULES_VERSION,
-        mixmark="0.1.0",
-        mix=rng.choice(("edge-1", "edge-1", "edge-1", "server-1")),
-        tier="edge",
-        division=rng.choice(("closed", "closed", "open")),
-        tuning=rng.choice(("base", "peak")),
-        grade=grade,
-        ranked=grade != "indicative",
-        weight_class=rng.choice((16, 16, 8, 4)),
-        boundary=boundary if metered else None,
-        level=level if metered else None,
-        runs={"official": 5, "provisional": 3}.get(grade, 1),
-        mixes_per_s=around(speed),
-        mixes_per_kj=around(1000 * speed / watts) if metered else None,
-        watts=watts if metered else None,
-        price=PriceTotal(amount=declaration.price[0].unit_price, currency="EUR") if declaration.price else None,
-        results=(f"{rng.getrandbits(256):064x}",),
-    )
+    return {
+        "mixmark": "0.1.0",
+        "mix": rng.choice(("edge-1", "edge-1", "edge-1", "server-1")),
+        "tier": "edge",
+        "division": rng.choice(("closed", "closed", "open")),
+        "tuning": rng.choice(("base", "peak")),
+        "grade": grade,
+        "ranked": grade != "indicative",
+        "weight_class": rng.choice((16, 16, 8, 4)),
+        "boundary": boundary if metered else None,
+        "level": level if metered else None,
+        "mixes_per_s": around(speed),
+        "mixes_per_kj": around(1000 * speed / watts) if metered else None,
+        "watts": watts if metered else None,
+        "results": (f"{rng.getrandbits(256):064x}",),
+    }
 
 
 def _solo_measurement(rng: random.Random, suite: str, device: str) -> SoloMeasurement:
@@ -182,6 +167,6 @@ def _solo_measurement(rng: random.Random, suite: str, device: str) -> SoloMeasur
         precision=precision,
         scenario="offline",
         batch=32,
-        units_per_s=Estimate(value=speed, low=speed * 0.99, high=speed * 1.01),
+        units_per_s=Figure(speed, speed * 0.99, speed * 1.01),
         joules_per_unit=rng.choice((None, 20 / speed)),
     )

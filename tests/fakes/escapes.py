@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+import psutil
+
 from mixmark import Device, Runner, Suite, Use
 from tests.fakes.cheats import DEVICE, Chain, Honest
 
@@ -51,6 +53,11 @@ class Escapes:
             case "child":  # it is in the worker's group, and goes with it
                 subprocess.Popen(NAP)
                 yield runner
+            case "young-helper":  # it is born in the run, and the runner names it
+                vars(runner)["processes"] = [subprocess.Popen(NAP, start_new_session=True).pid]
+                yield runner
             case "helper":  # it was there before, and the runner names it
                 vars(runner)["processes"] = [int(self.options["helper"])]  # optional, so the type does not have it
                 yield runner
+                if self.options.get("leaves"):
+                    psutil.Process(int(self.options["helper"])).kill()

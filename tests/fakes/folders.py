@@ -6,6 +6,7 @@ Tests forge and alter its folder.
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -246,22 +247,30 @@ def write(folder: Path, result: Result, outputs: Mapping[str, Any] | None = None
     """Writes a finished result as a run does. outputs: arrays by the keys of records, in place of made-up ones."""
     header = result.model_copy(update={"records": (), "meterings": (), "finished": False})
     keeper = store.create(folder, header)
+    records = []
     for record in result.records:
         if record.audit is not None and record.audit.feeds:
             shape = (len(record.audit.feeds), record.feed_units or 1, 3)
             made = (outputs or {}).get(record.key, np.full(shape, 0.5, np.float32))
             serials = np.array(record.audit.feeds)
             previous_digests = np.zeros((len(serials), 16), np.uint8)
-            np.savez_compressed(
-                folder / "raw" / f"{record.key}.outputs.npz",
-                serials=serials,
-                previous_digests=previous_digests,
-                outputs=made,
-            )
+            arrays = {"serials": serials, "previous_digests": previous_digests, "outputs": made}
+            record = with_outputs(folder, record, **arrays)
         keeper.append(record)
+        records.append(record)
     for metering in result.meterings:
         keeper.meter(metering)
-    keeper.finish(result)
+    keeper.finish(result.model_copy(update={"records": tuple(records)}))
+
+
+def with_outputs(folder: Path, record: Record, **arrays: np.ndarray[Any, Any]) -> Record:
+    """Writes the audited outputs of a record. Returns the record with their hash."""
+    content = io.BytesIO()
+    np.savez_compressed(content, allow_pickle=False, **arrays)
+    (folder / "raw" / f"{record.key}.outputs.npz").write_bytes(content.getvalue())
+    assert record.audit is not None
+    audit = record.audit.model_copy(update={"sha256": hashlib.sha256(content.getvalue()).hexdigest()})
+    return record.model_copy(update={"audit": audit})
 
 
 def forge(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:

@@ -72,7 +72,7 @@ def metering(phase: str, domains: Sequence[Domain], watts: float, begin_ns: int,
     return Metering(phase=phase, begin_ns=int(at[0]), end_ns=int(at[-1]), cpu_ns=0, samples=samples)
 
 
-def told(record: Record) -> Record:
+def timed(record: Record) -> Record:
     begin_ns, end_ns = record.parent_window_ns or (0, SECOND)
     return record.model_copy(update={"conditions": watched(begin_ns, end_ns)})
 
@@ -102,16 +102,16 @@ def cluster(
     parts: on how many of the first hosts the mix was run by itself, and at which speed relative to that alone."""
     known = dict(speeds or rates(names))
     machine = busy(known, 1.0, seconds)
-    runs_told = [recorded(machine, f"mixed.{number}") for number in range(1, runs + 1)]
+    runs_made = [recorded(machine, f"mixed.{number}") for number in range(1, runs + 1)]
     ids = tuple(dict.fromkeys(id for _, id in known))
-    whole = result(runs_told, EDGE, None, machine.now_ns, ids)
+    whole = result(runs_made, EDGE, None, machine.now_ns, ids)
     phases, records = list(whole.phases), list(whole.records)
     for count, slowed in parts.items():
         own = {pair: rate for pair, rate in known.items() if host_of(pair[1]) in names[:count]}
         done, placement = recorded(busy(own, slowed, seconds), f"scaling{count}")
         phases.append(phase(done, placement).model_copy(update={"purpose": "scaling"}))
         records += done
-    records = list(map(told, records))
+    records = list(map(timed, records))
     domains = tuple(map(wall, names))
     spans = {each.phase: each.parent_window_ns or (0, SECOND) for each in records}
     return whole.model_copy(

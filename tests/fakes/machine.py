@@ -30,6 +30,7 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
+from mixmark.harness.measure import mixed
 from mixmark.harness.measure.dispatch import Dispatcher, Pair
 from mixmark.harness.plan.placement import Planner, Power, place
 from tests.golden.sample import result as bare
@@ -78,19 +79,17 @@ class Machine:
         counts: Callable[[Pair], bool] = lambda pair: True,
         concurrency: int = 1,
         marks: Mapping[str, int] | None = None,
-        end_s: float | None = None,
         may_wait: bool = False,
     ) -> None:
         """marks: the number of equal steps in which the units of a suite's feed come, one where it is not named.
-        end_s: the end of the window, where it is known. may_wait: whether all devices may wait at once, as those of a
-        host without credit do."""
+        may_wait: whether all devices may wait at once, as those of a host without credit do."""
         devices = [device(id) for id in dict.fromkeys(id for _, id in rates)]
         self.plan: Planner = plan or partial(place, devices=devices)
         self.actual = actual or (lambda pair, at_s: rates[pair])
         self.mix_units, self.quanta, self.concurrency, self.counts = mix_units, quanta, concurrency, counts
         self.queues: dict[str, list[str]] = {each.id: [] for each in devices}
         self.running: dict[str, int] = dict.fromkeys(self.queues, 0)
-        self.yields, self.end_ns = marks or {}, None if end_s is None else int(end_s * SECOND)
+        self.yields = marks or {}
         self.now_ns, self.may_wait = 0, may_wait
         self.ends: list[tuple[int, int, str, str, int]] = []
         self.busy_ns = dict.fromkeys(self.queues, 0)
@@ -100,7 +99,7 @@ class Machine:
         # A host's part of a mix may lack suites that it can run, and gets later.
         self.placement = placement = placement.model_copy(update={"rates": tuple(solo(rates, watts))})
         self.dispatcher = Dispatcher(
-            mix_units, placement, quanta, dict.fromkeys(self.queues, concurrency), self.plan, begin_ns=0
+            mix_units, placement, quanta, dict.fromkeys(quanta, concurrency), self.plan, begin_ns=0
         )
 
     def lose(self, id: str) -> None:
@@ -112,19 +111,33 @@ class Machine:
     def run(self, until_s: float) -> float:
         """Mixes per second from now to then."""
         begin_ns, before = self.now_ns, self.dispatcher.mixes
-        while True:
-            self.hand_out()
-            if not self.ends and not self.may_wait:
-                raise AssertionError("every device waits")
-            if not self.ends or self.ends[0][0] > until_s * SECOND:
-                break
-            self.now_ns, _, id, suite, since_ns = heapq.heappop(self.ends)
-            self.running[id] -= 1
-            self.busy_ns[id] += self.now_ns - since_ns
-            self.done[suite, id].append((since_ns, self.now_ns))
-            steps = self.steps((suite, id), since_ns, self.now_ns)
-            self.dispatcher.finished(id, suite, since_ns, *steps, self.counts((suite, id)))
+        while self.step(until_s):
+            pass
         return (self.dispatcher.mixes - before) / max(1, self.now_ns - begin_ns) * SECOND
+
+    def step(self, until_s: float) -> bool:
+        """Goes on to the next feed that finishes by then. False: there is none."""
+        self.hand_out()
+        if not self.ends and not self.may_wait:
+            raise AssertionError("every device waits")
+        if not self.ends or self.ends[0][0] > until_s * SECOND:
+            return False
+        self.now_ns, _, id, suite, since_ns = heapq.heappop(self.ends)
+        self.running[id] -= 1
+        self.busy_ns[id] += self.now_ns - since_ns
+        self.done[suite, id].append((since_ns, self.now_ns))
+        units = self.quanta[suite, id] if self.counts((suite, id)) else 0
+        self.dispatcher.finished(id, suite, since_ns, self.now_ns, units)
+        return True
+
+    def window(self, limits: Limits) -> float:
+        """Mixes per second of a mixed phase with these limits, which begins now and ends as `mixed` ends it."""
+        while self.step(limits.max_ns / SECOND):
+            if mixed.is_over(self.now_ns, self.dispatcher.surplus(self.now_ns), limits):
+                break
+        else:
+            self.now_ns = limits.max_ns
+        return min(map(self.stamped, self.mix_units)) / self.now_ns * SECOND
 
     def steps(self, pair: Pair, begin_ns: int, end_ns: int) -> tuple[list[int], list[int]]:
         """When which units of a feed came."""
@@ -133,13 +146,13 @@ class Machine:
         return stamps_ns, [self.quanta[pair] // count] * count
 
     def stamped(self, suite: str) -> float:
-        """The mixes of a suite that were stamped before the end of the window, those of feeds under way included."""
+        """The mixes of a suite with a timestamp before now, of feeds under way too."""
         spans = [(pair, *span) for pair, done in self.done.items() for span in done]
         spans += [((name, id), since_ns, end_ns) for end_ns, _, id, name, since_ns in self.ends]
         units = 0
         for pair, since_ns, end_ns in spans:
             steps = self.steps(pair, since_ns, end_ns) if pair[0] == suite else ([], [])
-            units += sum(count for at_ns, count in zip(*steps, strict=True) if at_ns <= (self.end_ns or self.now_ns))
+            units += sum(count for at_ns, count in zip(*steps, strict=True) if at_ns <= self.now_ns)
         return units / self.mix_units[suite]
 
     def hand_out(self) -> None:
@@ -147,7 +160,7 @@ class Machine:
         while given:
             given = False
             for id, queue in self.queues.items():
-                if suite := self.dispatcher.next(id, self.now_ns, self.end_ns):
+                if suite := self.dispatcher.next(id, self.now_ns):
                     queue.append(suite)
                     given = True
                 while queue and self.running[id] < self.concurrency:
@@ -181,9 +194,9 @@ def completions(spans_ns: list[tuple[int, int]], units: int, marks: int = 1) -> 
     """One feed for each span, its units in so many equal steps."""
     begins = np.array([begin for begin, _ in spans_ns])
     ends = np.array([end for _, end in spans_ns])
-    stamps = begins[:, None] + (ends - begins)[:, None] * np.arange(1, marks + 1) // marks
-    count = np.full(stamps.size, units // marks)
-    return Completions(begins, begins, np.arange(1, len(begins) + 1) * marks, stamps.ravel(), count)
+    marks_ns = begins[:, None] + (ends - begins)[:, None] * np.arange(1, marks + 1) // marks
+    count = np.full(marks_ns.size, units // marks)
+    return Completions(begins, begins, np.arange(1, len(begins) + 1) * marks, marks_ns.ravel(), count)
 
 
 def record(phase: str, pair: Pair, done: Completions, parent_window_ns: tuple[int, int], audits: int = 40) -> Record:
@@ -207,15 +220,15 @@ def record(phase: str, pair: Pair, done: Completions, parent_window_ns: tuple[in
     )
 
 
-def alone(rate: Rate) -> Record:
-    """A solo record of 1,000 s that tells this rate."""
+def solo_record(rate: Rate) -> Record:
+    """A solo record of 1,000 s of this rate."""
     units = round(1000 * rate.units_per_s) or 1
     done = completions([(0, round(units / rate.units_per_s * SECOND))], units)
     pair = rate.suite, rate.device
     name = f"solo.{rate.suite}.{slug(rate.device)}"
-    told = record(name, pair, done, (0, int(done.yielded_ns[-1])), 1)
-    route = told.route.model_copy(update={"adapter": rate.adapter, "precision": rate.precision})
-    return told.model_copy(update={"key": name, "scenario": "offline", "batch": rate.batch, "route": route})
+    made = record(name, pair, done, (0, int(done.yielded_ns[-1])), 1)
+    route = made.route.model_copy(update={"adapter": rate.adapter, "precision": rate.precision})
+    return made.model_copy(update={"key": name, "scenario": "offline", "batch": rate.batch, "route": route})
 
 
 def phase(records: list[Record], placement: Placement) -> Phase:
@@ -254,9 +267,9 @@ def probe(on: str, *costs: Cost, took_ns: int = SECOND, precision: Precision = "
     """A probe of a device, each of whose kernels took so long."""
     edges = [took_ns * index for index in range(len(costs) + 1)]
     done = Completions(*map(np.array, ([0], [0], [len(costs)], edges[1:], [1] * len(costs))))
-    told = record(f"probe.{slug(on)}.{precision}", ("probe", on), done, (0, edges[-1]), audits)
-    route = told.route.model_copy(update={"precision": precision})
-    return told.model_copy(update={"key": told.phase, "scenario": "probe", "costs": costs, "route": route})
+    made = record(f"probe.{slug(on)}.{precision}", ("probe", on), done, (0, edges[-1]), audits)
+    route = made.route.model_copy(update={"precision": precision})
+    return made.model_copy(update={"key": made.phase, "scenario": "probe", "costs": costs, "route": route})
 
 
 GEMM = Cost(name="gemm", flops=1e15, bytes=0)
@@ -277,8 +290,8 @@ def result(
         for number, (records, placement) in enumerate(runs, 1)
     ]
     phases = tuple(phase(records, placement) for records, placement in runs)
-    told = [alone(rate) for rate in runs[0][1].rates]
-    targets = {(each.route.device, each.route.precision) for each in told}
+    solos = [solo_record(rate) for rate in runs[0][1].rates]
+    targets = {(each.route.device, each.route.precision) for each in solos}
     targets |= {(each.route.device, each.route.precision) for records, _ in runs for each in records}
     if probes is None:
         probes = tuple(probe(on, GEMM, READ, precision=precision) for on, precision in sorted(targets))
@@ -289,11 +302,11 @@ def result(
             metering(name, WALL, watts, length_ns)
             for name, length_ns in (
                 *((each.name, end_ns) for each in phases),
-                *((each.phase, 1000 * SECOND) for each in told),
+                *((each.phase, 1000 * SECOND) for each in solos),
             )
         )
     )
-    return bare(*(record for records, _ in runs for record in records), *told, *probes).model_copy(
+    return bare(*(record for records, _ in runs for record in records), *solos, *probes).model_copy(
         update={
             "devices": tuple(device(id) for id in ids),
             "phases": phases,
@@ -317,13 +330,22 @@ def recorded(machine: Machine, name: str = "mixed.1") -> tuple[list[Record], Pla
 WATTS_AT_THE_WALL = 600.0
 
 
+def _at(rates: Rates, pair: Pair, at_s: float) -> float:
+    return rates[pair]
+
+
 def one_run(watts: float | None, runs: int = 1) -> Result:
-    """The GPU and the CPU of the method's worked example, kept busy for 10 minutes; the same again for each run."""
+    """The GPU and the CPU of the method's worked example, kept busy for 10 minutes; again for each run, of which the
+    second is 1 % faster and the third 1 % slower."""
     ids = ("gpu:0", "cpu:0")
     at_work = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
     power = None if watts is None else Power({"gpu:0": 60, "cpu:0": 50}, 120)
     planner = partial(place, devices=[device(id) for id in ids], power=power)
-    machine = Machine(MIX, GPU_AND_CPU, QUANTA, plan=planner, watts=at_work if power else None)
-    machine.run(600)
-    told = [recorded(machine, f"mixed.{number}") for number in range(1, runs + 1)]
-    return result(told, EDGE, watts, machine.now_ns, ids)
+    runs_made = []
+    for number in range(1, runs + 1):
+        pace = (1.0, 1.01, 0.99)[(number - 1) % 3]
+        actual = {pair: pace * rate for pair, rate in GPU_AND_CPU.items()}
+        machine = Machine(MIX, GPU_AND_CPU, QUANTA, partial(_at, actual), planner, at_work if power else None)
+        machine.run(600)
+        runs_made.append(recorded(machine, f"mixed.{number}"))
+    return result(runs_made, EDGE, watts, 600 * SECOND, ids)

@@ -14,7 +14,7 @@ WATTS = 50.0
 
 
 class Joules:
-    """Counts 50 W on every device, and tells that a probe is missing."""
+    """Counts 50 W on every device, and reports a missing probe."""
 
     name = "joules"
 
@@ -63,7 +63,7 @@ class Joules:
         if self.mode == "hangs" and self.reads > 3:
             time.sleep(1000)
         if sys.platform != "win32" and self.mode == "is killed" and self.reads > 3:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGSEGV)
         if self.mode == "leaves":
             sys.exit("joules: licence expired")
         if self.mode in ("nan", "1e300"):

@@ -38,7 +38,7 @@ class NoWeights:
 
 
 def _never() -> Any:
-    raise AssertionError("nobody builds the null suite's graph")
+    raise AssertionError("no test builds the null suite's graph")
 
 
 class Null:

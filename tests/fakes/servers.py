@@ -1,4 +1,4 @@
-"""Servers on the loopback, in this process, that stream what a test tells them to."""
+"""Servers on the loopback, in this process, that stream what a test lets them."""
 
 from __future__ import annotations
 

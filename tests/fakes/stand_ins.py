@@ -12,16 +12,19 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from mixmark.harness.contracts.schema import Completions, Device, Limits, Phase, Rate, Record, Route, Share, Task
+from mixmark.harness.discover.devices import Found
 from mixmark.harness.measure.cluster import launchers, messages
 from mixmark.harness.measure.cluster.streams import lines
+from mixmark.harness.measure.dispatch import Grant
+from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.record import store
-from mixmark.harness.worker.messages import Message, read, write
+from mixmark.harness.worker.messages import Covered, Message, read, write
 from tests.golden import sample
 
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1_000_000_000, min_feeds=1, audits=0)
@@ -58,7 +61,7 @@ class StandIn:
     def __init__(self, name: str = "", devices: Sequence[Device] = (device("npu:a"),), machine: str = "") -> None:
         self.name, self.devices, self.machine = name, tuple(devices), machine
         self.requests: list[Message] = []
-        self.grants: queue.SimpleQueue[messages.GrantCredit] = queue.SimpleQueue()
+        self.grants: queue.SimpleQueue[messages.GrantWork] = queue.SimpleQueue()
         self.status: str | None = None
         self.folder = Path()
         self.sending = threading.Lock()
@@ -92,13 +95,9 @@ class StandIn:
 
     def describe(self) -> messages.HostDescription:
         return messages.HostDescription(
-            targets=tuple(messages.RemoteTarget(device=each, adapter="band", options={}) for each in self.devices),
-            absent=(),
-            environments={},
+            found=Found(tuple(Target(each, "band", {}) for each in self.devices), ()),
             system=sample.system(),
-            suites=tuple(
-                messages.InstalledSuite(name=each, version="1", weights="synthetic") for each in ("low", "high")
-            ),
+            suites=tuple(Workload(name, "1", ("offline",)) for name in ("low", "high")),
             machine=self.machine or self.name,
         )
 
@@ -127,7 +126,8 @@ class StandIn:
             messages.MixProgress(
                 finished={suite: float(feeds) for suite in done},
                 handed_out={suite: float(feeds) for suite in done},
-                paces=(),
+                paces={task.device: dict.fromkeys(done, 1.0) for task in request.phase.tasks},
+                unfinished_s={},
                 feeds=done,
                 running={each.device: "low" for each in request.phase.tasks},
             )
@@ -146,7 +146,7 @@ class StandIn:
         return self.sent(records)
 
     def sent(self, records: Sequence[Record]) -> messages.PhaseMeasured:
-        """Sends the stamps of records."""
+        """Sends the timestamps of records."""
         made = self.folder / hashlib.sha256(str(time.monotonic_ns()).encode()).hexdigest()
         (made / "raw").mkdir(parents=True)
         store.Store(made).append(*records)
@@ -169,7 +169,7 @@ class StandIn:
         if isinstance(request, messages.DescribeHost):
             return self.describe()
         if isinstance(request, messages.OpenMeters):
-            return messages.MetersOpened(domains=(), absent=())
+            return Covered(domains=(), absent=())
         if isinstance(request, messages.FreeMemory):
             return messages.MemoryPools(pool_bytes={each.memory_pool: each.memory_bytes or 1 for each in self.devices})
         if isinstance(request, messages.MeasureIdle):
@@ -211,7 +211,7 @@ class StandIn:
             message = read(line, messages.MESSAGES)
             if isinstance(message, messages.Ping):
                 self.pong(message)
-            elif isinstance(message, messages.GrantCredit):
+            elif isinstance(message, messages.GrantWork):
                 self.grants.put(message)
             else:
                 self.requests.append(message)
@@ -235,23 +235,25 @@ class StandInLauncher:
             if isinstance(stand_in, StandIn):
                 stand_in.name, stand_in.folder = name, folder / "sent" / name
 
-    def find_hosts(self) -> tuple[launchers.Host, ...]:
+    @property
+    def hosts(self) -> tuple[launchers.Host, ...]:
         return tuple(launchers.Host(name) for name in self.found)
 
-    def __enter__(self) -> StandInLauncher:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for stand_in in self.stand_ins:
-            stand_in.close()
-            stand_in.grants.put(messages.GrantCredit(units={}, credit={}, lasts_ns=0))  # for one that waits
-            stand_in.die()
-            stand_in.thread.join()
-            stand_in.near.close()
-
-    def start(self, hosts: Sequence[launchers.Host], logs: Path) -> Mapping[str, launchers.Channel | str]:
+    @contextlib.contextmanager
+    def __call__(self, hosts: Sequence[launchers.Host], logs: Path) -> Iterator[Mapping[str, launchers.Channel | str]]:
         for stand_in in self.stand_ins:
             stand_in.near, stand_in.far = stand_in.sockets()
             stand_in.thread = threading.Thread(target=stand_in.serve, daemon=True)
             stand_in.thread.start()
-        return {host.name: self.found[host.name] for host in hosts}
+        try:
+            yield {host.name: self.found[host.name] for host in hosts}
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        for stand_in in self.stand_ins:
+            stand_in.close()
+            stand_in.grants.put(messages.GrantWork(grant=Grant({}, {}), lasts_ns=0))  # for a stand-in that waits
+            stand_in.die()
+            stand_in.thread.join()
+            stand_in.near.close()

@@ -66,8 +66,9 @@ class Held(torch.Tensor):
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]  # its types are narrower than what is passed
-        return _anywhere(op, *args, **(kwargs or {}))
+    def __torch_dispatch__(cls, *call: Any, **_: Any) -> Any:
+        op, _types, args, kwargs = (*call, {})[:4]
+        return _anywhere(op, *args, **kwargs)
 
 
 def _anywhere(op: Any, *args: Any, **kwargs: Any) -> Any:

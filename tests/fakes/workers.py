@@ -10,6 +10,7 @@ from mixmark.harness.contracts.schema import Limits, ScenarioName
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.outputs import Commitments
 from tests.fakes.acme import DEVICE
 
 FAKES = Path(__file__).parent
@@ -48,8 +49,8 @@ def measured(
     bounds = LIMITS.model_copy(update=limits)
     request = messages.Prepare(key="a", scenario=scenario, batch=batch, rate_per_s=rate_per_s, seed=1, limits=bounds)
     prepared = worker.call(request, timeout_s, on_stage)
-    worker.call(messages.Begin(key="a", pool=seeds.pool(SEED), seed=SEED), timeout_s)
-    measure = messages.Measure(key="a", limits=bounds, out=str(tmp_path / "stamps.npz"))
-    worker.call(measure, timeout_s, on_stage, sampling_key=lambda full: 1)
+    worker.call(messages.Begin(key="a", pool=seeds.pool(SEED)), timeout_s)
+    measure = messages.Measure(key="a", seed=SEED, limits=bounds, out=str(tmp_path / "stamps.npz"))
+    worker.call(measure, timeout_s, on_stage, on_window=Commitments().receive)
     worker.call(messages.HandOver(key="a", outputs=str(tmp_path / "outputs.npz")), timeout_s, on_stage)
     return prepared

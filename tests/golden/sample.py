@@ -6,7 +6,9 @@ The processor and the GPU are metered, and a meter dies in the middle of a recor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -166,26 +168,29 @@ def phase(of: Record) -> Phase:
 def apart(whole: Result) -> Result:
     """The same as a folder has it: planned, each phase an hour after the one before it, the suites of a version that is
     not installed, since their costs are made up."""
-    at_ns = {each.phase: number * 3600 * SECOND for number, each in enumerate(whole.records)}
+    shift_ns = {measured.phase: number * 3600 * SECOND for number, measured in enumerate(whole.records)}
     records = []
-    for each in whole.records:
-        done, bracket, by = each.completions, each.parent_window_ns, at_ns[each.phase]
+    for measured in whole.records:
+        done, bracket, by_ns = measured.completions, measured.parent_window_ns, shift_ns[measured.phase]
         if done is not None and bracket is not None:
-            done = Completions(done.due_ns + by, done.issued_ns + by, done.ends, done.yielded_ns + by, done.units)
-            bracket = (bracket[0] + by, bracket[1] + by)
-        route = each.route.model_copy(update={"suite_version": "0"})
-        records.append(each.model_copy(update={"completions": done, "parent_window_ns": bracket, "route": route}))
+            due_ns, issued_ns, yielded_ns = (at_ns + by_ns for at_ns in (done.due_ns, done.issued_ns, done.yielded_ns))
+            done = Completions(due_ns, issued_ns, done.ends, yielded_ns, done.units)
+            bracket = (bracket[0] + by_ns, bracket[1] + by_ns)
+        route = measured.route.model_copy(update={"suite_version": "0"})
+        records.append(measured.model_copy(update={"completions": done, "parent_window_ns": bracket, "route": route}))
     meterings = []
     for metered in whole.meterings:
-        by = at_ns[metered.phase]
-        samples = {id: Samples(of.before_ns + by, of.after_ns + by, of.values) for id, of in metered.samples.items()}
-        idle_ns = tuple((begin_ns + by, end_ns + by) for begin_ns, end_ns in metered.idle_ns)
-        span = {"begin_ns": metered.begin_ns + by, "end_ns": metered.end_ns + by}
+        by_ns = shift_ns[metered.phase]
+        samples = {
+            id: Samples(read.before_ns + by_ns, read.after_ns + by_ns, read.values)
+            for id, read in metered.samples.items()
+        }
+        idle_ns = tuple((begin_ns + by_ns, end_ns + by_ns) for begin_ns, end_ns in metered.idle_ns)
+        span = {"begin_ns": metered.begin_ns + by_ns, "end_ns": metered.end_ns + by_ns}
         meterings.append(metered.model_copy(update={**span, "idle_ns": idle_ns, "samples": samples}))
-    devices = tuple(each.model_copy(update={"precisions": ("fp32", "bf16", "int8")}) for each in whole.devices)
-    phases = tuple(phase(each) for each in records)
-    told = {"devices": devices, "phases": phases, "records": tuple(records), "meterings": tuple(meterings)}
-    return whole.model_copy(update=told)
+    devices = tuple(device.model_copy(update={"precisions": ("fp32", "bf16", "int8")}) for device in whole.devices)
+    facts = {"devices": devices, "records": tuple(records), "meterings": tuple(meterings)}
+    return whole.model_copy(update={**facts, "phases": tuple(map(phase, records))})
 
 
 def result(*records: Record, finished: bool = True, absent: tuple[Absent, ...] = ()) -> Result:
@@ -247,7 +252,7 @@ def metering(of: Record, lost: bool = False) -> Metering:
     host = 35 * at_ns / 1e9 + (20 if on_gpu else 60) * working_s + 260_000
     board = 40 * at_ns / 1e9 + (270 if on_gpu else 0) * working_s + 9_000
     watts = np.where((at_ns > 0) & (at_ns < end_ns) & on_gpu, 310.0, 40.0) + np.sin(at_ns / 4e8)
-    columns = dict(zip((each.id for each in DOMAINS), (host % 262_143.0, board, watts), strict=True))
+    columns = dict(zip((domain.id for domain in DOMAINS), (host % 262_143.0, board, watts), strict=True))
     read = {id: len(at_ns) // 2 if lost and id == DOMAINS[0].id else len(at_ns) for id in columns}
     return Metering(
         phase=of.phase,
@@ -262,83 +267,42 @@ def metering(of: Record, lost: bool = False) -> Metering:
 
 def sample() -> Result:
     measured = unmetered()
-    done = [each for each in measured.records if each.completions and each.scenario != "probe"]
-    meterings = tuple(metering(each, lost=each.key.startswith("007")) for each in done)
+    done = [solo for solo in measured.records if solo.completions and solo.scenario != "probe"]
+    meterings = tuple(metering(solo, lost=solo.key.startswith("007")) for solo in done)
     return measured.model_copy(update={"domains": DOMAINS, "meterings": meterings})
 
 
 def unmetered() -> Result:
-    decode = (Cost(name="prefill", flops=3e11, bytes=4.5e9), Cost(name="decode", flops=2.5e9, bytes=4.5e9, yields=127))
-    fast_decode = (
-        Cost(name="prefill", flops=3e11, bytes=2.5e9),
-        Cost(name="decode", flops=2.5e9, bytes=2.5e9, yields=127),
-    )
+    prefill, fast_prefill = (Cost(name="prefill", flops=3e11, bytes=size) for size in (4.5e9, 2.5e9))
+    decode, fast_decode = (Cost(name="decode", flops=2.5e9, bytes=size, yields=127) for size in (4.5e9, 2.5e9))
     llm = [[1_710 * MS, *[243 * MS + 7 * feed] * 127] for feed in range(3)]
-    fast_llm = [[61 * MS, *[4_100_000 + 900 * feed] * 127] for feed in range(70)]
-    dlrm = (Cost(name="forward", flops=4e10, bytes=2e9),)
-    resnet = (Cost(name="forward", flops=8.2e9, bytes=1e8),)
+    fast_llm = closed_loop([[61 * MS, *[4_100_000 + 900 * feed] * 127] for feed in range(70)])
+    dlrm = closed_loop([[380 * MS + 1_000 * feed] for feed in range(700)], units=2048)
+    slow_dlrm = closed_loop([[560 * MS]] * 80, units=2048)
+    resnet50 = closed_loop([[113 * MS]] * 8 + [[140 * MS]] * 70)
+    on_cpu = partial(record, costs=(prefill, decode))
+    batched = partial(record, scenario="offline", batch=2048, costs=(Cost(name="forward", flops=4e10, bytes=2e9),))
+    killed = Failure(
+        kind="out of memory",
+        message="the kernel killed the worker at 61.2 GiB while it was loading",
+        hint="free memory, or choose --tier smoke",
+    )
+    refused = Failure(kind="refused", message="64.2 GiB needed, 12.0 GiB of memory pool host are free")
+    gpu: dict[str, Any] = {"device": GPU, "precision": "bf16"}
+    onnx: dict[str, Any] = {"adapter": "onnxruntime"}
+    forward = (Cost(name="forward", flops=8.2e9, bytes=1e8),)
     return result(
         probe("000.probe.torch.cpu-0.fp32", 70 * MS, 210 * MS),
-        record("001.llm.torch.cpu-0.fp32", "llm", "token", closed_loop(llm), costs=decode),
-        record(
-            "002.llm.onnxruntime.cpu-0.fp32", "llm", "token", closed_loop(llm[:1]), adapter="onnxruntime", costs=decode
-        ),
-        record(
-            "003.llm.torch.gpu.bf16",
-            "llm",
-            "token",
-            closed_loop(fast_llm),
-            device=GPU,
-            precision="bf16",
-            costs=fast_decode,
-        ),
+        on_cpu("001.llm.torch.cpu-0.fp32", "llm", "token", closed_loop(llm)),
+        on_cpu("002.llm.onnxruntime.cpu-0.fp32", "llm", "token", closed_loop(llm[:1]), **onnx),
+        record("003.llm.torch.gpu.bf16", "llm", "token", fast_llm, costs=(fast_prefill, fast_decode), **gpu),
         record("004.diffusion.torch.cpu-0.fp32", "diffusion", "image", closed_loop([[11_300 * MS]] * 4)),
-        record(
-            "005.diffusion.onnxruntime.cpu-0.fp32",
-            "diffusion",
-            "image",
-            adapter="onnxruntime",
-            error=Failure(
-                kind="out of memory",
-                message="the kernel killed the worker at 61.2 GiB while it was loading",
-                hint="free memory, or choose --tier smoke",
-            ),
-        ),
-        record(
-            "006.dlrm.torch.cpu-0.fp32",
-            "dlrm",
-            "sample",
-            closed_loop([[380 * MS + 1_000 * feed] for feed in range(700)], units=2048),
-            scenario="offline",
-            batch=2048,
-            costs=dlrm,
-        ),
-        record(
-            "007.dlrm.onnxruntime.cpu-0.fp32",
-            "dlrm",
-            "sample",
-            closed_loop([[560 * MS]] * 80, units=2048),
-            adapter="onnxruntime",
-            scenario="offline",
-            batch=2048,
-            costs=dlrm,
-        ),
-        record(
-            "008.resnet50.torch.cpu-0.fp32",
-            "resnet50",
-            "image",
-            closed_loop([[113 * MS]] * 8 + [[140 * MS]] * 70),
-            costs=resnet,
-        ),
-        record(
-            "009.resnet50.onnxruntime.cpu-0.int8",
-            "resnet50",
-            "image",
-            adapter="onnxruntime",
-            precision="int8",
-            error=Failure(kind="refused", message="64.2 GiB needed, 12.0 GiB of memory pool host are free"),
-        ),
+        record("005.diffusion.onnxruntime.cpu-0.fp32", "diffusion", "image", error=killed, **onnx),
+        batched("006.dlrm.torch.cpu-0.fp32", "dlrm", "sample", dlrm),
+        batched("007.dlrm.onnxruntime.cpu-0.fp32", "dlrm", "sample", slow_dlrm, **onnx),
+        record("008.resnet50.torch.cpu-0.fp32", "resnet50", "image", resnet50, costs=forward),
+        record("009.resnet50.onnxruntime.cpu-0.int8", "resnet50", "image", precision="int8", error=refused, **onnx),
         probe("010.probe.torch.cpu-0.fp32", 80 * MS, 212 * MS),
-        probe("011.probe.torch.gpu.bf16", 100_000, 4 * MS, device=GPU, precision="bf16"),
+        probe("011.probe.torch.gpu.bf16", 100_000, 4 * MS, **gpu),
         absent=(Absent(kind="adapter", name="openvino", reason="No module named 'openvino'"),),
     )

@@ -9,7 +9,8 @@ ROOM = Path(__file__).parents[2] / "harness" / "judge"
 PREFIX = "mixmark.harness.judge."
 LAYERS = (
     *("statistics", "energy", "hosts", "roofline", "mixed_run", "grade", "score", "diagnosis", "evidence"),
-    *("rules", "solo_rates", "scaling", "rows", "verdict", "references", "judgement", "compare"),
+    *("screening", "disturbance", "rules", "solo_rates", "scaling", "rows", "verdict", "references", "judgement"),
+    *("provenance", "compare"),
 )
 """In the order of harness/judge/__init__.py. Each may import itself and those before it."""
 

@@ -80,17 +80,17 @@ def test_the_score_is_that_of_all_hosts(three: Result) -> None:
     assert sorted(rate.units_per_s for rate in known) == sorted(
         rate.units_per_s for rate in solo_rates.solo(gather(cluster(THREE)), EDGE, ())
     )
-    seen = contribution_of(1, judge(three), "0" * 64)
-    assert seen.foreign == ("acme",)
+    contribution = contribution_of(1, judge(three), "0" * 64)
     odd = tuple(
         each.model_copy(update={"route": each.route.model_copy(update={"adapter": "odd"})})
         if each.phase == "scaling2"
         else each
         for each in three.records
     )
-    assert contribution_of(1, judge(three.model_copy(update={"records": odd})), "0" * 64).foreign == ("acme",)
-    assert any("scaling2" in name for _, name in seen.fingerprints), (
-        "a copy of its stamps elsewhere is found all the same"
+    forged = contribution_of(1, judge(three.model_copy(update={"records": odd})), "0" * 64)
+    assert {route.adapter for route in (*contribution.routes, *forged.routes)} == {"acme"}
+    assert any("scaling2" in name for _, name in contribution.fingerprints), (
+        "a copy of its timestamps elsewhere is found all the same"
     )
 
 

@@ -160,7 +160,7 @@ def test_a_missing_or_torn_file_is_the_audits_problem(tmp_path: Path) -> None:
 def test_outputs_that_unpack_without_end_are_not_unpacked(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "bomb.npz", serials=np.zeros(1, np.int64), outputs=np.zeros((1, 1 << 20)))
     found = draw(tmp_path / "bomb.npz", GATE, 1, 1, 1, Commitments(), tmp_path / "into.npz")
-    assert found.problem == "the worker handed over outputs that unpack to more than their file"
+    assert found.problem.endswith("bomb.npz unpacks to more than its size")
 
 
 def output(serial: int) -> Any:
@@ -211,6 +211,7 @@ def test_an_output_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
     assert found is not None
     assert "feed 0" in found.problem
     assert not found.passed
+    assert found.feeds == (0, 1, 2, 3)  # those that were drawn, whose outputs the folder holds
 
 
 def test_a_reference_that_cannot_run_leaves_the_record_unaudited(

@@ -1,6 +1,6 @@
 """Engines that cheat, through the whole pipeline: a worker measures, the parent draws, a fresh worker compares.
 
-What each of them gains is told by a finding or a failure here, or in docs/method.md by name.
+A finding or a failure shows what each of them gains, or docs/method.md names it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts.arrivals import schedule
 from mixmark.harness.contracts.schema import (
     Finding,
     Limits,
@@ -39,9 +42,12 @@ from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.measure.benchmark import auditor
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement
+from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker.outputs import KEPT_BYTES
 from tests.fakes import cheats
 from tests.fakes.cheats import DEVICE, TOKENS, WORK_S, Chain
+from tests.fakes.reference import NUMPY
 from tests.golden.sample import result
 
 pytestmark = pytest.mark.slow
@@ -52,6 +58,7 @@ RATE_PER_S = 100.0
 LIMITS = Limits(
     warmup_ns=20_000_000, search_ns=100_000_000, min_ns=200_000_000, max_ns=2 * 10**9, min_feeds=20, audits=30
 )
+FEED_BYTES = TOKENS << 20  # of a feed of the suite `bulky`
 MIX = Mix(name="solo", tier="smoke", units={"chain": 40})
 
 
@@ -169,19 +176,28 @@ CAUGHT = {
     "Bending": ("audited", WRONG),
     "BendingFeeds": ("audited", WRONG),
     "BendingUnits": ("units_counted", "1 to 1 units were counted for feeds of 4"),
-    "Foreseeing": ("low_feed_overhead", "; making the feeds takes 0.0"),
+    "Foreseeing": ("device_busy", "% of the window no feed was in flight"),
     # a harness bent to suit
-    "SlowingTheLoop": ("window_bracketed", "the worker's clock tells"),
+    "SlowingTheLoop": ("window_bracketed", "outside of the window that the parent timed"),
     "TurningBack": ("finished", "raised: ValueError: time runs backwards"),
+    "Leaving": ("finished", "s of at least 0.20 s, with 1 of at least 20 feeds"),
     "Amending": ("audited", "the outputs do not match the commitments of the timed window"),
-    "AmendingSooner": ("window_bracketed", "the worker's clock tells"),
+    "AmendingSooner": ("window_bracketed", "the worker's timestamps cover"),
+    "Preparing": ("window_bracketed", "the worker's timestamps cover"),
+    "Resealing": ("finished", "Sealed came after the window was closed"),
+    "Reopening": ("finished", "Measured was due, but measuring came"),
+    "Piping": ("finished", "is not a regular file"),
+    "Negative": ("finished", "cannot be read: a field is wrong"),
+    "Unsealed": ("finished", "the worker did not close its window"),
     "Choosing": ("audited", "the worker handed over the digests of"),
     "Loading": ("audited", WRONG),
-    "Forging": ("audited", "the worker handed over the digests of"),
+    "Forging": ("finished", "its feeds are not numbered one by one"),
     "Babbling": ("finished", "cannot be read"),
 }
 """By which rule, and in which words."""
-HARMLESS = ("Honest", "Overhearing", "SlowingTime", "TurningBackTime", "Owing", "Listed", "Reusing", "Stubborn")
+GAIN_NOTHING = ("Overhearing", "SlowingTime", "TurningBackTime", "Owing", "Outliving", "Forestalling", "Shifting")
+"""No rule is broken, and no figure is better."""
+HARMLESS = ("Honest", *GAIN_NOTHING[:4], "Listed", "Reusing", "Stubborn")
 CAUGHT_IN_THE_MIX = {
     "Narrow": CAUGHT["Narrow"],
     "NotANumber": CAUGHT["NotANumber"],
@@ -194,10 +210,9 @@ CAUGHT_IN_THE_MIX = {
     "AmendingSooner": ("audited", WRONG),
     "Choosing": CAUGHT["Choosing"],
 }
-"""Where the parent hands out the feeds; the others are as they are alone."""
+"""Where the parent hands out the feeds; the other engines are caught as in a solo measurement."""
 CAUGHT_AS_SERVERS = {
-    "SlowingTheLoop": CAUGHT["SlowingTheLoop"],
-    "Shifting": ("on_schedule", "the feeds were not due when the window's seed says"),
+    "SlowingTheLoop": ("finished", "the worker's timestamps cannot be used: time runs backwards"),
     "Quitting": ("on_schedule", "it left the feed out that was due after"),
 }
 CAUGHT_WITH_BULK = {
@@ -209,8 +224,9 @@ CAUGHT_WITH_BULK = {
 
 @pytest.fixture(autouse=True, scope="module")
 def importable() -> Iterator[None]:
-    """The workers import this package."""
+    """The workers import this package. The auditor's adapter is that for suites without graphs."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(registry.BUILT_IN, "adapters", {**registry.BUILT_IN["adapters"], **NUMPY})
         patch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))))
         yield
 
@@ -219,12 +235,12 @@ def importable() -> Iterator[None]:
 def records(importable: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
     """The records of all engines, some run at a time; one auditor compares their outputs."""
     folder = tmp_path_factory.mktemp("cheats")
-    alone, together = (*HARMLESS, *CAUGHT), ("Honest", "Overhearing", *CAUGHT_IN_THE_MIX)
+    solos, mixes = (*HARMLESS, *CAUGHT), ("Honest", "Overhearing", *CAUGHT_IN_THE_MIX)
     servers, bulky = ("Honest", *CAUGHT_AS_SERVERS), ("Honest", *CAUGHT_WITH_BULK)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = {
-            **{each: pool.submit(measured, folder / each, each) for each in alone},
-            **{mixing(each): pool.submit(played, folder / mixing(each), each) for each in together},
+            **{each: pool.submit(measured, folder / each, each) for each in solos},
+            **{mixing(each): pool.submit(played, folder / mixing(each), each) for each in mixes},
             **{
                 serving(each): pool.submit(measured, folder / serving(each), each, scenario="server")
                 for each in servers
@@ -290,7 +306,7 @@ def test_it_is_caught_as_a_server(records: dict[str, Record], engine: str) -> No
 def test_it_is_caught_where_outputs_are_dropped(records: dict[str, Record], engine: str) -> None:
     rule, words = CAUGHT_WITH_BULK[engine.split()[0]]
     audit, done = records[engine].audit, records[engine].completions
-    assert audit is not None and done is not None and audit.finished < len(done)
+    assert audit is not None and done is not None and len(done) * FEED_BYTES > KEPT_BYTES
     found = [(each.rule, each.message) for each in findings(records[engine])]
     assert [message for named, message in found if named == rule and words in message], (found, records[engine].error)
 
@@ -299,7 +315,9 @@ def test_it_is_caught_where_outputs_are_dropped(records: dict[str, Record], engi
 def test_an_honest_engine_breaks_no_rule(records: dict[str, Record], engine: str) -> None:
     """And one that patches the time module gains nothing, since the loop holds the clock that it was defined with;
     nor does one that reads seeds, since those that it can read are of no feed that will be timed."""
-    assert [each for each in findings(records[engine]) if each.severity != "note"] == []
+    broken = [each for each in findings(records[engine]) if each.severity != "note"]
+    # A window of 0.2 s on a busy machine; what other programs send counts too.
+    assert {each.rule for each in broken} <= {"device_busy", "network_quiet"}
     done = records[engine].completions
     assert done is not None
     assert timestamps.in_flight_ns(done) >= len(done) * TOKENS * WORK_S * 1e9
@@ -308,7 +326,7 @@ def test_an_honest_engine_breaks_no_rule(records: dict[str, Record], engine: str
 def test_an_honest_engine_may_have_outputs_dropped(records: dict[str, Record]) -> None:
     record = records[with_bulk("Honest")]
     assert record.audit is not None and record.audit.passed
-    assert record.audit.finished < len(record.completions or ())
+    assert len(record.completions or ()) * FEED_BYTES > KEPT_BYTES
     assert not any(each.severity == "invalid" for each in findings(record))
 
 
@@ -323,21 +341,60 @@ def test_the_gate_is_that_of_the_declared_precision(records: dict[str, Record], 
 def test_a_quantised_route_that_fails_its_gate_is_a_finding(
     tmp_path: Path, precision: Precision, wrong: int, passes: bool
 ) -> None:
-    """Not a crash: the cell is whole, and the finding says what failed."""
+    """Not a crash: the record is whole, and the finding says what failed."""
     record = measured(tmp_path, "Slipping", precision=precision, wrong=str(wrong))
     records: dict[str, Record] = {}
     auditor(equipment({}), tmp_path, "smoke").run([record], lambda each: records.update({each.key: each}))
     (judged,) = records.values()
     assert judged.error is None and judged.completions
-    told = [each.message for each in findings(judged) if each.severity == "invalid"]
-    assert (told == []) is passes and all(WRONG in message for message in told), told
+    invalid = [each.message for each in findings(judged) if each.severity == "invalid"]
+    assert (invalid == []) is passes and all(WRONG in message for message in invalid), invalid
+
+
+def test_outputs_that_are_rewritten_after_the_draw_fail_their_audit(tmp_path: Path) -> None:
+    """By a process that the runner named as its helper, for example: any process of this user may."""
+    record = measured(tmp_path, "EverySecond")
+    path = kept_at(tmp_path, record.key)
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    np.savez(path, **(arrays | {"outputs": np.ones_like(arrays["outputs"])}))
+    records: dict[str, Record] = {}
+    auditor(equipment({}), tmp_path, "smoke").run([record], lambda each: records.update({each.key: each}))
+    audit = records[record.key].audit
+    assert audit is not None and audit.problem == "the file of the audited outputs was changed after they were drawn"
+
+
+def test_a_servers_latency_lasts_until_its_output_reaches_the_parent(tmp_path: Path) -> None:
+    record = measured(tmp_path, "Forestalling", scenario="server")
+    done = record.completions
+    assert done is not None and done.seen_ns is not None
+    worker_ns = done.yielded_ns[done.ends - 1] - done.issued_ns
+    assert np.median(timestamps.latencies_ns(done)) >= TOKENS * WORK_S * 1e9 > np.median(worker_ns)
+
+
+def test_a_server_that_draws_its_own_arrivals_is_late_by_the_parents(tmp_path: Path) -> None:
+    """A feed that is issued before the parent's schedule is an error, a later one has a longer latency."""
+    record = measured(tmp_path, "Shifting", scenario="server")
+    if record.error is None:
+        assert record.completions is not None and record.parent_window_ns is not None and record.seed is not None
+        due_ns = schedule(RATE_PER_S, seeds.arrivals(record.seed), len(record.completions))
+        assert (np.sort(record.completions.due_ns) == record.parent_window_ns[0] + due_ns).all()
+    else:
+        assert "time runs backwards" in record.error.message
+
+
+def test_what_is_computed_before_the_first_timestamp_counts(tmp_path: Path) -> None:
+    """The window is open from the moment when its seed is sent."""
+    honest, preparing = (measured(tmp_path / each, each) for each in ("Honest", "Preparing"))
+    rates = [timestamps.rate_per_s(record) for record in (honest, preparing)]
+    assert rates[0] and rates[1] and rates[1] <= 2 * rates[0]  # ten times as much by its own timestamps
 
 
 def test_every_engine_is_tried() -> None:
     classes = {
         name for name, each in vars(cheats).items() if isinstance(each, type) and issubclass(each, cheats.Honest)
     }
-    assert classes - {"Skipping", "Odd", "Slipping"} == {
+    assert classes - {"Skipping", "Odd", "Slipping", "Forestalling", "Shifting"} == {
         *CAUGHT,
         *HARMLESS,
         *CAUGHT_AS_SERVERS,
@@ -385,7 +442,7 @@ def probed(folder: Path, engine: str) -> Record:
 def test_a_probe_that_leaves_work_out_sets_no_ceiling(tmp_path: Path, engine: str) -> None:
     """It would raise what the device is believed to reach, and so hide a suite that leaves work out."""
     record = probed(tmp_path, engine)
-    told = gather(result(record))
-    assert [each.severity for each in integrity.audited(told)] == ["invalid"]
-    assert WRONG in next(iter(integrity.audited(told))).message
-    assert (told.ceilings, told.peaks.flops_per_s, told.peaks.bytes_per_s) == ({}, {}, {})
+    evidence = gather(result(record))
+    assert [each.severity for each in integrity.audited(evidence)] == ["invalid"]
+    assert WRONG in next(iter(integrity.audited(evidence))).message
+    assert (evidence.ceilings, evidence.peaks.flops_per_s, evidence.peaks.bytes_per_s) == ({}, {}, {})

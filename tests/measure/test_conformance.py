@@ -17,20 +17,21 @@ from mixmark.harness.cli.commands import main
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.devices import Found
-from mixmark.harness.measure.conformance import adapter, meter, readings
+from mixmark.harness.measure.conformance import adapter, meter, meter_trials
 from mixmark.harness.measure.conformance.adapter import CHECKS
-from mixmark.harness.measure.conformance.report import Failed, NotChecked, Report, verdict
-from mixmark.harness.measure.conformance.trials import Trials
+from mixmark.harness.measure.conformance.adapter_trials import AdapterTrials
+from mixmark.harness.measure.conformance.report import CheckFailed, NotChecked, Report, apply
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker.process import orphans
 from tests.docs.test_pages import anchors
 from tests.fakes import conformance, gauge
+from tests.fakes.reference import NUMPY
 
 ROOT = Path(__file__).parents[2]
 ACME = f"{ROOT / 'tests/fakes/conformance.py'}:Acme"
 PAGE = (ROOT / "docs/vendors.md").read_text("utf-8")
 TYPED = re.findall(r"<!-- kit -->\n```sh\nmixmark (.*)\n```", PAGE)[0].split()
-"""What the page has a reader type."""
+"""The command of the page."""
 GAUGE = f"{ROOT / 'tests/fakes/gauge.py'}:Gauge"
 CAUGHT = {
     "discovery_is_quick": ("slow", r"it took \d+ s, and may take 0.2 s"),
@@ -39,29 +40,34 @@ CAUGHT = {
     "devices_are_told_apart": ("twice", "npu:acme1: the adapter lists it twice"),
     "options_are_refused": ("lax", "it took an unknown option"),
     "claims_run": ("raises", "sum on npu:acme0 by acme in bf16: raised: RuntimeError: acme: no kernel"),
-    "yields_fit_the_table": ("wide", "in fp16: a runner yields arrays of float32, int32 or int64.* got float64"),
-    "outputs_pass_their_gates": ("wrong", "in int8: difference .*, at most 0.5 is allowed"),
+    "yields_fit_the_table": (
+        "wide",
+        "in fp16: wrong output: a runner yields arrays of float32, int32 or int64.* got float64",
+    ),
+    "outputs_pass_their_gates": ("wrong", "in int8: wrong outputs: .*; difference .*, at most 0.5 is allowed"),
     "placement_is_truthful": ("elsewhere", "not all of it ran on npu:acme0: 2 of 3 nodes on cpu:0"),
     "unclaimed_is_unsupported": ("obliging", "sum on npu:acme0 in int4 ran, and is not offered"),
-    "outputs_are_plain": ("lazy", "Lazy, and not a numpy array; .* waiting .*; 1 of 1 arrays were written over later"),
-    "feeds_can_be_broken_off": ("clings", "closing a feed behind its first yield took"),
+    "outputs_are_plain": (
+        "lazy",
+        "Lazy, and not a numpy array; .* went into making arrays .*; 1 of 1 arrays were written over later",
+    ),
+    "feeds_can_be_broken_off": ("clings", "closing a feed after its first yield took"),
     "memory_returns": ("leaks", r"npu:acme0: \+\d\d.\d MiB a session, with weights of 0.0 MiB"),
-    "idle_burns_nothing": ("spins", r"npu:acme0: it used \d.\d\d CPUs while nobody called it"),
+    "idle_burns_nothing": ("spins", r"npu:acme0: it used \d.\d\d CPUs while it ran no feed"),
     "a_killed_worker_leaves_nothing": ("spins", "npu:acme0: python.* lived on when the worker was killed"),
-    "concurrency_is_honoured": ("mixes up", r"in fp32: difference .*, at most 0.5 is allowed"),
-    "server_keeps_its_latency": ("stalls", "the limits at p90 are not kept"),
+    "concurrency_is_honoured": ("mixes up", r"in fp32: wrong outputs: .*; difference .*, at most 0.5 is allowed"),
+    "server_keeps_its_latency": ("stalls", "the latency limits are not kept at p90"),
     "devices_work_at_once": ("greedy", "raised: RuntimeError: acme: npu:acme. is in use"),
     "noise_is_harmless": ("prints", r"\d+ kB were printed in \d+ feeds"),
 }
-"""What each check says to an adapter that has one of the faults."""
+"""The fault that each check catches, and its message."""
 
 
 @pytest.fixture
 def toys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """One tiny suite, and a reference that needs no framework."""
+    """One tiny suite, and a reference without torch."""
     monkeypatch.setitem(registry.BUILT_IN, "suites", {"sum": "tests.fakes.conformance:Sum"})
-    fake = {**registry.BUILT_IN["adapters"], "torch": "tests.fakes.conformance:Reference"}
-    monkeypatch.setitem(registry.BUILT_IN, "adapters", fake)
+    monkeypatch.setitem(registry.BUILT_IN, "adapters", {**registry.BUILT_IN["adapters"], **NUMPY})
     monkeypatch.setattr(orphans, "GRACE_S", 0.1)
     monkeypatch.setenv("MIXMARK_LOCK", str(tmp_path / "lock"))
     monkeypatch.chdir(tmp_path)
@@ -75,13 +81,13 @@ def test_an_honest_adapter_passes_every_check(toys: Path) -> None:
         Path("mixmark.toml").write_text(f'[adapter.acme]\nserver = "{server.pid}"\n')
         done = CliRunner().invoke(main, [*(ACME if word == "acme" else word for word in TYPED), "--json"])
         server.kill()
-    told = json.loads(done.stdout)
-    assert {each["check"]: each["state"] for each in told["verdicts"]} == {
+    printed = json.loads(done.stdout)
+    assert {each["check"]: each["state"] for each in printed["verdicts"]} == {
         each.__name__: "passed" for each in CHECKS
     }, done.output
-    assert (done.exit_code, told.pop("passed")) == (0, True)
+    assert (done.exit_code, printed.pop("passed")) == (0, True)
     report = Report.model_validate_json((toys / "acme.json").read_text())
-    assert report.model_dump(mode="json") == told
+    assert report.model_dump(mode="json") == printed
     assert (report.name, report.source, len(report.sha256)) == ("acme", "conformance.py", 64)
 
 
@@ -95,28 +101,28 @@ def test_each_check_catches_its_fault(toys: Path, monkeypatch: pytest.MonkeyPatc
     report = mixmark.check_adapter(ACME)
     assert not report.passed
     assert {fault for fault, _ in CAUGHT.values()} == set(conformance.FAULTS)
-    told = [each for each in report.verdicts if each.check != "sessions_follow_each_other"]
-    for each, (check, (_, said)) in zip(told, CAUGHT.items(), strict=True):
-        assert (each.check, each.state) == (check, "failed"), str(report)
-        assert re.search(said, each.message), str(each)
-        assert each.docs == f"docs/vendors/conformance.md#{check}"
+    results = [result for result in report.verdicts if result.check != "sessions_follow_each_other"]
+    for result, (check, (_, message)) in zip(results, CAUGHT.items(), strict=True):
+        assert (result.check, result.state) == (check, "failed"), str(report)
+        assert re.search(message, result.message), str(result)
+        assert result.docs == f"docs/vendors/conformance.md#{check}"
 
 
 @pytest.mark.slow
-def test_what_needs_sessions_in_a_row_is_not_checked_where_they_fail(toys: Path) -> None:
+def test_checks_of_sessions_in_a_row_are_not_checked_if_the_sessions_fail(toys: Path) -> None:
     chosen = Config(adapters={"acme": AdapterConfig(options={"broken": "once"})})
     acme = registry.find("adapters", [ACME])["acme"]
-    tried = Trials(acme, chosen, setup.load_suites(chosen, "smoke"), toys / "kit", 60)
-    failed = verdict(adapter.sessions_follow_each_other, tried)
+    trials = AdapterTrials(acme, chosen, setup.load_suites(chosen, "smoke"), toys / "kit", 60)
+    failed = apply(adapter.sessions_follow_each_other, trials)
     assert failed.state == "failed" and failed.message.startswith("raised: RuntimeError: acme: the driver is gone")
-    assert {verdict(each, tried).state for each in (adapter.memory_returns, adapter.idle_burns_nothing)} == {
+    assert {apply(each, trials).state for each in (adapter.memory_returns, adapter.idle_burns_nothing)} == {
         "not checked"
     }
 
 
 CAUGHT_IN_METERS = {
     "domains_are_quick": ("slow", r"it took \d+ s, and may take 0.2 s"),
-    "domains_are_repeatable": ("forgets", "the second time it told other domains"),
+    "domains_are_repeatable": ("forgets", "the second time it reported other domains"),
     "absent_sources_say_why": ("denied", "Permission denied.*: it lacks the command that makes it readable"),
     "covers_are_known": ("strange", "gauge/strange covers fpga, which is no device"),
     "parents_exist": ("orphan", "there is no gauge/none"),
@@ -131,7 +137,7 @@ CAUGHT_IN_METERS = {
 def gauges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No adapter is asked for its devices, and readings take a moment."""
     monkeypatch.setattr(setup, "find_devices", lambda adapters, config: Found((), ()))
-    monkeypatch.setattr(readings, "READ_S", 1.0)
+    monkeypatch.setattr(meter_trials, "READ_S", 1.0)
     monkeypatch.setenv("MIXMARK_LOCK", str(tmp_path / "lock"))
     monkeypatch.chdir(tmp_path)
 
@@ -149,35 +155,35 @@ def test_each_check_of_a_meter_catches_its_fault(gauges: None, monkeypatch: pyte
     Path("mixmark.toml").write_text(f'[meter.gauge]\nbroken = "{",".join(gauge.FAULTS)}"')
     report = mixmark.check_meter(GAUGE)
     assert {fault for fault, _ in CAUGHT_IN_METERS.values()} == set(gauge.FAULTS)
-    for each, (check, (_, said)) in zip(report.verdicts, CAUGHT_IN_METERS.items(), strict=True):
-        assert (each.check, each.state) == (check, "failed"), str(report)
-        assert re.search(said, each.message), str(each)
+    for result, (check, (_, message)) in zip(report.verdicts, CAUGHT_IN_METERS.items(), strict=True):
+        assert (result.check, result.state) == (check, "failed"), str(report)
+        assert re.search(message, result.message), str(result)
 
 
 def test_a_meter_that_raises_is_no_source_that_is_absent(gauges: None) -> None:
     found = registry.find("meters", [f"{ROOT / 'tests/fakes/meters.py'}:Joules"])["joules"]
     options = Config(meters={"joules": {"mode": "broken driver"}})
-    told = verdict(meter.absent_sources_say_why, readings.Readings(found, options, ()))
-    assert (told.state, told.message.startswith("it raised RuntimeError: libjoules.so: cannot open")) == (
+    result = apply(meter.absent_sources_say_why, meter_trials.MeterTrials(found, options, ()))
+    assert (result.state, result.message.startswith("it raised RuntimeError: libjoules.so: cannot open")) == (
         "failed",
         True,
     )
 
 
-def test_what_was_not_checked_is_no_failure_and_nothing_checked_is_no_pass() -> None:
-    def cannot(tried: None) -> str:
+def test_a_check_that_was_not_made_is_no_failure_and_no_check_at_all_is_no_pass() -> None:
+    def cannot(trials: None) -> str:
         raise NotChecked("there is one device here")
 
-    def breaks(tried: None) -> str:
-        raise Failed("it broke")
+    def breaks(trials: None) -> str:
+        raise CheckFailed("it broke")
 
-    def passes(tried: None) -> str:
+    def passes(trials: None) -> str:
         return "fine"
 
     def report(*checks: Any) -> Report:
         facts = {"kind": "adapter", "name": "acme", "origin": "", "source": "", "sha256": "", "mixmark": "1"}
-        told = tuple(verdict(each, None) for each in checks)
-        return Report.model_validate({**facts, "created_utc": "", "devices": (), "verdicts": told})
+        results = tuple(apply(check, None) for check in checks)
+        return Report.model_validate({**facts, "created_utc": "", "devices": (), "verdicts": results})
 
     assert report(cannot, passes).passed
     assert not report(cannot).passed

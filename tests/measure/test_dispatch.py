@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.schema import Placement, Rate
-from mixmark.harness.measure.dispatch import Pair
+from mixmark.harness.measure.dispatch import Dispatcher, Pair, least_surplus, surplus
+from mixmark.harness.plan import presets
 from mixmark.harness.plan.placement import Power, place
 from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, device, solo
 
@@ -123,7 +125,7 @@ def test_a_device_that_dies_is_dropped_and_the_rest_goes_on() -> None:
     machine.lose("cpu:0")
     assert machine.run(1500) == pytest.approx(1 / 6.5, rel=0.01)  # 2 + 2 + 2 + 0.5 s a mix on the GPU alone
     machine.lose("gpu:0")
-    assert machine.dispatcher.next("gpu:0", machine.now_ns, None) is None
+    assert machine.dispatcher.next("gpu:0", machine.now_ns) is None
     assert set(machine.dispatcher.abandoned) == set(MIX)
 
 
@@ -134,6 +136,18 @@ def test_a_suite_without_a_device_is_given_up_and_the_others_go_on() -> None:
     machine.lose("gpu:0")
     assert machine.dispatcher.abandoned == ("diffusion",)
     assert machine.run(1500) == pytest.approx(1 / (20 + 40 / 30 + 10), rel=0.02)
+
+
+def test_a_feed_that_has_the_device_to_itself_has_its_pace_beside_suites_that_run_two_at_a_time() -> None:
+    rates = {("llm", "cpu:0"): 10.0, ("dlrm", "cpu:0"): 10.0}
+    concurrency = {("llm", "cpu:0"): 1, ("dlrm", "cpu:0"): 2}
+    plan = place({"llm": 1.0, "dlrm": 1.0}, solo(rates), [device("cpu:0")])
+    dispatcher = Dispatcher({"llm": 1.0, "dlrm": 1.0}, plan, dict.fromkeys(rates, 10), concurrency, lambda *_: plan, 0)
+    given = Counter(dispatcher.next("cpu:0", 0) for _ in range(3))
+    assert given["llm"] and given["dlrm"]
+    dispatcher.finished("cpu:0", "llm", 0, SECOND, 10)  # at its solo rate
+    dispatcher.finished("cpu:0", "dlrm", SECOND, 3 * SECOND, 10)  # two of them in two seconds: at theirs
+    assert dispatcher.tally(3 * SECOND).paces == pytest.approx(dict.fromkeys(rates, 1.0))
 
 
 def test_feeds_that_count_nothing_are_made_up_for() -> None:
@@ -153,77 +167,95 @@ def test_what_is_planned_must_be_loaded() -> None:
 def test_a_feed_that_was_never_given_cannot_finish() -> None:
     machine = Machine(MIX, GPU_AND_CPU, QUANTA)
     with pytest.raises(ValueError, match=r"cpu:0 was given no feed of llm"):
-        machine.dispatcher.finished("cpu:0", "llm", 0, [1], [20], True)
+        machine.dispatcher.finished("cpu:0", "llm", 0, 1, 20)
 
 
 def test_no_device_holds_more_than_its_slots_and_one() -> None:
     machine = Machine(MIX, GPU_AND_CPU, QUANTA, concurrency=2)
     given = 0
-    while machine.dispatcher.next("gpu:0", 0, None):
+    while machine.dispatcher.next("gpu:0", 0):
         given += 1
     assert given == 3
 
 
-def window(end_s: float, known: bool = True, actual: float = 10.0, marks: int = 100) -> dict[str, float]:
-    """The mixes of each suite that one device stamps in a window. A mix takes 10 s of the coarse suite and 10 s of the
-    fine one, so λ* is 0.05 mix/s; a feed of the coarse suite holds 2 mixes and takes 20 s."""
+EDGE_1 = {"llm": 50.2, "diffusion": 5.53, "dlrm": 234_000.0, "resnet50": 917.0}
+FEEDS = {"llm": 128, "diffusion": 1, "dlrm": 1024, "resnet50": 4}
+CPU = {"llm": 5.0, "diffusion": 0.2, "dlrm": 9_000.0, "resnet50": 80.0}
+GPU = {"llm": 60.0, "diffusion": 3.0, "dlrm": 200_000.0, "resnet50": 2_500.0}
+QUICK = presets.PRESETS["quick"].mix
+
+
+def machine_of(devices: Mapping[str, Mapping[str, float]], speed: float, in_mix: float = 1.0) -> Machine:
+    """A machine on the mix of edge-1. speed: times the rates above. in_mix: what a device keeps of them in the mix."""
+    rates = {(suite, id): rate * speed for id, own in devices.items() for suite, rate in own.items()}
+    quanta = {pair: FEEDS[pair[0]] for pair in rates}
+    return Machine(EDGE_1, rates, quanta, lambda pair, at_s: rates[pair] * in_mix, marks={"llm": FEEDS["llm"]})
+
+
+@pytest.mark.parametrize(
+    ("devices", "speed"),
+    [
+        *(({"cpu:0": CPU}, speed) for speed in (0.4, 0.7, 1, 1.7, 4, 30)),
+        *(({"gpu:0": GPU, "cpu:0": CPU}, speed) for speed in (0.25, 0.4, 1)),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, dict) else str(value),
+)
+def test_a_window_shows_the_rate_of_the_machine_whatever_its_speed(
+    devices: Mapping[str, Mapping[str, float]], speed: float
+) -> None:
+    """One feed of the LLM is 2.55 mixes, which this CPU does in 200 s. A window of 120 s once showed 0.80 of the rate
+    at half the speed."""
+    machine, long = (machine_of(devices, speed, in_mix=0.9) for _ in range(2))
+    mixes_ns = round(60 / long.placement.bound_per_s * SECOND)
+    long_per_s = long.window(QUICK.model_copy(update={"min_ns": mixes_ns, "max_ns": 10 * mixes_ns}))
+    assert machine.window(QUICK) == pytest.approx(long_per_s, rel=0.02)
+    assert 120 * SECOND <= machine.now_ns < QUICK.max_ns
+
+
+def test_a_window_that_is_too_short_for_the_machine_ends_with_a_surplus() -> None:
+    """At a fifth of the speed one feed of the LLM is a thousand seconds' worth of mixes."""
+    machine = machine_of({"cpu:0": CPU}, 0.2)
+    machine.window(QUICK)
+    assert machine.now_ns == QUICK.max_ns
+    told = least_surplus(machine.placement, EDGE_1, machine.quanta, QUICK.max_ns / SECOND)
+    assert machine.dispatcher.surplus(machine.now_ns) == pytest.approx(told, rel=0.5)
+    assert told > 0.05
+
+
+def test_a_feed_worth_many_mixes_that_takes_no_time_is_not_too_heavy() -> None:
+    """One feed of dlrm is 256 mixes here, and a hundredth of a second of the 3,831 s that a mix takes."""
+    units, rates = {"dlrm": 1.0, "resnet50": 1e6}, {("dlrm", "cpu:0"): 25_262.0, ("resnet50", "cpu:0"): 261.0}
+    plan = place(units, solo(rates), [device("cpu:0")])
+    assert least_surplus(plan, units, {("dlrm", "cpu:0"): 256, ("resnet50", "cpu:0"): 4}, 30.0) < 0.001
+    alone = place({"dlrm": 1.0}, solo({("dlrm", "cpu:0"): 1.0}), [device("cpu:0")])
+    assert least_surplus(alone, {"dlrm": 1.0}, {("dlrm", "cpu:0"): 256}, 30.0) == 0
+
+
+def test_a_device_that_gets_slower_by_half_is_measured_with_its_whole_window() -> None:
+    rates = {(suite, "cpu:0"): 4 * rate for suite, rate in CPU.items()}
+    quanta = {pair: FEEDS[pair[0]] for pair in rates}
+    machine = Machine(EDGE_1, rates, quanta, lambda pair, at_s: rates[pair] * (1 if at_s < 60 else 0.5))
+    seen_per_s = machine.window(QUICK)
+    after_s = machine.now_ns / SECOND - 60
+    assert seen_per_s == pytest.approx(machine.placement.bound_per_s * (60 + after_s / 2) / (60 + after_s), rel=0.02)
+
+
+def test_a_suite_that_finishes_nothing_is_all_surplus() -> None:
+    machine = machine_of({"cpu:0": CPU}, 4)
+    machine.counts = lambda pair: pair[0] != "llm"
+    machine.window(QUICK)
+    assert (machine.now_ns, machine.dispatcher.surplus(machine.now_ns)) == (QUICK.max_ns, 1.0)
+
+
+def test_work_beyond_the_least_advanced_suite_and_work_under_way_is_surplus() -> None:
+    """A mix takes 10 s of either suite, so a unit of each is worth half of a tenth of a mix, and a second 0.05."""
     rates = {("coarse", "cpu:0"): 10.0, ("fine", "cpu:0"): 10.0}
-    machine = Machine(
-        {"coarse": 100.0, "fine": 100.0},
-        rates,
-        {("coarse", "cpu:0"): 200, ("fine", "cpu:0"): 2},
-        lambda pair, at_s: actual if pair[0] == "coarse" else 10.0,
-        marks={"coarse": marks},
-        end_s=end_s if known else None,
-    )
-    machine.run(end_s)
-    machine.end_ns = int(end_s * SECOND)
-    return {suite: machine.stamped(suite) for suite in ("coarse", "fine")}
-
-
-def test_the_last_feed_of_a_coarse_suite_begins_as_late_as_the_window_allows() -> None:
-    """In 50 s the device can do 2.5 mixes, which is a feed and a quarter of the coarse suite."""
-    assert window(50, known=False) == {"coarse": 2.96, "fine": 2.04}
-    assert window(50) == {"coarse": 2.56, "fine": 2.44}  # it begins by 5 % of its 5 s too early
-    assert window(85, known=False) == {"coarse": 4.46, "fine": 4.04}
-    assert window(85) == {"coarse": 4.28, "fine": 4.22}
-
-
-def test_nothing_waits_where_whole_feeds_are_needed() -> None:
-    assert window(40) == window(40, known=False) == {"coarse": 2.0, "fine": 2.0}
-
-
-def test_units_that_come_all_at_once_are_not_cut_off() -> None:
-    """A second feed that comes in one piece counts only if it ends before the window does. A quarter of its units is
-    needed in 50 s, which is not worth all of its time, and a half in 62 s, which is."""
-    assert window(50, marks=1) == {"coarse": 2.0, "fine": 2.5}
-    assert window(62, marks=1) == window(62, known=False, marks=1) == {"coarse": 4.0, "fine": 2.2}
-
-
-def test_the_last_feed_begins_by_the_rates_of_the_window_and_not_by_the_solo_rates() -> None:
-    """A mix takes 22.5 s and 18 s there: λ* is 2.22 and 2.78 mixes in the window."""
-    assert window(50, actual=8) == {"coarse": 2.24, "fine": 2.18}
-    assert window(50, actual=12.5) == {"coarse": 2.82, "fine": 2.74}
-    assert window(50, known=False, actual=12.5) == {"coarse": 3.7, "fine": 2.04}
-
-
-def test_the_last_feed_does_not_wait_for_one_that_would_end_too_late() -> None:
-    """A feed of the suite `long` takes 4 s, and comes in one piece. 2.5 mixes fit into the window."""
-    rates = {("coarse", "cpu:0"): 40.0, ("long", "cpu:0"): 1.0, ("fine", "cpu:0"): 10.0}
-    units = {"coarse": 100.0, "long": 10.0, "fine": 75.0}
-    quanta = {("coarse", "cpu:0"): 200, ("long", "cpu:0"): 4, ("fine", "cpu:0"): 2}
-    machine = Machine(units, rates, quanta, marks={"coarse": 100}, end_s=50.0)
-    machine.run(50)
-    assert {suite: round(machine.stamped(suite), 2) for suite in units} == {"coarse": 2.88, "long": 2.4, "fine": 2.51}
-
-
-def test_a_coarse_suite_does_not_wait_while_nothing_else_is_ready() -> None:
-    """The fine suite runs on the other device: a device that waited would lose its time."""
-    rates = {("coarse", "gpu:0"): 10.0, ("fine", "cpu:0"): 10.0}
     units = {"coarse": 100.0, "fine": 100.0}
-    machine = Machine(units, rates, {("coarse", "gpu:0"): 200, ("fine", "cpu:0"): 2}, marks={"coarse": 100}, end_s=50.0)
-    machine.run(50)
-    assert machine.busy_ns["gpu:0"] == 40 * SECOND and machine.running["gpu:0"] == 1
+    plan = place(units, solo(rates), [device("cpu:0")])
+    assert surplus(plan, units, {"coarse": 200.0, "fine": 100.0}, {}) == pytest.approx(1 / 3)
+    assert surplus(plan, units, {"coarse": 100.0, "fine": 100.0}, {}) == pytest.approx(0)
+    assert surplus(plan, units, {"coarse": 100.0, "fine": 100.0}, {"cpu:0": 5.0}) == pytest.approx(0.2)
+    assert surplus(plan, units, {"coarse": 100.0, "fine": 0.0}, {}) == 1
 
 
 @st.composite

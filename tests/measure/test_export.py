@@ -18,6 +18,7 @@ from mixmark.harness.measure import export
 from mixmark.harness.measure.export import ExportRequest
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from tests.marks import linux
 
 PROBE = Plugin("suites", "probe", "mixmark.suites.probe:Probe", "built in")
 
@@ -69,7 +70,7 @@ def test_a_folder_appears_with_its_manifest(tmp_path: Path) -> None:
         pytest.param(
             "full",
             "whole cannot be written: No space left on device",
-            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full"),
+            marks=linux,
         ),
         ("raises", "toy of probe: LookupError: no such tensor"),
         ("lacks", "does not load"),
@@ -150,6 +151,6 @@ def test_what_does_not_exist_is_refused(tmp_path: Path, words: list[object], com
 def test_what_cannot_be_exported_is_refused(
     tmp_path: Path, suite: str, form: str, changed: Mapping[str, Any], complaint: str
 ) -> None:
-    told = asked(suite=registry.find("suites")[suite], format=registry.find("formats")[form], **changed)
+    request = asked(suite=registry.find("suites")[suite], format=registry.find("formats")[form], **changed)
     with pytest.raises(Unsupported, match=complaint):
-        export.write(told, tmp_path, print)
+        export.write(request, tmp_path, print)

@@ -1,4 +1,4 @@
-"""A real process tells what a wall meter reads while `mixmark run` runs: joules a unit, or none and the reason."""
+"""A real process writes what a wall meter reads while `mixmark run` runs: joules a unit, or none and the reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins.registry import find
 from mixmark.harness.record import store
 from mixmark.reporters.json import report
-from tests.cli.test_commands import ACME, Shell
+from tests.cli.shell import ACME, Shell
 from tests.measure.test_metering import CPU
 
 pytestmark = pytest.mark.slow
@@ -38,12 +38,12 @@ else:
     server = socket.create_server(("127.0.0.1", 0))
     print(server.getsockname()[1], flush=True)
     out = server.accept()[0].makefile("w")
-stamp, turn = time.time(), 0
-end = stamp + float(seconds)
-while stamp < end:
-    while stamp <= time.time():  # a reading each 10 ms, also of those that a busy machine let us sleep through
-        print(f"{stamp:.6f},{60 + (turn % 2 - 0.5) / 1e6}", file=out, flush=True)  # as one that is not frozen
-        stamp, turn = stamp + 0.01, turn + 1
+due, turn = time.time(), 0
+end = due + float(seconds)
+while due < end:
+    while due <= time.time():  # a reading each 10 ms, also of those that a busy machine let us sleep through
+        print(f"{due:.6f},{60 + (turn % 2 - 0.5) / 1e6}", file=out, flush=True)  # as one that is not frozen
+        due, turn = due + 0.01, turn + 1
     time.sleep(0.005)
 print(last, file=out, flush=True)
 time.sleep(1000)
@@ -52,12 +52,12 @@ time.sleep(1000)
 
 @contextmanager
 def meter(folder: Path, kind: str, seconds: float = 1000, last: str = "") -> Iterator[dict[str, str]]:
-    """The options that read it. It tells 60 W for so long, then `last`, and then nothing."""
+    """The options that read the meter. The meter reads 60 W for `seconds`, then `last`, and then nothing."""
     words = (kind, str(folder / "power.csv"), str(seconds), last)
     process = subprocess.Popen([sys.executable, "-c", METER, *words], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    with process.stdout as said:
-        port = said.readline().strip()
+    with process.stdout as printed:
+        port = printed.readline().strip()
         try:
             yield {"path": str(folder / "power.csv")} if kind == "log" else {"connect": f"127.0.0.1:{port}"}
         finally:
@@ -67,35 +67,35 @@ def meter(folder: Path, kind: str, seconds: float = 1000, last: str = "") -> Ite
 
 def run(folder: Path, options: dict[str, str]) -> dict[str, Any]:
     """`mixmark run` of the null suite; its report as JSON, with the suite's own figures."""
-    shell = Shell(folder)
+    shell = Shell(folder, window_ms=1000)
     section = "".join(f"{name} = {json.dumps(value)}\n" for name, value in options.items())
     (folder / "mixmark.toml").write_text(f"[adapter.acme]\nwork_s = 0.01\n[meter.external]\n{section}")
     words = ("--suite", "null", "--adapter", ACME, "--tier", "smoke", "--scenario", "single-stream", "--out", "out")
     done = shell("run", *words)
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(report(judge(store.open(folder / "out"))))
-    [key] = [each["key"] for each in told["result"]["records"] if each["route"]["suite"] == "null"]
-    [figures] = [row for row in told["rows"] if row["key"] == key]
-    return told | {"figures": figures}
+    shown: dict[str, Any] = json.loads(report(judge(store.open(folder / "out"))))
+    [key] = [each["key"] for each in shown["result"]["records"] if each["route"]["suite"] == "null"]
+    [figures] = [row for row in shown["rows"] if row["key"] == key]
+    return shown | {"figures": figures}
 
 
 def test_a_wall_meter_s_log_gives_a_run_its_joules_a_unit(tmp_path: Path) -> None:
     with meter(tmp_path, "log") as options:
-        told = run(tmp_path, options)
-    figures, used = told["figures"], told["figures"]["energy"]
+        shown = run(tmp_path, options)
+    figures, used = shown["figures"], shown["figures"]["energy"]
     assert used["boundary"] == "wall" and used["left_out"] == []
     assert used["watts"] == pytest.approx(WATTS)
     assert used["joules_per_unit"] == pytest.approx(used["joules"] / figures["units"])
-    assert str(tmp_path) not in json.dumps(told["result"]["domains"])
+    assert str(tmp_path) not in json.dumps(shown["result"]["domains"])
 
 
 def test_a_meter_that_sends_rubbish_costs_a_run_its_joules_and_nothing_else(tmp_path: Path) -> None:
     with meter(tmp_path, "stream", seconds=0.5, last="~;;6O watts") as options:
-        told = run(tmp_path, options)
-    assert told["figures"]["status"] == "ok" and told["figures"]["throughput_per_s"] > 0
-    assert told["figures"]["energy"] is None
-    [said] = {each["message"] for each in told["findings"] if each["rule"] == "energy_valid"}
-    assert said.startswith("no energy of external: lost, TCP line protocol: line ")
+        shown = run(tmp_path, options)
+    assert shown["figures"]["status"] == "ok" and shown["figures"]["throughput_per_s"] > 0
+    assert shown["figures"]["energy"] is None
+    [message] = {each["message"] for each in shown["findings"] if each["rule"] == "energy_valid"}
+    assert message.startswith("no energy of external: lost, TCP line protocol: line ")
 
 
 def read(options: dict[str, str], seconds: float) -> tuple[Domain, Metering]:

@@ -147,9 +147,21 @@ def test_two_devices_play_what_each_does_best(tmp_path: Path) -> None:
     assert set(seen[-1].running) == {"npu:a", "npu:b"}
 
 
+def test_the_window_ends_when_both_suites_have_done_as_much(tmp_path: Path) -> None:
+    """A feed of `low` is worth two mixes, which take 0.82 s: most moments are in the middle of one."""
+    records = Stage(tmp_path, {"a": {"low": 0.4, "high": 0.01}}, {}).play(max_s=8.0)
+    done = {}
+    for (suite, _), record in records.items():
+        assert record.completions is not None and record.parent_window_ns is not None
+        begin_ns, stop_ns = record.parent_window_ns
+        assert stop_ns - begin_ns < 8e9
+        done[suite] = int(record.completions.units[record.completions.yielded_ns <= stop_ns].sum())
+    assert done["low"] and 0 <= done["high"] - done["low"] <= 2
+
+
 @pytest.mark.parametrize(
     ("how", "kind", "words"),
-    [("die", "crashed", "SIGKILL"), ("raise", "raised", "a string broke"), ("hang", "hung", "")],
+    [("die", "crashed", "SIGSEGV"), ("raise", "raised", "a string broke"), ("hang", "hung", "")],
 )
 def test_a_device_that_is_lost_ends_its_part_and_the_others_go_on(
     tmp_path: Path, how: str, kind: str, words: str

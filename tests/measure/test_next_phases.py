@@ -89,12 +89,12 @@ def changed(before: Result, suite: str, device: str, **changes: Any) -> Result:
 
 def test_rates_are_those_of_routes_that_passed_their_gate() -> None:
     before = solo(*DEVICES)
-    rates = {(rate.suite, rate.device): rate for rate in solo_rates(before, MIX)}
-    assert rates["llm", "cpu:0"].units_per_s == pytest.approx(100)
-    assert rates["dlrm", "gpu:0"].units_per_s == pytest.approx(1000)
-    assert rates["dlrm", "gpu:0"].batch == 1000
-    assert rates["llm", "cpu:0"].memory_bytes == 5 << 30  # what its process really took
-    assert rates["llm", "gpu:0"].memory_bytes == 3 << 30  # what nobody sees from outside is budgeted
+    rate_of = {(rate.suite, rate.device): rate for rate in solo_rates(before, MIX)}
+    assert rate_of["llm", "cpu:0"].units_per_s == pytest.approx(100)
+    assert rate_of["dlrm", "gpu:0"].units_per_s == pytest.approx(1000)
+    assert rate_of["dlrm", "gpu:0"].batch == 1000
+    assert rate_of["llm", "cpu:0"].memory_bytes == 5 << 30  # what its process really took
+    assert rate_of["llm", "gpu:0"].memory_bytes == 3 << 30  # what nobody sees from outside is budgeted
     wrong = PASSED.model_copy(update={"values": (0.2,)})
     unread = PASSED.model_copy(update={"values": ()})
     elsewhere = {
@@ -105,26 +105,26 @@ def test_rates_are_those_of_routes_that_passed_their_gate() -> None:
         assert ("llm", "gpu:0") not in {(rate.suite, rate.device) for rate in left}
 
 
-def told(of: Result) -> dict[tuple[str, str], float]:
+def units_per_s(of: Result) -> dict[tuple[str, str], float]:
     return {(rate.suite, rate.device): round(rate.units_per_s, 6) for rate in solo_rates(of, MIX)}
 
 
 def test_what_ran_beside_others_or_waited_for_arrivals_is_no_solo_rate() -> None:
     before = solo(DEVICES[0])
     honest = {("llm", "cpu:0"): 100.0, ("dlrm", "cpu:0"): 1000.0}
-    assert told(before) == honest
+    assert units_per_s(before) == honest
     llm = next(each for each in before.records if each.route.suite == "llm")
     fast = {"completions": closed_loop([[SECOND // 10]] * 4, 100), "key": "fast", "phase": "fast"}
     for more in ({"scenario": "mixed", "phase": "mix1"}, {"scenario": "server"}):
         faster = llm.model_copy(update={**fast, **more})
-        assert told(before.model_copy(update={"records": (*before.records, faster)})) == honest
+        assert units_per_s(before.model_copy(update={"records": (*before.records, faster)})) == honest
     stranger = llm.model_copy(update={**fast, "route": llm.route.model_copy(update={"suite": "resnet50"})})
-    assert told(before.model_copy(update={"records": (*before.records, stranger)})) == honest
+    assert units_per_s(before.model_copy(update={"records": (*before.records, stranger)})) == honest
     failed = llm.model_copy(update={"completions": None})
     others = tuple(each for each in before.records if each is not llm)
-    assert told(before.model_copy(update={"records": (failed, *others)})) == {("dlrm", "cpu:0"): 1000.0}
+    assert units_per_s(before.model_copy(update={"records": (failed, *others)})) == {("dlrm", "cpu:0"): 1000.0}
     sudden = llm.model_copy(update={"completions": closed_loop([[0]], 100)})
-    assert told(before.model_copy(update={"records": (sudden, *others)})) == {("dlrm", "cpu:0"): 1000.0}
+    assert units_per_s(before.model_copy(update={"records": (sudden, *others)})) == {("dlrm", "cpu:0"): 1000.0}
 
 
 @pytest.mark.parametrize("fast_first", [True, False])
@@ -133,7 +133,7 @@ def test_of_several_runs_of_a_route_the_best_counts(fast_first: bool) -> None:
     llm = next(each for each in before.records if each.route.suite == "llm")
     fast = llm.model_copy(update={"key": "fast", "phase": "fast", "completions": closed_loop([[SECOND // 2]] * 4, 100)})
     records = (fast, *before.records) if fast_first else (*before.records, fast)
-    assert told(before.model_copy(update={"records": records}))["llm", "cpu:0"] == 200
+    assert units_per_s(before.model_copy(update={"records": records}))["llm", "cpu:0"] == 200
 
 
 def metered(before: Result, watts: dict[str, tuple[float, float, float]], wall: float | None) -> Result:

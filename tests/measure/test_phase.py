@@ -7,19 +7,24 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 
 from mixmark.harness.contracts.schema import Limits, Phase, Record, Route, ScenarioName, Share, Task
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.equipment import Equipment
+from mixmark.harness.measure import phase as measured_phase
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.measure.phase import Part, attend
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker.failures import WorkerFailed
 from tests.fakes.acme import DEVICE
 from tests.fakes.workers import ACME, FAKES
+from tests.marks import linux
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +89,15 @@ def test_a_share_alone_has_a_canary_on_either_side_and_its_outputs_are_drawn(fol
     assert kept_at(folder, "one").is_file()
     assert not (folder / "scratch").exists()
     assert {key for key, _ in stages} == {"one"}
-    assert [stage for _, stage in stages if stage.startswith("measur")] == ["measuring", "measured"]
+    assert [stage for _, stage in stages][-2:] == ["warming up", "measuring"]
+
+
+def test_a_process_of_the_system_is_no_helper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the kernel's threads, whose parent is 0."""
+    system = SimpleNamespace(parents=list, ppid=lambda: 0)
+    monkeypatch.setattr(psutil, "Process", lambda *pid: system)
+    with pytest.raises(WorkerFailed, match="as a helper, but it is of the system"):
+        measured_phase._check_helpers((os.getppid(),))
 
 
 def test_shares_of_one_way_have_one_worker_and_a_record_each(folder: Path) -> None:
@@ -167,7 +180,7 @@ def server() -> Iterator[int]:
     process.wait()
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time is counted on Linux")
+@linux
 def test_the_processes_that_a_runner_names_count_as_ours(folder: Path, server: int) -> None:
     def own_share(record: Record) -> float:
         blocks = [each for each in record.conditions if not each.canary_ns and each.own_ns is not None]
@@ -183,7 +196,7 @@ def test_the_processes_that_a_runner_names_count_as_ours(folder: Path, server: i
     ("scenario", "use"), [("single-stream", "single-stream, 1 in flight"), ("offline", "offline, all slots")]
 )
 def test_an_adapter_is_told_what_it_is_opened_for(folder: Path, scenario: ScenarioName, use: str) -> None:
-    assert attended(folder, equipment(mode="two slots", tells="use"), scenario).facts["use"] == use
+    assert attended(folder, equipment(mode="two slots", shows_use="true"), scenario).facts["use"] == use
 
 
 def test_a_batch_size_is_prepared_outside_of_the_window(folder: Path) -> None:

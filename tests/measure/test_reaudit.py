@@ -1,7 +1,8 @@
-"""`mixmark audit`: the audits of a real smoke run, repeated from its folder, and what is found when it was altered."""
+"""`mixmark audit`: the audits of a run are repeated from its folder, and what is found when the folder was altered."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -9,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from mixmark.harness.cli.commands import main
+from tests.cli.shell import Shell
 from tests.fakes.folders import forge
 
 pytestmark = pytest.mark.slow
@@ -19,98 +19,79 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("audit") / "run"
-    words = [
-        "run",
-        "--tier",
-        "smoke",
-        "--suite",
-        "resnet50",
-        "--adapter",
-        "torch",
-        "--mix",
-        "none",
-        "--out",
-        str(folder),
-    ]
-    assert CliRunner().invoke(main, words, catch_exceptions=False).exit_code == 0
-    return folder
+    shell = Shell(tmp_path_factory.mktemp("audit"))
+    assert shell.run().returncode == 0
+    return shell.folder / "out"
 
 
 @pytest.fixture
-def folder(original: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(original, tmp_path / "copy"))
+def shell(original: Path, tmp_path: Path) -> Shell:
+    shutil.copytree(original, tmp_path / "out")
+    return Shell(tmp_path)
 
 
-def audited(folder: Path, exit_code: int) -> list[dict[str, Any]]:
-    done = CliRunner().invoke(main, ["audit", str(folder), "--json"], catch_exceptions=False)
-    assert done.exit_code == exit_code, done.output
-    told = json.loads(done.stdout)
-    assert told["passed"] == (exit_code == 0)
-    return [each for each in told["audits"] if "resnet50" in each["key"]]
+def audited(shell: Shell, exit_code: int) -> dict[str, Any]:
+    """What `mixmark audit` finds in the only record."""
+    done = shell("audit", "out", "--json")
+    assert done.returncode == exit_code, done.stdout + done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["passed"] == (exit_code == 0)
+    (found,) = shown["audits"]
+    return dict(found)
 
 
-def changed(folder: Path, change: Any) -> None:
-    """Changes the record of resnet50, and the hashes with it, as a careful forger would."""
-
-    def all_of(content: dict[str, Any]) -> None:
-        for record in content["records"]:
-            if record["route"]["suite"] == "resnet50":
-                change(record)
-
-    forge(folder, all_of)
+def change(shell: Shell, **fields: Any) -> None:
+    """Changes fields of the record, and the hashes with it, as a careful forger would."""
+    forge(shell.folder / "out", lambda content: content["records"][0].update(fields))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_audits_of_a_folder_are_repeated_and_nothing_is_written(folder: Path) -> None:
-    before = contents(folder)
-    (found,) = audited(folder, 0)
+def test_the_audits_of_a_folder_are_repeated_and_nothing_is_written(shell: Shell) -> None:
+    before = contents(shell.folder / "out")
+    found = audited(shell, 0)
     assert (found["passed"], found["problem"]) == (True, "")
     assert len(found["now"]) == len(found["stored"]) == len(found["feeds"]) > 0
-    assert contents(folder) == before
-    done = CliRunner().invoke(main, ["audit", str(folder)], catch_exceptions=False)
-    assert "passes and agrees" in done.stdout
+    assert contents(shell.folder / "out") == before
+    assert "passes and agrees" in shell("audit", "out").stdout
 
 
-def test_values_that_were_written_by_hand_are_found(folder: Path) -> None:
-    def better(record: Any) -> None:
-        record["audit"]["values"] = [value + 0.01 for value in record["audit"]["values"]]
-
-    changed(folder, better)
-    (found,) = audited(folder, 1)
-    assert "values are not those in the folder" in found["problem"]
+def test_values_that_were_written_by_hand_are_found(shell: Shell) -> None:
+    audit = json.loads((shell.folder / "out/result.json").read_text())["records"][0]["audit"]
+    change(shell, audit={**audit, "values": [value + 0.25 for value in audit["values"]]})
+    assert "values are not those in the folder" in audited(shell, 1)["problem"]
 
 
-def test_outputs_to_other_feeds_are_found(folder: Path) -> None:
-    changed(folder, lambda record: record.update(seed=7))
-    (found,) = audited(folder, 1)
-    assert "outputs are wrong" in found["problem"]
+def test_outputs_to_other_feeds_are_found(shell: Shell) -> None:
+    change(shell, seed=7)
+    assert "outputs are wrong" in audited(shell, 1)["problem"]
 
 
-def test_outputs_that_were_replaced_are_found(folder: Path) -> None:
-    (path,) = (folder / "raw").glob("*resnet50*.outputs.npz")
+def test_outputs_that_were_replaced_are_found(shell: Shell) -> None:
+    (path,) = (shell.folder / "out/raw").glob("*.outputs.npz")
     with np.load(path) as stored:
         outputs = dict(stored)
-    np.savez_compressed(path, **outputs | {"outputs": np.ascontiguousarray(outputs["outputs"][..., ::-1])})
-    changed(folder, lambda record: None)
-    (found,) = audited(folder, 1)
-    assert "outputs are wrong" in found["problem"]
+    np.savez_compressed(path, **outputs | {"outputs": outputs["outputs"] + 1})
+    change(shell)
+    assert "was changed after they were drawn" in audited(shell, 1)["problem"]
+    audit = json.loads((shell.folder / "out/result.json").read_text())["records"][0]["audit"]
+    change(shell, audit={**audit, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()})
+    assert "outputs are wrong" in audited(shell, 1)["problem"]
 
 
-def test_a_record_that_was_not_audited_does_not_pass(folder: Path) -> None:
-    changed(folder, lambda record: record.update(audit=None, unaudited="torch is not installed"))
-    (found,) = audited(folder, 1)
-    assert found["problem"] == "it was not audited: torch is not installed"
+def test_a_record_that_was_not_audited_does_not_pass(shell: Shell) -> None:
+    change(shell, audit=None, unaudited="torch is not installed")
+    assert audited(shell, 1)["problem"] == "it was not audited: torch is not installed"
 
 
-def test_a_checkpoint_has_to_be_given(folder: Path) -> None:
-    changed(folder, lambda record: record["route"].update(weights="acme sampled-sha256:00"))
-    done = CliRunner().invoke(main, ["audit", str(folder), "--json"])
-    assert "--weights resnet50=PATH" in done.stdout or done.exit_code == 2
+def test_a_checkpoint_has_to_be_given(shell: Shell) -> None:
+    route = json.loads((shell.folder / "out/result.json").read_text())["records"][0]["route"]
+    change(shell, route={**route, "weights": "acme sampled-sha256:00"})
+    done = shell("audit", "out", "--json")
+    assert "--weights null=PATH" in done.stdout or done.returncode == 2
 
 
 def test_a_folder_that_cannot_be_read_is_misuse(tmp_path: Path) -> None:
-    assert CliRunner().invoke(main, ["audit", str(tmp_path)]).exit_code == 2
+    assert Shell(tmp_path)("audit", ".").returncode == 2

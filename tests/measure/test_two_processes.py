@@ -9,7 +9,7 @@ import pytest
 
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.record import store
-from tests.cli.test_commands import ROOT, Shell
+from tests.cli.shell import ROOT, Shell
 
 pytestmark = pytest.mark.slow
 

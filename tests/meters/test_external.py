@@ -112,13 +112,12 @@ class TestLog:
         hands = Hands()
         meter, domain = opened({"path": str(log), "late_s": "-0.25"}, hands.clocks)
         hands.now_ns += 10 * SECOND
-        append(log, "1760000005.25,10\n1760000007250,11\n2025-10-09T10:53:29.5+02:00,12\n")
-        append(log, "2025-10-09 08:53:29.75Z,13\n1760000009750000,14\n1760000009750000250,15\n")
+        append(log, "1760000005.25,10\n2025-10-09T10:53:29.5+02:00,12\n")
+        append(log, "2025-10-09 08:53:29.75Z,13\n1760000009.75000025,15\n")
         assert meter.read(domain) == [
             Sample(10, 1005 * SECOND),
-            Sample(11, 1007 * SECOND),
             Sample(12, 1009_250_000_000),
-            Sample(14, 1009_500_000_000),
+            Sample(13, 1009_500_000_000),
             Sample(15, 1009_500_000_250),
         ]
         assert meter.read(domain) == []
@@ -153,9 +152,9 @@ class TestLog:
             ("1760000000,100\n1760000001,10,0\n", "line 3 has 3 fields"),
             ("1760000000,1o0\n", "line 2 is torn or wrong: '1760000000,1o0'"),
             ("1760000000,\n", "line 2 is torn"),
-            ("1760000000;60,5\n", "(a decimal comma)"),
             ("1760000000,60,5\n", "line 2 has 3 fields"),
-            ("1760000000,1e30\n", "are these milliwatts"),
+            ("1760000000;60,5\n", "line 2 is torn"),
+            ("1760000000000,100\n", "in the future"),
             ("1760000000,nan\n", "no number"),
             ("1760000000,-4\n", "negative"),
             ("\x00\x01\x02\n", "line 2 is no text"),
@@ -164,9 +163,6 @@ class TestLog:
             ("1759996400,100\n", "3600 s or more after its timestamp: the clocks disagree"),
             ("2025-10-09T08:53:20,100\n", "no zone"),
             ("yesterday,100\n", "torn or wrong"),
-            ("1760000000,100\n1760000000,0.1\n", "100 W and then 0.1 W: are the units mixed up"),
-            ("1760000000,100\n1760000000,100000\n", "units mixed up"),
-            ("1760000000,100001\n", "are these milliwatts"),
             ("x" * 5000, "longer than 4096"),
             ("1760000000," + "1" * 5000 + "\n", "longer than 4096"),
         ],
@@ -176,7 +172,7 @@ class TestLog:
         append(log, lines)
         assert reason in fate(meter, domain)
 
-    def test_plausible_jumps_of_power_are_no_mistake(self, log: Path) -> None:
+    def test_comments_and_empty_lines_are_skipped(self, log: Path) -> None:
         meter, domain = opened({"path": str(log)}, Hands().clocks)
         append(log, "# from a plug\n\n1760000000,2\n1760000000.05,700\n1760000000.06,0\n1760000000.07,3\n")
         assert [sample.value for sample in meter.read(domain)] == [2, 700, 0, 3]
@@ -289,16 +285,11 @@ class TestLog:
             reads += 1
         assert reads == -(-sum(map(len, lines)) // CHUNK)
 
-    def test_a_log_that_grows_faster_than_it_is_read_is_lost(self, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        read_at_most(monkeypatch, 64, backlog=32)
-        meter, domain = opened({"path": str(log)}, Hands().clocks)
-        append(log, "1760000000,100\n" * 500)
-        assert "it sends more than can be read: let it send fewer readings" in fate(meter, domain)
-
     def test_a_log_that_grew_between_two_reads_is_read_to_its_end(
         self, log: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        read_at_most(monkeypatch, 64, backlog=32)
+        monkeypatch.setattr(sources, "CHUNK", 64)
+        monkeypatch.setattr(external, "BACKLOG", 32)
         hands = Hands()
         meter, domain = opened({"path": str(log)}, hands.clocks)
         hands.now_ns += 300 * SECOND
@@ -306,63 +297,51 @@ class TestLog:
         assert len(gather(meter, domain, 300)) == 300
 
     @pytest.mark.parametrize(
-        ("header", "unit", "line", "expected"),
+        ("header", "line", "expected"),
         [
-            ("timestamp,milliwatts", None, "1760000000,45000", ("power", 45.0)),
-            ("Timestamp;kW", None, "1760000000;1.5", ("power", 1500.0)),
-            ("voltage,timestamp,watts", None, "230.1,1760000000,45", ("power", 45.0)),
-            ("timestamp,joules", None, "1760000000,1234.5", ("energy", 1234.5)),
-            ("timestamp,kilowatt hours", None, "1760000000,0.5", ("energy", 1_800_000.0)),
-            ("timestamp,Wh", "Wh", "1760000000,2", ("energy", 7200.0)),
-            ("timestamp,value", "kJ", "1760000000,2", ("energy", 2000.0)),
+            ("timestamp,milliwatts", "1760000000,45000", ("power", 45.0)),
+            ("Timestamp;kW", "1760000000;1.5", ("power", 1500.0)),
+            ("voltage,timestamp,watts", "230.1,1760000000,45", ("power", 45.0)),
+            ("timestamp,joules", "1760000000,1234.5", ("energy", 1234.5)),
+            ("timestamp,kilowatt hours", "1760000000,0.5", ("energy", 1_800_000.0)),
+            ("timestamp,Wh", "1760000000,2", ("energy", 7200.0)),
+            ("timestamp,kJ", "1760000000,2", ("energy", 2000.0)),
         ],
     )
     def test_the_header_says_what_the_columns_are(
-        self, tmp_path: Path, header: str, unit: str | None, line: str, expected: tuple[str, float]
+        self, tmp_path: Path, header: str, line: str, expected: tuple[str, float]
     ) -> None:
         path = tmp_path / "power.csv"
         path.write_text(f"\N{ZERO WIDTH NO-BREAK SPACE}{header}\r\n", "utf-8")  # as Windows' loggers begin
-        meter, domain = opened({"path": str(path)} | ({"unit": unit} if unit else {}), Hands().clocks)
+        meter, domain = opened({"path": str(path)}, Hands().clocks)
         append(path, f"{line}\r\n")
         assert (domain.quantity, meter.read(domain)[0].value) == expected
 
     @pytest.mark.parametrize(
-        ("content", "options", "reason"),
+        ("content", "reason"),
         [
-            (None, {}, "No such file"),
-            ("", {}, "needs a header"),
-            ("1760000000,100\n", {}, "needs a header"),
-            ("watts\n", {}, "needs a header"),
-            ("timestamp,volts\n", {}, "needs a header"),
-            ("timestamp,watts,joules\n", {}, "needs a header"),
-            ("Store No.,Date,Time,Urms1,Irms1,P1\n", {}, "needs a header"),
-            ("Time,Power [W]\n", {}, "timestamp,watts (or joules, kilowatt_hours, …)"),
-            ("timestamp,watts\n", {"unit": "mW"}, "says W, and the options say mW"),
+            (None, "No such file"),
+            ("", "needs a header"),
+            ("1760000000,100\n", "needs a header"),
+            ("watts\n", "needs a header"),
+            ("timestamp,volts\n", "needs a header"),
+            ("timestamp,watts,joules\n", "needs a header"),
+            ("Store No.,Date,Time,Urms1,Irms1,P1\n", "needs a header"),
+            ("Time,Power [W]\n", "timestamp,watts (or joules, kilowatt_hours, …)"),
         ],
     )
     def test_a_log_that_does_not_say_what_it_holds_is_refused(
-        self, tmp_path: Path, content: str | None, options: dict[str, str], reason: str
+        self, tmp_path: Path, content: str | None, reason: str
     ) -> None:
         path = tmp_path / "power.csv"
         if content is not None:
             path.write_text(content)
-        assert reason in refused({"path": str(path), **options})
+        assert reason in refused({"path": str(path)})
 
     def test_timestamps_without_a_zone_need_the_option(self, log: Path) -> None:
         meter, domain = opened({"path": str(log), "timezone": "Europe/Berlin"}, Hands().clocks)
         append(log, "2025-10-09 10:53:20,100\n")
         assert meter.read(domain) == [Sample(100, 1000 * SECOND)]
-
-    def test_a_counter_may_rise_by_much_but_not_by_more_than_machines_draw(self, tmp_path: Path) -> None:
-        path = tmp_path / "energy.csv"
-        path.write_text("timestamp,joules\n")
-        hands = Hands()
-        meter, domain = opened({"path": str(path)}, hands.clocks)
-        hands.now_ns += 5 * SECOND
-        append(path, "1760000000,0.5\n1760000001,800\n1760000001,900\n1760000002,10\n")
-        assert len(meter.read(domain)) == 3  # a fall is a reset, for the harness to judge
-        append(path, "1760000003,900000\n")
-        assert "units mixed up" in fate(meter, domain)
 
 
 class TestTcp:
@@ -393,7 +372,7 @@ class TestTcp:
         meter, domain, peer = self.joined(server, unit="mW")
         with peer:
             now = time.time()
-            peer.sendall(f"timestamp,milliwatts\n{now - 0.5},45000\n{now},46000\n".encode())
+            peer.sendall(f"{now - 0.5},45000\n{now},46000\n".encode())
             first, second = gather(meter, domain, 2)
             assert (first.value, second.value) == (45.0, 46.0)
             assert (second.at_ns or 0) - (first.at_ns or 0) == pytest.approx(SECOND / 2, rel=1e-3)
@@ -411,8 +390,8 @@ class TestTcp:
             (b"GET / HTTP/1.1\r\n", "line 1 is torn or wrong"),
             (bytes(range(11, 75)) + b"\xff\xfe\n", "line 1 is no text"),
             (b"\x00" * 5000, "longer than 4096"),
-            (b"1,2,3\n", "no header says which"),
-            (b"timestamp,joules\n", "unit=J"),
+            (b"1,2,3\n", "line 1 has 3 fields and not a reading"),
+            (b"timestamp,joules\n", "line 1 is torn or wrong"),
             (b"", "its peer closed it"),
         ],
     )
@@ -421,14 +400,6 @@ class TestTcp:
         with peer:
             peer.sendall(sent)
         assert reason in fate(meter, domain)
-
-    def test_a_peer_that_sends_too_fast_is_lost(self, server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-        read_at_most(monkeypatch, 1024, backlog=64)
-        meter, domain, peer = self.joined(server)
-        with peer:
-            peer.sendall(b"100\n" * (1 << 16))
-            time.sleep(0.1)
-            assert "it sends more than can be read: let it send fewer readings" in fate(meter, domain)
 
     def test_a_peer_that_is_killed_is_lost(self, server: socket.socket) -> None:
         meter, domain, peer = self.joined(server)
@@ -495,6 +466,7 @@ def test_two_meters_at_two_power_supplies_are_parts_of_one_machine(tmp_path: Pat
         {"watt": "3"},
         {"path": "a", "connect": "b:1"},
         {"unit": "hp"},
+        {"path": "a", "unit": "W"},
         {"boundary": "room"},
         {"accuracy": "good"},
         {"accuracy": "-1"},
@@ -516,9 +488,3 @@ def test_options_that_mean_nothing_are_misuse(options: dict[str, str]) -> None:
 def append(path: Path, text: str) -> None:
     with path.open("a", newline="") as log:
         log.write(text)
-
-
-def read_at_most(monkeypatch: pytest.MonkeyPatch, chunk: int, backlog: int) -> None:
-    monkeypatch.setattr(sources, "CHUNK", chunk)
-    monkeypatch.setattr(external, "CHUNK", chunk)
-    monkeypatch.setattr(external, "BACKLOG", backlog)

@@ -9,7 +9,7 @@ from mixmark.harness.contracts.choices import choose_by_name
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device, Phase, Precision, Share, Tier
 from mixmark.harness.plan.phases import Target, Workload, solo
-from mixmark.harness.plan.presets import PRESETS, PROBING, SMOKE
+from mixmark.harness.plan.presets import PRESETS, PROBING, SELFTEST, SMOKE
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))
 GPU = Device(id="gpu:GPU-4f", kind="gpu", memory_pool="gpu:GPU-4f", precisions=("bf16", "fp32"))
@@ -50,6 +50,12 @@ def test_standard_is_all_scenarios_and_a_device_runs_its_best_precision() -> Non
         ("gpu:GPU-4f", "torch", "dlrm", "bf16", "offline"),
         ("gpu:GPU-4f", "torch", "dlrm", "bf16", "single-stream"),
     ]
+
+
+def test_a_run_in_few_bits_has_a_wide_probe_also_if_a_suite_is_not_offered_in_them() -> None:
+    mixed = CPU.model_copy(update={"precisions": ("fp32", "int8"), "precisions_by_suite": {"dlrm": ("fp32",)}})
+    phases = solo((Target(mixed, "torch", {}),), (LLM, DLRM), "edge", PRESETS["quick"], ("int8",), probe=PROBE)
+    assert [cell[2:4] for cell in cells(phases)][:3] == [("probe", "fp32"), ("probe", "int8"), ("llm", "int8")]
 
 
 def test_a_server_is_measured_where_it_is_asked_for() -> None:
@@ -149,3 +155,7 @@ def test_a_device_runs_each_suite_in_what_it_offers_to_that_suite() -> None:
     assert [c[2:4] for c in cells(asked)] == [("llm", "int8"), ("dlrm", "fp32")]
     with pytest.raises(UsageError, match="nothing is left to run"):
         solo(targets, (resnet50,), "edge", PRESETS["quick"])
+
+
+def test_a_selftest_reads_no_machine_at_rest() -> None:
+    assert SELFTEST.idle_s == 0

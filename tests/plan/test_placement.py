@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.schema import Device, Placement, Rate
+from mixmark.harness.plan import placement
 from mixmark.harness.plan.bound import best_kind, bound, each_once, verify
 from mixmark.harness.plan.placement import GAP, Power, place
 from tests.fakes import machine as fake
@@ -80,6 +81,11 @@ def test_the_fastest_of_several_routes_counts() -> None:
     assert plan.mixes_per_s == pytest.approx(0.23741007)
     assert {each.adapter for each in plan.rates} == {"acme"}
     assert len(plan.rates) == len(RATES)
+
+
+def test_the_first_of_two_equal_routes_counts() -> None:
+    twin = rate("llm", "gpu:0", 100, adapter="twin")
+    assert placement._one_each([RATES[0], twin], [0.0, 0.0]) == [RATES[0]]
 
 
 def test_efficiency_may_prefer_a_slower_route() -> None:
@@ -182,6 +188,14 @@ def test_the_bound_of_devices_that_share_silicon_lets_them_take_turns_and_no_pla
     assert "the plan gives more than all of the time of gpu:a or gpu:pair" in verify(full, DUO, [A, B, PAIR])
     with pytest.raises(MixmarkError, match="gpu:a runs resnet50; gpu:b runs resnet50; gpu:pair runs llm"):
         place(DUO, rated(a=(0, 1), b=(0, 1), pair=(1.5, 0)), [A, B, PAIR])
+
+
+def test_groups_that_do_not_fit_into_memory_lack_memory_and_no_devices() -> None:
+    large = [each.model_copy(update={"memory_bytes": 3 << 30}) for each in rated(a=(1, 1), b=(1, 1), pair=(4, 4))]
+    pools = {"a": 4 << 30, "b": 4 << 30, "pair": 4 << 30}
+    only_a = [each for each in large if each.device != "gpu:b"]
+    with pytest.raises(MixmarkError, match="not all of llm, resnet50 fit into memory at once"):
+        place(DUO, only_a, [A, B, PAIR], pool_bytes=pools)
 
 
 def test_groups_of_groups_and_slices_exclude_what_they_share() -> None:

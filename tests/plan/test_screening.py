@@ -3,13 +3,26 @@ clock."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Audit, Completions, Device, Gate, Mix, Phase, Precision, Record, Result
+from mixmark.harness.contracts.schema import (
+    Audit,
+    Completions,
+    Device,
+    Failure,
+    Gate,
+    Mix,
+    Phase,
+    Precision,
+    Record,
+    Result,
+)
+from mixmark.harness.judge import screening
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
@@ -18,6 +31,7 @@ from mixmark.harness.measure import next_phases
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
+from mixmark.reporters import figures
 from mixmark.reporters.summary import summary
 from tests.golden.sample import result
 
@@ -61,13 +75,23 @@ def began(routes: tuple[Phase, ...]) -> Result:
     return result().model_copy(update=changes)
 
 
-def went(before: Result, speeds: dict[str, float], audit: Audit | None = PASSED) -> Result:
-    """Every phase that has no record gets one. speeds: units per second by adapter."""
+def went(
+    before: Result, speeds: Mapping[str, float | Sequence[float]], audit: Audit | None = PASSED, load_s: float = 2.5
+) -> Result:
+    """Every phase that has no record gets one. speeds: units per second by adapter or precision; several are those of
+    its screening runs in turn, and 0 is a crash."""
     known = {record.phase for record in before.records}
     fresh = []
     for phase in (phase for phase in before.phases if phase.name not in known):
         (share,) = phase.shares
-        step_ns = round(SECOND / speeds[share.route.adapter])
+        speed = speeds.get(share.route.precision) or speeds[share.route.adapter]
+        speed = speed[share.run - 1] if isinstance(speed, Sequence) else speed
+        if not speed:
+            crash = Failure(kind="crashed", message="so it is")
+            about = {"key": share.key, "phase": phase.name, "route": share.route, "scenario": share.scenario}
+            fresh.append(Record.model_validate(about | {"unit": "unit", "screening": True, "error": crash}))
+            continue
+        step_ns = round(SECOND / speed)
         marks = np.arange(1, 5) * step_ns
         done = Completions(ZERO, ZERO, np.array([4]), marks, np.ones(4, np.int64))
         record = {"key": share.key, "phase": phase.name, "route": share.route, "scenario": share.scenario}
@@ -75,6 +99,8 @@ def went(before: Result, speeds: dict[str, float], audit: Audit | None = PASSED)
             "unit": "unit",
             "batch": 1,
             "completions": done,
+            "run": share.run,
+            "load_ns": round(load_s * SECOND),
             "screening": share.limits.screening,
             "feed_units": 4,
         }
@@ -84,6 +110,28 @@ def went(before: Result, speeds: dict[str, float], audit: Audit | None = PASSED)
 
 def grown(before: Result, *phases: Phase) -> Result:
     return before.model_copy(update={"phases": (*before.phases, *phases)})
+
+
+def screened(before: Result, speeds: Mapping[str, float | Sequence[float]], load_s: float = 2.5) -> Result:
+    """All screening runs, the repeated ones too."""
+    after = went(before, speeds, load_s=load_s)
+    while phases := next_phases.close_routes(gather(after), ()):
+        after = went(grown(after, *phases), speeds, load_s=load_s)
+    return after
+
+
+def chosen(after: Result) -> list[tuple[str, str]]:
+    """(suite, adapter) of the routes that are measured next, without their probes."""
+    phases = next_phases.fastest_routes(gather(after), ())
+    return [(suite, adapter) for purpose, suite, adapter, _ in told(phases) if purpose == "solo"]
+
+
+def turns(after: Result) -> list[str]:
+    """The adapters of the screening runs, in order."""
+    return [phase.shares[0].route.adapter for phase in after.phases if phase.purpose == "screening"]
+
+
+PAIR = target("torch", "bf16", dlrm=()), target("onnxruntime", "fp32", dlrm=())
 
 
 def test_a_class_has_the_best_precision_of_each_class_that_is_no_lower() -> None:
@@ -128,6 +176,9 @@ def test_a_class_that_no_device_has_names_the_one_that_helps() -> None:
     with pytest.raises(UsageError) as told:
         plan.solo((target("acme", "int8", dlrm=("int4",)),), (LLM, DLRM), "edge", presets.PRESETS["quick"])
     assert told.value.hint == "the devices compute in int4, int8; --bits 8 uses that"
+    with pytest.raises(UsageError) as told:
+        plan.solo((target("acme", "int8"),), (LLM,), "edge", presets.PRESETS["quick"], scenarios=("offline",), bits=8)
+    assert told.value.hint.startswith("precisions here: int8;"), "more bits would change nothing"
 
 
 def test_the_fastest_route_is_measured_and_a_suite_of_one_route_too() -> None:
@@ -150,12 +201,72 @@ def test_where_the_fastest_fails_its_audit_the_next_one_is_measured() -> None:
     failed = went(grown(screenings, *next_phases.fastest_routes(gather(screenings), ())), {"torch": 7}, wrong)
     assert ("solo", "llm", "onnxruntime", "fp32") in told(next_phases.fastest_routes(gather(failed), ()))
     right = went(grown(screenings, *next_phases.fastest_routes(gather(screenings), ())), {"torch": 4})
-    assert (
-        next_phases.fastest_routes(gather(right), ()) == ()
-    )  # measured slower than the other's screening run: screening runs rank, once
-    assert (
-        next_phases.fastest_routes(gather(right), {right.records[-2].key}) != ()
-    )  # a rule of honesty found it invalid
+    assert next_phases.fastest_routes(gather(right), ()) == (), "only screening runs rank, whatever was measured later"
+    assert next_phases.fastest_routes(gather(right), {right.records[-2].key}) != (), (
+        "a rule of integrity found it invalid"
+    )
+
+
+def test_close_routes_are_screened_in_turns_until_one_has_won_two_turns_more() -> None:
+    """The first run of torch was lucky."""
+    after = screened(began(candidates(*PAIR)), {"torch": (7.2, 6.3, 6.4, 6.3), "onnxruntime": (7.0, 7.1, 7.3, 7.2)})
+    assert turns(after) == ["torch", "onnxruntime", *["torch", "onnxruntime"], *["onnxruntime", "torch"] * 2]
+    assert chosen(after) == [("llm", "onnxruntime")]
+    clear = screened(began(candidates(*PAIR)), {"torch": (7, 7), "onnxruntime": (6.9, 6.5)})
+    assert turns(clear) == ["torch", "onnxruntime"] * 2
+    assert chosen(clear) == [("llm", "torch")]
+    assert {share.limits for phase in clear.phases for share in phase.shares} == {presets.SCREENING}
+    assert not [each for each in contradictions(clear, SuiteClaims()) if "planned" in each], "runs have their numbers"
+
+
+def test_a_route_that_is_far_behind_is_screened_once() -> None:
+    routes = candidates(*PAIR, target("openvino", "fp16", dlrm=()))
+    after = screened(began(routes), {"torch": (7, 7.1), "onnxruntime": (6.9, 6.8), "openvino": (6,)})
+    assert turns(after) == ["torch", "onnxruntime", "openvino", "torch", "onnxruntime"]
+    assert turns(screened(began(candidates(*PAIR)), {"torch": 7, "onnxruntime": 6})) == ["torch", "onnxruntime"]
+
+
+def test_equal_routes_are_repeated_for_about_a_minute_and_the_median_decides() -> None:
+    equal = {"torch": (9, 7, 7, 7, 5), "onnxruntime": (8, 7.1, 7.1, 6, 7.1)}
+    after = screened(began(candidates(*PAIR)), equal)
+    run_s = 2.5 + 1 + 4  # loading, warm-up, window
+    assert len(turns(after)) == 2 + next_phases.REPEATS_S["edge"] // run_s
+    assert chosen(after) == [("llm", "onnxruntime")]
+    two = candidates(target("torch", "bf16"), target("onnxruntime", "fp32"))
+    shared = screened(began(two), {"torch": 7, "onnxruntime": 7})
+    suites = [phase.shares[0].route.suite for phase in shared.phases if phase.shares[0].run > 1]
+    assert suites == ["llm", "llm", "dlrm", "dlrm"] * 2, "suites share the minute"
+    slow = screened(began(two), {"torch": 7, "onnxruntime": 7}, load_s=12.5)
+    suites = [phase.shares[0].route.suite for phase in slow.phases if phase.shares[0].run > 1]
+    assert suites == ["llm", "llm"], "35 s are one turn, and leave too little for another"
+    start = began(candidates(*PAIR))
+    several = start.model_copy(update={"devices": start.devices * 2})
+    assert len(turns(screened(several, equal | {"torch": 7, "onnxruntime": 7}))) == 2 + 16, (
+        "each device adds its minute"
+    )
+
+
+def test_the_latest_runs_of_two_routes_are_a_turn() -> None:
+    old, new = ("llm", "cpu:0", "torch", "bf16"), ("llm", "cpu:0", "torch", "int8")
+    assert screening.contenders({old: (9, 9, 7, 7), new: (7.2, 7.3)}) == [old, new], "9 was long before"
+    assert screening.contenders({old: (7, 7, 9, 9), new: (7.2, 7.3)}) == [old]
+
+
+def test_a_route_that_crashes_in_a_later_run_is_left_out() -> None:
+    after = screened(began(candidates(*PAIR)), {"torch": (7, 0), "onnxruntime": (6.9, 6.9)})
+    assert turns(after) == ["torch", "onnxruntime"] * 2
+    assert chosen(after) == [("llm", "onnxruntime")]
+
+
+def test_a_run_repeats_close_routes_before_it_measures_the_fastest() -> None:
+    limits = presets.PRESETS["quick"].mix
+    after = went(began(candidates(*PAIR)), {"torch": 7, "onnxruntime": 6.9})
+    planned = []
+    for _ in range(2):
+        phases = next_phases.next_phases(after, limits, 1, False, "throughput", {})
+        planned.append(told(phases))
+        after = went(grown(after, *phases), {"torch": 7, "onnxruntime": 6.9})
+    assert [{purpose for purpose, *_ in each} for each in planned] == [{"screening"}, {"probe", "solo"}]
 
 
 def test_a_lower_class_goes_on_from_what_a_higher_one_measured() -> None:
@@ -164,16 +275,31 @@ def test_a_lower_class_goes_on_from_what_a_higher_one_measured() -> None:
     measured = went(before, {"torch": 7})
     low = plan.carried(measured, 8, candidates(target("torch", "bf16", "int8", dlrm=()), bits=8), all_routes=False)
     assert (low.bits, len(low.records), low.finished) == (8, len(measured.records), False)
-    assert told(low.phases)[len(high) :] == [("screening", "llm", "torch", "int8")]
-    faster = went(low, {"torch": 12})
+    both = [("screening", "llm", "torch", "bf16"), ("screening", "llm", "torch", "int8")]
+    assert told(low.phases)[len(high) :] == both, "a measurement is no screening run, and compares with none"
+    faster = went(low, {"bf16": 7, "int8": 12})
     assert ("solo", "llm", "torch", "int8") in told(next_phases.fastest_routes(gather(faster), ()))
-    assert next_phases.fastest_routes(gather(went(low, {"torch": 6})), ()) == ()
+    assert next_phases.fastest_routes(gather(went(low, {"bf16": 7, "int8": 6})), ()) == ()
     whole = plan.carried(measured, 8, candidates(target("torch", "bf16", "int8", dlrm=()), bits=8), all_routes=True)
     assert told(whole.phases)[len(high) :] == [
         ("probe", "probe", "torch", "int8"),
         ("solo", "llm", "torch", "int8"),
         ("probe", "probe", "torch", "int8"),
     ]
+
+
+def test_a_lower_class_takes_the_screening_runs_over_and_has_a_minute_of_its_own() -> None:
+    routes = candidates(*PAIR)
+    high = screened(began(routes), {"torch": 7, "onnxruntime": 7})
+    high = went(grown(high, *next_phases.fastest_routes(gather(high), ())), {"torch": 7, "onnxruntime": 7})
+    more = candidates(target("torch", "bf16", "int8", dlrm=()), PAIR[1], bits=8)
+    low = plan.carried(high, 8, more, all_routes=False)
+    assert told(low.phases[len(high.phases) :]) == [("screening", "llm", "torch", "int8")]
+    speeds = {"int8": 7.5, "bf16": 7, "onnxruntime": 6}
+    after = screened(low, speeds)
+    again = [phase.name for phase in after.phases[len(low.phases) :]]
+    assert [name.split(".")[0] for name in again] == ["screening2", "screening6", "screening6"]
+    assert ("solo", "llm", "torch", "int8") in told(next_phases.fastest_routes(gather(after), ()))
 
 
 def test_a_run_claims_no_weight_class_above_its_routes() -> None:
@@ -193,15 +319,62 @@ def test_a_feed_that_was_broken_off_goes_on_at_its_pace() -> None:
     assert screening_per_s(whole, 8) == pytest.approx(8)
 
 
-def test_a_scouted_route_is_shown_as_such() -> None:
-    routes = candidates(target("torch", "bf16", dlrm=()), target("onnxruntime", "fp32", dlrm=()))
-    screenings = went(began(routes), {"torch": 7, "onnxruntime": 5})
-    after = went(grown(screenings, *next_phases.fastest_routes(gather(screenings), ())), {"torch": 8})
-    judged = judge(after)
+def measured(speeds: Mapping[str, float | Sequence[float]], speed: float) -> Result:
+    """A pair of routes, screened at `speeds`, of which the fastest was measured at `speed`."""
+    after = screened(began(candidates(*PAIR)), speeds)
+    fastest = next_phases.fastest_routes(gather(after), ())
+    return went(grown(after, *fastest), {"torch": speed, "onnxruntime": speed})
+
+
+def test_a_screened_route_is_compared_with_the_screening_runs_of_the_fastest() -> None:
+    judged = judge(measured({"torch": 7, "onnxruntime": 5}, 8))
     assert [(row.record.route.adapter, row.status) for row in judged.rows] == [
         ("onnxruntime", "screened"),
         ("torch", "ok"),
     ]
     (line,) = summary(judged).suites
-    assert (line.route, line.others) == ("torch bf16", "1.60 × onnxruntime fp32 screened")
+    assert (line.route, line.others) == ("torch bf16", "tried for seconds each: 1.40 × onnxruntime fp32")
     assert [each.about for each in judged.findings if each.rule == "screened"] == [judged.rows[0].record.key]
+
+
+def test_the_screening_runs_of_a_route_are_shown_by_their_median() -> None:
+    judged = judge(measured({"torch": (7, 6.5, 7.2, 7), "onnxruntime": (6.8, 6.6, 6.4, 6.5)}, 8))
+    (row,) = [row for row in judged.solo_rows if row.status == "screened"]
+    assert (row.runs, row.half_width, figures.throughput(row)) == (
+        4,
+        None,
+        ("screened", "6.55 tok/s", "median of 4 runs"),
+    )
+    (line,) = summary(judged).suites
+    assert line.others == "tried for seconds each: 1.07 × onnxruntime fp32"
+    assert len([each for each in judged.findings if each.rule == "screened"]) == 1, "one note for the route"
+
+
+def test_a_route_that_no_screening_run_compares_with_is_only_counted() -> None:
+    after = measured({"torch": 7, "onnxruntime": 5}, 8)
+    lone = after.model_copy(
+        update={"records": tuple(each for each in after.records if "screening.001" not in each.key)}
+    )
+    (line,) = summary(judge(lone)).suites
+    assert line.others == ""
+
+
+def contradicted(result: Result) -> list[tuple[str, str]]:
+    return [(each.severity, each.message) for each in judge(result).findings if each.rule == "choice_confirmed"]
+
+
+def test_a_measurement_that_contradicts_the_choice_is_a_note() -> None:
+    speeds = {"torch": 7, "onnxruntime": 5}
+    told = "slower than onnxruntime fp32 was whenever it was tried, so that may be the faster route"
+    slow = measured(speeds, 4)
+    assert contradicted(slow) == [("note", f"{told}; --all-routes measures both")]
+    assert contradicted(measured(speeds, 4.5)) == [], "within 15 %"
+    scattered = {"torch": (7, 7), "onnxruntime": (6.5, 4)}
+    assert contradicted(measured(scattered, 4)) == [], "one of its runs was as slow"
+    alone = [each for each in slow.records if each.route.suite == "llm"]
+    offline = [each if each.screening else each.model_copy(update={"scenario": "offline"}) for each in alone]
+    elsewhere = slow.model_copy(update={"records": tuple(offline)})
+    assert contradicted(elsewhere) == [], "rates of two scenarios do not compare"
+    assert [line.others for line in summary(judge(elsewhere)).suites] == [""]
+    other = [phase for phase in slow.candidates if phase.shares[0].route.adapter == "onnxruntime"]
+    assert contradicted(went(grown(slow, *other), {"onnxruntime": 5})) == [], "both are measured"

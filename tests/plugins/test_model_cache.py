@@ -20,6 +20,7 @@ from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import Unsupported, UsageError
 from mixmark.harness.plugins import model_cache
 from tests.fakes.null import Null
+from tests.marks import linux
 
 ROOT = Path(__file__).parents[2]
 
@@ -196,7 +197,7 @@ def test_a_small_disk_is_reported_before_anything_is_written(root: Path, monkeyp
     assert not list(root.iterdir())
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+@linux
 def test_a_disk_that_fills_up_in_the_middle_leaves_nothing(root: Path) -> None:
     def write(folder: Path) -> None:
         (folder / "begun").write_text("some")

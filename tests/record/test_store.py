@@ -31,8 +31,8 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
-from mixmark.harness.record import store
-from tests.fakes.folders import forge, write_hashes
+from mixmark.harness.record import raw_files, store, strict_json
+from tests.fakes.folders import forge, with_outputs, write_hashes
 from tests.golden.sample import DOMAINS, apart, closed_loop, phase, record, result, sample
 
 BEFORES = np.zeros((2, 16), np.uint8)
@@ -47,8 +47,8 @@ def written(path: Path, whole: Result) -> store.Store:
     keeper = store.create(path, header(whole))
     for each in whole.records:
         if each.audit:  # of two feeds of a probe of two kernels
-            kept, outputs = path / "raw" / f"{each.key}.outputs.npz", np.zeros((2, 2, 1), np.float32)
-            np.savez(kept, serials=np.array((0, 2)), previous_digests=BEFORES, outputs=outputs)
+            outputs = np.zeros((2, 2, 1), np.float32)
+            each = with_outputs(path, each, serials=np.array((0, 2)), previous_digests=BEFORES, outputs=outputs)
         keeper.append(each)
     for metering in whole.meterings:
         keeper.meter(metering)
@@ -61,7 +61,7 @@ def same(one: Result, other: Result) -> bool:
 
 def raw(whole: Result) -> list[object]:
     samples = [
-        {id: [getattr(each, name).tolist() for name in store.SAMPLES] for id, each in metering.samples.items()}
+        {id: [getattr(each, name).tolist() for name in raw_files.SAMPLES] for id, each in metering.samples.items()}
         for metering in whole.meterings
     ]
     return [[each.completions and list(each.completions) for each in whole.records], samples]
@@ -176,7 +176,7 @@ import sys
 import zipfile
 from pathlib import Path
 import resource
-from mixmark.harness.record import store
+from mixmark.harness.record import raw_files, store, strict_json
 from mixmark.harness.contracts.errors import ResultError
 from tests.golden.sample import DOMAINS, closed_loop, record
 keeper = store.resume(Path(sys.argv[1]))
@@ -460,7 +460,7 @@ def test_outputs_of_texts_are_refused(tmp_path: Path) -> None:
 
 
 def test_stamps_beyond_any_run_are_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MAX_RAW_BYTES", 100)
+    monkeypatch.setattr(raw_files, "MAX_RAW_BYTES", 100)
     with pytest.raises(ResultError, match="bytes of arrays, and the folder may hold 100 more"):
         store.open(folder)
 
@@ -533,7 +533,7 @@ def test_half_a_character_is_refused(folder: Path, half: bytes) -> None:
 
 
 def test_more_objects_than_a_run_has_are_not_parsed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MAX_JSON_OBJECTS", 10)
+    monkeypatch.setattr(strict_json, "MAX_JSON_OBJECTS", 10)
     with pytest.raises(ResultError, match="holds more than 10 objects"):
         store.open(folder)
 

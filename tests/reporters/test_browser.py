@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.judge.compare.machines import side_by_side
+from mixmark.harness.judge.compare.machines import compare_machines
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.plan import mixes
 from mixmark.reporters import html
 from mixmark.reporters.comparison import html as comparison
-from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL, one_run
+from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result, sample
 from tests.reporters.browser import CHROMIUM, Tab, tab
 from tests.reporters.hostile import LONG, hostile
@@ -53,13 +52,17 @@ def interrupted() -> Result:
 
 def compared() -> str:
     """The page of a comparison that has scores, tests, and hostile text."""
-    sides = (scored(), with_verdicts(), side_by_side([("x", [judge(hostile_result(LONG))]), ("y", [judge(sample())])]))
-    cells, strange = sides[1], sides[2]
+    sides = (
+        scored(),
+        with_verdicts(),
+        compare_machines([("x", [judge(hostile_result(LONG))]), ("y", [judge(sample())])]),
+    )
+    tests, strange = sides[1], sides[2]
     return comparison.report(
         replace(
             sides[0],
             rows=(*sides[0].rows, *strange.rows),
-            verdicts=cells.verdicts,
+            verdicts=tests.verdicts,
             uncompared=strange.uncompared,
         )
     )
@@ -85,10 +88,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
 
 
 @pytest.fixture(params=RESULTS)
-def page(
-    request: pytest.FixtureRequest, browser: Tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Tab]:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+def page(request: pytest.FixtureRequest, browser: Tab, tmp_path: Path, published: None) -> Iterator[Tab]:
     written = tmp_path / "report.html"
     made = RESULTS[request.param]()
     written.write_text(made if isinstance(made, str) else html.report(judge(made)), encoding="utf-8")
@@ -118,7 +118,7 @@ def test_paper_is_wide_enough_for_every_column(page: Tab) -> None:
 
 
 @pytest.mark.parametrize("page", ["metered"], indirect=True)
-def test_the_first_screen_of_a_telephone_outputs_the_three_questions(page: Tab) -> None:
+def test_the_first_screen_of_a_telephone_answers_the_three_questions(page: Tab) -> None:
     for asked in (".verdict", ".sentence", ".score", ".timeline .lane"):
         below = page.run(f"document.querySelector('{asked}').getBoundingClientRect().bottom")
         assert below <= WINDOWS[0][1], asked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -12,20 +13,19 @@ from functools import cache
 import pytest
 
 from mixmark.harness.contracts.schema import NoiseFloor, Result
-from mixmark.harness.judge.compare.machines import SideBySide, side_by_side
+from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
 from mixmark.reporters.comparison import console, html, markdown
 from mixmark.reporters.comparison import json as json_form
-from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL
+from tests.fakes.machine import WATTS_AT_THE_WALL
 from tests.golden.sample import sample
 from tests.judge.compare.test_machines import on_another_machine, one_run
 from tests.judge.compare.test_solo import runs, several
 from tests.reporters.hostile import LONG, hostile
 from tests.reporters.parsed import Page
 
-FORMS: dict[str, Callable[[SideBySide], str]] = {
+FORMS: dict[str, Callable[[MachineComparison], str]] = {
     "console": console.report,
     "markdown": markdown.report,
     "html": html.report,
@@ -34,22 +34,17 @@ FORMS: dict[str, Callable[[SideBySide], str]] = {
 every_form = pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
 
 
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
-
-
-def beside(*results: Result) -> SideBySide:
-    return side_by_side([(f"results/{at}", [judge(each)]) for at, each in enumerate(results)])
+def beside(*results: Result) -> MachineComparison:
+    return compare_machines([(f"results/{at}", [judge(each)]) for at, each in enumerate(results)])
 
 
 @cache
-def scored() -> SideBySide:
-    return beside(one_run(WATTS_AT_THE_WALL), one_run(WATTS_AT_THE_WALL * 2), one_run(None))
+def scored() -> MachineComparison:
+    return beside(one_run(WATTS_AT_THE_WALL, 3), one_run(WATTS_AT_THE_WALL * 2, 3), one_run(None))
 
 
 @cache
-def with_verdicts() -> SideBySide:
+def with_verdicts() -> MachineComparison:
     floor = NoiseFloor(fraction=0.031, tier="edge", created_utc="2025-12-21T03:04:05+00:00")
     [a] = several([1_000_000, 1_001_000, 1_002_000])
     [b] = several([1_200_000, 1_201_000, 1_202_000], 9)
@@ -71,7 +66,9 @@ def test_the_forms_are_found_as_plugins() -> None:
 
 
 @every_form
-def test_every_form_has_the_scores_and_what_they_are_relative_to_the_first(form: Callable[[SideBySide], str]) -> None:
+def test_every_form_has_the_scores_and_what_they_are_relative_to_the_first(
+    form: Callable[[MachineComparison], str],
+) -> None:
     text = form(scored())
     assert "0.39" in text and "0.19" in text, "both figures"
     assert "0.500" in text or '"estimate": 0.5' in text or ",0.50" in text or "0.499" in text
@@ -79,13 +76,13 @@ def test_every_form_has_the_scores_and_what_they_are_relative_to_the_first(form:
 
 
 @every_form
-def test_hostile_text_stays_in_its_place(form: Callable[[SideBySide], str]) -> None:
-    text = form(side_by_side([(LONG, [judge(hostile_result(LONG))]), ("b", [judge(hostile_result(LONG))])]))
+def test_hostile_text_stays_in_its_place(form: Callable[[MachineComparison], str]) -> None:
+    text = form(compare_machines([(LONG, [judge(hostile_result(LONG))]), ("b", [judge(hostile_result(LONG))])]))
     assert all(letter.isprintable() for letter in text.replace("\n", ""))
 
 
 def test_hostile_names_break_no_table_and_no_page() -> None:
-    found = side_by_side([(LONG, [judge(hostile_result(LONG))]), ("b", [judge(sample())])])
+    found = compare_machines([(LONG, [judge(hostile_result(LONG))]), ("b", [judge(sample())])])
     page = Page(html.report(found))
     assert {"script", "img", "iframe"}.isdisjoint(page.tags)
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
@@ -121,7 +118,7 @@ def test_a_verdict_says_what_it_rests_on() -> None:
     flat = " ".join(text.split())
     assert "δ is 3.10 %: the noise floor of the edge tier is 3.1 %, measured 12 days before A." in flat
     bare = " ".join(markdown.report(beside(*runs([1_000_000, 1_000_000]))).replace("\\", "").split())
-    assert "δ is 1.00 %: no noise floor of this tier is known, so it is the least one, 1 %." in bare
+    assert "δ is 1.00 %: no noise floor of this tier is known, so the least δ applies, 1 %." in bare
 
 
 def test_equal_reasons_of_what_is_not_compared_share_a_note() -> None:
@@ -136,24 +133,24 @@ def test_a_figure_of_another_number_format_is_seen_as_one() -> None:
 
 
 def test_numbers_for_machines_have_all_that_the_texts_have() -> None:
-    told = json.loads(json_form.report(with_verdicts()))
-    assert [one["label"] for one in told["machines"]] == ["A", "B"] and told["comparable"] is True
-    [verdict] = told["verdicts"]["B"]
+    found = json.loads(json_form.report(with_verdicts()))
+    assert [machine["label"] for machine in found["machines"]] == ["A", "B"] and found["comparable"] is True
+    [verdict] = found["verdicts"]["B"]
     assert (verdict["verdict"], verdict["noise_floor"]["fraction"], verdict["runs"]) == ("slower", 0.031, [3, 3])
-    assert told["rows"][0]["best"][1]["relative"]["estimate"] == pytest.approx(1 / 1.2, rel=0.01)
+    assert found["rows"][0]["best"][1]["relative"]["estimate"] == pytest.approx(1 / 1.2, rel=0.01)
     assert json.loads(json_form.report(scored()))["mixes_per_kj"][0] is None
 
 
 def test_the_page_draws_speeds_around_one_on_a_logarithmic_scale() -> None:
     found = scored()
     assert html._edge(found) == 3.0, "half as efficient, with its interval"
-    assert (html._position(1, 2), html._position(2, 2), html._position(0.5, 2)) == (50, 100, 0)
-    assert html._position(1.03, 3) == pytest.approx(51.35, abs=0.01), "nearly nothing"
     page = html.report(found)
-    assert '<span class="bar slower" style="left: ' in page and '<span class="whisker"' in page
-    words = "\n".join(Page(page).words)
-    for told in ("MX, mixes per kilojoule", "baseline", "Not compared", "llm, offline, 16-bit weights"):
-        assert told in words
+    bar = re.search(r'<span class="bar slower" style="left: ([\d.]+)%; width: ([\d.]+)%"', page)
+    assert bar is not None and '<span class="whisker"' in page
+    assert [float(length) for length in bar.groups()] == pytest.approx([50 - 31.5, 31.5], abs=0.1), "log 2 / log 3 / 2"
+    shown = "\n".join(Page(page).words)
+    for words in ("MX, mixes per kilojoule", "baseline", "Not compared", "llm, offline, 16-bit weights"):
+        assert words in shown
     ids = Page(page).values("id")
     assert len(ids) == len(set(ids))
     assert {word for value in Page(page).values("aria-labelledby") for word in value.split()} <= set(ids)
@@ -173,6 +170,6 @@ def test_a_relative_speed_has_its_interval_or_says_that_there_is_none() -> None:
 def test_a_name_longer_than_its_column_is_broken_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "WIDTH", 60)
     name = "results/" + "q" * 48
-    text = console.report(side_by_side([(name, [judge(sample())]), ("b", [judge(sample())])]))
+    text = console.report(compare_machines([(name, [judge(sample())]), ("b", [judge(sample())])]))
     assert max(map(len, text.splitlines())) <= 60
     assert text[: text.index("processor")].count("q") == 48

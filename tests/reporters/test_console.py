@@ -1,4 +1,4 @@
-"""The output of ten seconds: its words, its length, and that it fits the terminal."""
+"""The summary that a run prints last: its words, its length, and that it fits the terminal."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from mixmark.harness.contracts.schema import Failure, Record, Result
 from mixmark.harness.judge import references
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.references import ReferenceScore
-from mixmark.harness.plan import mixes
 from mixmark.reporters import console, full, html
 from mixmark.reporters.summary import summary
-from tests.fakes.machine import EDGE, SECOND, WATTS_AT_THE_WALL, one_run
+from tests.fakes.machine import SECOND, WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import GPU, SUITES, closed_loop, record, result, sample, unmetered
 from tests.judge.compare.test_solo import server
 from tests.reporters.hostile import LONG, hostile
@@ -34,11 +33,6 @@ OTHER = ReferenceScore(
 )
 
 
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
-
-
 @pytest.fixture
 def measured() -> Result:
     return one_run(WATTS_AT_THE_WALL).model_copy(update={"suites": SUITES})
@@ -51,20 +45,20 @@ def test_the_verdict_is_the_first_word() -> None:
 
 
 def test_the_sentence_says_what_the_machine_does(measured: Result) -> None:
-    told = summary(judge(measured))
-    assert told.sentence == (
+    shown = summary(judge(measured))
+    assert shown.sentence == (
         "This machine does one edge mix (200 LLM tokens, 1 images drawn, 40,000 recommendations, "
-        "1,000 pictures classified) in 4.22 s (± 1.8 %) and takes 2.53 kJ for it."
+        "1,000 pictures classified) in 4.22 s and takes 2.53 kJ for it."
     )
 
 
-def test_the_scale_holds_the_score_against_others_of_the_same_mix(measured: Result) -> None:
+def test_the_score_is_compared_with_references_of_the_same_mix(measured: Result) -> None:
     of_another_mix = OTHER.model_copy(update={"mix": "edge-8"})
-    told = summary(judge(measured, (of_another_mix, OTHER)))
-    assert told.scale == ("2.37 × the speed and 1.58 × the mixes per kilojoule of Acme box (official, 2026-10-02)",)
+    shown = summary(judge(measured, (of_another_mix, OTHER)))
+    assert shown.scale == ("2.37 × the speed and 1.58 × the mixes per kilojoule of Acme box (official, 2026-10-02)",)
     narrower = OTHER.model_copy(update={"boundary": "node", "weight_class": 8})
-    told = summary(judge(measured, (narrower,)))
-    assert told.scale == ("2.37 × the speed of Acme box (official, 2026-10-02, with 8-bit weights)",)
+    shown = summary(judge(measured, (narrower,)))
+    assert shown.scale == ("2.37 × the speed of Acme box (official, 2026-10-02, with 8-bit weights)",)
 
 
 def test_any_result_with_a_score_is_a_reference(measured: Result) -> None:
@@ -80,17 +74,17 @@ def test_the_published_references_can_be_read() -> None:
 
 
 def test_without_a_meter_the_words_say_so(measured: Result) -> None:
-    told = summary(judge(one_run(None)))
-    assert told.energy == "not measured: no meter was read; mixmark meters says what is needed"
-    assert "kJ" not in told.sentence
-    assert "EFFICIENCY NOT MEASURED" in told.score
+    shown = summary(judge(one_run(None)))
+    assert shown.energy == "not measured: no meter was read; mixmark meters says what is needed"
+    assert "kJ" not in shown.sentence
+    assert "EFFICIENCY NOT MEASURED" in shown.score
 
 
 def test_without_a_score_no_sentence_claims_one(measured: Result) -> None:
     unreached = measured.model_copy(update={"records": (), "phases": (), "meterings": (), "finished": False})
-    told = summary(judge(unreached))
-    assert told.sentence.startswith("This machine has no score for the mix edge-9 (")
-    assert told.score == "NO SCORE: the run ended before its mix, edge-9"
+    shown = summary(judge(unreached))
+    assert shown.sentence.startswith("This machine has no score for the mix edge-9 (")
+    assert shown.score == "NO SCORE: the run ended before its mix, edge-9"
     assert summary(judge(sample())).sentence == "This run has no mix, and so no score: each suite was measured alone."
 
 
@@ -121,7 +115,7 @@ def test_devices_of_one_model_share_a_line() -> None:
     whole = whole.model_copy(update={"devices": (*whole.devices, gpu.model_copy(update={"id": "gpu:1"}))})
     [line] = summary(judge(whole)).suites
     assert line.route == "gpu:1 torch fp32"
-    assert line.others == "the fastest of 2 alike, 1.25 × the slowest, 8.00 × cpu:0 torch fp32"
+    assert line.others == "the fastest of 2 equal devices, 1.25 × the slowest, 8.00 × cpu:0 torch fp32"
     assert '<h1><span class="brand">Mixmark</span> Acme Quartz 9000 + 2 × Acme Topaz</h1>' in html.report(judge(whole))
 
 
@@ -140,7 +134,7 @@ def test_the_rate_of_arrivals_is_no_speed() -> None:
     assert line.route == "cpu:0 onnxruntime fp32", "a speed, where there is one"
 
 
-def test_a_suite_that_has_no_figure_tells_what_failed_rather_than_what_was_left_out() -> None:
+def test_a_suite_without_a_figure_names_the_failure_rather_than_the_refusal() -> None:
     left_out = record("a", "llm", "token", error=Failure(kind="refused", message="64.2 GiB needed"))
     crashed = record("b", "llm", "token", adapter="onnxruntime", error=Failure(kind="crashed", message="signal 11"))
     [line] = summary(judge(result(left_out, crashed))).suites
@@ -174,6 +168,6 @@ def test_the_summary_stays_short_with_long_names(text: str) -> None:
     assert max(map(len, lines)) <= console.WIDTH
 
 
-def test_the_full_report_ends_with_the_output(measured: Result) -> None:
+def test_the_full_report_ends_with_the_summary(measured: Result) -> None:
     found = judge(measured)
     assert full.report(found).endswith(console.report(found))

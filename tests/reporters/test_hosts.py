@@ -1,4 +1,4 @@
-"""Each report of a run over several hosts lists equal ones once, what networks carried, and how the rate grows."""
+"""Each report of a run over several hosts lists equal hosts once, their network traffic, and how the rate grows."""
 
 from __future__ import annotations
 
@@ -25,13 +25,8 @@ THREE = ("host1", "host2", "host3")
 OTHER = system().model_copy(update={"cpu_model": "Acme Onyx", "cpu_threads": 8, "memory_bytes": 16 << 30})
 
 
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
-
-
 @pytest.fixture(scope="module")
-def told() -> Judgement:
+def clustered() -> Judgement:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
         run = carrying(cluster(THREE, parts={1: 1.0, 2: 0.8}), "host3", 500_000)
@@ -43,9 +38,9 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_equal_hosts_are_listed_once_with_their_names(told: Judgement) -> None:
+def test_equal_hosts_are_listed_once_with_their_names(clustered: Judgement) -> None:
     full, page, markdown = (
-        flat(reporter(told))
+        flat(reporter(clustered))
         for reporter in (
             mixmark.reporters.full.report,
             mixmark.reporters.html.report,
@@ -59,24 +54,24 @@ def test_equal_hosts_are_listed_once_with_their_names(told: Judgement) -> None:
     assert "2 × Acme Quartz 9000, Acme Onyx" in page.split("</title>")[0]
 
 
-def test_the_score_shows_clocks_traffic_and_whether_the_run_was_self_contained(told: Judgement) -> None:
+def test_the_score_shows_clocks_traffic_and_whether_the_run_was_self_contained(clustered: Judgement) -> None:
     for reporter in (mixmark.reporters.full.report, mixmark.reporters.markdown.report, mixmark.reporters.html.report):
-        text = flat(reporter(told)).replace("\\", "")
+        text = flat(reporter(clustered)).replace("\\", "")
         assert "known to ±200 µs; the window is counted 400 µs longer for it" in text
         assert "300 MB beside the agents' own 150 kB: not self-contained" in text.replace("&#39;", "'")
-    row = next(line for line in mixmark.reporters.full.report(told).splitlines() if line.startswith("host3 "))
+    row = next(line for line in mixmark.reporters.full.report(clustered).splitlines() if line.startswith("host3 "))
     assert row.split() == ["host3", "50.0", "kB", "300", "MB", "500", "kB/s", "NO"]
     calm = mixmark.reporters.full.report(judge(cluster()))
     assert "0 B beside the agents' own 100 kB: self-contained" in calm
 
 
-def test_scaling_is_a_small_table(told: Judgement) -> None:
-    lines = mixmark.reporters.full.report(told).splitlines()
+def test_scaling_is_a_small_table(clustered: Judgement) -> None:
+    lines = mixmark.reporters.full.report(clustered).splitlines()
     at = next(at for at, line in enumerate(lines) if line.startswith("hosts  "))
     assert lines[at].split() == ["hosts", "mix/s", "mix/kJ", "λ*", "efficiency"]
     assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["1", "2", "3"]
     assert lines[at + 1].endswith("100 %") and lines[at + 2].endswith("80 %")
-    found = json.loads(mixmark.reporters.json.report(told))
+    found = json.loads(mixmark.reporters.json.report(clustered))
     grown = [(len(each["hosts"]), round(each["efficiency"], 1)) for each in found["scaling"]]
     assert grown == [(1, 1), (2, 0.8), (3, 1)]
     [run] = found["score"]["runs"]
@@ -86,9 +81,9 @@ def test_scaling_is_a_small_table(told: Judgement) -> None:
     ]  # fmt: skip
 
 
-def test_the_output_names_the_cluster_and_a_table_its_processors(told: Judgement) -> None:
-    assert "This cluster of 3 hosts does one edge mix" in flat(mixmark.reporters.console.report(told))
-    header, *lines = mixmark.reporters.csv.report(told).splitlines()
+def test_the_summary_names_the_cluster_and_a_line_its_processors(clustered: Judgement) -> None:
+    assert "This cluster of 3 hosts does one edge mix" in flat(mixmark.reporters.console.report(clustered))
+    header, *lines = mixmark.reporters.csv.report(clustered).splitlines()
     first = dict(zip(header.split(","), next(csv.reader(lines)), strict=True))
     assert (first["cpu_model"], first["cpu_threads"]) == ("2 × Acme Quartz 9000, Acme Onyx", "72")
     assert int(first["memory_bytes"]) == (64 + 64 + 16) << 30

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,19 +97,26 @@ def test_the_oddest_times_can_be_drawn(steps: list[list[int]]) -> None:
     assert not re.search(r"\b(nan|inf)\b", text[text.index("<main>") :])
 
 
-def test_a_block_stands_as_high_as_its_rate() -> None:
-    drawn = charts.throughput("a", np.array([0, 10, 20]), np.array([5.0, 10.0]), overall_per_s=7.5, unit="token")
-    line = re.search(r'class="line" d="M[\d.]+ ([\d.]+)H[\d.]+V([\d.]+)', drawn)
+def over_time(values: list[float], **others: Any) -> str:
+    """A chart of blocks of 1 s."""
+    edges_ns = np.arange(len(values) + 1) * 10**9
+    facts = {"since": "the first feed", "unit": "W", "text": "{:.1f} W".format, "mean": None, **others}
+    return charts.over_time("a", "Power", edges_ns, np.array(values), **facts)
+
+
+def test_a_block_stands_as_high_as_its_value_and_unknown_ones_are_holes() -> None:
+    drawn = over_time([50.0, np.nan, 100, 100], mean=("mean of the window", 75.0))
+    line = re.search(r'class="line" d="M[\d.]+ ([\d.]+)H[\d.]+M[\d.]+ ([\d.]+)H[\d.]+V([\d.]+)H', drawn)
     assert line is not None
-    low, high = (charts.FLOOR - float(y) for y in line.groups())
-    assert high == pytest.approx(2 * low, abs=0.2)
+    low, high, same = (charts.FLOOR - float(y) for y in line.groups())
+    assert high == same == pytest.approx(2 * low, abs=0.2)
+    assert "from 50.0 W to 100.0 W; with holes where it is not known; mean of the window 75.0 W." in drawn
+    assert 'class="band"' not in drawn
 
 
 def test_a_stretch_at_another_level_is_marked_and_described() -> None:
-    edges, per_s = np.array([0, 1, 2, 3]) * 10**9, np.array([5.0, 8.0, 8.0])
-    drawn = charts.throughput("a", edges, per_s, overall_per_s=7.0, unit="token", stretch=(1, 2))
-    assert 'class="band"' in drawn and "It ran at another level from 1.00 s to 2.00 s." in drawn
-    assert 'class="band"' not in charts.throughput("a", edges, per_s, overall_per_s=7.0, unit="token")
+    drawn = over_time([5.0, 8.0, 8.0], band=charts.Band("another level", 10**9, 2 * 10**9))
+    assert 'class="band"' in drawn and "; another level from 1.00 s to 2.00 s." in drawn
 
 
 def test_a_window_with_a_warm_up_in_it_is_not_called_steady() -> None:
@@ -118,15 +126,14 @@ def test_a_window_with_a_warm_up_in_it_is_not_called_steady() -> None:
     for done in (warming, slowing):
         page = html.report(judge(result(record("a", "resnet50", "image", done))))
         assert "Throughput over the window: <small>not steady, so there is no interval: from " in page
-        assert "It ran at another level from" in page
+        assert "; another level from" in page
         assert "steady</small>" not in page
     still = html.report(judge(result(record("a", "resnet50", "image", closed_loop([[10 * MS]] * 200)))))
     assert "Throughput over the window: <small>steady</small>" in still
     few = closed_loop([[500 * MS, *[10 * MS] * 127]] * 3)
-    told = html.report(judge(result(record("a", "llm", "token", few))))
-    assert "another level" not in told
-    assert "not steady" not in told, "three blocks do not tell"
-    assert "Throughput over the window: <small>too few feeds to tell whether it was steady" in told
+    short = html.report(judge(result(record("a", "llm", "token", few))))
+    assert "another level" not in short and "not steady" not in short, "three blocks are too few"
+    assert "Throughput over the window: <small>too few feeds to tell whether it was steady" in short
 
 
 def test_a_collapse_is_never_called_steady_and_its_figure_says_what_it_cost() -> None:
@@ -151,10 +158,10 @@ def test_a_server_says_what_arrived_and_what_it_had_to_keep() -> None:
 
 
 def test_the_state_of_the_machine_is_shown() -> None:
-    one = record("a", "llm", "token", closed_loop([[500 * MS]] * 4))
+    measured = record("a", "llm", "token", closed_loop([[500 * MS]] * 4))
     block = Conditions(begin_ns=2_000, end_ns=1_000 * MS, cpus=2, busy_ns=1_500 * MS, own_ns=1_000 * MS, stolen_ns=0)
-    [measured] = gather(result(one.model_copy(update={"conditions": (block,)}))).measured
-    facts = dict(html._facts(measured, "tok"))
+    [seen] = gather(result(measured.model_copy(update={"conditions": (block,)}))).measured
+    facts = dict(html._facts(seen, "tok"))
     assert (facts["CPUs kept busy by others"], facts["CPUs taken by the hypervisor"]) == ("0.50", "0.00")
     assert "hottest CPU sensor" not in facts, "unknown is not 0"
 
@@ -167,16 +174,6 @@ def test_the_power_over_time_has_the_window_marked() -> None:
     assert "365 W of the devices · idle 75.0 W before, 75.0 W after" in "".join(Page(text).words)
     assert "Energy of the devices (without memory, mainboard" in text
     assert "Power of" not in html.report(judge(unmetered()))
-
-
-def test_power_stands_as_high_as_it_is_and_has_holes_where_it_is_not_known() -> None:
-    edges = np.arange(5) * 10**9 - 10**9
-    drawn = charts.power("a", edges, np.array([50.0, np.nan, 100, 100]), window_ns=(0, 2 * 10**9), mean_watts=75.0)
-    line = re.search(r'class="line" d="M[\d.]+ ([\d.]+)H[\d.]+M[\d.]+ ([\d.]+)H[\d.]+V([\d.]+)H', drawn)
-    assert line is not None
-    low, high, same = (charts.FLOOR - float(y) for y in line.groups())
-    assert high == same == pytest.approx(2 * low, abs=0.2)
-    assert "with holes where it is not known; mean of the window 75.0 W" in drawn
 
 
 @pytest.mark.parametrize(
@@ -198,7 +195,7 @@ def test_far_apart_times_get_a_logarithmic_axis() -> None:
     assert "logarithmic" in charts.distribution("a", values, (), title="Service time")
     assert charts.decades(0.9, 30) == [1, 2, 5, 10, 20]
     assert charts.decades(0.9, 30_000) == [1, 10, 100, 1000, 10_000]
-    axis = charts.Axis(1, 100, 0, 200, logarithmic=True)
+    axis = charts.PixelAxis(1, 100, 0, 200, logarithmic=True)
     assert axis(10) == pytest.approx(100) and math.isclose(axis(100), 200)
 
 

@@ -12,7 +12,6 @@ import pytest
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.judgement import Judgement, judge
 from mixmark.harness.judge.rows import Relative
-from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
 from mixmark.reporters import charts, html, pictures
 from mixmark.reporters.timeline import Timeline, timelines
@@ -34,11 +33,6 @@ from tests.golden.sample import MS, closed_loop, record, sample
 from tests.golden.sample import result as bare
 
 
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
-
-
 @pytest.fixture(scope="module")
 def measured() -> Judgement:
     return judge(one_run(WATTS_AT_THE_WALL))
@@ -50,10 +44,10 @@ def test_what_a_device_did_adds_up_to_its_busy_time(measured: Judgement) -> None
     assert [lane.device for lane in seen.lanes] == ["gpu:0", "cpu:0"]
     for lane in seen.lanes:
         assert lane.busy == pytest.approx(diagnosis.busy[lane.device])
-        assert sum(lane.shares.values()) == pytest.approx(lane.busy, abs=1e-9), "one feed at a time"
+        assert sum(lane.fractions.values()) == pytest.approx(lane.busy, abs=1e-9), "one feed at a time"
         assert (lane.columns.sum(axis=0) <= 1 + 1e-9).all()
         drawn = lane.columns.mean(axis=1) * (seen.end_ns - seen.begin_ns) / seen.run.length_ns
-        taken = [lane.shares.get(suite, 0.0) for suite in seen.suites]
+        taken = [lane.fractions.get(suite, 0.0) for suite in seen.suites]
         assert drawn.tolist() == pytest.approx(taken, abs=0.01), "the picture shows what the table says"
 
 
@@ -136,8 +130,7 @@ def test_a_device_that_waits_is_shown_as_idle(measured: Judgement) -> None:
     lazy = measured.result.model_copy(update={"devices": (*measured.result.devices, judge(sample()).result.devices[1])})
     [picture] = pictures.mixes(judge(lazy))
     assert [lane.value for lane in picture.lanes] == ["100 % busy", "100 % busy", "0 % busy"]
-    assert picture.rows[-1] == ("gpu:5d1c", "0 %", "0 %", "0 %", "0 %", "0 %", "100 %")
-    assert "gpu:5d1c was busy for 0 % of the window." in picture.description
+    assert picture.table.rows[-1] == ("gpu:5d1c", "0 %", "0 %", "0 %", "0 %", "0 %", "100 %")
     assert "<path" not in picture.lanes[-1].drawn
 
 

@@ -16,44 +16,39 @@ import mixmark.reporters.json
 import mixmark.reporters.markdown
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.judgement import Judgement, judge
-from mixmark.harness.plan import mixes
 from mixmark.reporters import figures, scores
-from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL, one_run
+from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record
 from tests.golden.sample import result as bare
+from tests.judge.test_score import loaded
 
 Report = Callable[[Judgement], str]
 LINES: tuple[Report, ...] = (mixmark.reporters.full.report, mixmark.reporters.markdown.report)
 TEXTS: tuple[Report, ...] = (*LINES, mixmark.reporters.html.report)
 
 
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
-
-
 @pytest.fixture(scope="module")
 def measured() -> Result:
-    return one_run(WATTS_AT_THE_WALL)
+    return one_run(WATTS_AT_THE_WALL, runs=3)
 
 
 @pytest.mark.parametrize("report", LINES)
 def test_the_headline_comes_first_with_all_that_belongs_to_it(report: Report, measured: Result) -> None:
     text = report(judge(measured))
     assert "mix/kJ, TX 0.2" in text
-    assert "mix/s (edge-9, provisional, 16-bit weights, wall)" in text
+    assert "mix/s (edge-9, ranked, 16-bit weights, wall)" in text
     assert text.index("mix/kJ") < text.index("throughput")
 
 
 def test_the_page_begins_with_the_score_and_draws_its_power(measured: Result) -> None:
     page = mixmark.reporters.html.report(judge(measured))
-    told = scores.score_text(judge(measured))
-    assert told is not None
-    assert [(name, unit) for name, _, unit in told.numbers] == [("MX", "mix/kJ"), ("TX", "mix/s")]
-    for name, value, unit in told.numbers:
+    score = scores.score_text(judge(measured))
+    assert score is not None
+    assert [(name, unit) for name, _, unit in score.numbers] == [("MX", "mix/kJ"), ("TX", "mix/s")]
+    for name, value, unit in score.numbers:
         assert f"<dt>{name}</dt><dd>{value} <small>{unit}</small>" in page
-    assert told.numbers[1][1].startswith("0.2") and " ± " in told.numbers[1][1]
-    assert "edge-9 · provisional · 16-bit weights · wall" in page
+    assert score.numbers[1][1].startswith("0.2") and " ± " in score.numbers[1][1]
+    assert "edge-9 · ranked · 16-bit weights · wall" in page
     assert "<span>Power of the wall</span>" in page
     assert "600 W on average" in page
     assert page.index("What each device did over the") < page.index("Each suite alone")
@@ -64,9 +59,9 @@ def test_the_page_says_loudly_what_is_no_score(measured: Result) -> None:
     cut = measured.model_copy(
         update={"records": tuple(each for each in measured.records if each.route.suite != "resnet50")}
     )
-    told = scores.score_text(judge(cut))
-    assert told is not None and not told.numbers and told.trouble.startswith("NO SCORE: ")
-    assert f'<p class="trouble bad">{told.trouble}</p>' in mixmark.reporters.html.report(judge(cut))
+    score = scores.score_text(judge(cut))
+    assert score is not None and not score.numbers and score.trouble.startswith("NO SCORE: ")
+    assert f'<p class="trouble bad">{score.trouble}</p>' in mixmark.reporters.html.report(judge(cut))
     assert '<p class="trouble">EFFICIENCY NOT MEASURED: no' in mixmark.reporters.html.report(judge(one_run(None)))
 
 
@@ -87,16 +82,16 @@ def test_without_a_meter_the_headline_says_why_there_is_no_efficiency(report: Re
 
 
 def test_streams_devices_and_plans_explain_the_score(measured: Result) -> None:
-    told = scores.score_text(judge(measured))
-    assert told
-    facts = dict(told.facts)
-    assert facts["grade"] == "provisional, not official: 1 of 5 runs"
+    score = scores.score_text(judge(measured))
+    assert score
+    facts = dict(score.facts)
+    assert facts["grade"] == "ranked, not official: 3 of 5 runs"
     assert facts["bound λ*"] == "0.237 mix/s, proven by its prices"
-    assert facts["surplus"] == "0 % of the busy time, on units that no mix counts"
+    assert facts["surplus"] == "0.1 % of the work, which no mix counts"
     assert facts["plan"] == "for throughput: 0.237 mix/s, 614 W, 0.386 mix/kJ predicted"
     assert facts["the other plan"] == "for efficiency: 0.222 mix/s, 527 W, 0.422 mix/kJ predicted"
     assert facts["heterogeneity gain"].endswith("× λ* of the gpu devices alone")
-    streams, devices = told.tables
+    streams, devices, _ = score.tables
     assert [row[0] for row in streams.rows] == ["llm", "diffusion", "dlrm", "resnet50"]
     assert [row[:2] for row in devices.rows] == [
         ("gpu:0", "llm"),
@@ -109,25 +104,35 @@ def test_streams_devices_and_plans_explain_the_score(measured: Result) -> None:
 
 
 def test_several_runs_are_listed() -> None:
-    told = scores.score_text(judge(one_run(WATTS_AT_THE_WALL, runs=2)))
-    assert told
-    assert [row[0] for row in told.tables[-1].rows] == ["mixed.1", "mixed.2"]
+    score = scores.score_text(judge(one_run(WATTS_AT_THE_WALL, runs=2)))
+    assert score
+    assert [row[0] for row in score.tables[-1].rows] == ["mixed.1", "mixed.2"]
+
+
+def test_a_run_that_is_left_out_is_shown_as_such() -> None:
+    found = judge(loaded(one_run(WATTS_AT_THE_WALL, runs=3), "mixed.2"))
+    text = mixmark.reporters.full.report(found)
+    assert "mixed.2, left out" in text and "mixed.1, left out" not in text
+    assert "the score leaves out mixed.2, which was disturbed: other programs used 10 % of the machine" in text
+    rows = {row["key"]: row for row in csv.DictReader(StringIO(mixmark.reporters.csv.report(found)))}
+    assert (rows["mixed.2"]["status"], rows["mixed.1"]["status"]) == ("left out", "indicative")
+    assert rows["mixed.2"]["reason"] == "other programs used 10 % of the machine"
 
 
 def test_numbers_for_machines(measured: Result) -> None:
     report = json.loads(mixmark.reporters.json.report(judge(measured)))
-    told = report["score"]
-    assert told["grade"] == "provisional"
-    assert told["runs"][0]["suites"][1]["suite"] == "diffusion"
+    score = report["score"]
+    assert score["grade"] == "ranked"
+    assert score["runs"][0]["suites"][1]["suite"] == "diffusion"
     assert report["diagnoses"]["mixed.1"]["kappa"]["estimate"] == pytest.approx(1, abs=0.01)
     *_, row = csv.DictReader(StringIO(mixmark.reporters.csv.report(judge(measured))))
     assert (row["scenario"], row["unit"], row["status"], row["energy_boundary"]) == (
         "mixed",
         "mix",
-        "provisional",
+        "ranked",
         "wall",
     )
-    assert float(row["energy_per_unit_j"]) == pytest.approx(1000 / told["mixes_per_kj"]["estimate"])
+    assert float(row["energy_per_unit_j"]) == pytest.approx(1000 / score["runs"][2]["mixes_per_kj"]["estimate"])
     assert json.loads(mixmark.reporters.json.report(judge(bare())))["score"] is None
 
 

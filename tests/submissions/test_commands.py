@@ -11,13 +11,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mixmark.harness.cli.commands import main
-from mixmark.submissions import form
-from mixmark.submissions.entry import CLAIM, DECLARATION, README, Declaration
+from mixmark.reporters.figures import significant
+from mixmark.submissions import files
+from mixmark.submissions.entry import DECLARATION, Declaration
 from tests.submissions.made import edited, kit_report
 
 PAGE = (Path(__file__).parents[2] / "docs/submit.md").read_text("utf-8")
 FLAGS = (
-    *("--org", "Acme", "--system", "Acme One", "--availability", "research", "--cooling", "air"),
+    *("--org", "Acme", "--system", "Acme One", "--availability", "research"),
     *("--form-factor", "desktop", "--origin", "Acme, Germany"),
 )
 
@@ -26,7 +27,7 @@ def typed(*words: object, text: str | None = None) -> Result:
     return CliRunner().invoke(main, [str(word) for word in words], input=text, catch_exceptions=False)
 
 
-def told(page_file: str) -> str:
+def shown(page_file: str) -> str:
     """The code block of submit.md behind the comment with the name of its file."""
     found = re.search(rf"<!-- file: {re.escape(page_file)} -->\n```toml\n(.*?)```", PAGE, re.DOTALL)
     assert found, page_file
@@ -38,10 +39,13 @@ def test_an_entry_is_made_and_obeys_the_rules(results: tuple[Path, Path], tmp_pa
     done = typed("submit", *results, *FLAGS, "--out", out)
     assert done.exit_code == 0, done.output
     entry = out / "acme/acme-one/two-16-bit"
-    assert f"{entry} has " in done.output and "# Acme: Acme One, two" in done.output
+    assert f"{entry} has " in done.output
+    found = json.loads(typed("check", out, "--json").output)["entries"][0]["entry"]
+    title = f"acme/acme-one/two-16-bit obeys all rules: MX {significant(found['mixes_per_kj']['estimate'])} mix/kJ"
+    assert title in done.output
     checked = typed("check", out)
-    assert checked.exit_code == 0 and "acme/acme-one/two-16-bit obeys all rules: MX " in checked.output
-    assert [each.name for each in out.iterdir()] == ["acme"]
+    assert checked.exit_code == 0 and title in checked.output
+    assert [path.name for path in out.iterdir()] == ["acme"]
 
 
 def test_a_report_of_the_kit_comes_along_and_is_shown(results: tuple[Path, Path], tmp_path: Path) -> None:
@@ -49,71 +53,67 @@ def test_a_report_of_the_kit_comes_along_and_is_shown(results: tuple[Path, Path]
         ("passed", kit_report()),
         ("older", kit_report(mixmark="0.0.9")),
         ("other", kit_report(sha256="0" * 64)),
-        ("stranger", kit_report(name="acme")),
+        ("unknown", kit_report(name="acme")),
     ):
-        (tmp_path / f"{name}.json").write_bytes(form.written(report))
+        (tmp_path / f"{name}.json").write_bytes(files.written(report))
     (tmp_path / "none.json").write_text("{}")
     out = tmp_path / "entries"
     for name, problem in (
         ("older", "was measured by Mixmark"),
         ("other", "ran another code of torch than the kit checked"),
-        ("stranger", "has no adapter acme"),
+        ("unknown", "has no adapter acme"),
         ("none", "is no report of the conformance kit"),
     ):
         refused = typed("submit", results[0], *FLAGS, "--out", out, "--conformance", tmp_path / f"{name}.json")
         assert refused.exit_code == 2 and problem in " ".join(refused.output.split()), name
     done = typed("submit", results[0], *FLAGS, "--out", out, "--conformance", tmp_path / "passed.json")
     assert done.exit_code == 0, done.output
-    (entry,) = (each.parent for each in out.rglob("conformance.torch.json"))
-    assert "- conformance kit of torch: passed" in (entry / README).read_text()
-    assert typed("check", entry).exit_code == 0
+    (entry,) = (path.parent for path in out.rglob("conformance.torch.json"))
+    checked = json.loads(typed("check", entry, "--json").output)
+    assert checked["entries"][0]["entry"]["kits"] == {"torch": True}
 
 
 def test_a_dry_run_shows_all_and_writes_nothing(results: tuple[Path, Path], tmp_path: Path) -> None:
     out = tmp_path / "entries"
     done = typed("submit", results[0], *FLAGS, "--out", out, "--dry-run")
     assert done.exit_code == 0 and "A dry run: " in done.output
-    for name in (README, CLAIM, DECLARATION, "results/1/SHA256SUMS"):
+    for name in ("EE HPC level", DECLARATION, "results/1/SHA256SUMS"):
         assert name in done.output
     assert not out.exists()
 
 
-def test_what_is_missing_is_named_where_nobody_can_be_asked(results: tuple[Path, Path]) -> None:
+def test_missing_facts_are_named_without_a_terminal(results: tuple[Path, Path]) -> None:
     done = typed("submit", results[0], "--org", "Acme", "--availability", "research")
     assert done.exit_code == 2
-    assert "an entry needs --system, --cooling, --form-factor, --origin" in done.output
-    done = typed("submit", results[0], *FLAGS, "--availability", "available")
-    assert done.exit_code == 2 and "an entry needs --available-on" in done.output
+    assert "an entry needs --system, --form-factor, --origin" in done.output
 
 
-def test_what_is_missing_is_asked_for_on_a_terminal(
+def test_missing_facts_are_asked_on_a_terminal(
     results: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mixmark.harness.cli.submissions.asks", lambda: True)
-    outputs = "Acme One\nliquid\nlaptop\nAcme, Germany\n"
     flags = ("--org", "Acme", "--availability", "research", "--out", tmp_path)
-    done = typed("submit", results[0], *flags, text=outputs)
+    done = typed("submit", results[0], *flags, text="Acme One\nlaptop\nAcme, Germany\n")
     assert done.exit_code == 0, done.output
     declared = json.loads((tmp_path / "acme/acme-one/two-16-bit" / DECLARATION).read_text())
-    assert (declared["cooling"], declared["available_on"]) == ("liquid", None)
+    assert (declared["form_factor"], declared["origin"]) == ("laptop", "Acme, Germany")
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
-        (("--cooling", "wind"), "cooling: Input should be 'passive'"),
+        (("--form-factor", "boat"), "form_factor: Input should be 'board'"),
         (("--org", "Асme"), "organisation: Value error, a name has only letters"),
         (("--provisioned-watts", "-1"), "provisioned_watts: Input should be greater than 0"),
         (("--declaration", "nothing.toml"), "nothing.toml cannot be read"),
-        (("--available-on", "2026-01-02"), "what is research has none"),
         (("--sign", "nothing"), "nothing is not a file"),
     ],
 )
-def test_a_wrong_declaration_is_told_and_nothing_is_written(
-    results: tuple[Path, Path], tmp_path: Path, flags: tuple[str, ...], said: str
+def test_a_wrong_declaration_is_an_error_and_nothing_is_written(
+    results: tuple[Path, Path], tmp_path: Path, flags: tuple[str, ...], message: str
 ) -> None:
     done = typed("submit", results[0], *FLAGS, *flags, "--out", tmp_path)
-    assert done.exit_code == 2 and said in done.output.replace("\n         ", " ")
+    assert done.exit_code == 2 and message in done.output.replace("\n         ", " ")
     assert not list(tmp_path.iterdir())
 
 
@@ -135,40 +135,38 @@ def test_an_entry_is_replaced_only_if_asked(results: tuple[Path, Path], tmp_path
     again = typed("submit", results[1], *FLAGS, "--out", tmp_path)
     assert again.exit_code == 2 and "give --replace" in again.output
     assert typed("submit", results[1], *FLAGS, "--out", tmp_path, "--replace").exit_code == 0
-    claim = json.loads((tmp_path / "acme/acme-one/two-16-bit" / CLAIM).read_text())
-    assert claim["runs"] == 1
-    assert typed("check", tmp_path).exit_code == 0
+    checked = json.loads(typed("check", tmp_path, "--json").output)
+    assert len(checked["entries"][0]["entry"]["runs"]) == 1
 
 
 def test_a_word_is_removed_if_asked(results: tuple[Path, Path], tmp_path: Path) -> None:
     done = typed("submit", results[0], *FLAGS, "--out", tmp_path, "--redact", "Topaz")
     assert done.exit_code == 0 and "word-1" in done.output
-    text = b"".join(each.read_bytes() for each in tmp_path.rglob("*") if each.is_file())
+    text = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"Topaz" not in text and b"Acme word-1" in text
 
 
-def test_a_rejected_entry_is_told_in_three_forms(folder: Path) -> None:
-    edited(folder, CLAIM, grade="official")
+def test_a_rejected_entry_is_shown_in_three_forms(folder: Path) -> None:
+    edited(folder, notes="Ask jane@example.org.")
     done = typed("check", folder)
     assert done.exit_code == 1 and "acme-sohne/acme-one/two-16-bit is rejected" in done.output
-    assert "E-CLAIM" in done.output and "0 of 1 entries obey all rules." in done.output
+    assert "E-PRIVATE" in done.output and "0 of 1 entries obey all rules." in done.output
     as_json = typed("check", folder, "--json")
     verdict = json.loads(as_json.output)
     assert as_json.exit_code == 1 and verdict["rejected"] == 1
-    assert [each["code"] for each in verdict["entries"][0]["problems"]] == ["E-CLAIM", "E-README"]
+    assert [problem["code"] for problem in verdict["entries"][0]["problems"]] == ["E-PRIVATE"]
     markdown = typed("check", folder, "--markdown").output
     assert "### acme-sohne/acme-one/two-16-bit is rejected" in markdown
-    assert "| E-CLAIM | claim.json | grade: the entry says official, and its results give provisional |" in markdown
+    assert "| E-PRIVATE | declaration.json | it holds a email address: jane@example.org |" in markdown
 
 
-def test_a_good_entry_is_told_in_json_and_markdown(folder: Path) -> None:
+def test_an_accepted_entry_is_shown_in_json_and_markdown(folder: Path) -> None:
     verdict = json.loads(typed("check", folder, "--json").output)
-    entry = verdict["entries"][0]["entry"]
-    assert verdict["entries"][0]["valid"] and entry["claim"]["weight_class"] == 16
+    assert verdict["entries"][0]["valid"] and verdict["entries"][0]["entry"]["weight_class"] == 16
     assert "| weights | 16 bit | " in typed("check", folder, "--markdown").output
 
 
-def test_what_is_no_folder_of_entries_is_told(tmp_path: Path) -> None:
+def test_a_path_without_entries_is_an_error(tmp_path: Path) -> None:
     done = typed("check", tmp_path / "nothing")
     assert done.exit_code == 2 and "is not a folder" in done.output
     done = typed("check", tmp_path)
@@ -176,7 +174,7 @@ def test_what_is_no_folder_of_entries_is_told(tmp_path: Path) -> None:
 
 
 def test_an_entry_whose_audits_cannot_be_repeated_is_rejected(folder: Path) -> None:
-    """The made-up result tells no seeds, which no other rule asks for."""
+    """The made-up result has no seeds, which no other rule asks for."""
     assert typed("check", folder).exit_code == 0
     done = typed("check", folder, "--reaudit", "1")
     assert done.exit_code == 1 and "E-AUDIT" in done.output and "it has no seed" in done.output
@@ -190,6 +188,6 @@ def test_an_entry_is_compared_like_the_results_that_it_holds(folder_of_two: Path
 
 
 def test_the_declarations_on_the_page_are_valid() -> None:
-    text = "".join(map(told, ("submission.toml", "price.toml", "reproduced.toml")))
+    text = "".join(map(shown, ("submission.toml", "price.toml", "reproduced.toml")))
     declared = Declaration.model_validate(tomllib.loads(text))
     assert declared.price and declared.reproduced_by and declared.folders == ("acme", "acme-one")

@@ -1,4 +1,4 @@
-"""What a redaction removes, what it leaves, and that a result holds together afterwards."""
+"""The texts that a redaction removes and leaves, and the result afterwards."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import Device, Result
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.record import store
@@ -93,7 +94,7 @@ def test_a_version_of_four_parts_is_no_address() -> None:
     ids=["spaces", "serials", "letters", "tildes", "paths", "colons", "signs"],
 )
 def test_a_long_text_takes_a_time_in_proportion_to_its_length(text: str) -> None:
-    """With a pattern that looks back at all that it has seen, each of these would take minutes."""
+    """A pattern that backtracks would take minutes for each of these."""
     assert list(private([text])) is not None
 
 
@@ -103,11 +104,13 @@ def test_what_was_replaced_is_not_replaced_again() -> None:
     assert not list(private({"a": [once]}))
 
 
-def test_what_was_removed_is_told_with_its_count() -> None:
+def test_removed_texts_are_listed_with_their_count() -> None:
     redactor = Redactor([("lab", "host name")])
     redactor.content({"a": "lab", "b": ["lab", "/home/jane/x"]})
-    told = {(each.what, each.old, each.new, each.times) for each in redactor.removed}
-    assert told == {("host name", "lab", "host-name-1", 2), ("path", "/home/jane/x", "path-1", 1)}
+    assert {(found.what, found.old, found.new, found.times) for found in redactor.removed} == {
+        ("host name", "lab", "host-name-1", 2),
+        ("path", "/home/jane/x", "path-1", 1),
+    }
 
 
 def test_a_short_or_common_name_is_not_searched_for() -> None:
@@ -116,15 +119,14 @@ def test_a_short_or_common_name_is_not_searched_for() -> None:
 
 def with_uuid(result: Result) -> Result:
     """The result of a machine whose GPU is named by its UUID, as NVIDIA's are."""
-    told = json.dumps(result.model_dump(mode="json"))
-    told = told.replace("gpu:GPU-0", f"gpu:GPU-{UUID}").replace("gpu-gpu-0", f"gpu-gpu-{UUID}")
-    told = told.replace("nvml/0", f"nvml/GPU-{UUID}/energy")
-    content = json.loads(told)
-    for record, each in zip(result.records, content["records"], strict=True):
-        each["completions"] = record.completions
-        each["facts"] = {"device": f"on lab-7: GPU-{UUID}", "cache": "/home/jane/.cache"}
-    for metering, each in zip(result.meterings, content["meterings"], strict=True):
-        each["samples"] = {
+    text = json.dumps(result.model_dump(mode="json"))
+    text = text.replace("gpu:GPU-0", f"gpu:GPU-{UUID}").replace("gpu-gpu-0", f"gpu-gpu-{UUID}")
+    content = json.loads(text.replace("nvml/0", f"nvml/GPU-{UUID}/energy"))
+    for record, fields in zip(result.records, content["records"], strict=True):
+        fields["completions"] = record.completions
+        fields["facts"] = {"device": f"on lab-7: GPU-{UUID}", "cache": "/home/jane/.cache"}
+    for metering, fields in zip(result.meterings, content["meterings"], strict=True):
+        fields["samples"] = {
             id.replace("nvml/0", f"nvml/GPU-{UUID}/energy"): samples for id, samples in metering.samples.items()
         }
     return Result.model_validate(content)
@@ -137,8 +139,8 @@ def test_the_uuid_of_a_gpu_becomes_a_number_in_its_groups_and_slices() -> None:
     slice = gpu(f"MIG-{UUID[:-1]}f", f"gpu:GPU-{UUID}/2-of-7")
     devices = (gpu(f"GPU-{UUID}"), slice, gpu("pair", f"gpu:GPU-{UUID}", "gpu:1"))
     clean = redacted(result().model_copy(update={"devices": devices}), Redactor([]))
-    assert [each.id for each in clean.devices] == ["gpu:0", "gpu:2", "gpu:pair"]
-    assert [each.parts for each in clean.devices] == [(), ("gpu:0/2-of-7",), ("gpu:0", "gpu:1")]
+    assert [device.id for device in clean.devices] == ["gpu:0", "gpu:2", "gpu:pair"]
+    assert [device.parts for device in clean.devices] == [(), ("gpu:0/2-of-7",), ("gpu:0", "gpu:1")]
 
 
 def test_the_uuid_of_a_gpu_becomes_a_number_everywhere(tmp_path: Path) -> None:
@@ -147,17 +149,17 @@ def test_the_uuid_of_a_gpu_becomes_a_number_everywhere(tmp_path: Path) -> None:
     made = bundle.bundle([tmp_path / "run"], DECLARED, tmp_path / "entries", [("lab-7", "host name")])
     assert made.verdict.entry is not None, made.verdict.problems
     clean = store.open(made.folder / "results/1")
-    assert [each.id for each in clean.devices] == ["cpu:0", "gpu:0"]
+    assert [device.id for device in clean.devices] == ["cpu:0", "gpu:0"]
     assert "nvml/0/energy" in clean.meterings[0].samples
-    assert any(each.key.endswith(".gpu-0.bf16") for each in clean.records)
-    everything = b"".join(each.read_bytes() for each in made.folder.rglob("*") if each.is_file())
+    assert any(record.key.endswith(".gpu-0.bf16") for record in clean.records)
+    everything = b"".join(path.read_bytes() for path in made.folder.rglob("*") if path.is_file())
     for private_text in (UUID, UUID[:8], "lab-7", "jane", ".cache"):
         assert private_text.encode() not in everything, private_text
         assert private_text.encode("utf-32-le") not in everything, private_text  # as numpy writes names
     before, after = judge(result).score, judge(clean).score
     assert before is not None and after is not None
     assert (before.mixes_per_s, before.mixes_per_kj) == (after.mixes_per_s, after.mixes_per_kj)
-    assert {each.what for each in made.removed} == {"device", "host name", "path"}
+    assert {removed.what for removed in made.removed} == {"device", "host name", "path"}
 
 
 def test_a_result_that_was_not_redacted_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +167,8 @@ def test_a_result_that_was_not_redacted_is_rejected(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("mixmark.submissions.redact.redacted", lambda result, redactor: result)
     made = bundle.bundle([tmp_path / "run"], DECLARED, tmp_path / "entries")
     problems = made.verdict.problems
-    assert made.verdict.entry is None and {each.code for each in problems} == {"E-PRIVATE"}
-    assert {each.message.partition(":")[0] for each in problems} >= {"it holds a path", "it holds a UUID"}
+    assert made.verdict.entry is None and {problem.code for problem in problems} == {"E-PRIVATE"}
+    assert {problem.message.partition(":")[0] for problem in problems} >= {"it holds a path", "it holds a UUID"}
     assert not made.folder.exists()
 
 
@@ -178,10 +180,8 @@ def test_a_host_that_is_called_like_a_part_of_the_result_stays(tmp_path: Path) -
     assert {"dlrm", "resnet50", "smoke", "torch", "fp32", "cpu"} <= words_of(store.open(made.folder / "results/1"))
 
 
-def test_a_result_that_does_not_hold_together_is_told(tmp_path: Path) -> None:
-    from mixmark.harness.contracts.errors import ResultError
-
-    with pytest.raises(ResultError, match="does not hold together"):
+def test_a_redaction_that_makes_a_result_invalid_is_an_error() -> None:
+    with pytest.raises(ResultError, match="is not valid without"):
         redacted(Maker().result(), Redactor([("fp32", "host name")]))
 
 

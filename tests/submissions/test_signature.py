@@ -1,4 +1,4 @@
-"""A signature by OpenSSH: it fits, it does not, or nobody knows the key."""
+"""A signature by OpenSSH: it fits, it does not, or its key is not known."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.submissions import signature
-from mixmark.submissions.entry import README, SIGNATURE
-from tests.submissions.made import sealed, verdict
+from mixmark.submissions.entry import SIGNATURE
+from tests.submissions.made import edited, verdict
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
 ORGANISATION = "acme-sohne"
@@ -38,44 +38,43 @@ def allowed(keys: Path, *lines: tuple[str, str]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("signer", [ORGANISATION, f"jane@{ORGANISATION}"])
-def test_a_good_signature_names_its_signer(folder: Path, keys: Path, signer: str) -> None:
-    signature.sign(folder, keys / "ours")
-    found = verdict(folder, allowed=allowed(keys, ("borealis", "theirs"), (signer, "ours")))
-    assert found.entry is not None and (found.entry.signed.state, found.entry.signed.signer) == ("good", signer)
-
-
-def test_without_a_list_of_signers_nothing_is_verified(folder: Path, keys: Path) -> None:
-    signature.sign(folder, keys / "ours")
-    found = verdict(folder)
-    assert found.entry is not None and found.entry.signed.state == "not verified"
-
-
-def test_an_entry_needs_no_signature(folder: Path, keys: Path) -> None:
-    found = verdict(folder, allowed=allowed(keys, (ORGANISATION, "ours")))
-    assert found.entry is not None and found.entry.signed.state == "none"
+@pytest.mark.parametrize(
+    ("signed", "signers", "state", "signer"),
+    [
+        (True, ((ORGANISATION, "ours"), ("borealis", "theirs")), "good", ORGANISATION),
+        (True, ((f"jane@{ORGANISATION}", "ours"),), "good", f"jane@{ORGANISATION}"),
+        (True, None, "not verified", ""),
+        (False, ((ORGANISATION, "ours"),), "none", ""),
+    ],
+)
+def test_a_signature_is_optional_and_names_its_signer(
+    folder: Path, keys: Path, signed: bool, signers: tuple[tuple[str, str], ...] | None, state: str, signer: str
+) -> None:
+    if signed:
+        signature.sign(folder, keys / "ours")
+    found = verdict(folder, allowed=allowed(keys, *signers) if signers else None).entry
+    assert found is not None and (found.signed.state, found.signed.signer) == (state, signer)
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         ([(ORGANISATION, "theirs")], "a key that is not in the list"),
         ([("borealis", "ours")], "it is signed by borealis, who does not sign for acme-sohne"),
         ([("not-acme-sohne", "ours")], "who does not sign for acme-sohne"),
     ],
 )
-def test_a_signature_of_somebody_else_is_rejected(
-    folder: Path, keys: Path, lines: list[tuple[str, str]], said: str
+def test_a_signature_of_another_party_is_rejected(
+    folder: Path, keys: Path, lines: list[tuple[str, str]], message: str
 ) -> None:
     signature.sign(folder, keys / "ours")
     (problem,) = verdict(folder, allowed=allowed(keys, *lines)).problems
-    assert problem.code == "E-SIGNED" and said in problem.message
+    assert problem.code == "E-SIGNED" and message in problem.message
 
 
 def test_a_manifest_that_was_changed_after_it_was_signed_is_rejected(folder: Path, keys: Path) -> None:
     signature.sign(folder, keys / "ours")
-    (folder / README).write_bytes((folder / README).read_bytes() + b"\n")
-    sealed(folder)
+    edited(folder, notes="better")
     (problem,) = verdict(folder, allowed=allowed(keys, (ORGANISATION, "ours"))).problems
     assert (problem.code, problem.message) == ("E-SIGNED", "its signature does not fit its manifest")
 
@@ -84,10 +83,10 @@ def test_a_manifest_that_was_changed_after_it_was_signed_is_rejected(folder: Pat
 def test_a_signature_that_is_none_is_rejected(folder: Path, keys: Path, content: bytes) -> None:
     (folder / SIGNATURE).write_bytes(content)
     found = verdict(folder, allowed=allowed(keys, (ORGANISATION, "ours")))
-    assert [each.code for each in found.problems] == ["E-SIGNED"]
+    assert [problem.code for problem in found.problems] == ["E-SIGNED"]
 
 
-def test_a_key_that_is_none_is_told(folder: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_no_key_is_an_error(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(MixmarkError, match="is not a file"):
         signature.sign(folder, tmp_path / "nothing")
     (tmp_path / "key").write_text("x")

@@ -24,10 +24,9 @@ from mixmark.suites.diffusion.vae import Vae
 from tests.suites.separation import activations
 from tests.suites.separation.diffusion import repeated, skipped, together
 
-pytestmark = pytest.mark.slow
-
 # the public libraries warn about themselves and about each other on import and on use
-pytestmark = pytest.mark.filterwarnings("ignore:::diffusers", "ignore:::transformers", "ignore:::torch.jit")
+WARN = ("ignore:::diffusers", "ignore:::transformers", "ignore:::torch.jit")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings(*WARN)]
 
 
 @pytest.fixture(scope="module")

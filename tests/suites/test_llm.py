@@ -15,13 +15,13 @@ import pytest
 
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Suite
-from mixmark.suites.llm import SHAPES, Llm, Shape
+from mixmark.suites.llm import SHAPES, LlamaShape, Llm
 from tests.suites.separation import activations
 
 pytestmark = pytest.mark.slow
 
 torch = pytest.importorskip("torch")
-TINY = Shape(
+TINY = LlamaShape(
     3, 64, 4, 2, 96, 128, True, 8.0, tokens_in=24, tokens_out=8, head_dim=16, rope_theta=100.0, rope_original_context=64
 )
 
@@ -35,14 +35,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def step(shape: Shape) -> Any:
+def step(shape: LlamaShape) -> Any:
     from mixmark.suites.llm.network import Step
 
     torch.manual_seed(0)
     return Step(shape).eval()
 
 
-def caches(shape: Shape) -> list[Any]:
+def caches(shape: LlamaShape) -> list[Any]:
     return [torch.zeros(shape.kv_heads, shape.context, shape.head_dim) for _ in range(2 * shape.layers)]
 
 

@@ -110,7 +110,7 @@ def measured(tmp_path: Path, mode: str) -> Record:
     ("mode", "said"),
     [
         ("raises in open", "RuntimeError: the device is gone (acme.py, line "),
-        ("gives a text", "open gave 'a text', which is no runner: it lacks concurrency, facts, __call__"),
+        ("gives a text", "open gave 'a text', which is not a runner: it lacks concurrency, facts, __call__"),
         ("raises in the loop", "RuntimeError: a kernel failed (acme.py, line "),
     ],
 )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import messages
+from mixmark.harness.worker import child, messages
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
 from tests.fakes.acme import DEVICE
@@ -26,7 +30,7 @@ def test_a_worker_discovers_opens_and_measures(tmp_path: Path) -> None:
         assert opened(acme).facts == {"engine": "acme 1"}
         answer = measured(acme, tmp_path, scenario="offline", batch=None, on_stage=stages.append)
         assert acme.call(messages.Close(), 30) == messages.Closed()
-    done = acme.completions(tmp_path / "stamps.npz")
+    done = acme.completions(tmp_path / "stamps.npz")[0]
     assert len(done) >= 3
     assert set(done.units) == {answer.batch}
     with np.load(tmp_path / "outputs.npz") as handed:
@@ -34,7 +38,7 @@ def test_a_worker_discovers_opens_and_measures(tmp_path: Path) -> None:
         assert handed["outputs"].shape == (len(done), answer.batch)
     assert [trial.batch for trial in answer.trials if trial.batch in (1, 4, 16)] == [1, 4, 16]
     assert stages[:4] == ["preparing a batch size", "searching the best batch"] * 2
-    assert stages[-3:] == ["warming up", "measuring", "measured"]
+    assert stages[-1] == "warming up"  # and in the window the worker says nothing
     assert acme.peak_pss_bytes > 1 << 20
 
 
@@ -42,7 +46,7 @@ def test_two_slots_are_two_feeds_in_flight(tmp_path: Path) -> None:
     with worker(tmp_path, "two slots", work_s="0.02") as acme:
         opened(acme)
         measured(acme, tmp_path, scenario="offline")
-    done = acme.completions(tmp_path / "stamps.npz")
+    done = acme.completions(tmp_path / "stamps.npz")[0]
     assert (done.issued_ns[1:] < done.yielded_ns[done.ends - 1][:-1]).any()
 
 
@@ -57,7 +61,7 @@ def test_single_feeds_come_one_by_one_and_their_answers_are_handed_over(tmp_path
     with worker(tmp_path) as acme:
         opened(acme)
         acme.call(messages.Prepare(key="a", scenario="mixed", batch=2, seed=1, limits=LIMITS), 30)
-        acme.call(messages.Begin(key="a", pool=1, seed=None, ahead=ahead), 30)
+        acme.call(messages.Begin(key="a", pool=1, ahead=ahead), 30)
         acme.send(messages.Feed(key="a", serial=0, nonce=2))
         acme.send(messages.Feed(key="a", serial=1, nonce=3))  # queued while the first one runs
         first, second = acme.receive(messages.Fed, 30), acme.receive(messages.Fed, 30)
@@ -69,21 +73,34 @@ def test_single_feeds_come_one_by_one_and_their_answers_are_handed_over(tmp_path
         assert handed["outputs"].tolist() == [[2, 2], [3, 3]]  # the null suite's feeds hold their nonces
 
 
-def test_several_slots_overlap_feeds_of_one_suite_but_never_two_suites(tmp_path: Path) -> None:
-    with worker(tmp_path, "two slots", work_s="0.05") as acme:
+def test_a_feed_of_another_suite_takes_the_first_slot_that_is_free(tmp_path: Path) -> None:
+    """If it waited for all feeds of the suite before, a slot would be idle at each change: on two cores a network once
+    kept 0.85 of its speed."""
+    with worker(tmp_path, "two slots", work_s="0.2") as acme:
         for key in ("a", "b"):
             assert opened(acme, key=key).concurrency == 2
             acme.call(messages.Prepare(key=key, scenario="mixed", batch=1, seed=1, limits=LIMITS), 30)
-            acme.call(messages.Begin(key=key, pool=1, seed=None), 30)
-        for serial, key in enumerate(("a", "a", "b")):
-            acme.send(messages.Feed(key=key, serial=serial, nonce=serial))
-        spans: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
-        for _ in range(3):
-            done = acme.receive(messages.Fed, 30)
-            spans[done.key].append((done.issued_ns, done.yields[-2]))
-    (first, second), (other,) = spans["a"], spans["b"]
-    assert second[0] < first[1]
-    assert other[0] >= max(first[1], second[1])
+            acme.call(messages.Begin(key=key, pool=1), 30)
+        acme.send(messages.Feed(key="a", serial=0, nonce=0))
+        time.sleep(0.1)
+        acme.send(messages.Feed(key="a", serial=1, nonce=1))
+        acme.send(messages.Feed(key="b", serial=0, nonce=2))
+        done = [acme.receive(messages.Fed, 30) for _ in range(3)]
+    (first, second, other) = [(each.issued_ns, each.yields[-2]) for each in done]
+    assert [each.key for each in done] == ["a", "a", "b"]
+    assert second[0] < first[1] <= other[0] < second[1]
+
+
+@pytest.mark.parametrize(("running", "concurrency", "waits"), [(2, 2, False), (2, 1, True), (1, 2, True)])
+def test_a_runner_that_needs_the_device_for_itself_has_it(running: int, concurrency: int, waits: bool) -> None:
+    service: Any = child.AdapterService.__new__(child.AdapterService)
+    feed: Future[None] = Future()
+    service.in_flight = {feed: running}
+    timer = threading.Timer(0.2, feed.set_result, (None,))
+    timer.start()
+    service._wait_for_room(concurrency)
+    assert feed.done() == waits
+    timer.join()
 
 
 def test_what_does_not_fit_is_refused_before_loading(tmp_path: Path) -> None:
@@ -101,9 +118,9 @@ def test_what_does_not_fit_is_refused_before_loading(tmp_path: Path) -> None:
 def test_a_server_is_fed_on_schedule_and_counts_from_the_due_time(tmp_path: Path) -> None:
     with worker(tmp_path, work_s="0.002") as acme:
         opened(acme)
-        measured(acme, tmp_path, scenario="server", rate_per_s=200.0)
-    done = acme.completions(tmp_path / "stamps.npz")
-    assert len(done) == 64  # what a p90 takes
+        measured(acme, tmp_path, scenario="server", rate_per_s=200.0, min_feeds=64)
+    done = acme.completions(tmp_path / "stamps.npz")[0]
+    assert len(done) == 64
     gaps = (done.due_ns[1:] - done.due_ns[:-1]) / 1e6
     assert 2.5 < gaps.mean() < 10  # 5 ms on average, by a fixed seed
     assert (done.issued_ns >= done.due_ns).all()

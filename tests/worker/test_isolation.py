@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
+import signal
 import socket
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +30,11 @@ from mixmark.harness.worker.process.child_process import ChildProcess
 from tests.fakes.escapes import NAP
 from tests.fakes.workers import NULL
 from tests.golden.sample import result
+from tests.marks import linux
 from tests.measure.test_audit import Run
 from tests.measure.test_cheats import LIMITS, ROUTE, equipment
 
 pytestmark = pytest.mark.slow
-linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has child subreapers and /proc")
 
 
 @pytest.fixture(autouse=True)
@@ -92,13 +96,39 @@ def test_an_adapter_that_ends_what_it_started_is_not_accused(tmp_path: Path, wha
     assert naps() == []
 
 
-def test_a_helper_that_the_runner_named_lives_on_and_is_told(tmp_path: Path) -> None:
-    with subprocess.Popen(NAP, start_new_session=True) as helper:
-        record = measured(tmp_path, "helper", helper=str(helper.pid))
-        assert helper.poll() is None
-        helper.kill()
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_helper_that_was_there_before_is_told_and_lives_on(tmp_path: Path, leaves: bool) -> None:
+    """Also if it leaves as soon as nothing is timed any more."""
+    start = f"{shlex.join(NAP)} >/dev/null 2>&1 & echo $!"  # its parent ends, so it is no child of this process
+    helper = int(subprocess.run(["sh", "-c", start], check=True, capture_output=True).stdout)
+    try:
+        record = measured(tmp_path, "helper", helper=str(helper), leaves="yes" if leaves else "")
+        assert [each.pid for each in naps()] == ([] if leaves else [helper])
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(helper, signal.SIGKILL)
     [(severity, message)] = told(record)
-    assert (severity, message[:24]) == ("note", "1 process worked for the")
+    assert (severity, message[:40]) == ("note", "the load of 1 process that the runner na")
+
+
+def test_a_helper_that_was_born_in_the_run_ends_with_its_worker(tmp_path: Path) -> None:
+    assert told(measured(tmp_path, "young-helper")) == []
+    assert naps() == []
+
+
+@pytest.mark.parametrize(
+    ("find", "reason"),
+    [
+        (lambda: 1, "it is the harness or one of its ancestors"),
+        (os.getpid, "it is the harness or one of its ancestors"),
+        (os.getppid, "it is the harness or one of its ancestors"),
+        (lambda: 2**22 + 1, "there is no such process"),  # beyond Linux's largest process id
+    ],
+    ids=["the first process", "the harness", "its parent", "none"],
+)
+def test_a_helper_that_cannot_be_one_is_refused(tmp_path: Path, find: Callable[[], int], reason: str) -> None:
+    error = measured(tmp_path, "helper", helper=str(find())).error
+    assert error is not None and error.message == f"the runner names process {find()} as a helper, but {reason}"
 
 
 def test_a_process_that_this_one_started_itself_is_none_of_a_worker(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ import pytest
 from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Runner
 from mixmark.harness.contracts.schema import Completions, Device, Limits
-from mixmark.harness.worker.batch_search import BatchFound, BatchSearch, highest_rate
+from mixmark.harness.worker.batch_search import BatchFound, BatchSearch, busy_rate, highest_rate
 from mixmark.harness.worker.load_generator import (
+    FeedLog,
     NextFeed,
     Overloaded,
     closed_loop,
@@ -91,12 +93,12 @@ def test_every_yield_is_a_stamp() -> None:
 def test_a_pilot_breaks_off_the_feed_that_goes_on_when_its_time_is_over() -> None:
     screening = limits(max_ns=105).model_copy(update={"screening": True})
     clock = Clock()
-    (cut,) = closed_loop(Simulated(clock, 100, 10, units=8), given(), screening, clock, units=8)
+    (cut,) = closed_loop(Simulated(clock, 100, 10, units=8), given(), screening, clock, new_log=partial(FeedLog, 8))
     assert cut.yields == ((100, 1), (110, 1))
     late = Clock()
-    (shown,) = closed_loop(Simulated(late, 200, 10, units=8), given(), screening, late, units=8)
+    (shown,) = closed_loop(Simulated(late, 200, 10, units=8), given(), screening, late, new_log=partial(FeedLog, 8))
     assert shown.yields == ((200, 1), (210, 1))  # one stamp shows no pace
-    (whole,) = closed_loop(Simulated(Clock(), 1), given(), limits(max_ns=1), Clock(), units=1)
+    (whole,) = closed_loop(Simulated(Clock(), 1), given(), limits(max_ns=1), Clock(), new_log=partial(FeedLog, 1))
     assert whole.yields
 
 
@@ -456,6 +458,13 @@ def test_a_turn_keeps_every_lane_busy_and_no_lane_waits_for_another() -> None:
     assert (found.batch, found.ended_by) == (1, "no gain")
 
 
+def test_threads_that_a_busy_machine_ran_one_after_the_other_have_a_rate() -> None:
+    """A turn of 0 units in 0 s once ended the search with a division by zero."""
+    issued, ended = np.array([0, 300]), np.array([100, 400])
+    apart = Completions(issued, issued, np.array([1, 2]), ended, np.array([8, 8]))
+    assert busy_rate(apart, threads=2) == 16 / 400
+
+
 def test_each_feed_is_asked_for_with_the_output_before_it_in_its_lane() -> None:
     asked: list[tuple[int, bytes]] = []
     kept = Outputs()
@@ -464,11 +473,11 @@ def test_each_feed_is_asked_for_with_the_output_before_it_in_its_lane() -> None:
         asked.append((serial, before))
         return {"x": np.array([serial])}
 
-    closed_loop(units(1), feed, limits(min_feeds=3), Clock(), outputs=kept)
+    closed_loop(units(1), feed, limits(min_feeds=3), Clock(), new_log=partial(FeedLog, outputs=kept))
     nothing = np.zeros(1, np.float32).tobytes()
     assert asked == [(0, b""), (1, digest(0, nothing)), (2, digest(1, nothing))]
     once, asked = asked, []
-    open_loop(units(1), feed, iter([0] * 10), limits(min_feeds=3), Clock(), outputs=Outputs())
+    open_loop(units(1), feed, iter([0] * 10), limits(min_feeds=3), Clock(), new_log=partial(FeedLog, outputs=Outputs()))
     assert asked == once
 
 
@@ -488,7 +497,9 @@ def test_made_ahead_a_feed_follows_from_the_output_two_before_and_is_made_while_
 
     follows: dict[int, bytes] = {}
     kept = Outputs()
-    ran = closed_loop(as_runner(runner), feed, limits(min_feeds=5), Clock(), outputs=kept, ahead=True)
+    ran = closed_loop(
+        as_runner(runner), feed, limits(min_feeds=5), Clock(), new_log=partial(FeedLog, outputs=kept), ahead=True
+    )
     assert len(ran) == 5 and running == [*range(5)]
     told = [digest(serial, np.array([serial]).tobytes()) for serial in range(5)]
     assert [follows[serial] for serial in range(5)] == [b"", b"", *told[:3]]
@@ -608,5 +619,5 @@ def units(*counts: int) -> Yielding:
 )
 def test_a_feed_holds_its_units(runner: Runner, told: str) -> None:
     with pytest.raises(WrongOutput, match=told):
-        closed_loop(runner, given(), limits(), Clock(), units=4)
-    assert len(closed_loop(units(3, 1), given(), limits(), Clock(), units=4)) == 1
+        closed_loop(runner, given(), limits(), Clock(), new_log=partial(FeedLog, 4))
+    assert len(closed_loop(units(3, 1), given(), limits(), Clock(), new_log=partial(FeedLog, 4))) == 1

@@ -35,7 +35,8 @@ EACH = [
     ),
     messages.Missing(module="numpy"),
     messages.Stage(name="loading"),
-    messages.Stage(name="measured", commitment="12ab"),
+    messages.FeedFinished(key="a", serial=0, digest="00ff"),
+    messages.Sealed(key="a", commitment="12ab"),
     messages.Failed(failure=Failure(kind="raised", message="no", hint="yes")),
     messages.Discovered(devices=(DEVICE,), vendor={"Acme driver": "4.2"}),
     messages.Opened(load_ns=1, needed_bytes=2, facts={"engine": "acme 1"}, concurrency=3),
@@ -48,23 +49,23 @@ EACH = [
         facts={"café": "½ \n"},
         processes=(1, 2),
     ),
-    messages.Measured(ended_by="time"),
+    messages.Measured(),
     messages.Begun(),
     messages.OutputsFull(key="a", done=3, commitment="12ab"),
     messages.SamplingKey(key=0),
     messages.Fed(key="a", serial=0, issued_ns=2**60, yields=[2**60 + 1, 1], digest="00ff"),
     messages.HandedOver(facts={}),
-    messages.Audited(feeds=(0, 7), values=(0.0, 1e-300), problem="", software={"torch": "2"}),
+    messages.OutputsCompared(feeds=(0, 7), values=(0.0, 1e-300), problem="", software={"torch": "2"}),
     messages.RunnerChecked(types=("numpy.ndarray",), yields=1, feed_ns=2, converting_ns=1, overwritten=0, closing_ns=1),
     messages.Closed(),
     messages.Discover(),
     messages.Open(key="a", device=DEVICE, suite=NULL, precision="fp32", scenario="server", free_bytes=None),
     messages.Prepare(key="a", scenario="offline", batch=None, rate_per_s=None, seed=2**62, limits=LIMITS),
-    messages.Begin(key="a", pool=2**63 - 1, seed=None),
-    messages.Measure(key="a", limits=LIMITS, out="o"),
+    messages.Begin(key="a", pool=2**63 - 1),
+    messages.Measure(key="a", seed=2**62, limits=LIMITS, out="o"),
     messages.Feed(key="a", serial=0, nonce=1),
     messages.HandOver(key="a", outputs="a"),
-    messages.Audit(key="a", batch=1, seed=1, outputs="a"),
+    messages.CompareOutputs(key="a", batch=1, seed=1, outputs="a", sha256="12ab"),
     messages.CheckRunner(key="a", seed=1),
     messages.Close(),
     messages.Cover(devices=(DEVICE,)),
@@ -115,7 +116,7 @@ def test_a_line_that_is_no_message_is_garbled(line: bytes) -> None:
 
 def test_a_number_that_is_not_finite_is_not_sent() -> None:
     with pytest.raises(ValueError, match="Out of range float values are not JSON compliant"):
-        messages.write(messages.Audited.model_construct(feeds=(0,), values=(float("nan"),), problem=""))
+        messages.write(messages.OutputsCompared.model_construct(feeds=(0,), values=(float("nan"),), problem=""))
 
 
 def test_a_request_knows_the_type_of_its_answer() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ def test_an_output_is_what_was_there_when_it_was_stamped(tmp_path: Path) -> None
             out[...] = 7
 
     kept = Outputs()
-    closed_loop(Late(), given(), limits(min_feeds=3), Clock(), outputs=kept)
+    closed_loop(Late(), given(), limits(min_feeds=3), Clock(), new_log=partial(FeedLog, outputs=kept))
     handed = saved(kept, tmp_path)
     assert handed["serials"].tolist() == handed["finished"].tolist() == [0, 1, 2]
     assert handed["outputs"].tolist() == [[[0, 0]]] * 3
@@ -47,7 +48,7 @@ def test_views_are_kept_as_what_they_show(tmp_path: Path) -> None:
     overlapping = np.lib.stride_tricks.as_strided(whole, (3, 4), (4, 4), writeable=False)
     for view in (whole, whole[:, ::-1], whole.reshape(4, 3).T, np.broadcast_to(whole[0], (3, 4)), overlapping):
         kept = Outputs()
-        closed_loop(Yielding(view), given(), limits(min_feeds=1), Clock(), units=3, outputs=kept)
+        closed_loop(Yielding(view), given(), limits(min_feeds=1), Clock(), new_log=partial(FeedLog, 3, kept))
         assert np.array_equal(saved(kept, tmp_path)["outputs"], [view])
 
 
@@ -57,7 +58,7 @@ def test_outputs_of_different_shapes_are_wrong() -> None:
             yield np.zeros((1, 1 + int(feed["x"][0])), np.float32)
 
     with pytest.raises(WrongOutput, match="differ in shape"):
-        closed_loop(Growing(), given(), limits(min_feeds=3), Clock(), outputs=Outputs())
+        closed_loop(Growing(), given(), limits(min_feeds=3), Clock(), new_log=partial(FeedLog, outputs=Outputs()))
 
 
 def test_each_feed_tells_the_digest_of_its_output() -> None:

@@ -45,7 +45,7 @@ class Api(Protocol):
         """Raises MixmarkError for an event of another form."""
 
 
-class LlamaCpp:
+class LlamaCppApi:
     path = "/completion"
     hosted = False
 
@@ -71,7 +71,7 @@ class LlamaCpp:
         raise MixmarkError("an event is none of llama.cpp's server", "correct api")
 
 
-class Vllm:
+class VllmApi:
     path = "/completions"
     hosted = False
 
@@ -96,7 +96,7 @@ class Vllm:
         return _openai(event, tokens)
 
 
-class Completions:
+class CompletionsApi:
     path = "/completions"
     hosted = True
 
@@ -107,7 +107,7 @@ class Completions:
         return _openai(event, lambda choice: (UNKNOWN,) if choice.get("text") else ())
 
 
-class Chat:
+class ChatApi:
     path = "/chat/completions"
     hosted = True
 
@@ -122,7 +122,12 @@ class Chat:
         return _openai(event, tokens)
 
 
-APIS: Mapping[str, Api] = {"llamacpp": LlamaCpp(), "vllm": Vllm(), "completions": Completions(), "chat": Chat()}
+APIS: Mapping[str, Api] = {
+    "llamacpp": LlamaCppApi(),
+    "vllm": VllmApi(),
+    "completions": CompletionsApi(),
+    "chat": ChatApi(),
+}
 
 
 def _hosted(model: str, tokens_out: int) -> Mapping[str, object]:

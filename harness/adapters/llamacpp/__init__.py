@@ -78,7 +78,7 @@ class LlamaCpp:
         repacked = kind in REPACKED and crash is None
         with (
             _model(suite, precision, kind) as path,
-            closing(Decoder(library, path, suite, kind, self._threads, repacked)) as decoder,
+            closing(LlamaCppRunner(library, path, suite, kind, self._threads, repacked)) as decoder,
         ):
             if crash:
                 decoder.facts |= {
@@ -101,13 +101,13 @@ def _try_repacked(suite_class: Any, precision: str, kind: str, threads: int) -> 
     suite = suite_class("smoke", {})
     with (
         _model(suite, precision, kind) as path,
-        closing(Decoder(_import(), path, suite, kind, threads, repacked=True)) as decoder,
+        closing(LlamaCppRunner(_import(), path, suite, kind, threads, repacked=True)) as decoder,
     ):
         tokens = decoder(suite.feeds(1, 0)(0))
         next(tokens), next(tokens)
 
 
-class Decoder:
+class LlamaCppRunner:
     """A model and its KV cache. repacked: whether llama.cpp may copy the matrices into another order."""
 
     concurrency = 1

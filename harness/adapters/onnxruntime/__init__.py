@@ -134,12 +134,12 @@ class OnnxRuntime:
                         convert.writer(suite, bits, self._level),
                     )
                 )
-            session = _Session(suite, place, self._threads, folder, self._provider)
+            session = _OnnxSession(suite, place, self._threads, folder, self._provider)
             stack.callback(session.close)
             yield GraphRunner(suite, session, concurrency=1, facts=facts | session.facts)
 
 
-class _Session:
+class _OnnxSession:
     """The suite's graphs on one device. folder: where the converted models are; None in fp32. provider: its options."""
 
     def __init__(

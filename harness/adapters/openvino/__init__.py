@@ -91,7 +91,7 @@ class OpenVino:
             raise Unsupported(f"openvino computes {suite.name} on {device.id} in {', '.join(offered)}, not {precision}")
         alone = use.in_flight == 1 or suite.scenarios[0] != "offline"
         with tempfile.TemporaryDirectory(prefix="mixmark-", ignore_cleanup_errors=True) as folder:
-            session = _Session(suite, place, precision, self._threads, alone, Path(folder))
+            session = _OpenVinoSession(suite, place, precision, self._threads, alone, Path(folder))
         session.facts |= {"openvino": openvino.__version__, "device": device.name}
         try:
             yield GraphRunner(suite, session, concurrency=session.concurrency, facts=session.facts)
@@ -99,7 +99,7 @@ class OpenVino:
             session.close()
 
 
-class _Session:
+class _OpenVinoSession:
     """The suite's graphs on one device. A handle of a tensor is a numpy array that is never written to again."""
 
     def __init__(
@@ -128,6 +128,8 @@ class _Session:
         }
         if place.name == "CPU":
             self._config["INFERENCE_NUM_THREADS"] = threads
+            # Streams of two networks that were pinned to the same core would share it, while another one is idle.
+            self._config["ENABLE_CPU_PINNING"] = False
         self.facts: dict[str, str] = {"dtype": precision, "hint": self._config["PERFORMANCE_HINT"].lower()}
         if precision == "int8" and suite.name in INTEGER_PRODUCTS:
             self._round(suite, INTEGER_PRODUCTS[suite.name])

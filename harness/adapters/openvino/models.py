@@ -171,7 +171,7 @@ class StoredWeights:
 
 
 @dataclass(frozen=True)
-class Network:
+class OpenVinoModel:
     """A graph as an openvino.Model with its weights. Its state, if any, is in variables of the model.
 
     angles: a model that computes sines and cosines in fp32, which are inputs of `model`. The angle of a position is up
@@ -195,7 +195,7 @@ def uses(proto: ModelProto) -> list[WeightUse]:
     ]
 
 
-def network(core: Any, graph: Graph, proto: ModelProto, names: Collection[str], stored: StoredWeights) -> Network:
+def network(core: Any, graph: Graph, proto: ModelProto, names: Collection[str], stored: StoredWeights) -> OpenVinoModel:
     """The graph with its weights. proto: its lifted model. names: its inputs that are weights."""
     from openvino._offline_transformations import apply_make_stateful_transformation
 
@@ -213,7 +213,7 @@ def network(core: Any, graph: Graph, proto: ModelProto, names: Collection[str], 
     angles = None if stored.precision == "fp32" else _split(model)
     if read:
         apply_make_stateful_transformation(model, {name: f"{name}.out" for name in read})
-    return Network(model, angles)
+    return OpenVinoModel(model, angles)
 
 
 def reshaped(model: Any, shapes: Mapping[str, Sequence[int]] | None) -> Any:

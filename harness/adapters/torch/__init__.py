@@ -98,14 +98,14 @@ class Torch:
         if torch_name.startswith("cuda"):
             facts["tf32"] = _turn_off_tf32()
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-        session = _Session(suite, torch.device(torch_name), dtype, threads and threads // concurrency, facts)
+        session = _TorchSession(suite, torch.device(torch_name), dtype, threads and threads // concurrency, facts)
         try:
             yield GraphRunner(suite, session, concurrency=concurrency, facts=facts)
         finally:
             session.close()
 
 
-class _Session:
+class _TorchSession:
     """The suite's modules on one device.
 
     threads: the number of CPU threads for one run; None on an accelerator.
@@ -146,7 +146,7 @@ class _Session:
         """
         import torch
 
-        from mixmark.harness.adapters.torch.fused import Layer
+        from mixmark.harness.adapters.torch.fused import FusedLayer
 
         def read(name: str) -> Tensor:
             tensor = torch.empty([int(size) for size in weights.spec(name).shape])
@@ -164,7 +164,9 @@ class _Session:
             filled = module.state_dict()  # keeps the version of each layer; without it a batch norm expects its counter
             filled.update({name: loaded[name] for name in filled})
             module.load_state_dict(filled, assign=True)
-        layers = [part for module in self._modules.values() for part in module.modules() if isinstance(part, Layer)]
+        layers = [
+            part for module in self._modules.values() for part in module.modules() if isinstance(part, FusedLayer)
+        ]
         for layer in sorted(layers, key=lambda layer: -prod(map(int, weights.spec(layer.weight).shape))):
             layer.load(read, self._dtype)
 

@@ -28,7 +28,7 @@ SUMS = (operator.add, torch.add)
 
 
 def fused(module: nn.Module, inputs: Iterable[str]) -> fx.GraphModule | None:
-    """The module as a graph whose convolutions and linear layers are `Layer`s, still without their weights.
+    """The module as a graph whose convolutions and linear layers are `FusedLayer`s, still without their weights.
 
     inputs: names for the arguments with which the module is called. None: its Python code cannot be traced.
     """
@@ -40,7 +40,7 @@ def fused(module: nn.Module, inputs: Iterable[str]) -> fx.GraphModule | None:
         program.add_submodule(f"fused_{number}", replacement)
         with program.graph.inserting_before(node):
             _absorb(program.graph.call_module(f"fused_{number}", node.args[:1]), node)
-    layers = {node: layer for node in program.graph.nodes if isinstance(layer := _called(program, node), Layer)}
+    layers = {node: layer for node in program.graph.nodes if isinstance(layer := _called(program, node), FusedLayer)}
     for fusions in ((_fuse_batch_norm,), (_fuse_sum, _fuse_activation)):
         for node, layer in layers.items():
             for fuse in fusions:
@@ -54,7 +54,7 @@ def fused(module: nn.Module, inputs: Iterable[str]) -> fx.GraphModule | None:
     return program
 
 
-class Layer(nn.Module):
+class FusedLayer(nn.Module):
     """A convolution or a linear layer, with the operations fused into it, in one call of oneDNN.
 
     weight, bias: their names in the state dict. convolution: its strides and paddings; None for a linear layer.
@@ -128,7 +128,7 @@ def _called(program: fx.GraphModule, node: fx.Node) -> nn.Module | None:
     return program.get_submodule(str(node.target)) if node.op == "call_module" else None
 
 
-def _replaceable(program: fx.GraphModule) -> Iterator[tuple[fx.Node, Layer]]:
+def _replaceable(program: fx.GraphModule) -> Iterator[tuple[fx.Node, FusedLayer]]:
     """The calls of layers that can be replaced; the first argument of each is its input."""
     for node in program.graph.nodes:
         module, target = _called(program, node), str(node.target)
@@ -136,12 +136,12 @@ def _replaceable(program: fx.GraphModule) -> Iterator[tuple[fx.Node, Layer]]:
             bias = None if module.bias is None else f"{target}.bias"
             convolution = module if isinstance(module, nn.Conv2d) else None
             if convolution is None or (convolution.padding_mode == "zeros" and type(convolution.padding) is tuple):
-                yield node, Layer(f"{target}.weight", bias, convolution)
+                yield node, FusedLayer(f"{target}.weight", bias, convolution)
         elif node.target is F.linear:
             _, *weights = node.args
             if not node.kwargs and all(map(_is_weight, weights)):
                 names = [str(weight.target) for weight in weights]
-                yield node, Layer(names[0], names[1] if len(names) > 1 else None, None)
+                yield node, FusedLayer(names[0], names[1] if len(names) > 1 else None, None)
 
 
 def _is_weight(value: Any) -> bool:
@@ -154,10 +154,10 @@ def _absorb(node: fx.Node, user: fx.Node) -> None:
     user.graph.erase_node(user)
 
 
-Layers = dict[fx.Node, Layer]
+Layers = dict[fx.Node, FusedLayer]
 
 
-def _fuse_batch_norm(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Node, layers: Layers) -> None:
+def _fuse_batch_norm(program: fx.GraphModule, node: fx.Node, layer: FusedLayer, user: fx.Node, layers: Layers) -> None:
     parts = ("running_mean", "running_var", "weight", "bias")
     module = _called(program, user)
     if type(module) is nn.BatchNorm2d and module.affine and module.track_running_stats:
@@ -172,7 +172,7 @@ def _fuse_batch_norm(program: fx.GraphModule, node: fx.Node, layer: Layer, user:
             _absorb(node, user)
 
 
-def _fuse_sum(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Node, layers: Layers) -> None:
+def _fuse_sum(program: fx.GraphModule, node: fx.Node, layer: FusedLayer, user: fx.Node, layers: Layers) -> None:
     """Fuses the sum with another convolution's output, which has as many axes."""
     if layer.geometry is None or user.target not in SUMS or len(node.args) > 1 or len(user.args) != 2:
         return
@@ -183,7 +183,7 @@ def _fuse_sum(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Nod
         _absorb(node, user)
 
 
-def _fuse_activation(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Node, layers: Layers) -> None:
+def _fuse_activation(program: fx.GraphModule, node: fx.Node, layer: FusedLayer, user: fx.Node, layers: Layers) -> None:
     kind = user.target if user.op == "call_function" else type(_called(program, user))
     if kind in ACTIVATIONS:
         layer.activation = ACTIVATIONS[kind]

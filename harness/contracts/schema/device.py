@@ -16,13 +16,13 @@ BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8,
 Tier = Literal["smoke", "edge", "server"]
 ScenarioName = Literal["single-stream", "offline", "server", "mixed", "probe"]
 """How feeds are issued. Every record of a phase that runs a mix is `mixed`. A suite that measures the ceilings of a
-device has the scenario `probe`: as many feeds at a time as the runner has slots, and no result of its own."""
+device has the scenario `probe`: the runner's concurrency in feeds at a time, and no result of its own."""
 WeightClass = Literal[16, 8, 4]
-"""The bits of a weight by which routes are compared with each other; fp32 counts with the 16-bit formats."""
+"""The bits of a weight. Only routes of one class are compared with each other; fp32 is in the class of 16 bits."""
 
 
 def weight_class(precision: str) -> WeightClass:
-    """The class of a precision: its bits of a weight, fp32 counted with the 16-bit formats."""
+    """The class of a precision: its bits of a weight, 16 for fp32."""
     bits = BITS_PER_WEIGHT[precision]
     return 16 if bits >= 16 else 8 if bits == 8 else 4
 
@@ -30,40 +30,40 @@ def weight_class(precision: str) -> WeightClass:
 HOST_POOL = "host"
 """The `Device.memory_pool` of everything that draws on the host's memory."""
 HOST_PROCESSOR = "cpu:0"
-"""The `Device.id` of the host's processor, also where no adapter reaches it."""
+"""The `Device.id` of the host's processor, even if no adapter reaches it."""
 HOST_NAME = r"[a-z0-9][a-z0-9-]{0,31}"
-"""How a host may be called."""
+"""The pattern of a host's name."""
 DEVICE_ID = rf"({HOST_NAME}/)?[a-z0-9]+:[A-Za-z0-9._-]+"
 PART = re.compile(rf"{DEVICE_ID}(/\d{{1,4}}-of-[1-9]\d{{0,3}})?")
-"""A name of silicon in `Device.parts`: a device's id, or one of so many pieces of it."""
+"""A name of silicon in `Device.parts`: a device's id, or a piece of it, such as `gpu:0/2-of-7`."""
 
 
 class Device(Fact):
-    """A piece of silicon, or a group or a slice of such pieces, however many software routes reach it."""
+    """A piece of silicon, or a group or a slice of such pieces. Any number of adapters may reach it."""
 
     id: str = Field(pattern=f"^{DEVICE_ID}$")
-    """Names the physical part: `cpu:0`, `gpu:<uuid>`; with its host where a run has several: `host1/cpu:0`."""
+    """The name of the physical part: `cpu:0`, `gpu:<uuid>`; with its host if a run has several: `host1/cpu:0`."""
     kind: Literal["cpu", "gpu", "npu", "asic"]
     name: str = ""
-    """What its maker calls it; of a group, what one of its parts is called."""
+    """Its maker's name for it; for a group, that of one of its parts."""
     parts: tuple[str, ...] = ()
-    """The silicon of a group, e.g. the ids of four GPUs, or of a slice, e.g. `gpu:<uuid>/2-of-7`. A mix uses it once.
-    Empty: the device is the part that its id names."""
+    """The silicon of a group, such as the ids of four GPUs, or of a slice, such as `gpu:<uuid>/2-of-7`. A mix uses each
+    part once. Empty: the device is the part that its id names."""
     memory_pool: str
-    """Devices with the same pool draw on the same memory; the host's is `host`. A group over memories of their own has
+    """Devices with the same pool share memory; the host's pool is `host`. A group of devices with separate memories has
     a pool of its own."""
     memory_bytes: int | None = Field(default=None, gt=0)
     precisions: tuple[Precision, ...] = ()
-    """What the silicon computes natively by this route, best first."""
+    """The precisions that the device computes natively by this adapter, best first."""
     precisions_by_suite: dict[str, tuple[Precision, ...]] = {}
-    """The precisions of single suites, where they differ from `precisions`. An empty tuple: it cannot run the suite."""
+    """The precisions of suites for which they differ from `precisions`. An empty tuple: it cannot run the suite."""
     slice_of: str | None = None
-    """The device that this one is a part of: an adapter is given that one, in a process that is pinned to `cores`."""
+    """The whole device of a slice. An adapter receives the whole device, in a process that is pinned to `cores`."""
     cores: tuple[int, ...] = ()
     """The hardware threads of a slice, as the operating system numbers them."""
     hosted: str = ""
-    """The model of a hosted service, which has weights of its own. Its outputs cannot be audited, and none of them is
-    in a score. Empty: the device runs what the suite gives it."""
+    """The model of a hosted service, which has weights of its own. Its outputs cannot be audited and count in no score.
+    Empty: the device runs the suite's network."""
 
     @field_validator("parts")
     @classmethod
@@ -83,7 +83,7 @@ class Device(Fact):
         return frozenset(self.parts or (self.id,))
 
     def overlaps(self, other: Device) -> bool:
-        """Whether both use some of the same silicon. Two slices of one processor do where they share a core."""
+        """Whether both use some of the same silicon. Two slices of a processor overlap if they share a core."""
         if self.slice_of is not None and self.slice_of == other.slice_of:
             return self.id == other.id or not set(self.cores).isdisjoint(other.cores)
         return any(meet(mine, yours) for mine in self.whole.silicon for yours in other.whole.silicon)
@@ -100,23 +100,23 @@ class Device(Fact):
 
     @property
     def host(self) -> str:
-        """The name of its host; empty where the run has one host."""
+        """The name of its host; empty if the run has one host."""
         return host_of(self.id)
 
     def offers(self, suite: str) -> tuple[Precision, ...]:
-        """The precisions in which the device computes a suite by this route, best first."""
+        """The precisions in which the device computes a suite by this adapter, best first."""
         return self.precisions_by_suite.get(suite, self.precisions)
 
     @property
     def whole(self) -> Device:
-        """The device as its adapter knows it: for a slice, the device that it is a part of."""
+        """The device that its adapter receives: for a slice, the whole device."""
         if self.slice_of is None:
             return self
         return self.model_copy(update={"id": self.slice_of, "slice_of": None, "cores": ()})
 
 
 class Route(Fact):
-    """One way to run one suite on one device."""
+    """A suite on a device by an adapter in a precision."""
 
     suite: str
     tier: Tier
@@ -128,12 +128,11 @@ class Route(Fact):
     """The adapter's options, as configured."""
     suite_options: dict[str, str] = {}
     weights: str = "synthetic"
-    """`synthetic`, made by the suite's generator, the checkpoint's name and hash, or `hosted: ` and a service's
-    model."""
+    """`synthetic`, a checkpoint's name and hash, or `hosted: ` and the model of a service."""
 
     @property
     def hosted(self) -> bool:
-        """Whether it runs a model that a hosted service has, and not the suite's."""
+        """Whether it runs the model of a hosted service instead of the suite's."""
         return self.weights.startswith("hosted: ")
 
     @property
@@ -142,7 +141,7 @@ class Route(Fact):
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What tells it from the other routes of a run."""
+        """The fields that distinguish it from the other routes of a run."""
         return self.suite, self.device, self.adapter, self.precision
 
     @property

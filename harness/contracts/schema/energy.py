@@ -17,7 +17,7 @@ Boundary = Literal["wall", "node", "devices"]
 
 
 class Domain(Fact):
-    """What one source of energy or power readings covers."""
+    """A source of energy or power readings, and what it covers."""
 
     id: str = Field(pattern=r"^[A-Za-z0-9:._/-]+$")
     meter: str
@@ -49,9 +49,9 @@ class Domain(Fact):
 class Samples:
     """The raw readings of one domain, in order: columns of equal length.
 
-    before_ns, after_ns: the times before and after each read, on the run's clock. A source that stamps its own values
-    has both equal.
-    values: float64, joules of a counter (as read: wraps and resets are still in them) or watts. May be empty.
+    before_ns, after_ns: the times before and after each read, on the run's clock. Both are equal if the source has
+    timestamps of its own.
+    values: float64, joules of a counter, with its wraps and resets, or watts. Columns may be empty.
     """
 
     before_ns: Int64s
@@ -63,7 +63,7 @@ class Samples:
             column = np.ascontiguousarray(getattr(self, name), dtype=dtype)
             if column.ndim != 1 or len(column) != len(self.before_ns):
                 raise ValueError("samples are columns of equal length")
-            if not (np.abs(column.astype(np.float64)) < LARGEST).all():  # nor is one that is not finite
+            if not (np.abs(column.astype(np.float64)) < LARGEST).all():  # also false for NaN
                 raise ValueError(f"{name} is beyond any run")
             column.flags.writeable = False
             object.__setattr__(self, name, column)
@@ -72,7 +72,7 @@ class Samples:
 
 
 class Metering(Fact):
-    """What the meters read during one phase."""
+    """The samples of all meters during one phase."""
 
     phase: str = Field(pattern=r"^[a-z0-9.-]+$")
     """The name of the phase, and the stem of the raw file."""
@@ -85,6 +85,6 @@ class Metering(Fact):
     samples: Annotated[Mapping[str, Samples], SkipValidation, SkipJsonSchema(), Field(exclude=True)] = {}
     """The samples by domain. They are stored beside result.json as raw/<phase>.energy.npz."""
     lost: dict[str, str] = {}
-    """Domains that could not be read to the end, and why."""
+    """The reasons why domains could not be read until the end of the phase."""
     reading_age_ns: dict[str, int] = {}
-    """The least age of a stamp when its reading was seen, by domain, where the source stamps its own readings."""
+    """The least age of a source's own timestamp when its reading was seen, by domain."""

@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Fact(BaseModel):
-    """Base of everything that is written to a result."""
+    """The base class of everything that is written to a result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
 
 Int64s = npt.NDArray[np.int64]
 LARGEST = 1 << 60
-"""The upper limit of any stored integer: 36 years in ns, so that sums and differences of stamps stay inside int64."""
+"""The upper limit of any stored integer: 36 years in ns, so that sums and differences of times fit into int64."""

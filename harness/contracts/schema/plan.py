@@ -11,16 +11,21 @@ from mixmark.harness.contracts.schema.device import Precision, Route, ScenarioNa
 from mixmark.harness.contracts.schema.fact import Fact
 
 Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scaling"]
-"""Why a phase is run: to measure ceilings, to rank a route by a screening run of a few seconds, to measure a route
-alone, to
-measure a route that the plan chose alone once more, to run the mix, or to run the mix on the first 1, 2, 4, … of
-several hosts, which shows how the rate grows with the hosts."""
+"""Why a phase is run.
+
+    probe         measures the ceilings of a device
+    screening     ranks the routes of a suite on a device by runs of a few seconds
+    solo          measures a route alone
+    confirmation  measures a route of the placement alone once more
+    mixed         runs the mix
+    scaling       runs the mix on the first 1, 2, 4, … of several hosts, to show how the rate grows with the hosts
+"""
 MIXES: tuple[Purpose, ...] = ("mixed", "scaling")
-"""The purposes of the phases that run a mix by a plan."""
+"""The purposes of phases that run a mix by a placement."""
 
 
 class LatencyLimits(Fact):
-    """The latencies that a server must keep at the percentile, from when a feed was due. None: no such limit."""
+    """The largest latencies of a server at the percentile, from the time at which a feed was due. None: no limit."""
 
     percentile: float = Field(gt=0, lt=1)
     first_ns: int | None = Field(default=None, gt=0)
@@ -36,40 +41,40 @@ class Limits(Fact):
 
     warmup_ns: int = Field(ge=0)
     search_ns: int = Field(ge=0)
-    """The time of all trials of the search for the best batch or the highest rate together. Preparing a batch size and
-    its first feed are not counted."""
+    """The time of all trials of the search for the best batch or the highest rate. Preparing a batch size and its first
+    feed are not counted."""
     min_ns: int = Field(ge=0)
     """The window ends once this has passed, `min_feeds` are done and the half-width is reached."""
     max_ns: int = Field(ge=0)
     """The window also ends once this has passed and one feed is done."""
     min_feeds: int = Field(ge=1)
     half_width: float | None = Field(default=None, gt=0)
-    """The half-width that the 95 % confidence interval of a closed loop's throughput must reach, as a share of it.
-    None: not asked for."""
+    """The half-width that the 95 % confidence interval of a closed loop's throughput must reach, as a fraction of the
+    throughput. None: no half-width is required."""
     audits: int = Field(default=0, ge=0)
-    """The minimum number of feeds whose outputs are compared with the reference. 0: no audit is asked for."""
+    """The minimum number of feeds whose outputs are compared with the reference. 0: no audit."""
     screening: bool = False
-    """Whether the last feed of each lane is broken off once `max_ns` has passed and it has shown its pace."""
+    """Whether the last feed of each issue thread is cut off once `max_ns` has passed and its rate is known."""
 
 
 class Share(Fact):
-    """One suite's part of a task."""
+    """The part of a task that one suite is."""
 
     key: str = Field(pattern=r"^[a-z0-9.-]+$")
     """The key of the record that this share becomes."""
     route: Route
     scenario: ScenarioName
     batch: int | None = Field(default=None, gt=0)
-    """The samples in a feed. None: the best batch is searched for."""
+    """The samples in a feed. None: a search finds the best batch."""
     rate_per_s: float | None = Field(default=None, gt=0)
-    """The arrival rate of a server in feeds per second. None: the highest rate that keeps the latency limits is
-    searched for."""
+    """The arrival rate of a server in feeds per second. None: a search finds the highest rate that keeps the latency
+    limits."""
     run: int = Field(default=1, ge=1)
     limits: Limits
 
 
 class Task(Fact):
-    """A device and its shares of the work. Each adapter that they use on it is one worker process."""
+    """A device and its shares of the work. Each adapter of the shares is one worker process."""
 
     device: str
     shares: tuple[Share, ...] = Field(min_length=1)
@@ -82,7 +87,7 @@ class Phase(Fact):
     purpose: Purpose
     tasks: tuple[Task, ...] = Field(min_length=1)
     placement: Placement | None = None
-    """The plan by which the shares of a phase of a mix were chosen; None for any other purpose."""
+    """The placement by which the shares of a phase of a mix were chosen; None for any other purpose."""
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -106,16 +111,16 @@ class Phase(Fact):
 
 
 class ServiceLimits(Fact):
-    """How long a feed of a mix may take from its issue; beyond it its units count zero. None: no such limit."""
+    """The longest times of a feed of a mix, from its issue. The units of a slower feed do not count. None: no limit."""
 
     first_ns: int | None = Field(default=None, gt=0)
     per_unit_ns: int | None = Field(default=None, gt=0)
-    """The limit of the mean time per unit after the first one."""
+    """The limit of the mean time per unit after the first unit."""
     total_ns: int | None = Field(default=None, gt=0)
 
 
 class Mix(Fact):
-    """A bundle of work; a published one is named by its tier and a number, and always means the same."""
+    """A bundle of work. A published mix is named by its tier and a number, and never changes."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     tier: Tier
@@ -124,7 +129,7 @@ class Mix(Fact):
     limits: dict[str, ServiceLimits] = {}
     nominal_flops_per_s: float | None = Field(default=None, gt=0)
     """The speed of the nominal device, on which each suite's part takes a quarter of a second. None: the units were not
-    derived from one."""
+    derived from a nominal device."""
     nominal_bytes_per_s: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
@@ -137,12 +142,12 @@ class Mix(Fact):
 
     @property
     def frozen(self) -> bool:
-        """Whether the name is that of a published mix. The score checks its numbers."""
+        """Whether the name is that of a published mix. The score checks the numbers."""
         return re.fullmatch(r"(smoke|edge|server)-[0-9]+", self.name) is not None
 
 
 class Rate(Fact):
-    """What a solo phase measured of one route."""
+    """The rate, power and memory of a route, from its solo phase."""
 
     suite: str
     device: str
@@ -158,34 +163,34 @@ class Rate(Fact):
 
 
 class Placement(Fact):
-    """A plan of the mixed phase: how large a part of its time each device gives to each suite, and its proof.
+    """The plan of a mixed phase: the fraction of its time that each device gives to each suite, and the dual proof.
 
     The linear program and its dual are in harness/plan/bound.py.
     """
 
     objective: Literal["throughput", "efficiency"]
     rates: tuple[Rate, ...]
-    """The rate of each (suite, device) that the plan could choose."""
+    """The rates among which the plan could choose, one for each suite on each device."""
     fractions: dict[str, dict[str, float]]
-    """x[suite][device]: the share of the device's time for the suite."""
+    """x[suite][device]: the fraction of the device's time for the suite."""
     mixes_per_s: float = Field(ge=0)
     """The mixes per second that the plan predicts."""
     bound_per_s: float = Field(gt=0)
-    """λ*: the most mixes per second of any plan over these rates, without regard to memory and the objective."""
+    """λ*: the most mixes per second of any plan at these rates, regardless of memory and the objective."""
     bound_fractions: dict[str, dict[str, float]]
-    """The shares that reach the bound."""
+    """The fractions that reach the bound."""
     suite_prices: dict[str, float]
     """v_w: the dual price of a unit of each suite; Σ m_w v_w = 1."""
     device_prices: dict[str, float]
-    """u: the dual price of the time of each device, or of several that share silicon, `gpu:0 or gpu:pair`: what those
-    with device d add up to is ≥ r[w,d] v_w, and Σ u is the bound."""
+    """u: the dual price of the time of each device, or of devices that share silicon, `gpu:0 or gpu:pair`. The prices
+    that name device d add up to at least r[w,d] v_w, and Σ u is the bound."""
     watts: float | None = None
     """The predicted power of the energy boundary. None: not measured."""
     pool_bytes: dict[str, int] = {}
     """The free memory of each pool, which the plan does not exceed."""
     host_fraction: float = Field(default=0, ge=0)
-    """The share of every CPU device's time that the host threads of one accelerator in use take."""
+    """The fraction of every CPU device's time that the host threads of one used accelerator take."""
     idle_watts: dict[str, float] = {}
-    """The idle power of each device in the boundary, as far as it was measured."""
+    """The measured idle power of devices in the boundary."""
     rest_watts: float | None = Field(default=None, ge=0)
-    """The power of everything that is no device. None: the power of the boundary is not known."""
+    """The power of all parts that are no devices. None: the power of the boundary is not known."""

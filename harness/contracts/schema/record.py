@@ -1,4 +1,4 @@
-"""What happened to one share: its completions or its error, its audit, and the conditions of the machine."""
+"""The record of a share: its completions or its error, its audit, and the conditions of the machine."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ class Completions:
 
     due_ns, issued_ns: [feeds]. ends: [feeds], the index behind a feed's last yield.
     yielded_ns, units: [yields], a timestamp and the number of units that the yield finished.
-    Raises ValueError where a feed has no yield, time runs backwards inside a feed or from issue to issue, units are not
-    positive, or a number is beyond any run.
+    seen_ns: [feeds], when the message that the feed is finished reached the parent, on its clock. None: the worker sent
+    no such messages, so the parent bounds the window and not each feed.
+    Raises ValueError if a feed has no yield, time runs backwards inside a feed or from issue to issue, units are not
+    positive, or a number is larger than in any run.
     """
 
     due_ns: Int64s
@@ -50,9 +52,12 @@ class Completions:
     ends: Int64s
     yielded_ns: Int64s
     units: Int64s
+    seen_ns: Int64s | None = None
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
+            if getattr(self, name) is None:
+                continue
             column = np.ascontiguousarray(getattr(self, name), dtype=np.int64)
             if column.ndim != 1:
                 raise ValueError(f"{name} must be one-dimensional")
@@ -63,7 +68,8 @@ class Completions:
         feeds = len(self.issued_ns)
         if feeds == 0:
             raise ValueError("no feed finished")
-        if len(self.due_ns) != feeds or len(self.ends) != feeds or len(self.units) != len(self.yielded_ns):
+        seen = feeds if self.seen_ns is None else len(self.seen_ns)
+        if {len(self.due_ns), len(self.ends), seen} != {feeds} or len(self.units) != len(self.yielded_ns):
             raise ValueError("columns differ in length")
         starts = self.starts
         if self.ends[-1] != len(self.yielded_ns) or (self.ends <= starts).any():
@@ -77,7 +83,7 @@ class Completions:
         if (np.diff(self.issued_ns) < 0).any():
             raise ValueError("feeds are not in the order of their issue")
         steps = np.diff(self.yielded_ns)
-        steps[starts[1:] - 1] = 0  # from one feed to the next anything goes: they may overlap
+        steps[starts[1:] - 1] = 0  # two feeds may overlap
         if (steps < 0).any():
             raise ValueError("time runs backwards inside a feed")
 
@@ -96,19 +102,19 @@ class Completions:
 
 
 class Gate(Fact):
-    """The error that no audited feed may exceed."""
+    """The largest error that an audited feed may have."""
 
     metric: str
     """The name of the error with its unit. It is 0 for the fp32 reference itself; larger is worse."""
     at_most: float = Field(gt=0)
     samples: int = Field(default=1, gt=0)
-    """The minimum number of samples of an audit. A feed of one sample could pass by luck."""
+    """The minimum number of samples of an audit: a single sample could pass by chance."""
 
 
 class Cost(Fact):
-    """What one yield of a feed takes at the least, by analysis: minimal algorithm, weights read once.
+    """The least work of one yield of a feed, by analysis: minimal algorithm, weights read once.
 
-    A feed's costs are a tuple of these in the order of its yields: prefill, then decode for 127 yields.
+    A feed has a tuple of costs in the order of its yields: prefill, then decode for 127 yields.
     """
 
     name: str
@@ -116,22 +122,22 @@ class Cost(Fact):
     """Floating-point operations; a multiplication and an addition count one each."""
     bytes: float = Field(ge=0)
     yields: int = Field(default=1, gt=0)
-    """How many consecutive yields cost this much each."""
+    """The number of consecutive yields with this cost."""
     min_flops: float | None = Field(default=None, ge=0)
-    """The fewest operations of any algorithm in use, where those are fewer: Winograd's F(4×4, 3×3) needs a quarter of
-    the multiplications of a convolution. No honest engine needs fewer. None: `flops`."""
+    """The operations of the algorithm in use that needs fewest: Winograd's F(4×4, 3×3) needs a quarter of the
+    multiplications of a convolution. None: `flops`."""
     streamed_bytes: float = Field(default=0, ge=0)
     """The part of `bytes` that must come from memory even with a cache a quarter its size: weights, each read once in a
     pass, but not the popular rows of a table, which a cache holds."""
 
 
 SearchEnd = Literal["no gain", "memory", "time", "long feeds"]
-"""What ended the growth of the batch in a search: two sizes in turn were no faster, a larger one does not fit into
-memory or into the search's time, or its feeds would last longer than 0.5 s."""
+"""Why a search tried no larger batch: two sizes in succession were no faster, a larger one does not fit into memory or
+into the time of the search, or its feeds would last longer than 0.5 s."""
 
 
 class Trial(Fact):
-    """The fastest turn of a batch size in the search for the best one. It is stored and counts in no figure."""
+    """The fastest turn of a batch size in the search for the best batch. It is stored and enters no figure."""
 
     batch: int = Field(gt=0)
     units: int = Field(gt=0)
@@ -162,7 +168,7 @@ class Failure(Fact):
         "wrong output",
         "no result",
     ]
-    """Why it failed. What was `refused` or `unsupported` was not attempted; the others were attempted and failed."""
+    """How it failed. A `refused` or `unsupported` measurement was not attempted."""
     message: str
     hint: str = ""
 
@@ -182,31 +188,31 @@ ClockReason = Literal[
     "hardware protection",
 ]
 """Why an accelerator's clock is not higher. `clock setting`: a user chose the clock. `synchronised clocks`: it follows
-those of other accelerators. `thermal limit`: the driver lowers it to stay below a temperature. `thermal protection`:
-the hardware lowers it because it is too hot. `hardware protection`: the hardware lowers it for heat, current or its
-supply, and the vendor does not say for which."""
+the clocks of other accelerators. `thermal limit`: the driver lowers it to stay below a temperature. `thermal
+protection`: the hardware lowers it because it is too hot. `hardware protection`: the hardware lowers it because of
+heat, current or its power supply; the vendor does not report which."""
 PROTECTIVE: tuple[ClockReason, ...] = (
     *("hardware protection", "thermal limit", "thermal protection", "power supply protection"),
 )
-"""The reasons that no user chose: the accelerator slows down to protect itself."""
+"""The reasons for which an accelerator slows down to protect itself."""
 
 
 class AcceleratorConditions(Fact):
-    """An accelerator at the end of an interval, as its vendor's watcher tells; None where it does not."""
+    """An accelerator at the end of an interval, as its vendor's watcher reports it; None: not reported."""
 
     id: str
     """The device's id, `gpu:<uuid>`."""
     reasons: tuple[ClockReason, ...] | None = None
-    """Why its clock is not higher."""
+    """The reasons why its clock is not higher."""
     clock_mhz: int | None = Field(default=None, ge=0)
     temperature_c: int | None = None
     power_cap_mw: int | None = Field(default=None, ge=0)
     foreign_pids: tuple[int, ...] | None = None
-    """Processes that compute on it and are not ours; None also where the driver counts in another process namespace."""
+    """Processes of other programs that compute on it; None also if the driver is in another process namespace."""
     own_processes_listed: bool | None = None
-    """Whether the driver lists a process of ours among those that compute on it; None also where it lists none."""
+    """Whether the driver lists a process of the benchmark that computes on it; None also if it lists no process."""
     utilization_pct: int | None = Field(default=None, ge=0, le=100)
-    """The share of the driver's last sampling interval, up to a second, in which something computed, in percent."""
+    """The fraction of the driver's last sampling interval, of up to a second, in which it computed, in percent."""
 
 
 class Audit(Fact):
@@ -214,20 +220,23 @@ class Audit(Fact):
 
     gate: Gate
     finished: int = Field(ge=0)
-    """The number of feeds whose outputs were kept. The audited ones were drawn from them."""
+    """The number of feeds to whose outputs the worker had committed. The audited feeds were drawn from them."""
     feeds: tuple[int, ...] = ()
-    """The numbers of the audited feeds, counted from 0 in the order in which they were asked for."""
+    """The serial numbers of the audited feeds, counted from 0 in the order in which the feeds were generated."""
     values: tuple[float, ...] = ()
     """The error of each audited feed, in the gate's metric."""
     device: str = HOST_PROCESSOR
     """The device on which the reference ran."""
     disagreement: float | None = Field(default=None, ge=0)
-    """How far the error of the first feed differs if the reference runs on the CPU; None where it ran there anyway."""
+    """The difference of the first feed's error from its error against a reference on the CPU; None: the reference ran
+    on the CPU."""
     elapsed_ns: int = Field(default=0, ge=0)
     problem: str = ""
-    """Why an output could not even be compared."""
+    """Why an output could not be compared; empty: all were."""
+    sha256: str = ""
+    """The hash of the file of the audited outputs, taken when they were drawn; empty: none were drawn."""
     code: str = ""
-    """The SHA-256 over the files of Mixmark and of the suite that the auditor's process ran, each with its own hash."""
+    """The SHA-256 over the hashes of the files of Mixmark and of the suite that the auditor's process ran."""
     software: dict[str, str] = {}
     """The versions of Python, numpy and torch that the reference ran with."""
 
@@ -237,9 +246,9 @@ class Audit(Fact):
 
 
 class Conditions(Fact):
-    """How the machine fared during one interval (block) of a record, or the canary that ran in it.
+    """The state of the machine during one interval (block) of a record, or the canary that ran in it.
 
-    Counters are increases over the interval. None where the machine does not say, and where a counter went backwards.
+    Counters are increases over the interval. None: the machine does not report the value, or a counter went backwards.
     """
 
     begin_ns: int
@@ -247,20 +256,23 @@ class Conditions(Fact):
     cpus: int | None = Field(default=None, gt=0)
     """Hardware threads online that the run may use."""
     busy_ns: int | None = Field(default=None, ge=0)
-    """CPU time of all processes on these, interrupts included, steal time excluded."""
+    """CPU time of all processes on these threads, interrupts included, steal time excluded."""
     own_ns: int | None = Field(default=None, ge=0)
     """CPU time of the workers, their children, and the harness."""
+    kernel_ns: int | None = Field(default=None, ge=0)
+    """CPU time of the kernel's own threads, which reclaim memory and write files back. None also in a container, which
+    hides them, and if the run may not use all CPUs."""
     stolen_ns: int | None = Field(default=None, ge=0)
-    """CPU time that the hypervisor gave to others."""
+    """CPU time that the hypervisor gave to other machines."""
     throttled_periods: int | None = Field(default=None, ge=0)
-    """The number of periods in which our cgroup or one above it had used up its CPU quota."""
+    """The number of periods in which this process's cgroup or one above it had used up its CPU quota."""
     throttled_ns: int | None = Field(default=None, ge=0)
     cpu_stall_ns: int | None = Field(default=None, ge=0)
-    """The time during which some task, ours or not, waited for a CPU."""
+    """The time during which a task of any process waited for a CPU."""
     memory_stall_ns: int | None = Field(default=None, ge=0)
-    """The time during which some task, ours or not, waited for memory."""
+    """The time during which a task of any process waited for memory."""
     involuntary_switches: int | None = Field(default=None, ge=0)
-    """How often a thread of the workers was taken off its CPU while it had work."""
+    """How often a thread of the workers was preempted."""
     major_faults: int | None = Field(default=None, ge=0)
     """The number of pages that the workers had to read from disk and wait for."""
     swapped_in_pages: int | None = Field(default=None, ge=0)
@@ -273,15 +285,13 @@ class Conditions(Fact):
     """The sum of the increases of the CPUs' thermal throttle counters."""
     temperature_c: float | None = None
     """The reading of the hottest sensor of the CPU."""
-    stopped_processes: int | None = Field(default=None, ge=0)
-    """Processes of the workers that a signal or a debugger had stopped, at the end of the interval or meanwhile."""
     strayed_threads: int | None = Field(default=None, ge=0)
-    """Threads of workers that are pinned to the cores of a slice which may run on other cores, at the end of the
-    interval. None also where no worker is pinned."""
+    """The number of threads of pinned workers that may run on cores outside their slice, at the end of the interval.
+    None also if no worker is pinned."""
     received_bytes: int | None = Field(default=None, ge=0)
-    """What all network interfaces but the loopback received, for whomever, in this process's network namespace."""
+    """What all network interfaces but the loopback received, for any process of this network namespace."""
     sent_bytes: int | None = Field(default=None, ge=0)
-    """What they sent."""
+    """What those interfaces sent."""
     clock_step_ns: int | None = None
     """How far the wall clock moved against CLOCK_MONOTONIC: it was set, or the machine slept."""
     accelerators: tuple[AcceleratorConditions, ...] = ()
@@ -291,8 +301,16 @@ class Conditions(Fact):
     @model_validator(mode="after")
     def _time_passes(self) -> Conditions:
         if self.end_ns <= self.begin_ns:
-            raise ValueError("an interval that does not last")
+            raise ValueError("an interval ends before it begins")
         return self
+
+    @property
+    def foreign_ns(self) -> int | None:
+        """CPU time of other programs. The kernel's threads are none: they work for whoever runs, and on an idle machine
+        as well. Below 0 by a few ticks of the counters at times. None: the machine does not say."""
+        if self.busy_ns is None or self.own_ns is None:
+            return None
+        return self.busy_ns - self.own_ns - (self.kernel_ns or 0)
 
 
 class Absent(Fact):
@@ -300,20 +318,20 @@ class Absent(Fact):
 
     kind: Literal["adapter", "device", "meter", "watcher", "suite", "mix", "configuration", "host"]
     name: str
-    """The thing's own name. A section of mixmark.toml that nothing uses is named as it stands there."""
+    """The name of the adapter, device or other thing. A section of mixmark.toml is named as in the file."""
     reason: str
     covers: tuple[str, ...] = ()
-    """What an energy source that the machine announces and that cannot be read would cover. The energy boundary
-    `devices` has no joules while nothing else covers it."""
+    """The devices and parts that an unreadable energy source would cover. The energy boundary `devices` has no joules
+    if no other source covers them."""
 
     @property
     def label(self) -> str:
-        """The thing as a reader is told of it: a device and a section of the configuration need no kind before them."""
+        """The name in a report, with the kind before it, except for a device and a section of the configuration."""
         return self.name if self.kind in ("device", "configuration") else f"{self.kind} {self.name}"
 
 
 class Record(Fact):
-    """What happened to one share of one task: completions or an error, never both."""
+    """The outcome of one share of one task: completions or an error, never both."""
 
     key: str = Field(pattern=r"^[a-z0-9.-]+$")
     """The record's name, unique in the run, and the stem of its raw file."""
@@ -325,9 +343,9 @@ class Record(Fact):
     costs: tuple[Cost, ...] = ()
     """The costs of the yields of one feed, in their order."""
     facts: dict[str, str] = {}
-    """What ran where, in the adapter's words."""
+    """What ran where, as the adapter reports it."""
     concurrency: int = Field(default=1, gt=0)
-    """The number of feeds that the runner may have in flight at once in all scenarios but single-stream."""
+    """The number of feeds that the runner may have in flight in all scenarios but single-stream."""
     load_ns: int | None = Field(default=None, ge=0)
     needed_bytes: int | None = Field(default=None, ge=0)
     """The memory that was budgeted for weights, state and runtime at batch 1."""
@@ -335,9 +353,10 @@ class Record(Fact):
     """The peak of the proportional set size of the worker's process tree, loading included."""
     trials: tuple[Trial, ...] = ()
     search_ended_by: SearchEnd | None = None
-    """Why the search for the best batch tried no larger one. None: no batch was searched for."""
+    """Why the search for the best batch tried no larger batch. None: there was no search."""
     seed: int | None = Field(default=None, ge=0)
-    """The seed of the window, drawn when it began: its feeds and its arrivals follow from it. None: it never began."""
+    """The seed of the window, drawn when the window began, from which its feeds and arrivals are derived. None: the
+    window never began."""
     rate_per_s: float | None = Field(default=None, gt=0)
     """The arrival rate of a server in feeds per second."""
     rate_trials: tuple[RateTrial, ...] = ()
@@ -345,39 +364,39 @@ class Record(Fact):
     run: int = Field(default=1, ge=1)
     """The number of the run, from 1. Each run of a share has a fresh process."""
     ended_by: Literal["precision", "cap", "time"] | None = None
-    """What ended the window: it was precise enough, the longest time was reached, or no half-width was asked for."""
+    """What ended the window: the half-width was reached (`precision`), the longest time passed (`cap`), or the shortest
+    time passed and no half-width was requested (`time`)."""
     feed_units: int | None = Field(default=None, gt=0)
     """The number of units in each feed."""
     screening: bool = False
-    """Whether this is the screening run of a route, which ranks it among the others and is no result. Its last feed may
-    have
-    been broken off, so that it lacks units."""
+    """Whether this is a screening run, which only ranks a route among the routes of its suite. Its last feed may have
+    been cut off, so that it lacks units."""
     parent_window_ns: tuple[int, int] | None = None
-    """The begin and end of the window, or of the dispatching of a mixed phase, on the parent's clock."""
-    feed_overhead_ns: int | None = Field(default=None, ge=0)
-    """The time from one feed to the next that making a feed and keeping an output take, as the parent measured it after
-    the window of a closed loop."""
+    """The begin and end of the window on the parent's clock: when its seed was sent and when the worker closed it. Of a
+    mixed phase, the begin and end of dispatching."""
     skew_ns: int | None = None
-    """In a mixed phase, the largest distance of a stamp from the time between the feed's request and its output.
-    Below 0: no stamp lay outside."""
+    """In a mixed phase, the largest distance of a timestamp from the interval between the feed's request and its
+    output. Below 0: no timestamp lay outside."""
     audit: Audit | None = None
     """The audit of the outputs. None: `unaudited` says why there is none."""
     unaudited: str = ""
+    """Why there is no audit. Empty: there is one, or the run ended before the audit."""
     conditions: tuple[Conditions, ...] = ()
     """The canary before the workers started, the blocks while they measured, and the canary after they had ended."""
     surviving_processes: tuple[str, ...] = ()
-    """The names of processes that lived on when the workers of the phase had ended, and were killed."""
+    """The names of processes that were still alive after the workers of the phase had ended, and were killed."""
     helper_processes: tuple[str, ...] = ()
-    """The names of processes outside of the workers' trees that work for the runners of the phase. They live on."""
+    """The names of processes that the runner named as its helpers and that no worker started. They are not killed, and
+    their load counts as the run's own."""
     close_failure: Failure | None = None
-    """What went wrong when the worker closed its suites, after the measurement. None: nothing."""
+    """The error with which the worker closed its suites, after the measurement. None: there was none."""
     failed_watchers: tuple[Absent, ...] = ()
-    """The vendors' watchers that failed meanwhile: their accelerators' conditions are missing from there on."""
+    """The vendors' watchers that failed during the record; the later conditions of their accelerators are missing."""
     completions: Annotated[Completions | None, SkipValidation, SkipJsonSchema(), Field(exclude=True)] = None
-    """The raw stamps. They are stored beside result.json as raw/<key>.npz."""
+    """The raw timestamps. They are stored beside result.json as raw/<key>.npz."""
     error: Failure | None = None
     cut_short: Failure | None = None
-    """What ended this part of a mixed phase early. Feeds that had finished are kept."""
+    """The error that ended this share of a mixed phase early. Finished feeds are kept."""
 
     @model_validator(mode="after")
     def _completions_xor_error(self) -> Record:

@@ -18,8 +18,9 @@ from mixmark.harness.contracts.schema.record import Absent, Record
 # tier and a date, a suite says what its units are called in a sentence; 4 a run has a weight class, and may rank its
 # routes by screening runs before it measures the best of them; 5 a device may be a hosted service, and a record says
 # what went wrong when its suites were closed; 6 a run may have several hosts, each with its clock and its traffic;
-# 7 fields in the terms of the field, the hashes of a finished run in SHA256SUMS.
-SCHEMA: Literal[7] = 7
+# 7 fields in the terms of the field, the hashes of a finished run in SHA256SUMS; 8 an audit has the hash of its
+# outputs, a record has no overhead between its feeds, and conditions do not count stopped processes.
+SCHEMA: Literal[8] = 8
 
 
 class UnitNames(Fact):
@@ -28,7 +29,7 @@ class UnitNames(Fact):
     short: str = Field(min_length=1)
     """The unit in a rate: `tok` in 3.96 tok/s."""
     work: str = Field(min_length=1)
-    """What the units of a mix are called in a sentence: `LLM tokens`, `pictures classified`."""
+    """The units of a mix in a sentence: `LLM tokens`, `pictures classified`."""
     first_unit: str = "Time to first unit"
     """The time from a feed's issue to its first unit, for suites whose feeds yield several times."""
     per_unit: str = "Time per unit"
@@ -39,14 +40,14 @@ class NoiseFloor(Fact):
     """How far two measurements of the same thing differ on this machine, as `mixmark selftest` measured it."""
 
     fraction: float = Field(ge=0)
-    """95 % of the pairs differ by at most this: 0.02 is 2 %."""
+    """The difference that 95 % of the pairs do not exceed: 0.02 is 2 %."""
     tier: Tier
     created_utc: str
-    """When the self-test began."""
+    """The time at which the self-test began."""
 
 
 class SuiteFacts(Fact):
-    """What a report needs to know of a suite that a run could use; a result discloses it, so a reporter loads none."""
+    """A suite that a run could use, disclosed in the result so that a reporter need not load it."""
 
     name: str
     version: str
@@ -56,15 +57,15 @@ class SuiteFacts(Fact):
 
 
 class Environment(Fact):
-    """The software that an adapter's workers run in, as they tell it: it may differ from this process's."""
+    """The software in which an adapter's workers run, as they report it. It may differ from this process's."""
 
     origin: str
     """`built in`, the distribution and version that the adapter comes from, or `command line`."""
     spec: str
     """The adapter's class, as `module:Class` or `file.py:Class`, without a folder."""
     source: str = ""
-    """What its code was read from: the RECORD of its distribution, which lists all files by hash, or its module's file.
-    Empty where that was not found."""
+    """The file from which `sha256` was computed: the RECORD of the distribution, which lists all files by hash, or the
+    module's file. Empty: no file was found."""
     sha256: str = ""
     """The SHA-256 of the source."""
     python: str
@@ -75,7 +76,7 @@ class Environment(Fact):
 
 
 class System(Fact):
-    """The machine, its software and its settings. None where the machine does not say."""
+    """The machine, its software and its settings. None: the machine does not report the value."""
 
     cpu_model: str | None
     cpu_cores: int | None
@@ -98,7 +99,7 @@ class System(Fact):
     """Model, driver, firmware, power limit and clocks per device, as its vendor's library reports them."""
     python: str
     packages: dict[str, str] = {}
-    """The packages of the process that ran the harness. Each adapter's own are in `Result.environments`."""
+    """The packages of the process that ran the harness. Those of each adapter are in `Result.environments`."""
     environment: dict[str, str] = {}
     """The environment variables of a fixed list."""
     mixmark: str
@@ -106,41 +107,41 @@ class System(Fact):
 
 
 class Hosts(Fact):
-    """Hosts that are equal but for their names: the same machine, software and settings."""
+    """Hosts that differ only in their names: the same machine, software and settings."""
 
     names: tuple[Annotated[str, Field(pattern=f"^{HOST_NAME}$")], ...] = Field(min_length=1)
-    """What each of them is called."""
+    """The names of the hosts."""
     system: System
 
 
 class Clock(Fact):
-    """Where another host's monotonic clock stands against that of the host that leads the run, as
-    `measure.cluster.clocks` finds it: offset = theirs - ours = offset_ns + drift · (ours - at_ns)."""
+    """The offset of another host's monotonic clock from the clock of the leading host, as `measure.cluster.clocks`
+    estimates it: offset = theirs - ours = offset_ns + drift · (ours - at_ns)."""
 
     at_ns: int
-    """The middle of the time in which it was looked at, on our clock."""
+    """The middle of the estimate's interval, on the leading host's clock."""
     offset_ns: int
-    """How far the other clock was ahead of ours then."""
+    """How far the other clock was ahead at that time."""
     drift: float
-    """By how much the offset grows in a unit of our time."""
+    """The growth of the offset per unit of the leading host's time."""
     bound_ns: int = Field(ge=0, le=LARGEST)
-    """The largest error that the messages leave open."""
+    """The largest error of the offset that the round trips allow."""
     pings: int = Field(ge=1)
-    """How many messages went there and back."""
+    """The number of round trips."""
 
 
 class Connection(Fact):
-    """How the host that leads a run and another one reached each other during a phase."""
+    """The connection between the leading host and another host during a phase."""
 
     phase: str = Field(pattern=r"^[a-z0-9.-]+$")
     host: str = Field(pattern=f"^{HOST_NAME}$")
     """The name of the other host."""
     clock: Clock
-    """By which the host's stamps of this phase were moved onto the run's clock."""
+    """The estimate by which the host's timestamps of this phase were moved onto the run's clock."""
     sent_bytes: int = Field(ge=0)
-    """What the host sent to the leading one while the phase was measured, as it counted on its side of the stream."""
+    """What the host sent to the leading host while the phase was measured, counted on the host's side."""
     received_bytes: int = Field(ge=0)
-    """What it received from the leading one meanwhile."""
+    """What the host received from the leading host in that time."""
 
 
 class Finding(Fact):
@@ -155,37 +156,36 @@ class Finding(Fact):
 class Result(Fact):
     """A whole run."""
 
-    schema_version: Literal[7] = SCHEMA
+    schema_version: Literal[8] = SCHEMA
     created_utc: str
     seed: int | None = Field(default=None, ge=0)
-    """The seed that the user gave, who could know every feed beforehand. None: each window drew its own."""
+    """The seed that the user gave, from which all feeds can be predicted. None: each window drew its own seed."""
     tier: Tier
     preset: str
     command: tuple[str, ...] = ()
     bits: WeightClass | None = None
-    """The fewest bits of a weight that a route might have. None: the precisions were given by name."""
+    """The least weight class of a route. None: the precisions were given by name."""
     phases: tuple[Phase, ...] = ()
-    """The phases as planned. A share without a record was not reached."""
+    """The planned phases. A share without a record was not reached."""
     candidates: tuple[Phase, ...] = ()
-    """The phases of all routes, where screening runs decide which of them are measured: those are added to `phases`
-    when the
-    screening runs are over. Empty where every route is measured."""
+    """The phases of all routes, if screening runs decide which of them are measured: the chosen ones are added to
+    `phases` after the screening runs. Empty: every route is measured."""
     system: System
-    """The machine; where there are several hosts, the first one."""
+    """The machine; with several hosts, the first one."""
     hosts: tuple[Hosts, ...] = ()
-    """All hosts, where they are several or another machine leads the run. Empty: the run has one host, this machine."""
+    """All hosts, if there are several or another machine leads the run. Empty: the run has one host, this machine."""
     devices: tuple[Device, ...]
     environments: dict[str, Environment] = {}
-    """The software that each adapter's workers ran in, by the name of the adapter; `host2/torch` where that of a host
-    differs from the first host's."""
+    """The software of each adapter's workers, by the name of the adapter; `host2/torch` if that of a host differs from
+    the first host's."""
     absent: tuple[Absent, ...] = ()
-    """What could not be used: adapters, devices, meters, suites, the mix, sections of the configuration."""
+    """Everything that could not be used: adapters, devices, meters, suites, the mix, sections of the configuration."""
     noise_floor: NoiseFloor | None = None
     """The noise floor of this machine at the run's tier, as known when the run began. None: not measured."""
     domains: tuple[Domain, ...] = ()
-    """The domains that were sampled. What could not be read is in `absent`."""
+    """The domains that were sampled. Sources that could not be read are in `absent`."""
     mix: Mix | None = None
-    """The mix that the run ends with. None: it has no mixed phase."""
+    """The mix of the run. None: the run has no mixed phase."""
     objective: Literal["throughput", "efficiency"] = "throughput"
     """The objective of the plan of the mixed phases."""
     scaling: bool = False
@@ -195,13 +195,13 @@ class Result(Fact):
     records: tuple[Record, ...]
     meterings: tuple[Metering, ...] = ()
     connections: tuple[Connection, ...] = ()
-    """One for each phase and each host that took part in it, where there are hosts besides this machine."""
+    """One for each phase and each host of the phase besides this machine."""
     live: Annotated[bool, SkipJsonSchema(), Field(exclude=True)] = False
-    """Whether the run goes on in another process now; `store.open` finds it out."""
+    """Whether another process is running the run now, as `store.open` found."""
     finished: bool
-    """False where the run was interrupted; `--resume` goes on."""
+    """False: the run was interrupted; `--resume` continues it."""
     resumed: tuple[int, ...] = ()
-    """How many records there were each time the run was resumed: the clock may have begun anew there."""
+    """The number of records at each resumption. After one, the clock may have started again."""
 
     @property
     def seed_given(self) -> bool:

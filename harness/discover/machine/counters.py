@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +22,8 @@ from mixmark.harness.worker.process.files import ROOT, integer, text
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
 MOSTLY = 0.5  # of an interval: a CPU that is busy for more carries the load
+KTHREADD = 2  # the parent of all kernel threads; in a container's process namespace, any process
+PF_KTHREAD = 0x00200000  # the flag of a kernel thread, linux/sched.h
 
 # Sensors of the processor; a disk's or a radio's says nothing about it, and reading one may wake it.
 CPU_SENSORS = re.compile(r"coretemp|k10temp|zenpower|cpu|soc|pkg", re.IGNORECASE)
@@ -38,12 +39,12 @@ class Reading:
     """Rising counters, by the field of `Conditions` that their rise becomes."""
     busy_ns: Mapping[int, int]
     """The CPU time that each CPU spent working."""
+    kernel_ns: Mapping[int, int]
+    """The CPU time of each kernel thread."""
     clocks_mhz: Mapping[int, float]
     """The clock of each CPU."""
     switches: Mapping[int, int]
     """The involuntary context switches of each thread of the workers."""
-    stopped: int | None
-    """How many of the workers' processes were stopped by a signal now, or since the reading before."""
     strayed: int | None
     """How many threads of workers that are pinned to some cores may run on others now."""
     temperature_c: float | None
@@ -61,16 +62,17 @@ def between(before: Reading, after: Reading) -> Conditions:
     elapsed_ns = after.at_ns - before.at_ns
     loaded = [mhz for mhz, each in clocks if each > MOSTLY * elapsed_ns]
     switches = [_rise(before.switches.get(thread, 0), count) for thread, count in after.switches.items()]
+    kernel = [_rise(before.kernel_ns.get(thread, 0), time_ns) for thread, time_ns in after.kernel_ns.items()]
     return Conditions.model_validate(
         {
             "begin_ns": before.at_ns,
             "end_ns": after.at_ns,
             "cpus": len(after.busy_ns) or None,
+            "kernel_ns": _total(kernel),
             "involuntary_switches": _total(switches),
             "clock_mean_mhz": sum(mhz * each for mhz, each in clocks) / weight if weight else None,
             "clock_min_mhz": min(loaded, default=None),
             "temperature_c": after.temperature_c,
-            "stopped_processes": after.stopped,
             "strayed_threads": after.strayed,
             "clock_step_ns": (after.wall_ns - before.wall_ns) - elapsed_ns,
             "accelerators": after.accelerators,
@@ -79,7 +81,7 @@ def between(before: Reading, after: Reading) -> Conditions:
     )
 
 
-class Machine:
+class MachineCounters:
     """Reads the counters.
 
     pids: the workers, whose descendants count with them, and with this process. usable: the hardware threads that this
@@ -139,9 +141,9 @@ class Machine:
             wall_ns=self._wall(),
             counters=counters,
             busy_ns=per_cpu,
+            kernel_ns=kernel_threads(self._proc) if self._usable is None else {},  # theirs is of all CPUs
             clocks_mhz=self._clocks_mhz(),
             switches=dict(_switches(statuses)) if workers is not None else {},
-            stopped=_stopped(seen, statuses, self._pids) if any(statuses.values()) else None,
             strayed=self._strayed(parents, statuses) if any(statuses.values()) else None,
             temperature_c=max(temperatures) / 1000 if temperatures else None,
             accelerators=self._states({os.getpid(), *(workers or self._pids)}),
@@ -243,6 +245,13 @@ def _process_counters(proc: Path, workers: Iterable[int] | None) -> Iterator[tup
         yield "major_faults", sum(fields[8] + fields[9] for fields in each)
 
 
+def kernel_threads(proc: Path = ROOT / "proc") -> dict[int, int]:
+    """The CPU time of each kernel thread in ns. Empty: a container hides them, or the kernel lists no children."""
+    children = text(proc / f"{KTHREADD}/task/{KTHREADD}/children").split()
+    found = {pid: _fields(proc, pid) for pid in (KTHREADD, *map(int, children))}
+    return {pid: sum(fields[10:12]) * TICK_NS for pid, fields in found.items() if fields and fields[5] & PF_KTHREAD}
+
+
 def _parents(proc: Path) -> dict[int, int]:
     """The parent of each process of the machine."""
     with suppress(OSError):
@@ -259,24 +268,6 @@ def _cores(status: str) -> frozenset[int]:
         first, _, last = part.partition("-")
         cores |= set(range(int(first), int(last or first) + 1))
     return frozenset(cores)
-
-
-def _stopped(workers: Mapping[int, Sequence[str]], statuses: Mapping[str, str], children: Iterable[int]) -> int:
-    """How many processes are stopped (state T, or t for a debugger), or were stopped and resumed since the last call.
-
-    children: processes that may be children of this one, for which Linux remembers that they were resumed.
-    """
-    stopped = {
-        pid
-        for pid, threads in workers.items()
-        if any(re.search(r"^State:\s*[Tt]\b", statuses.get(each, ""), re.MULTILINE) for each in threads)
-    }
-    if sys.platform == "linux":
-        for pid in children:
-            with suppress(OSError):  # it is no child of this process
-                if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG):
-                    stopped.add(pid)
-    return len(stopped)
 
 
 def _traffic(table: str) -> Iterator[tuple[str, int]]:

@@ -12,7 +12,8 @@ import psutil
 
 from mixmark.harness.contracts.schema import Conditions
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.discover.machine.counters import Machine, between
+from mixmark.harness.discover.machine.counters import MachineCounters, between, kernel_threads
+from mixmark.harness.judge.disturbance import MUCH_FOREIGN
 from mixmark.harness.judge.rules import interference
 
 SAMPLE_S = 2.0
@@ -40,6 +41,11 @@ class OtherLoad:
     def busy(self) -> bool:
         return self.cores > self.limit_cores
 
+    @property
+    def disturbs(self) -> bool:
+        """Whether a measurement under this load is called disturbed, and not only warned of."""
+        return self.cores > MUCH_FOREIGN * self.cpus
+
     def __str__(self) -> str:
         named = [f"{name} {self._percent(cores)}" for name, cores in self.names.items()]
         rest = self.cores - sum(self.names.values())
@@ -55,25 +61,25 @@ class OtherLoad:
 def load_of(conditions: Conditions, names: Mapping[str, float] | None = None) -> OtherLoad | None:
     """The load between two readings of the machine; None if its CPU time is unknown."""
     now = conditions
-    if now.busy_ns is None or now.own_ns is None or not now.cpus:
+    if now.foreign_ns is None or not now.cpus:
         return None
-    return OtherLoad(max(0, now.busy_ns - now.own_ns) / (now.end_ns - now.begin_ns), now.cpus, names or {})
+    return OtherLoad(max(0, now.foreign_ns) / (now.end_ns - now.begin_ns), now.cpus, names or {})
 
 
 def processes() -> Mapping[int, tuple[str, float]]:
-    """The name and the CPU time in seconds of each process that can be seen, but this one."""
-    found = {}
+    """The name and the CPU time in seconds of each process that can be seen, but this one and the kernel's threads."""
+    found, kernel = {}, kernel_threads()
     for each in psutil.process_iter(["name", "cpu_times"]):
-        if each.info["cpu_times"] and each.pid != os.getpid():
+        if each.info["cpu_times"] and each.pid != os.getpid() and each.pid not in kernel:
             found[each.pid] = (plain(each.info["name"] or "?", 40), sum(each.info["cpu_times"][:2]))
     return found
 
 
 def sample(
-    machine: Machine | None = None, wait: Callable[[float], object] = time.sleep, listed: Processes = processes
+    machine: MachineCounters | None = None, wait: Callable[[float], object] = time.sleep, listed: Processes = processes
 ) -> OtherLoad | None:
     """Samples the load for SAMPLE_S; None if the machine's CPU time is unknown."""
-    machine = machine or Machine()
+    machine = machine or MachineCounters()
     earlier, before = listed(), machine.read()
     wait(SAMPLE_S)
     conditions, later = between(before, machine.read()), listed()

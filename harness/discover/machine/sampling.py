@@ -11,7 +11,7 @@ from pathlib import Path
 from mixmark.harness.contracts.schema import Absent, Conditions
 from mixmark.harness.discover.machine import processor
 from mixmark.harness.discover.machine.accelerators import Accelerators
-from mixmark.harness.discover.machine.counters import Machine, between
+from mixmark.harness.discover.machine.counters import MachineCounters, between
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker.process.files import ROOT
 
@@ -48,7 +48,7 @@ class Watch:
         pinned: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         self._accelerators = Accelerators(watchers)
-        self._machine = Machine(
+        self._machine = MachineCounters(
             pids, root, clock, accelerators=self._accelerators, pinned=pinned, usable=processor.usable()
         )
         self._blocks: list[Conditions] = []

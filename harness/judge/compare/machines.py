@@ -1,4 +1,4 @@
-"""Results side by side, of one machine or of several: what each reached, and its speed relative to the first.
+"""Results side by side, of one machine or of several: their figures, and their speeds relative to the first result.
 
 There are two kinds of comparison. A relative speed compares machines: by the mix, and for each suite by the best route
 of each result, if both did the same work. A verdict (faster, slower, same) tests one solo measurement on one kind of
@@ -8,77 +8,33 @@ device, by `judge.compare.solo`. Everything that cannot be compared is listed wi
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import NoiseFloor, Result, ScenarioName, Tier, UnitNames
+from mixmark.harness.contracts.schema import NoiseFloor, Result, Tier, UnitNames
 from mixmark.harness.contracts.text import Reason, differences
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.compare.solo import (
     Comparison,
-    SoloRun,
+    Ratio,
+    SoloMeasurement,
+    SuiteWork,
+    Uncompared,
+    caveat,
     compare,
-    compared_figure,
-    different_setup,
-    no_figure,
     ratio_between,
     solo_measurements,
 )
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import Figure
+from mixmark.harness.judge.provenance import Provenance, models, provenance
 from mixmark.harness.judge.rows import unit_names
-from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.intervals import OverRuns, over_runs
-from mixmark.harness.judge.verdict import VerdictWord
 
 
-@dataclass(frozen=True)
-class Work:
-    """The work of a route. Only routes that do the same work are compared with each other."""
-
-    suite: str
-    suite_version: str
-    tier: Tier
-    suite_options: tuple[tuple[str, str], ...]
-    weights: str
-    scenario: ScenarioName
-    unit: str
-    weight_class: int
-    """16, 8 or 4 bits of a weight; fp32 is counted with the 16-bit formats."""
-
-    def difference_from(self, other: Work) -> str:
-        """What is not the same, by name and with both values."""
-        return "; ".join(differences(self._facts(), other._facts()))
-
-    def _facts(self) -> dict[str, object]:
-        return {
-            "suite version": self.suite_version,
-            "tier": self.tier,
-            "suite options": dict(self.suite_options),
-            "weights": self.weights,
-            "scenario": self.scenario,
-            "unit": self.unit,
-            "bits of a weight": self.weight_class,
-        }
-
-
-@dataclass(frozen=True)
-class Quotient:
-    """A figure of a result, divided by that of the baseline; above 1 it is faster, or more efficient."""
-
-    estimate: float
-    low: float | None
-    """The lower end of the interval. None: the interval is not known, and `reason` says why."""
-    high: float | None
-    """The upper end of the interval."""
-    reason: Reason | None = None
-    """Why there is no interval, or what it leaves out."""
-
-
-@dataclass(frozen=True)
-class Machine:
+@dataclass(frozen=True, kw_only=True)
+class ComparedMachine(Provenance):
     """A result's machine and its mix: a column of the first table."""
 
     label: str
@@ -87,19 +43,6 @@ class Machine:
     """The folder, as it was given."""
     results: int
     """The number of results in the folder. If there are several, the mix is that of the one with the median TX."""
-    cpu: str | None
-    threads: int | None
-    """Hardware threads, of all hosts together."""
-    memory_bytes: int | None
-    devices: tuple[str, ...]
-    """The models of the devices other than the CPU, as `8 × Acme Topaz`."""
-    created_utc: str
-    mixmark: str
-    """The version of Mixmark that measured."""
-    tier: Tier
-    preset: str
-    verdict: VerdictWord
-    """Whether the figures can be relied on."""
     verdict_reason: str
     copy_of: str | None = None
     """The label of an earlier result that is the same measurement, such as a copy of its folder."""
@@ -147,7 +90,7 @@ class BestRoute:
     half_width: float | None
     """Half the width of the 95 % interval, as a fraction of the rate. None: not known."""
     runs: int
-    relative: Quotient | None
+    relative: Ratio | None
     """The rate relative to the baseline's. None: this is the baseline, or the baseline has no route for this work."""
 
 
@@ -155,7 +98,7 @@ class BestRoute:
 class BestRoutes:
     """One work and the best route of each result for it."""
 
-    work: Work
+    work: SuiteWork
     names: UnitNames
     """The words for the suite's unit."""
     best: tuple[BestRoute | None, ...]
@@ -167,30 +110,18 @@ class BestRoutes:
 
 
 @dataclass(frozen=True)
-class Uncompared:
-    """A part of a result that could not be compared with the baseline."""
-
-    label: str
-    about: str
-    """TX, MX, a suite or a solo measurement."""
-    reason: Reason
-    differing: tuple[str, ...] = ()
-    """For two solo measurements that are not alike: what differs, by name and with both values, the device first."""
-
-
-@dataclass(frozen=True)
-class SideBySide:
+class MachineComparison:
     """Two results or more. The first is the baseline of the others."""
 
-    machines: tuple[Machine, ...]
-    mixes_per_s: tuple[Quotient | None, ...]
+    machines: tuple[ComparedMachine, ...]
+    mixes_per_s: tuple[Ratio | None, ...]
     """TX relative to the baseline's, in the order of the results. None: this is the baseline, or TX is not compared."""
-    mixes_per_kj: tuple[Quotient | None, ...]
+    mixes_per_kj: tuple[Ratio | None, ...]
     """The same for MX."""
     rows: tuple[BestRoutes, ...]
     """The best routes for each work that a result has a valid route for."""
     verdicts: Mapping[str, tuple[Comparison, ...]]
-    """The solo measurements that have a ratio, by the label of the result; the baseline has none."""
+    """The solo measurements that were tested, by the label of the result; the baseline has none."""
     uncompared: tuple[Uncompared, ...]
     """Everything that could not be compared with the baseline."""
 
@@ -214,12 +145,11 @@ class _Side:
 
     label: str
     judgements: tuple[Judgement, ...]
-    measurements: list[tuple[SoloRun, ...]]
-    machine: Machine
-    score: Score | None
+    measurements: list[SoloMeasurement]
+    machine: ComparedMachine
 
 
-def side_by_side(given: Sequence[tuple[str, Sequence[Judgement]]]) -> SideBySide:
+def compare_machines(given: Sequence[tuple[str, Sequence[Judgement]]]) -> MachineComparison:
     """Compares all results but the first with the first.
 
     given: (name of the folder, its results), at least two. Raises UsageError if the results of one folder cannot be
@@ -228,14 +158,14 @@ def side_by_side(given: Sequence[tuple[str, Sequence[Judgement]]]) -> SideBySide
     sides = [_side(_label(index), name, tuple(judgements)) for index, (name, judgements) in enumerate(given)]
     baseline = sides[0]
     uncompared: list[Uncompared] = []
-    relatives: dict[str, list[Quotient | None]] = {"TX": [None], "MX": [None]}
+    relatives: dict[str, list[Ratio | None]] = {"TX": [None], "MX": [None]}
     for side in sides[1:]:
         for figure, found in relatives.items():
             relative = _of_mixes(baseline, side, figure)
-            found.append(relative if isinstance(relative, Quotient) else None)
+            found.append(relative if isinstance(relative, Ratio) else None)
             if isinstance(relative, str) and (baseline.machine.mix or side.machine.mix):  # else no run had a mix
                 uncompared.append(Uncompared(side.label, figure, relative))
-    best = [_best_runs(side) for side in sides]
+    best = [_best_measurements(side) for side in sides]
     works = list(dict.fromkeys(work for best_of_side in best for work in best_of_side))
     suites = [work.suite for work in works]
     works.sort(key=lambda work: suites.index(work.suite))
@@ -244,11 +174,9 @@ def side_by_side(given: Sequence[tuple[str, Sequence[Judgement]]]) -> SideBySide
     verdicts = {}
     for side in sides[1:]:
         tests = compare(baseline.judgements, side.judgements, (baseline.label, side.label))
-        verdicts[side.label] = tuple(test for test in tests if test.ratio)
-        uncompared += [
-            Uncompared(side.label, test.label, test.reason or "", test.differing) for test in tests if not test.ratio
-        ]
-    return SideBySide(
+        verdicts[side.label] = tuple(test for test in tests if isinstance(test, Comparison))
+        uncompared += [test for test in tests if isinstance(test, Uncompared)]
+    return MachineComparison(
         machines=tuple(_copies_named(sides)),
         mixes_per_s=tuple(relatives["TX"]),
         mixes_per_kj=tuple(relatives["MX"]),
@@ -272,26 +200,26 @@ def _side(label: str, name: str, judgements: tuple[Judgement, ...]) -> _Side:
                 hint="a folder of several results is one side if all are of one machine and one plan; give the folder "
                 "of each result by itself",
             )
-    if len(_texts(judgements)) < len(judgements):
+    if len(_ids(judgements)) < len(judgements):
         raise UsageError(
             f"{name} holds the same result twice",
             hint="a copy is no further run, and would make the interval too narrow",
         )
     typical = _median(judgements)
     machine = _machine(label, name, len(judgements), typical)
-    return _Side(label, judgements, solo_measurements(judgements), machine, typical.score)
+    return _Side(label, judgements, solo_measurements(judgements, label), machine)
 
 
-def _copies_named(sides: Sequence[_Side]) -> Iterator[Machine]:
+def _copies_named(sides: Sequence[_Side]) -> Iterator[ComparedMachine]:
     """The machine of each side; a copy of an earlier side has the label of the original."""
     first: dict[frozenset[str], str] = {}
     for side in sides:
-        label = first.setdefault(_texts(side.judgements), side.label)
+        label = first.setdefault(_ids(side.judgements), side.label)
         yield replace(side.machine, copy_of=None if label == side.label else label)
 
 
-def _texts(judgements: Sequence[Judgement]) -> frozenset[str]:
-    return frozenset(judgement.result.model_dump_json() for judgement in judgements)
+def _ids(judgements: Sequence[Judgement]) -> frozenset[str]:
+    return frozenset(provenance(judgement).result_id for judgement in judgements)
 
 
 def _plan(result: Result) -> dict[str, object]:
@@ -316,27 +244,13 @@ def _median(judgements: Sequence[Judgement]) -> Judgement:
     return judgements[sorted(scored)[(len(scored) - 1) // 2][1]] if scored else judgements[0]
 
 
-def models(result: Result) -> tuple[str, ...]:
-    """The models of all devices but the host's processor: 2 × Acme Topaz."""
-    counted = Counter(device.name or device.kind for device in result.devices if not device.on_host)
-    return tuple(f"{count} × {name}" if count > 1 else name for name, count in counted.items())
-
-
-def _machine(label: str, name: str, results: int, judgement: Judgement) -> Machine:
+def _machine(label: str, name: str, results: int, judgement: Judgement) -> ComparedMachine:
     result, score = judgement.result, judgement.score
-    facts = Machine(
+    facts = ComparedMachine(
+        **vars(provenance(judgement)),
         label=label,
         name=name,
         results=results,
-        cpu=hosts.processors(result),
-        threads=hosts.sum_of(result, "cpu_threads"),
-        memory_bytes=hosts.sum_of(result, "memory_bytes"),
-        devices=models(result),
-        created_utc=result.created_utc,
-        mixmark=result.system.mixmark,
-        tier=result.tier,
-        preset=result.preset,
-        verdict=judgement.verdict.word,
         verdict_reason=judgement.verdict.reason,
         mix=result.mix.name if result.mix else None,
     )
@@ -344,12 +258,11 @@ def _machine(label: str, name: str, results: int, judgement: Judgement) -> Machi
         return replace(facts, no_score="the run ended before its mix" if result.mix else "no mix was asked for")
     if score.problems:
         return replace(facts, no_score="; ".join(problem.text for problem in score.problems))
-    watts = [run.total.watts for run in score.runs if run.total.watts is not None]
     return replace(
         facts,
         mixes_per_s=score.mixes_per_s,
         mixes_per_kj=score.mixes_per_kj,
-        watts=sum(watts) / len(watts) if watts and score.mixes_per_kj else None,
+        watts=score.watts,
         grade=score.grade,
         weight_class=score.weight_class,
         boundary=score.boundary,
@@ -357,7 +270,7 @@ def _machine(label: str, name: str, results: int, judgement: Judgement) -> Machi
     )
 
 
-def _of_mixes(a: _Side, b: _Side, figure: str) -> Quotient | Reason:
+def _of_mixes(a: _Side, b: _Side, figure: str) -> Ratio | Reason:
     """TX or MX of b relative to that of a, or why the two are not compared."""
     for side in (a, b):
         if side.machine.no_score:
@@ -369,7 +282,7 @@ def _of_mixes(a: _Side, b: _Side, figure: str) -> Quotient | Reason:
         lacks = a if first is None else b
         return f"the efficiency of {lacks.label} was not measured: {lacks.machine.no_efficiency}"
     if figure == "MX" and a.machine.boundary != b.machine.boundary:
-        return f"the energy boundary: {a.machine.boundary} and {b.machine.boundary}, which are never compared"
+        return f"energy boundary: {a.machine.boundary} and {b.machine.boundary}; only equal boundaries are compared"
     return _relative(first, second, (a, b))
 
 
@@ -377,11 +290,11 @@ def _different_mixes(a: _Side, b: _Side) -> Reason | None:
     first, second = (side.judgements[0].result.mix for side in (a, b))
     assert first is not None and second is not None  # both have a score
     differing = differences(
-        {"mix": first.name, "bits of a weight": a.machine.weight_class, **_versions(a)},
-        {"mix": second.name, "bits of a weight": b.machine.weight_class, **_versions(b)},
+        {"mix": first.name, "weight class": a.machine.weight_class, **_versions(a)},
+        {"mix": second.name, "weight class": b.machine.weight_class, **_versions(b)},
     )
     if not differing and first != second:
-        return f"both call their mix {first.name}, and it is not the same"
+        return f"both mixes are called {first.name}, but they differ"
     return "; ".join(differing) or None
 
 
@@ -396,8 +309,8 @@ def _versions(side: _Side) -> dict[str, str]:
     return found
 
 
-def _relative(a: Figure, b: Figure, sides: tuple[_Side, _Side]) -> Quotient:
-    """The quotient of two figures. On the logarithm, the half-widths of independent figures add in squares."""
+def _relative(a: Figure, b: Figure, sides: tuple[_Side, _Side]) -> Ratio:
+    """The ratio of two figures. On the logarithm, the half-widths of independent figures add in squares."""
     estimate = b.estimate / a.estimate
     if a.half_width is None or b.half_width is None:
         lacking = [
@@ -405,82 +318,62 @@ def _relative(a: Figure, b: Figure, sides: tuple[_Side, _Side]) -> Quotient:
             for side, figure in zip(sides, (a, b), strict=True)
             if figure.half_width is None
         ]
-        return Quotient(estimate, None, None, f"{' and '.join(lacking)}, without an interval")
+        return Ratio(estimate, reason=f"{' and '.join(lacking)}, without an interval")
     half = math.hypot(a.half_width, b.half_width)
-    single = [side.label for side in sides if side.score and len(side.score.runs) == 1]
-    caveat = f"one run of {' and of '.join(single)}: how fresh processes differ is not in it" if single else None
-    return Quotient(estimate, estimate * math.exp(-half), estimate * math.exp(half), caveat)
+    return Ratio(estimate, estimate * math.exp(-half), estimate * math.exp(half))
 
 
-def _work(run: SoloRun) -> Work:
-    record, route = run.record, run.record.route
-    return Work(
-        route.suite,
-        route.suite_version,
-        route.tier,
-        tuple(sorted(route.suite_options.items())),
-        route.weights,
-        record.scenario,
-        record.unit,
-        route.weight_class,
-    )
-
-
-def _best_runs(side: _Side) -> dict[Work, tuple[SoloRun, ...]]:
-    """The runs of the fastest valid route for each work of a closed loop.
+def _best_measurements(side: _Side) -> dict[SuiteWork, SoloMeasurement]:
+    """The fastest valid route for each work of a closed loop.
 
     A server is left out: its rate is the rate that it was offered, and its response times are compared as a solo
     measurement.
     """
-    best: dict[Work, tuple[SoloRun, ...]] = {}
-    for runs in side.measurements:
-        work = _work(runs[0])
-        if work.scenario == "server" or any(no_figure(run) or different_setup(runs[0], run) for run in runs):
+    best: dict[SuiteWork, SoloMeasurement] = {}
+    for measurement in side.measurements:
+        work = measurement.work
+        if work.scenario == "server" or measurement.problem:
             continue
-        if work not in best or _rate(runs) > _rate(best[work]):
-            best[work] = runs
+        if work not in best or _rate(measurement) > _rate(best[work]):
+            best[work] = measurement
     return best
 
 
-def _rate(runs: Sequence[SoloRun]) -> float:
-    return _over(runs).geometric_mean
+def _rate(measurement: SoloMeasurement) -> float:
+    return _over(measurement).geometric_mean
 
 
-def _over(runs: Sequence[SoloRun]) -> OverRuns:
-    """The rate over runs that all have a figure."""
-    over = over_runs([value for run in runs if (value := compared_figure(run.record, run.measured)[0])])
+def _over(measurement: SoloMeasurement) -> OverRuns:
+    """The rate over the runs of a measurement without a problem."""
+    over = over_runs(measurement.figures)
     assert over is not None  # there is at least one run
     return over
 
 
-def _row(work: Work, sides: Sequence[_Side], best: Sequence[Mapping[Work, tuple[SoloRun, ...]]]) -> BestRoutes:
-    have = [index for index, runs in enumerate(best) if work in runs]
-    names = unit_names(sides[have[0]].judgements[0].result, best[have[0]][work][0].record)
-    routes: list[BestRoute | None] = [None] * len(sides)
-    for index in have:
-        runs, relative = best[index][work], None
-        if index and 0 in have:
-            relative = _relative_rate(best[0][work], runs, (sides[0].label, sides[index].label))
-        routes[index] = _best_route(sides[index].label, runs, relative)
-    return BestRoutes(work, names, tuple(routes))
+def _row(work: SuiteWork, sides: Sequence[_Side], best: Sequence[Mapping[SuiteWork, SoloMeasurement]]) -> BestRoutes:
+    baseline = best[0].get(work)
+    found = [of_side.get(work) for of_side in best]
+    first, result = next((own, side.judgements[0].result) for own, side in zip(found, sides, strict=True) if own)
+    routes = tuple(_best_route(measurement, baseline) if measurement else None for measurement in found)
+    return BestRoutes(work, unit_names(result, first.record), routes)
 
 
-def _relative_rate(a: tuple[SoloRun, ...], b: tuple[SoloRun, ...], labels: tuple[str, str]) -> Quotient:
-    _, ratio, reason = ratio_between(a, b, labels)
-    if ratio is None:
-        return Quotient(_rate(b) / _rate(a), None, None, reason)
-    return Quotient(ratio.estimate, ratio.low, ratio.high, reason)
+def _relative_rate(a: SoloMeasurement, b: SoloMeasurement) -> Ratio:
+    ratio = ratio_between(a, b)
+    if isinstance(ratio, str):
+        return Ratio(_rate(b) / _rate(a), reason=ratio)
+    return Ratio(ratio.estimate, ratio.low, ratio.high, caveat(a, b))
 
 
-def _best_route(label: str, runs: tuple[SoloRun, ...], relative: Quotient | None) -> BestRoute:
-    first, over = runs[0], _over(runs)
+def _best_route(measurement: SoloMeasurement, baseline: SoloMeasurement | None) -> BestRoute:
+    first, over = measurement.runs[0], _over(measurement)
     half_width = None
     if over.low is not None and over.high is not None:
         half_width = (over.high - over.low) / 2 / over.geometric_mean
-    elif len(runs) == 1 and first.measured and first.measured.interval:
+    elif over.runs == 1 and first.measured and first.measured.interval:
         half_width = first.measured.interval.half_width
     return BestRoute(
-        label=label,
+        label=measurement.result,
         device=first.record.route.device,
         device_name=first.device.name,
         adapter=first.record.route.adapter,
@@ -488,32 +381,36 @@ def _best_route(label: str, runs: tuple[SoloRun, ...], relative: Quotient | None
         batch=first.record.batch,
         units_per_s=over.geometric_mean,
         half_width=half_width,
-        runs=len(runs),
-        relative=relative,
+        runs=over.runs,
+        relative=_relative_rate(baseline, measurement) if baseline and baseline is not measurement else None,
     )
 
 
 def _unmatched(
-    baseline: _Side, base_works: Mapping[Work, object], side: _Side, works: Mapping[Work, object]
+    baseline: _Side, base_works: Mapping[SuiteWork, object], side: _Side, works: Mapping[SuiteWork, object]
 ) -> Iterator[Uncompared]:
     """The works of the baseline that a side has no valid route for, with its most similar work, and the works of
     suites that only the side has."""
     for work in (work for work in base_works if work not in works):
-        differing = [work.difference_from(similar) for similar in works if similar.suite == work.suite]
-        yield Uncompared(side.label, _about(work), f"{side.label} has none{_instead(work.suite, side, differing)}")
+        differing = [differences(work.facts(), similar.facts()) for similar in works if similar.suite == work.suite]
+        yield Uncompared(
+            side.label, _about(work), f"{side.label} has no valid route{_instead(work.suite, side, differing)}"
+        )
     measured = {work.suite for work in base_works}
     for work in (work for work in works if work.suite not in measured):
-        yield Uncompared(side.label, _about(work), f"{baseline.label} has none{_instead(work.suite, baseline, ())}")
+        yield Uncompared(
+            side.label, _about(work), f"{baseline.label} has no valid route{_instead(work.suite, baseline, ())}"
+        )
 
 
-def _about(work: Work) -> str:
+def _about(work: SuiteWork) -> str:
     return f"{work.suite}, {work.scenario}, {work.weight_class}-bit weights"
 
 
-def _instead(suite: str, side: _Side, differing: Sequence[str]) -> str:
+def _instead(suite: str, side: _Side, differing: Sequence[Sequence[str]]) -> str:
     """How a side's most similar valid route differs, or why its routes have no figure."""
     if differing:
-        return f" of the same work ({min(differing, key=lambda difference: difference.count(';'))})"
-    runs = (run for runs in side.measurements for run in runs if run.record.route.suite == suite)
-    why = next((reason for run in runs if (reason := no_figure(run))), None)
+        return f" for the same work ({'; '.join(sorted(differing, key=len)[0])})"
+    runs = (run for measurement in side.measurements for run in measurement.runs if run.record.route.suite == suite)
+    why = next((run.no_figure for run in runs if run.no_figure), None)
     return f": it {why}" if why else ""

@@ -1,4 +1,4 @@
-"""Whether B is faster than A: a verdict for each solo measurement that both have, or the reason why there is none.
+"""Tests whether B is faster than A: a verdict for each solo measurement that both have, or the reason against one.
 
 A solo measurement is one suite on one device by one adapter, with all its runs. One run on each side is enough for a
 verdict if the noise floor of the machine is known.
@@ -9,13 +9,23 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from mixmark.harness.contracts.device_ids import local
-from mixmark.harness.contracts.schema import Device, LatencyLimits, NoiseFloor, Record, Result, Route, System
+from mixmark.harness.contracts.schema import (
+    Device,
+    LatencyLimits,
+    NoiseFloor,
+    Record,
+    Result,
+    Route,
+    ScenarioName,
+    System,
+    Tier,
+)
 from mixmark.harness.contracts.text import Reason, differences
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.evidence import Measurement, is_solo
@@ -41,6 +51,31 @@ WIDEST_RATIO = 2.0  # an interval whose ends are further apart than this factor 
 MOST_RUNS = 100  # more than anyone would make
 SCATTER = 1.96 * math.sqrt(2)  # standard deviations of a run in the 95 % quantile of the difference of two runs
 
+ONE_RUN = (
+    "one run on each side does not show how fresh processes differ: `mixmark run --runs 5` on both sides does, or "
+    "`mixmark selftest --tier {}` measures the noise floor"
+)
+
+
+@dataclass(frozen=True)
+class SuiteWork:
+    """The work of a solo measurement on any device. Only rates of the same work are compared with each other."""
+
+    suite: str
+    suite_version: str
+    tier: Tier
+    suite_options: tuple[tuple[str, str], ...]
+    weights: str
+    scenario: ScenarioName
+    unit: str
+    weight_class: int
+    """16, 8 or 4 bits of a weight; fp32 is counted with the 16-bit formats."""
+
+    def facts(self) -> dict[str, object]:
+        """The values by the names that reports show."""
+        values = {**vars(self), "suite_options": dict(self.suite_options)}
+        return {name.replace("_", " "): value for name, value in values.items()}
+
 
 @dataclass(frozen=True)
 class SoloRun:
@@ -57,63 +92,176 @@ class SoloRun:
     software: Mapping[str, str] = field(default_factory=dict)
     """The versions of Mixmark and of the packages that the adapter's worker ran with, by name."""
 
+    @property
+    def work(self) -> SuiteWork:
+        route = self.record.route
+        return SuiteWork(
+            route.suite,
+            route.suite_version,
+            route.tier,
+            tuple(sorted(route.suite_options.items())),
+            route.weights,
+            self.record.scenario,
+            self.record.unit,
+            route.weight_class,
+        )
+
+    @property
+    def figure(self) -> tuple[float | None, str]:
+        """(the figure that is compared, its name), more is better; (None, the reason) if the record carries none.
+
+        The throughput of a server is the rate that it was offered. So its figure is the highest rate or, at a fixed
+        rate, the inverse of the response time at the percentile of its limits.
+        """
+        record, measured = self.record, self.measured
+        if measured is None:
+            assert record.error is not None  # a record has one or the other
+            return None, f"{record.error.kind}: {record.error.message}"
+        if record.scenario != "server":
+            rate_per_s = measured.throughput_per_s
+            return rate_per_s, "throughput" if rate_per_s else "the clock did not tick"
+        if record.rate_trials:
+            return record.rate_per_s, "highest rate"
+        times_ns = latencies_ns(measured.completions)
+        response_ns = percentile(times_ns, self.tail)
+        if not response_ns:
+            needed = sample_needed(self.tail)
+            return None, f"p{self.tail * 100:g} needs {needed} feeds, there are {len(times_ns)}"
+        return 1e9 / response_ns, f"speed of response at p{self.tail * 100:g}"
+
+    @property
+    def tail(self) -> float:
+        """The percentile of the response times that a server is compared by."""
+        limits = self.record.latency_limits
+        return limits.percentile if limits else LOWEST_TAIL
+
+    @property
+    def no_figure(self) -> Reason | None:
+        """Why the run has no figure to compare, in words that follow its name. None: it has one."""
+        if self.invalid:
+            return f"is invalid: {self.invalid}"
+        value, why = self.figure
+        return f"has no figure: {why}" if value is None else None
+
 
 @dataclass(frozen=True)
-class Ratio:
-    """B over A with its confidence interval; above 1, B is faster."""
+class SoloMeasurement:
+    """One suite on one device by one adapter, with all its runs in one result or in several of one plan."""
 
-    low: float
-    estimate: float
-    high: float
+    result: str
+    """The label of the result: A, B, …"""
+    runs: tuple[SoloRun, ...]
 
+    @property
+    def record(self) -> Record:
+        """The record of the first run."""
+        return self.runs[0].record
 
-@dataclass(frozen=True)
-class Comparison:
-    """One solo measurement of both results. Without a ratio there is no verdict."""
-
-    a: tuple[SoloRun, ...]
-    """The runs of the baseline."""
-    b: tuple[SoloRun, ...]
-    """The runs of the candidate."""
-    delta: float
-    """δ: the verdict is faster or slower if the whole interval lies beyond ±δ. 0.01 is 1 %."""
-    noise_floor: NoiseFloor | None = None
-    """The noise floor that δ is taken from if it exceeds the least δ. None: none of this tier is known."""
-    measure: str = ""
-    """The figure that was compared: throughput, highest rate or speed of response."""
-    ratio: Ratio | None = None
-    verdict: SpeedVerdict | None = None
-    reason: Reason | None = None
-    """Why there is no ratio; with a ratio, a caveat."""
-    differing: tuple[str, ...] = ()
-    """What forbids to compare the two, by name and with both values."""
+    @property
+    def work(self) -> SuiteWork:
+        """The work of the first run."""
+        return self.runs[0].work
 
     @property
     def label(self) -> str:
         """The route and the scenario."""
-        return _label((self.b or self.a)[0].record)
+        return f"{self.record.route.label}, {self.record.scenario}"
+
+    @property
+    def problem(self) -> Reason | None:
+        """Why the runs have no common figure. None: they are runs of one thing, and each has a figure."""
+        if mixed := dict.fromkeys(difference for run in self.runs for difference in different_setup(self.runs[0], run)):
+            return f"the runs of {self.result} differ in {'; '.join(mixed)}"
+        without = ((run.record.key, reason) for run in self.runs if (reason := run.no_figure))
+        return next((f"{key} of {self.result} {reason}" for key, reason in without), None)
+
+    @property
+    def figures(self) -> list[float]:
+        """The figure of each run, if there is no problem."""
+        return [value for run in self.runs if (value := run.figure[0]) is not None]
+
+    @property
+    def caveat(self) -> Reason | None:
+        """What the reader must know if the runs chose different batches. None: they did not."""
+        batches = sorted({run.record.batch for run in self.runs if run.record.batch is not None})
+        if len(batches) < 2:
+            return None
+        chosen = f"the runs of {self.result} chose batches of {', '.join(map(str, batches))}"
+        return f"{chosen}: each run searches for its best batch, and the interval includes how that choice scatters"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A figure of a result, divided by that of the baseline; above 1 it is faster, or more efficient."""
+
+    estimate: float
+    low: float | None = None
+    """The lower end of the interval. None: the interval is not known, and `reason` says why."""
+    high: float | None = None
+    """The upper end of the interval."""
+    reason: Reason | None = None
+    """Why there is no interval, or what it leaves out."""
+
+
+@dataclass(frozen=True)
+class Uncompared:
+    """A part of a result that could not be compared with the baseline."""
+
+    label: str
+    """The label of the result."""
+    about: str
+    """TX, MX, a suite or a solo measurement."""
+    reason: Reason
+    differing: tuple[str, ...] = ()
+    """The differences of two solo measurements that are not alike, by name and with both values, the device first."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One solo measurement that both results have."""
+
+    a: SoloMeasurement
+    """The solo measurement of the baseline."""
+    b: SoloMeasurement
+    """The solo measurement of the candidate."""
+    delta: float
+    """δ: the verdict is faster or slower if the whole interval lies beyond ±δ. 0.01 is 1 %."""
+    noise_floor: NoiseFloor | None
+    """The noise floor that δ is taken from if it exceeds the least δ. None: none of this tier is known."""
+    measure: str
+    """The figure that was compared: throughput, highest rate or speed of response."""
+    ratio: Interval
+    """B / A; above 1, B is faster."""
+    verdict: SpeedVerdict
+    reason: Reason | None
+    """Why the verdict is ambiguous, or a caveat."""
+
+    @property
+    def label(self) -> str:
+        """The route and the scenario."""
+        return self.b.label
 
     @property
     def runs(self) -> tuple[int, int]:
         """The number of runs of the baseline and of the candidate."""
-        return len(self.a), len(self.b)
+        return len(self.a.runs), len(self.b.runs)
 
-    def proven_slower(self, by: float) -> bool:
-        """Whether the whole interval lies below 1 − by, and beyond δ."""
-        return self.verdict == "slower" and self.ratio is not None and self.ratio.high < 1 - by
+    def proven_slower(self, fraction: float) -> bool:
+        """Whether the whole interval lies below 1 − fraction, and beyond δ."""
+        return self.verdict == "slower" and self.ratio.high < 1 - fraction
 
 
 def compare(
     a: Sequence[Judgement], b: Sequence[Judgement], names: tuple[str, str] = ("A", "B")
-) -> tuple[Comparison, ...]:
+) -> list[Comparison | Uncompared]:
     """Compares the baseline A with the candidate B; each is one result or several of one plan. Probes are left out.
 
     The noise floor of a measurement is the widest that the results know of its tier: a self-test at another tier says
     nothing about it.
     """
     known = [judgement.result.noise_floor for judgement in (*a, *b) if judgement.result.noise_floor is not None]
-    pairs = _pairs(solo_measurements(a), solo_measurements(b))
-    return tuple(_compared(before, after, known, names) for before, after in pairs)
+    pairs = _pairs(solo_measurements(a, names[0]), solo_measurements(b, names[1]))
+    return [_compared(before, after, known, names[1]) for before, after in pairs]
 
 
 def noise_floor(pairs: Sequence[tuple[float, float]]) -> float | None:
@@ -129,19 +277,12 @@ def noise_floor(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 def noise_floors(judgement: Judgement) -> dict[str, float | None]:
     """The noise floor of each solo measurement, by its label: runs 1 and 2 are a pair, runs 3 and 4 are, and so on."""
-    runs_of: dict[str, dict[int, float]] = defaultdict(dict)
-    for record in filter(is_solo, judgement.result.records):
-        value, _ = compared_figure(record, judgement.measured.get(record.key))
-        if value:
-            runs_of[_label(record)][record.run] = value
-    return {
-        label: noise_floor([(runs[run], runs[run + 1]) for run in runs if run % 2 and run + 1 in runs])
-        for label, runs in runs_of.items()
-    }
-
-
-def _label(record: Record) -> str:
-    return f"{record.route.label}, {record.scenario}"
+    found = {}
+    for measurement in solo_measurements([judgement]):
+        if runs := {run.record.run: value for run in measurement.runs if (value := run.figure[0])}:
+            pairs = [(runs[run], runs[run + 1]) for run in runs if run % 2 and run + 1 in runs]
+            found[measurement.label] = noise_floor(pairs)
+    return found
 
 
 def machine_noise_floor(judgement: Judgement) -> NoiseFloor | None:
@@ -151,7 +292,7 @@ def machine_noise_floor(judgement: Judgement) -> NoiseFloor | None:
     return NoiseFloor(fraction=max(known), tier=result.tier, created_utc=result.created_utc) if known else None
 
 
-def verdict_of(ratio: Ratio, delta: float) -> SpeedVerdict:
+def verdict_of(ratio: Interval, delta: float) -> SpeedVerdict:
     """The verdict by the whole interval: beyond ±δ or inside it, on the logarithm, so that A and B can be swapped."""
     edge = math.log1p(delta)
     low, high = math.log(ratio.low), math.log(ratio.high)
@@ -168,20 +309,14 @@ def different_work(a: SoloRun, b: SoloRun) -> tuple[str, ...]:
 
 
 def _work(run: SoloRun) -> dict[str, object]:
-    record, route = run.record, run.record.route
+    record = run.record
     return {
         "device kind": run.device.kind,
         "device model": run.device.name,
-        "suite": route.suite,
-        "suite version": route.suite_version,
-        "suite options": route.suite_options,
-        "tier": route.tier,
-        "weights": route.weights,
-        "precision": route.precision,
-        "scenario": record.scenario,
+        **run.work.facts(),
+        "precision": record.route.precision,
         "rate": "max" if record.rate_trials else record.rate_per_s,
         "latency limits": _limits(record.latency_limits),
-        "unit": record.unit,
         "device state": run.state,
     }
 
@@ -195,96 +330,47 @@ def _limits(limits: LatencyLimits | None) -> str:
     return f"p{limits.percentile * 100:g} of {values}"
 
 
-def compared_figure(record: Record, measured: Measurement | None) -> tuple[float | None, str]:
-    """(the figure that is compared, its name), more is better; (None, the reason) if the record carries none.
-
-    The throughput of a server is the rate that it was offered. So its figure is the highest rate or, at a fixed rate,
-    the inverse of the response time at the percentile of its limits.
-    """
-    if measured is None:
-        assert record.error is not None  # a record has one or the other
-        return None, f"{record.error.kind}: {record.error.message}"
-    if record.scenario == "server":
-        if record.rate_trials:
-            return record.rate_per_s, "highest rate"
-        q = record.latency_limits.percentile if record.latency_limits else LOWEST_TAIL
-        times_ns = latencies_ns(measured.completions)
-        response_ns = percentile(times_ns, q)
-        if not response_ns:
-            return None, f"p{q * 100:g} needs {sample_needed(q)} feeds, there are {len(times_ns)}"
-        return 1e9 / response_ns, f"speed of response at p{q * 100:g}"
-    rate_per_s = measured.throughput_per_s
-    return rate_per_s, "throughput" if rate_per_s else "the clock did not tick"
-
-
 def _compared(
-    a: tuple[SoloRun, ...], b: tuple[SoloRun, ...], known: Sequence[NoiseFloor], names: tuple[str, str]
-) -> Comparison:
-    tier = (b or a)[0].record.route.tier
-    floor = max((known_floor for known_floor in known if known_floor.tier == tier), key=_share, default=None)
+    a: SoloMeasurement | None, b: SoloMeasurement | None, known: Sequence[NoiseFloor], candidate: str
+) -> Comparison | Uncompared:
+    if a is None or b is None:
+        [alone] = filter(None, (a, b))
+        return Uncompared(candidate, alone.label, f"only in {alone.result}")
+    unlike = (difference for run in (*a.runs, *b.runs) for difference in different_work(a.runs[0], run))
+    if differing := tuple(dict.fromkeys(unlike)):
+        return Uncompared(candidate, b.label, "not alike in " + "; ".join(differing), differing)
+    ratio = a.problem or b.problem or ratio_between(a, b)
+    if isinstance(ratio, str):
+        return Uncompared(candidate, b.label, ratio)
+    floors = [floor for floor in known if floor.tier == b.record.route.tier]
+    floor = max(floors, key=lambda floor: floor.fraction, default=None)
     delta = max(floor.fraction if floor else 0.0, LEAST_DELTA)
-    found = Comparison(a, b, delta, floor)
-    if not a or not b:
-        return replace(found, reason=f"only in {names[0] if a else names[1]}")
-    differing = tuple(dict.fromkeys(difference for run in (*a, *b) for difference in different_work(a[0], run)))
-    if differing:
-        return replace(found, reason="not alike in " + "; ".join(differing), differing=differing)
-    measure, ratio, reason = ratio_between(a, b, names)
-    found = replace(found, measure=measure, ratio=ratio, reason=reason)
-    if ratio is None:
-        return found
-    single = found.runs == (1, 1)
+    verdict, reason = verdict_of(ratio, delta), caveat(a, b)
+    single = len(a.runs) == len(b.runs) == 1
     if single and floor is None:
-        reason = (
-            "one run on each side does not show how fresh processes differ: `mixmark run --runs 5` on both sides does, "
-            f"or `mixmark selftest --tier {tier}` measures the noise floor"
-        )
-        return replace(found, verdict="ambiguous", reason=reason)
-    verdict = verdict_of(ratio, delta)
-    if verdict == "ambiguous":
-        scatter = math.log1p(floor.fraction) / SCATTER if single and floor else spread_of(_figures(a), _figures(b))
-        needed = runs_that_would_tell(scatter, abs(math.log(ratio.estimate)) - math.log1p(delta))
+        verdict, reason = "ambiguous", ONE_RUN.format(b.record.route.tier)
+    elif verdict == "ambiguous":
+        scatter = math.log1p(floor.fraction) / SCATTER if single and floor else spread_of(a.figures, b.figures)
+        needed = runs_needed(scatter, abs(math.log(ratio.estimate)) - math.log1p(delta))
         reason = "; ".join(filter(None, (needed, reason)))
-    return replace(found, verdict=verdict, reason=reason)
+    return Comparison(a, b, delta, floor, b.runs[0].figure[1], ratio, verdict, reason)
 
 
-def _share(floor: NoiseFloor) -> float:
-    return floor.fraction
+def caveat(a: SoloMeasurement, b: SoloMeasurement) -> Reason | None:
+    """What the interval of a ratio leaves out or includes. None: nothing."""
+    return "; ".join(filter(None, (a.caveat, b.caveat))) or None
 
 
-def ratio_between(
-    a: tuple[SoloRun, ...], b: tuple[SoloRun, ...], names: tuple[str, str] = ("A", "B")
-) -> tuple[str, Ratio | None, Reason | None]:
-    """(the name of the compared figure, B / A with its interval, why there is none or a caveat).
+def ratio_between(a: SoloMeasurement, b: SoloMeasurement) -> Interval | Reason:
+    """B / A with its interval, or why the interval is not known.
 
-    The caller makes sure that both did the same work. This function makes sure that the runs of each side are runs of
-    one thing.
+    The caller makes sure that both did the same work and that neither has a problem.
     """
-    for side, runs in zip(names, (a, b), strict=True):
-        if mixed := dict.fromkeys(difference for run in runs for difference in different_setup(runs[0], run)):
-            return "", None, f"the runs of {side} are not of one thing: {'; '.join(mixed)}"
-        for run in runs:
-            if why := no_figure(run):
-                return "", None, f"{run.record.key} of {side} {why}"
-    _, measure = compared_figure(b[0].record, b[0].measured)
-    if len(a) == len(b) == 1:
-        ratio, reason = _ratio_of_single_runs(a[0], b[0], names)
-        if ratio is None:
-            return measure, None, reason
-    else:
-        ratio = ratio_of_runs(_figures(a), _figures(b))
-    if ratio.high > WIDEST_RATIO * ratio.low:
-        reason = f"the interval is not known: its ends are more than a factor of {WIDEST_RATIO:g} apart"
-        return measure, None, reason
-    return measure, ratio, "; ".join(filter(None, map(_searched, names, (a, b)))) or None
-
-
-def no_figure(run: SoloRun) -> Reason | None:
-    """Why a run has no figure to compare, in words that follow its name. None: it has one."""
-    if run.invalid:
-        return f"is invalid: {run.invalid}"
-    value, why = compared_figure(run.record, run.measured)
-    return f"has no figure: {why}" if value is None else None
+    single = len(a.runs) == len(b.runs) == 1
+    ratio = _ratio_of_single_runs(a, b) if single else ratio_of_runs(a.figures, b.figures)
+    if isinstance(ratio, Interval) and ratio.high > WIDEST_RATIO * ratio.low:
+        return f"the interval is not known: its ends are more than a factor of {WIDEST_RATIO:g} apart"
+    return ratio
 
 
 def different_setup(a: SoloRun, b: SoloRun) -> tuple[str, ...]:
@@ -299,22 +385,6 @@ def different_setup(a: SoloRun, b: SoloRun) -> tuple[str, ...]:
     )
 
 
-def _searched(side: str, runs: Sequence[SoloRun]) -> Reason | None:
-    """The caveat that runs of a side chose different batches. None: they did not."""
-    batches = sorted({run.record.batch for run in runs if run.record.batch is not None})
-    if len(batches) < 2:
-        return None
-    return (
-        f"the runs of {side} chose batches of {', '.join(map(str, batches))}: each searches for its best one, and the "
-        "interval holds how the choice scatters"
-    )
-
-
-def _figures(runs: Sequence[SoloRun]) -> list[float]:
-    """The figures of runs that all have one."""
-    return [value for run in runs if (value := compared_figure(run.record, run.measured)[0]) is not None]
-
-
 def spread_of(*sides: Sequence[float]) -> float:
     """The standard deviation of the logarithm of a run's figure, pooled over the sides."""
     logs = [logarithms(side) for side in sides]
@@ -322,7 +392,7 @@ def spread_of(*sides: Sequence[float]) -> float:
     return math.sqrt(squares / max(1, sum(len(side) - 1 for side in logs)))
 
 
-def runs_that_would_tell(spread: float, gap: float) -> str:
+def runs_needed(spread: float, gap: float) -> str:
     """The number of runs on each side that would put the whole interval on one side of δ, in words.
 
     spread: the standard deviation of the logarithm of a run's figure. gap: the distance of the ratio's logarithm from
@@ -331,11 +401,11 @@ def runs_that_would_tell(spread: float, gap: float) -> str:
     distance = abs(gap)
     for runs in range(2, MOST_RUNS + 1):
         if student_t(2 * runs - 2, CONFIDENCE) * spread * math.sqrt(2 / runs) < distance:
-            return f"about {runs} runs on each side would tell"
-    return f"even {MOST_RUNS} runs on each side would hardly tell"
+            return f"about {runs} runs on each side would decide"
+    return f"even {MOST_RUNS} runs on each side may not decide"
 
 
-def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Ratio:
+def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Interval:
     """The ratio of geometric means, with Welch's t-interval (95 %) on the logarithms: Biometrika 34, 1947.
 
     A side of a single run is assumed to scatter as the other side does. Raises ValueError if both have a single run.
@@ -355,54 +425,53 @@ def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Ratio:
         freedom = total**2 / sum(part**2 / df for part, df in known) if total else 1.0
     middle = float(logs[1].mean() - logs[0].mean())
     half = student_t(freedom, CONFIDENCE) * error
-    return _exponential(middle, -half, half)
+    return _exponential(middle, half)
 
 
-def _ratio_of_single_runs(a: SoloRun, b: SoloRun, names: tuple[str, str]) -> tuple[Ratio, None] | tuple[None, Reason]:
+def _ratio_of_single_runs(a: SoloMeasurement, b: SoloMeasurement) -> Interval | Reason:
     """The ratio from the blocks of both windows or, for a server's response times, from the order statistics."""
+    [before], [after] = a.runs, b.runs
     if a.record.scenario != "server":
-        before, after = _interval(a), _interval(b)
-        if before is None or after is None:
-            side = names[1] if before else names[0]
-            return None, f"the window of {side} has no interval (it is short or not steady): several runs are needed"
-        return ratio_of_windows(before, after), None
+        windows = _interval(before), _interval(after)
+        if windows[0] is None or windows[1] is None:
+            lacking = a if windows[0] is None else b
+            return (
+                f"the window of {lacking.result} has no interval (it is short or not steady): several runs are needed"
+            )
+        return ratio_of_windows(windows[0], windows[1])
     if a.record.rate_trials or b.record.rate_trials:
-        return None, "a highest rate has no interval within one run: several runs are needed"
-    limits = a.record.latency_limits
-    q = limits.percentile if limits else LOWEST_TAIL
+        return "one run gives no interval of a highest rate: several runs are needed"
     bounds = []
-    for run in (a, b):
+    for run in (before, after):
         assert run.measured is not None  # it has a figure
         times_ns = latencies_ns(run.measured.completions)
-        bounds.append((percentile_interval(times_ns, q), percentile(times_ns, q)))
+        bounds.append((percentile_interval(times_ns, run.tail), percentile(times_ns, run.tail)))
     (first, middle_a), (second, middle_b) = bounds
     if first is None or second is None or not middle_a or not middle_b or not first[0] or not second[0]:
-        return None, f"too few feeds for an interval of p{q * 100:g}"
-    return Ratio(first[0] / second[1], middle_a / middle_b, first[1] / second[0]), None
+        return f"too few feeds for an interval of p{before.tail * 100:g}"
+    return Interval(first[0] / second[1], middle_a / middle_b, first[1] / second[0])
 
 
 def _interval(run: SoloRun) -> Interval | None:
     """The interval of the throughput of one window, at the confidence of a ratio of single runs."""
     window = run.measured.window if run.measured else None
-    if window is None or not window.steady:
-        return None
-    return mean_interval(window.blocks.rates_per_s, SINGLE_RUN_CONFIDENCE)
+    return mean_interval(window.blocks.rates_per_s, SINGLE_RUN_CONFIDENCE) if window and window.steady else None
 
 
-def ratio_of_windows(a: Interval, b: Interval) -> Ratio:
+def ratio_of_windows(a: Interval, b: Interval) -> Interval:
     """The ratio of two throughputs. Logarithms are linear near the mean, so relative half-widths add in squares."""
     half = math.hypot(a.half_width, b.half_width)
-    return _exponential(math.log(b.estimate / a.estimate), -half, half)
+    return _exponential(math.log(b.estimate / a.estimate), half)
 
 
-def _exponential(middle: float, below: float, above: float) -> Ratio:
-    """A ratio from logarithms, the bounds relative to the middle. Bounds too wide for a float end at e^±700."""
-    low, high = (math.exp(min(max(middle + off, -700), 700)) for off in (below, above))
-    return Ratio(low, math.exp(middle), high)
+def _exponential(middle: float, half: float) -> Interval:
+    """A ratio from the middle and the half-width of its logarithm. Ends too far for a float become e^±700."""
+    low, high = (math.exp(min(max(end, -700), 700)) for end in (middle - half, middle + half))
+    return Interval(low, math.exp(middle), high)
 
 
-def solo_measurements(judgements: Sequence[Judgement]) -> list[tuple[SoloRun, ...]]:
-    """The runs of each solo measurement, in the order of the results. Probes and the mix are left out."""
+def solo_measurements(judgements: Sequence[Judgement], label: str = "A") -> list[SoloMeasurement]:
+    """The solo measurements of one result or of several, in their order. Probes and the mix are left out."""
     found: dict[Hashable, list[SoloRun]] = defaultdict(list)
     for judgement in judgements:
         result = judgement.result
@@ -419,10 +488,10 @@ def solo_measurements(judgements: Sequence[Judgement]) -> list[tuple[SoloRun, ..
                 invalid.get(record.key) if record.completions else None,
                 _software(result, record.route),
             )
-            measurement = _target(run), record.route.device
+            measurement = _target(record), record.route.device
             found[measurement, seen[measurement, record.run]].append(run)
             seen[measurement, record.run] += 1  # the same one again in one run is another phase of the plan
-    return [tuple(runs) for runs in found.values()]
+    return [SoloMeasurement(label, tuple(runs)) for runs in found.values()]
 
 
 def _state(system: System, device: Device) -> str:
@@ -443,28 +512,27 @@ def _software(result: Result, route: Route) -> dict[str, str]:
     return dict(sorted(versions.items()))
 
 
-def _target(run: SoloRun) -> Hashable:
-    record, route = run.record, run.record.route
-    return route.suite, route.adapter, route.precision, record.scenario
+def _target(record: Record) -> Hashable:
+    return record.route.suite, record.route.adapter, record.route.precision, record.scenario
 
 
 def _pairs(
-    a: Sequence[tuple[SoloRun, ...]], b: Sequence[tuple[SoloRun, ...]]
-) -> Iterator[tuple[tuple[SoloRun, ...], tuple[SoloRun, ...]]]:
+    a: Sequence[SoloMeasurement], b: Sequence[SoloMeasurement]
+) -> Iterator[tuple[SoloMeasurement | None, SoloMeasurement | None]]:
     """Pairs the same measurement on the same device, then on another device of its kind, then any of the same suite by
     the same adapter, which are refused by name. A measurement without a partner is paired with none."""
     a, b = list(a), list(b)
     for key in (
-        lambda run: (_target(run), run.record.route.device),
-        lambda run: (_target(run), run.device.kind),
-        lambda run: (run.record.route.suite, run.record.route.adapter),
+        lambda measurement: (_target(measurement.record), measurement.record.route.device),
+        lambda measurement: (_target(measurement.record), measurement.runs[0].device.kind),
+        lambda measurement: (measurement.record.route.suite, measurement.record.route.adapter),
     ):
         for before in list(a):
             for after in b:
-                if key(before[0]) == key(after[0]):
+                if key(before) == key(after):
                     yield before, after
                     a.remove(before)
                     b.remove(after)
                     break
-    yield from ((before, ()) for before in a)
-    yield from (((), after) for after in b)
+    yield from ((before, None) for before in a)
+    yield from ((None, after) for after in b)

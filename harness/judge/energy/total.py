@@ -166,12 +166,13 @@ def unmeasured(totals: Mapping[str, MachineEnergy]) -> Reason | None:
     All must have joules of the same boundary, from the same domains, and no domain that should have been added may have
     been lost in any run: else less of the machine would count, and its efficiency would rise.
     """
-    numbered = len(totals) > 1
-    faults = [
-        (f"{phase}: " if numbered else "") + "; ".join(dict.fromkeys((*each.reasons, *each.lost)))
+    reasons = {
+        phase: "; ".join(dict.fromkeys((*each.reasons, *each.lost)))
         for phase, each in totals.items()
         if each.joules is None or each.lost
-    ]
+    }
+    alike = len(reasons) == len(totals) and len(set(reasons.values())) == 1
+    faults = [*reasons.values()][:1] if alike else [f"{phase}: {reason}" for phase, reason in reasons.items()]
     if not faults and len({(each.boundary, frozenset(each.domains)) for each in totals.values()}) > 1:
         told = [f"{phase} {each.boundary} ({', '.join(each.domains)})" for phase, each in totals.items()]
         faults = [f"the runs have the energy of different boundaries or sources: {'; '.join(told)}"]

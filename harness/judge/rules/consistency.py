@@ -18,7 +18,6 @@ import numpy as np
 from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.schema import (
     MIXES,
-    Conditions,
     Cost,
     Device,
     Finding,
@@ -65,7 +64,7 @@ class SuiteClaims:
     """What the installed suites say of the records of a result."""
 
     claims: Mapping[str, SuiteClaim] = field(default_factory=dict)
-    """By the key of the record."""
+    """The claim about each record, by the record's key."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Why there is no claim about the other records, by their keys."""
 
@@ -92,7 +91,7 @@ def contradictions(result: Result, claims: SuiteClaims) -> Iterator[str]:
         yield from _shape(phase)
     yield from _planned(result)
     yield from _complete(result)
-    yield from _routes(result)
+    yield from _weight_class(result)
     yield from _mixes(result)
     yield from _times(result)
     yield from _copies(result)
@@ -128,10 +127,7 @@ def _hosts(result: Result) -> Iterator[str]:
     for what, host in owners:
         if host not in known:
             yield f"{what} is of {host or 'no host'}, which is not among the hosts"
-    phases = {phase.name for phase in result.phases}
     for connection in result.connections:
-        if connection.phase not in phases:
-            yield f"{connection.host} was reached in {connection.phase}, which was not planned"
         if not abs(connection.clock.drift) <= LARGEST_DRIFT:
             drift = connection.clock.drift
             yield f"the clock of {connection.host} drifts by {drift:g} in {connection.phase}, as no clock does"
@@ -181,12 +177,13 @@ def _audit(record: Record) -> Iterator[str]:
         yield f"{record.key} is of a hosted service, which cannot be audited, and has an audit"
     if record.screening:
         yield f"{record.key} is a screening run, of which no output is kept, and has an audit"
-    if audit.values and len(audit.values) != len(audit.feeds):
+    if audit.values and not audit.problem and len(audit.values) != len(audit.feeds):
         yield f"{record.key} has {len(audit.values)} values of {len(audit.feeds)} audited feeds"
-    if len(set(audit.feeds)) != len(audit.feeds) or len(audit.feeds) > audit.finished:
-        yield f"{record.key} cannot have had the feeds {audit.feeds} drawn from {audit.finished}"
-    if max((audit.finished, *(feed + 1 for feed in audit.feeds))) > done or min(audit.feeds, default=0) < 0:
-        yield f"{record.key} finished {done} feeds, and others are said to be audited"
+    if len(set(audit.feeds)) != len(audit.feeds):
+        yield f"{record.key} has a feed that was audited twice"
+    numbered = done + 2 * record.concurrency  # feeds that were made ahead when the window ended have numbers too
+    if not audit.problem and (audit.finished != done or not all(0 <= feed < numbered for feed in audit.feeds)):
+        yield f"{record.key} finished {done} feeds, and its audit was drawn from {audit.finished}"
 
 
 def _against_suite(record: Record, claim: SuiteClaim) -> Iterator[str]:
@@ -267,27 +264,12 @@ def _complete(result: Result) -> Iterator[str]:
         yield f"the mixed runs are numbered {', '.join(map(str, runs))}: some were left out"
 
 
-def _routes(result: Result) -> Iterator[str]:
-    """No route has fewer bits than the run's weight class. If screening runs decided, each candidate had a screening
-    run or was measured, and no other route was."""
+def _weight_class(result: Result) -> Iterator[str]:
+    """No route has fewer bits than the run's weight class."""
     for phase in (*result.phases, *result.candidates):
         for route in (share.route for share in phase.shares):
             if result.bits is not None and route.weight_class < result.bits:
                 yield f"{phase.name} computes in {route.precision}, and the run is of {result.bits} bits"
-    tried = {
-        share.route.key: phase.name
-        for phase in result.phases
-        if phase.purpose in ("screening", "solo")
-        for share in phase.shares
-    }
-    candidates = {
-        share.route.key: phase.name for phase in result.candidates if phase.purpose == "solo" for share in phase.shares
-    }
-    if candidates or any(phase.purpose == "screening" for phase in result.phases):
-        for key in tried.keys() - candidates.keys():
-            yield f"{tried[key]} is of a route that was no candidate"
-        for key in candidates.keys() - tried.keys() if result.finished else ():
-            yield f"{candidates[key]} was a candidate, and has neither a screening run nor a measurement"
 
 
 def _mixes(result: Result) -> Iterator[str]:
@@ -323,8 +305,6 @@ class _Span:
     """The largest error of the timestamps of its hosts."""
     begin_ns: float = math.inf
     end_ns: float = -math.inf
-    conditions: dict[str, tuple[Conditions, ...]] = field(default_factory=dict)
-    """The blocks of each host."""
 
     def add(self, begin_ns: int, end_ns: int) -> None:
         self.begin_ns, self.end_ns = min(self.begin_ns, begin_ns), max(self.end_ns, end_ns)
@@ -353,8 +333,6 @@ def _times(result: Result) -> Iterator[str]:
             span.add(block.begin_ns, block.end_ns)
         if record.parent_window_ns is not None:
             span.add(*record.parent_window_ns)
-        if span.conditions.setdefault(host_of(record.route.device), record.conditions) != record.conditions:
-            yield f"the records of {record.phase} were watched differently"
     for (earlier, before), (later, after) in pairwise(spans.items()):
         if before.session == after.session and after.begin_ns + after.slack_ns < before.end_ns - before.slack_ns:
             yield f"{later} began before {earlier} was over"
@@ -375,11 +353,7 @@ def _watched(record: Record, last_ns: int, failed: bool, slack_ns: int) -> Itera
         yield f"the blocks of {record.key} do not follow each other"
     if record.completions is None or parent_window_ns is None:
         return
-    if parent_window_ns[1] < parent_window_ns[0]:
-        yield f"the window of {record.key} ends before it begins"
     first_ns, final_ns = parent_window_ns[0] + slack_ns, parent_window_ns[1] - slack_ns
-    if any(block.canary_ns and block.begin_ns < final_ns and first_ns < block.end_ns for block in blocks):
-        yield f"a canary ran inside the window of {record.key}"
     if not (watch := [block for block in blocks if not block.canary_ns]):
         return
     begin_ns, end_ns = watch[0].begin_ns, watch[-1].end_ns
@@ -405,11 +379,9 @@ def _metered(metering: Metering, span: _Span) -> Iterator[str]:
 
 
 def _meterings(result: Result) -> Iterator[str]:
-    """Meterings are of planned phases and listed domains. Readings that a meter would be given up for were not kept."""
-    domains, phases = {domain.id for domain in result.domains}, {phase.name for phase in result.phases}
+    """Meterings are of listed domains. Readings that a meter would be given up for were not kept."""
+    domains = {domain.id for domain in result.domains}
     for metering in result.meterings:
-        if metering.phase not in phases:
-            yield f"{metering.phase} was metered and not planned"
         for id in sorted((metering.samples.keys() | metering.lost.keys() | metering.reading_age_ns.keys()) - domains):
             yield f"in {metering.phase} a meter read {id}, which is not among the domains"
         around_ns = LONGEST_READ_NS + clock_bound_ns(result, metering.phase)

@@ -14,7 +14,7 @@ import numpy as np
 from mixmark.harness.contracts.device_ids import local
 from mixmark.harness.contracts.schema import HOSTED, NO_GATE, NOT_ASKED, Audit, Finding, Record
 from mixmark.harness.judge import hosts
-from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
+from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.hosts import AT_REST_BYTES_PER_S
 from mixmark.harness.judge.rules.rule import Rule, Severity, record_rule, rule
 from mixmark.harness.judge.statistics.intervals import CONFIDENCE
@@ -23,19 +23,11 @@ from mixmark.harness.plan.presets import OUT_OF_CACHE
 
 OVER_CEILING = 1.25  # times the best ceiling: a probe may miss it, and honest engines reached 1.13 of its bandwidth
 LARGEST_CACHE_BYTES = 256 << 20  # of any chip, and so of a chip that reports none: MI300X's
-SLACK_NS = 250_000_000  # between the worker's timestamps and the parent's: a pipe and a busy machine's scheduler
+SLACK_NS = 250_000_000  # for a message to reach the other process on a busy machine
 SLACK_FRACTION = 0.01  # … and of the window
 IDLE_BLOCKS = 3  # in which a GPU must have shown nothing: a driver's sample is shorter than a block
 TELLING = 0.5  # a bound of the fraction of wrong feeds above this is not worth stating
 BETWEEN = 0.1  # of a window may pass between feeds
-OVERHEAD_SLOWER = 4  # times the feed overhead of an idle machine: with cold caches and other load it takes longer
-OVERHEAD_NS = 250_000  # for the loop itself; honest engines spent this on two cores that other processes used too
-OVERHEAD_FRACTION = (
-    0.05  # of the window, for work that is not part of each feed: checks of the interval, dropped outputs
-)
-OVERHEAD_SLACK_NS = 50_000_000  # of any window, for a thread that the scheduler lets wait
-HARNESS = "so the harness, and not the device, may set the rate"
-MAKING = 0.8  # of a device's time may go into making its feeds, if that is done while the device works
 
 
 @rule
@@ -91,14 +83,15 @@ def excluded(feeds: int, confidence: float = CONFIDENCE) -> float:
 
 @rule
 def no_orphans(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
-    """No process of a worker outlived it: such a process could reach what is measured and audited later."""
+    """No process of a worker outlived it: such a process could reach what is measured and audited later. The load of a
+    process that a runner names as its helper is not foreign, so a note says which ones no worker started."""
     for measured in evidence.measured:
         if names := measured.record.surviving_processes:
             what = "lived on after the workers of the phase, and had to be killed"
             yield "invalid", measured.key, f"{_processes(names)} {what}: {', '.join(sorted(set(names)))}"
         if names := measured.record.helper_processes:
-            what = "worked for the adapter outside of its worker, and lived on"
-            yield "note", measured.key, f"{_processes(names)} {what}: {', '.join(sorted(set(names)))}"
+            what = "that the runner named, and that no worker started, counts as the run's own"
+            yield "note", measured.key, f"the load of {_processes(names)} {what}: {', '.join(sorted(set(names)))}"
 
 
 def _processes(names: tuple[str, ...]) -> str:
@@ -143,24 +136,30 @@ def on_schedule(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
 
 @record_rule("invalid")
 def window_bracketed(measured: Measurement) -> Iterator[str]:
-    """The worker's window lies inside the parent's, and is as long. Otherwise its clock was changed, or work was done
-    after the last timestamp and before the output was handed over."""
+    """All timestamps lie in the window as the parent timed it, which is no longer than the worker's. Otherwise the
+    worker's clock was changed, or it worked before the first timestamp or after the last one. A feed that was reported
+    ended when the parent was told."""
     parent_window_ns = measured.record.parent_window_ns
     if parent_window_ns is None:
         return
     begin_ns, end_ns = measured.window_ns
-    if measured.schedule_ns is not None:  # the window is open before the first feed arrives
+    if measured.schedule_ns is not None:  # a server's window is open before its first feed is due
         begin_ns = int(measured.completions.due_ns.min() - measured.schedule_ns[0])
     if measured.record.scenario == "mixed":
         yield from _issued_in_phase(measured, begin_ns, parent_window_ns)
         return
-    bracket_length_ns = parent_window_ns[1] - parent_window_ns[0]
-    slack_ns = SLACK_NS + SLACK_FRACTION * bracket_length_ns
+    parent_ns = parent_window_ns[1] - parent_window_ns[0]
+    bound_ns = hosts.clock_bound_ns(measured.result, measured.record.phase, measured.host)
     outside_ns = max(parent_window_ns[0] - begin_ns, end_ns - parent_window_ns[1])
-    missing_ns = bracket_length_ns - (end_ns - begin_ns)
-    if outside_ns > slack_ns or missing_ns > slack_ns:
-        shown_s, took_s = (end_ns - begin_ns) / 1e9, bracket_length_ns / 1e9
-        yield f"the worker's clock tells {shown_s:.2f} s of a window that took {took_s:.2f} s"
+    if outside_ns > bound_ns:
+        yield f"a timestamp lies {outside_ns / 1e9:.3g} s outside of the window that the parent timed"
+    elif parent_ns - (end_ns - begin_ns) > SLACK_NS + SLACK_FRACTION * parent_ns:
+        yield f"the worker's timestamps cover {(end_ns - begin_ns) / 1e9:.2f} s of a window of {parent_ns / 1e9:.2f} s"
+    elif measured.completions.seen_ns is not None:
+        last_ns = measured.completions.yielded_ns[measured.completions.ends - 1]
+        early_ns = int((last_ns - measured.completions.seen_ns).max())
+        if early_ns > bound_ns:
+            yield f"a feed was reported {early_ns / 1e9:.3g} s before its last timestamp"
 
 
 def _issued_in_phase(measured: Measurement, begin_ns: int, parent_window_ns: tuple[int, int]) -> Iterator[str]:
@@ -174,6 +173,18 @@ def _issued_in_phase(measured: Measurement, begin_ns: int, parent_window_ns: tup
         yield f"a timestamp lies {record.skew_ns / 1e9:.2f} s outside of the time that its feed took here"
     elif begin_ns < parent_window_ns[0] - slack_ns or late > record.concurrency + 1:
         yield "feeds were issued when the phase was not on"
+
+
+@rule
+def latencies_bounded(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+    """The parent's clock bounds each feed whose latencies are shown. Other latencies are the worker's word: those of
+    feeds that were not reported, whose sum only the window bounds, and the times inside of a feed."""
+    suites = sorted({each.record.route.suite for each in evidence.solo if each.completions.seen_ns is None})
+    if suites:
+        message = f"the latencies of {', '.join(suites)} are the worker's word: the parent timed only the window"
+        yield "note", "run", message
+    if any(each.completions.seen_ns is not None and each.record.feed_units != 1 for each in evidence.solo):
+        yield "note", "run", "the times inside of a feed are the worker's word: the parent timed whole feeds"
 
 
 @rule
@@ -194,79 +205,15 @@ def _by_phase_and_device(measured: Iterable[Measurement]) -> Mapping[tuple[str, 
     return sharing
 
 
-@rule
-def low_feed_overhead(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
-    """Little time passes between feeds, and no more than it takes to make the feeds and to keep the outputs: this time
-    is in no throughput."""
-    for measured in evidence.solo:
-        feeds = len(measured.completions)
-        if measured.record.scenario == "server" or feeds < 2:
-            continue
-        span_ns = measured.window_ns[1] - measured.window_ns[0]
-        between_ns = span_ns - measured.in_flight_ns
-        overhead_ns = measured.record.feed_overhead_ns
-        takes_ns = feeds * (overhead_ns or 0)
-        most_ns = OVERHEAD_SLOWER * (takes_ns + feeds * OVERHEAD_NS) + OVERHEAD_FRACTION * span_ns + OVERHEAD_SLACK_NS
-        if overhead_ns is not None and between_ns > most_ns:
-            message = (
-                f"{between_ns / 1e9:.2f} s of the window lie between feeds, where nothing is timed; "
-                f"making the feeds takes {takes_ns / 1e9:.2f} s"
-            )
-            yield "invalid", measured.key, message
-        elif span_ns and between_ns / span_ns > BETWEEN:
-            message = f"{between_ns / span_ns * 100:.0f} % of the window lies between feeds, where nothing is timed"
-            yield "warning", measured.key, message
-
-
-@rule
-def fastest_measured(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
-    """The route with the fastest screening run of a suite on a device was measured in full. A screening run is not
-    audited, so a record that is called one would hide wrong outputs."""
-    if not evidence.result.finished:
-        return
-    in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
-    screenings = [each for each in evidence.measured if each.record.screening and each.throughput_per_s]
-    fastest: dict[tuple[str, str], Measurement] = {}
-    for screening in sorted(screenings, key=lambda each: (each.throughput_per_s, each.record.route.key in in_full)):
-        fastest[screening.record.route.suite, screening.record.route.device] = screening
-    for (suite, device), screening in fastest.items():
-        if screening.record.route.key not in in_full:
-            message = (
-                f"its screening run was the fastest of {suite} on {device}, and the route was not measured in full"
-            )
-            yield "invalid", screening.key, message
-
-
-@rule
-def not_starved(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
-    """The device sets the rate, not the harness: a runner with several feeds at once hardly waits for one, and making
-    the feeds of a mixed run takes little of the device's time. A processor's feeds are made between its feeds, those of
-    other devices while they work."""
-    for measured in evidence.solo:
-        issued_ns = measured.completions.issued_ns
-        begin_ns, end_ns = issued_ns.min(), issued_ns.max()  # meanwhile all issue threads are at work
-        if measured.record.scenario == "server" or measured.concurrency == 1 or begin_ns == end_ns:
-            continue
-        done_ns = measured.completions.yielded_ns[measured.completions.ends - 1].clip(max=end_ns)
-        starved = 1 - (done_ns - issued_ns).sum() / (measured.concurrency * (end_ns - begin_ns))
-        if starved > BETWEEN:
-            message = f"its slots stood without a feed for {starved * 100:.0f} % of their time, {HARNESS}"
-            yield "warning", measured.key, message
-    making_ns = {_setup(measured.record): measured.record.feed_overhead_ns or 0 for measured in evidence.solo}
-    mixed = [measured for measured in evidence.measured if measured.record.scenario == "mixed"]
-    for (_, device), sharing in _by_phase_and_device(mixed).items():
-        took_ns = sum(len(each.completions) * making_ns.get(_setup(each.record), 0) for each in sharing)
-        begins_ns, ends_ns = zip(*(each.window_ns for each in sharing), strict=True)
-        making = took_ns / max(1, max(ends_ns) - min(begins_ns))
-        if making > (BETWEEN if local(device).startswith("cpu:") else MAKING):
-            message = f"making the feeds of {device} takes {making * 100:.0f} % of its time, {HARNESS}"
-            yield "warning", sharing[0].key, message
-
-
-def _setup(record: Record) -> tuple[str, str, str, str, int | None]:
-    """What the feeds of a record are made for and run by."""
-    route = record.route
-    return route.suite, route.device, route.adapter, route.precision, record.batch
+@record_rule("warning")
+def device_busy(measured: Measurement) -> Iterator[str]:
+    """A feed is in flight for nearly all of a closed loop's window. The rest is in the throughput, but it is the
+    harness that made feeds then, or an engine that worked where no latency shows it."""
+    if measured.is_solo and measured.record.scenario != "server" and measured.between_feeds > BETWEEN:
+        yield (
+            f"for {measured.between_feeds * 100:.0f} % of the window no feed was in flight, so the harness may set the "
+            "rate, and latencies may leave out work"
+        )
 
 
 @record_rule("invalid")
@@ -275,14 +222,6 @@ def threads_pinned(measured: Measurement) -> Iterator[str]:
     if strayed := max((block.strayed_threads or 0 for block in measured.touching), default=0):
         threads = "1 thread" if strayed == 1 else f"{strayed} threads"
         yield f"{threads} of the phase's workers could run on cores outside of their slice"
-
-
-@record_rule("invalid")
-def never_suspended(measured: Measurement) -> Iterator[str]:
-    """No process of the workers was stopped in the window, which would give its part of the machine to another one."""
-    blocks = [block for block in measured.touching if block.stopped_processes]
-    if blocks:
-        yield f"a process of the phase's workers was stopped by a signal, in {len(blocks)} blocks of the window"
 
 
 @record_rule("warning")
@@ -331,7 +270,7 @@ def below_ceiling(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         feeds_per_s = len(measured.completions) * 1e9 / measured.in_flight_ns
         flops = min_flops(record) * feeds_per_s
         streamed = streamed_bytes(record, OUT_OF_CACHE * cache) * feeds_per_s
-        streamed /= measured.concurrency  # one pass over the weights may serve all feeds in flight
+        streamed /= measured.mean_in_flight  # one pass over the weights may serve all feeds in flight
         for unit, achieved, ceiling in (
             ("FLOP/s", flops, evidence.peaks.flops_per_s.get((route.device, route.precision), 0)),
             ("byte/s", streamed, evidence.peaks.bytes_per_s.get(route.device, 0)),
@@ -399,16 +338,14 @@ RULES: tuple[Rule, ...] = (
     units_counted,
     window_bracketed,
     on_schedule,
+    latencies_bounded,
     concurrency_kept,
     threads_pinned,
-    never_suspended,
     network_quiet,
     on_device,
     below_ceiling,
     probed,
-    low_feed_overhead,
-    fastest_measured,
-    not_starved,
+    device_busy,
     seed_random,
     suites_verified,
 )

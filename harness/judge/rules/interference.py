@@ -17,7 +17,7 @@ from mixmark.harness.judge.rules.rule import Rule, Severity, percent, record_rul
 
 DRIFT = 0.10  # a probe that moves further than this between its records: the machine changed speed
 
-STOLEN = 0.005  # a quarter of the 2 % that a comparison has to resolve
+STOLEN = 0.005  # a quarter of the 2 % that a comparison has to resolve; 1 to 3 % is usual in a VM, and only warned of
 STOLEN_IN_BLOCK = 0.02
 FOREIGN = 0.01
 FOREIGN_CORES = 0.25  # on many cores 1 % is several: a parallel loop waits for its slowest thread
@@ -94,12 +94,12 @@ def no_quota_throttling(measured: Measurement) -> Iterator[str]:
 
 @_host_rule
 def no_foreign_load(measured: Measurement) -> Iterator[str]:
-    """Other processes used at most 1 % of the machine's CPU time, and at most a quarter of a core."""
+    """Other programs used at most 1 % of the machine's CPU time, and at most a quarter of a core."""
     cores, cpus = measured.foreign_cores or (0.0, 1)
     limit = min(FOREIGN * cpus, FOREIGN_CORES)
     if cores > limit:
         yield (
-            f"other processes kept {cores:.2f} of {cpus} CPUs busy, {percent(cores / cpus)} of the machine "
+            f"other programs kept {cores:.2f} of {cpus} CPUs busy, {percent(cores / cpus)} of the machine "
             f"(limit {percent(limit / cpus)})"
         )
 

@@ -50,14 +50,15 @@ def mix_complete(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
 
 @rule
 def score_graded(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
-    """What the score lacks for the next better grade, and why it has no rank."""
+    """What the score lacks for the next better grade, and which disturbed runs it leaves out."""
     score = evidence.score
     if score is None or score.problems:
         return
+    for run in score.runs:
+        if run.phase in score.left_out:
+            yield "note", "run", f"the score leaves out {run.phase}, which was disturbed: {run.disturbed}"
     if score.missing:
         yield "note", "run", f"the score is {score.graded}"
-    for why in score.unranked:
-        yield "note", "run", f"the score is not ranked: {why}"
 
 
 @rule

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
+from mixmark.harness.judge import screening
 from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
 from mixmark.harness.judge.rules.rule import Severity, record_rule, rule
 from mixmark.harness.judge.statistics.intervals import (
@@ -52,14 +54,34 @@ def enough_feeds(measured: Measurement) -> Iterator[str]:
 
 @rule
 def screened(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
-    """A route is measured no further if its screening run was not the fastest of its suite on its device."""
+    """A route is measured no further if its screening runs were not the fastest of its suite on its device."""
     in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
-    message = "only a screening run of a few seconds ran"
+    message = "only tried for seconds"
     if evidence.result.finished:
-        message += ", since another route was faster; --all-routes measures it"
-    for measured in evidence.measured:
-        if measured.record.screening and measured.record.route.key not in in_full:
-            yield "note", measured.key, message
+        message += ": another route was faster in these screening runs; --all-routes measures it"
+    tried = {each.record.route.key: each.key for each in evidence.measured if each.record.screening}
+    for route, key in tried.items():
+        if route not in in_full:
+            yield "note", key, message
+
+
+@rule
+def choice_confirmed(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+    """The fastest measured route of a suite on a device is not far slower than all screening runs of a route that was
+    not measured."""
+    tried = {(each.record.route.key, each.record.scenario) for each in evidence.measured if each.record.screening}
+    in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
+    fastest: dict[tuple[str, str], tuple[float, str]] = {}
+    for measured in evidence.solo:
+        route, rate = measured.record.route, measured.throughput_per_s or 0.0
+        if (route.key, measured.record.scenario) in tried:
+            fastest[route.key[:2]] = max(fastest.get(route.key[:2], (0.0, "")), (rate, measured.key))
+    for other, runs in screening.rates_per_s(evidence.measured).items():
+        rate, key = fastest.get(other[:2], (math.inf, ""))
+        if other not in in_full and min(runs) > screening.CLOSE * rate:
+            _, _, adapter, precision = other
+            message = f"slower than {adapter} {precision} was whenever it was tried, so that may be the faster route"
+            yield "note", key, f"{message}; --all-routes measures both"
 
 
 @rule
@@ -139,10 +161,10 @@ def precise(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
 
 @rule
 def latency_within_limits(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
-    """A server at a given rate keeps the suite's latency limits."""
+    """A server keeps the suite's latency limits in its window, also at a rate that its own search found."""
     for measured in evidence.measured:
         limits = measured.record.latency_limits
-        if limits is None or measured.record.rate_trials or measured.record.scenario != "server":
+        if limits is None or measured.record.scenario != "server":
             continue
         kept, name = within_limits(measured.completions, limits), f"p{limits.percentile * 100:g}"
         if kept is False:

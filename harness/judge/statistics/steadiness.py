@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.schema import Completions, Int64s, Limits
 from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, Interval, mean_half_width, mean_interval
-from mixmark.harness.judge.statistics.timestamps import Floats, finished_by, flights_ns, in_flight_ns, steps_begin_ns
+from mixmark.harness.judge.statistics.timestamps import Floats, finished_by, steps_begin_ns, window_ns
 
 CLEARLY = 5.0  # standard errors by which a stretch must differ from the rest; independent noise rarely does
 MOVES = 0.005  # of the window's mean: a stretch that moves it by less does not matter
@@ -23,51 +23,44 @@ CHECKS_GROW = 1.5  # each look at the interval inflates the rate of false stops,
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """A window in pieces of equal time in flight. The mean of the rates is the throughput of the window."""
+    """A window in blocks of equal length. The mean of the rates is the throughput of the window."""
 
     edges_ns: Int64s
     """[blocks + 1], on the clock of the timestamps."""
     units: Floats
     """[blocks], the units finished in each. A step across an edge counts in part on both sides."""
-    in_flight_ns: float
-    """The time in flight of each block."""
+    block_ns: float
+    """The length of each block."""
 
     @property
     def rates_per_s(self) -> Floats:
-        return self.units * 1e9 / self.in_flight_ns
+        return self.units * 1e9 / self.block_ns
 
     def __len__(self) -> int:
         return len(self.units)
 
 
-def block_rates(completions: Completions, block_ns: int) -> Blocks | None:
+def block_rates(completions: Completions, block_ns: int, bracket_ns: tuple[int, int] | None = None) -> Blocks | None:
     """The whole window in equal blocks, each as near to block_ns as fits. None: the clock did not tick.
 
     A mark's units are spread evenly over the step that led to it: from the mark before it or, for the first mark of a
     feed, from the issue. So a feed of one yield counts evenly over its service time, and an edge favours no block. A
     block is at least as long as the median feed: more blocks than feeds would be invented evidence, and a block with
-    only an LLM's prefill would look like a warm-up. Time with nothing in flight, while a feed is made, is cut out, so
-    edges_ns may lie further apart than in_flight_ns.
-    """
-    marks, (opened, closed) = completions.yielded_ns, flights_ns(completions)
-    begin = int(opened[0])
-    opened, closed = opened - begin, closed - begin
-    flown = np.cumsum(closed - opened)
-    total = int(flown[-1])
-    if total == 0:
-        return None
-    clock = np.stack((opened, closed), axis=1).ravel().astype(np.float64)
-    in_flight = np.stack((flown - (closed - opened), flown), axis=1).ravel().astype(np.float64)
+    only an LLM's prefill would look like a warm-up.
 
-    step_from = np.interp(steps_begin_ns(completions) - begin, clock, in_flight)
-    step_to = np.interp(marks - begin, clock, in_flight)
+    bracket_ns: the window as the parent timed it; None: from the first issue to the last mark.
+    """
+    begin_ns, end_ns = bracket_ns or window_ns(completions)
+    if end_ns <= begin_ns:
+        return None
+    marks = completions.yielded_ns
+    step_from, step_to = ((each - begin_ns).astype(np.float64) for each in (steps_begin_ns(completions), marks))
     block_ns = max(block_ns, int(np.median(marks[completions.ends - 1] - completions.issued_ns)), 1)
-    count = max(1, total // block_ns)
-    cuts = np.linspace(0, total, count + 1)
+    count = max(1, (end_ns - begin_ns) // block_ns)
+    cuts = np.linspace(0, end_ns - begin_ns, count + 1)
     finished = finished_by(cuts, step_from, step_to, completions.units)
     finished[0], finished[-1] = 0, completions.units.sum()
-    edges = begin + np.interp(cuts, in_flight, clock).round().astype(np.int64)
-    return Blocks(edges, np.diff(finished), total / count)
+    return Blocks(begin_ns + cuts.round().astype(np.int64), np.diff(finished), (end_ns - begin_ns) / count)
 
 
 @dataclass(frozen=True)
@@ -215,9 +208,10 @@ class Window:
         return mean_interval(self.blocks.rates_per_s) if self.steady else None
 
 
-def window(completions: Completions) -> Window | None:
-    """A closed loop's window in at most MOST_BLOCKS blocks. None: the clock did not tick."""
-    blocks = block_rates(completions, in_flight_ns(completions) // MOST_BLOCKS)
+def window(completions: Completions, bracket_ns: tuple[int, int] | None = None) -> Window | None:
+    """A closed loop's window in at most MOST_BLOCKS blocks; see `block_rates`. None: the clock did not tick."""
+    begin_ns, end_ns = bracket_ns or window_ns(completions)
+    blocks = block_rates(completions, (end_ns - begin_ns) // MOST_BLOCKS, bracket_ns)
     if blocks is None:
         return None
     stretch = other_level(blocks.rates_per_s) if len(blocks) >= FEWEST_BLOCKS else None

@@ -1,11 +1,15 @@
 """Figures of one record from its raw timestamps: units, throughput, latencies.
 
+The throughput of a closed loop counts over the window as the parent timed it, so the time between feeds counts too.
+
 All latencies count from when a feed was due. A feed of a closed loop is due when it is issued, so its latencies are
-*service times*. Those of a server are *response times*, and a stall shows in every feed that had to wait for it.
+*service times*. Those of a server are *response times*, and a stall shows in every feed that had to wait for it. If the
+worker reported each feed, a feed ends when its report reaches the parent; otherwise its latency is the worker's word.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +27,11 @@ def units(completions: Completions) -> int:
 def window_ns(completions: Completions) -> tuple[int, int]:
     """The first issue and the last mark."""
     return int(completions.issued_ns.min()), int(completions.yielded_ns.max())
+
+
+def bracket_ns(record: Record) -> tuple[int, int] | None:
+    """The window of a closed loop as the parent timed it. None: another scenario, or it was not timed."""
+    return record.parent_window_ns if record.scenario in ("single-stream", "offline") else None
 
 
 def steps_begin_ns(completions: Completions) -> Int64s:
@@ -70,6 +79,17 @@ def in_flight_ns(*several: Completions, inside: tuple[int, int] | None = None) -
     return int((end - begin).sum())
 
 
+def part_in_flight_ns(own: Completions, several: Sequence[Completions]) -> float:
+    """The part of the time in flight that `own` took of a device: while feeds of several suites are in flight at once,
+    each feed takes an equal part. several: the completions of all suites on the device, `own` included."""
+    at = np.concatenate([each for done in several for each in (done.issued_ns, done.yielded_ns[done.ends - 1])])
+    change = np.concatenate([np.repeat((1, -1), len(done)) for done in several])
+    is_own = np.repeat([done is own for done in several], [2 * len(done) for done in several])
+    order = np.argsort(at, kind="stable")
+    in_flight, of_own = (np.cumsum(each[order])[:-1] for each in (change, change * is_own))
+    return float((np.diff(at[order]) * of_own / np.maximum(in_flight, 1)).sum())
+
+
 def most_in_flight(*several: Completions, inside: tuple[int, int] | None = None) -> int:
     """The largest number of feeds that were in flight at once, of all of these together.
 
@@ -85,14 +105,15 @@ def most_in_flight(*several: Completions, inside: tuple[int, int] | None = None)
     return int(np.cumsum(turn[np.argsort(at, kind="stable")]).max(initial=0))
 
 
-def throughput_per_s(completions: Completions) -> float | None:
+def throughput_per_s(completions: Completions, span_ns: float | None = None) -> float | None:
     """Units per second. None: the clock did not tick meanwhile.
 
-    A closed loop's time is the time in flight; a server's, whose load is given, is from the first due time to the last
-    mark.
+    span_ns: the length of the window. None: of a closed loop the time in flight; of a server, whose load is given, from
+    the first due time to the last mark.
     """
-    closed = bool((completions.due_ns == completions.issued_ns).all())
-    span_ns = in_flight_ns(completions) if closed else int(completions.yielded_ns.max() - completions.due_ns.min())
+    if span_ns is None:
+        closed = bool((completions.due_ns == completions.issued_ns).all())
+        span_ns = in_flight_ns(completions) if closed else int(completions.yielded_ns.max() - completions.due_ns.min())
     return units(completions) * 1e9 / span_ns if span_ns else None
 
 
@@ -101,29 +122,34 @@ def rate_per_s(record: Record) -> float | None:
     clock did not tick meanwhile."""
     if record.completions is None:
         return None
+    bracket = bracket_ns(record)
+    span_ns = None if bracket is None else bracket[1] - bracket[0]
     if record.screening and record.feed_units:
-        return screening_per_s(record.completions, record.feed_units)
-    return throughput_per_s(record.completions)
+        return screening_per_s(record.completions, record.feed_units, span_ns)
+    return throughput_per_s(record.completions, span_ns)
 
 
-def screening_per_s(completions: Completions, feed_units: int) -> float | None:
+def screening_per_s(completions: Completions, feed_units: int, span_ns: int | None = None) -> float | None:
     """Units per second of a screening run, whose last feeds may have been broken off. None: the clock did not tick.
 
-    A feed that was broken off is taken to go on at the pace of its units after the first mark. feed_units: how many
-    units a whole feed holds.
+    A feed that was broken off is taken to continue at the rate of its units after the first mark. feed_units: the
+    number of units in a whole feed. span_ns: the length of the window; None: the time in flight.
     """
     starts, ends = completions.starts, completions.ends
     done = np.add.reduceat(completions.units, starts)
     behind = done - completions.units[starts]
-    took_ns = completions.yielded_ns[ends - 1] - completions.yielded_ns[starts]
-    missing_ns = np.where(behind > 0, (feed_units - done) * (took_ns / np.maximum(behind, 1)), 0.0)
-    span_ns = in_flight_ns(completions) + float(missing_ns.max())  # the feeds broken off were in flight at once
-    return len(completions) * feed_units * 1e9 / span_ns if span_ns else None
+    decoding_ns = completions.yielded_ns[ends - 1] - completions.yielded_ns[starts]
+    missing_ns = np.where(behind > 0, (feed_units - done) * (decoding_ns / np.maximum(behind, 1)), 0.0)
+    took_ns = in_flight_ns(completions) if span_ns is None else span_ns
+    whole_ns = took_ns + float(missing_ns.max())  # the feeds broken off were in flight at once
+    return len(completions) * feed_units * 1e9 / whole_ns if whole_ns else None
 
 
 def latencies_ns(completions: Completions) -> Int64s:
-    """[feeds], from when a feed was due to its last mark."""
-    return completions.yielded_ns[completions.ends - 1] - completions.due_ns
+    """[feeds], from when a feed was due until it was finished: until its report reached the parent or, if feeds were
+    not reported, until its last mark."""
+    marks = completions.yielded_ns[completions.ends - 1]
+    return (marks if completions.seen_ns is None else completions.seen_ns) - completions.due_ns
 
 
 def first_unit_ns(completions: Completions) -> Int64s:
@@ -132,14 +158,17 @@ def first_unit_ns(completions: Completions) -> Int64s:
 
 
 def time_per_unit_ns(completions: Completions) -> Int64s:
-    """[feeds with at least two marks], first to last mark over the units after the first mark, rounded down.
+    """[feeds with at least two marks], from the first mark until the feed was finished, as for its latency, over the
+    units after the first mark, rounded down.
 
-    This is the time per output token of an LLM as MLPerf Inference counts it. Empty: each feed has one mark.
+    This is the time per output token of an LLM as MLPerf Inference counts it. Together with the time to the first unit
+    it is the latency, so a worker that shortens the one lengthens the other if the parent saw the end. Empty: each feed
+    has one mark.
     """
     first, last = completions.starts, completions.ends - 1
     total = np.add.reduceat(completions.units, first)
     several = last > first
-    span = completions.yielded_ns[last] - completions.yielded_ns[first]
+    span = completions.due_ns + latencies_ns(completions) - completions.yielded_ns[first]
     behind_first = total - completions.units[first]
     return span[several] // behind_first[several]
 

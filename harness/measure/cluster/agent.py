@@ -1,4 +1,4 @@
-"""The program on each host of a run: it measures what the leading process requests, with the code of a local run."""
+"""The program on each host of a run: it measures the phases that the leading process requests, as a local run does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,10 +31,10 @@ from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.measure.mixed import LoadedSuites, MixDriver, MixSnapshot
 from mixmark.harness.measure.phase import Driver, Part, attend
 from mixmark.harness.plan.placement import Planner, place
-from mixmark.harness.plugins.calls import error_text
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
-from mixmark.harness.worker.messages import Garbled, Message, read, write
+from mixmark.harness.worker.failures import failure_of
+from mixmark.harness.worker.messages import Covered, Failed, Garbled, Message, read, write
 
 PART_BYTES = 4 << 20  # of a file in one message
 LOG_BYTES = 1 << 16  # the end of a worker's log, which is sent
@@ -43,11 +43,11 @@ LOG_BYTES = 1 << 16  # the end of a worker's log, which is sent
 class Agent:
     """Serves the leading process until the stream ends; then it ends its workers and its own process.
 
-    One thread receives: it replies to pings at once, and passes on the grants of the phase that is measured. The thread
-    that calls `serve` serves all other requests, one after the other.
+    One thread receives messages: it replies to pings at once, and passes grants on to the phase that is measured. The
+    thread that calls `serve` serves all other requests, one after the other.
 
-    config: the path of the host's mixmark.toml; None: as `mixmark run` finds it. folder: for files that are sent; it is
-    removed in the end.
+    config: the path of the host's mixmark.toml; None: as `mixmark run` finds it. folder: for files that are sent; the
+    agent removes it in the end.
     """
 
     def __init__(self, pipes: Pipes, config: Path | None, folder: Path) -> None:
@@ -56,7 +56,7 @@ class Agent:
         self._locks = ExitStack()
         self._sending = threading.Lock()
         self._requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._grants: queue.SimpleQueue[messages.GrantCredit] = queue.SimpleQueue()
+        self._grants: queue.SimpleQueue[messages.GrantWork] = queue.SimpleQueue()
         self._adapters: tuple[str, ...] = ()
         self._devices: tuple[Device, ...] = ()
         self._equipment: Equipment | None = None
@@ -70,10 +70,8 @@ class Agent:
             request = self._requests.get()
             try:
                 self.send(self._reply(request))
-            except MixmarkError as error:
-                self.send(messages.Refused(message=str(error), hint=error.hint))
             except Exception as error:  # a plugin's or the disk's: the host stays in the run
-                self.send(messages.Refused(message=error_text(error)))
+                self.send(Failed(failure=failure_of(error)))
 
     def send(self, message: Message) -> None:
         with self._sending:
@@ -89,7 +87,7 @@ class Agent:
                 message = read(line, messages.MESSAGES)
                 if isinstance(message, messages.Ping):
                     self.send(messages.Pong(sent_ns=message.sent_ns, theirs_ns=now_ns))
-                elif isinstance(message, messages.GrantCredit):
+                elif isinstance(message, messages.GrantWork):
                     self._grants.put(message)
                 else:
                     self._requests.put(message)
@@ -113,7 +111,7 @@ class Agent:
         if isinstance(request, messages.OpenMeters):
             self._meters = metered(self._devices, self._adapters, self._config)
             self._meters.__enter__()
-            return messages.MetersOpened(domains=self._meters.domains, absent=self._meters.absent)
+            return Covered(domains=self._meters.domains, absent=self._meters.absent)
         if self._equipment is None:
             raise MixmarkError(f"{type(request).__name__} came before DescribeHost")
         if isinstance(request, messages.FreeMemory):
@@ -142,18 +140,11 @@ class Agent:
         self._devices = bench.found.devices
         self._equipment = bench.equipment(request.seed, request.timeout_s)
         system, failed_watchers = setup.disclosed()
+        absent = (*suites.absent, *bench.found.absent, *failed_watchers)
         return messages.HostDescription(
-            targets=tuple(
-                messages.RemoteTarget(device=target.device, adapter=target.adapter, options=dict(target.options))
-                for target in bench.found.targets
-            ),
-            absent=(*suites.absent, *bench.found.absent, *failed_watchers),
-            environments=dict(bench.found.environments),
+            found=replace(bench.found, absent=absent),
             system=system,
-            suites=tuple(
-                messages.InstalledSuite(name=suite.name, version=suite.version, weights=suite.weights)
-                for suite in suites.workloads
-            ),
+            suites=tuple(suites.workloads),
             machine=identity,
         )
 
@@ -162,7 +153,7 @@ class Agent:
         drive: Driver = solo.drive
         more = {}
         if phase.placement is not None:
-            while not self._grants.empty():  # of a phase that ended before its grants had come
+            while not self._grants.empty():  # late grants of the previous phase
                 self._grants.get()
             control = RemoteControl(self.send, self._grants, self._devices, request.host_fraction)
             driver = MixDriver(phase.placement.rates, request.service, control)
@@ -218,13 +209,13 @@ class Agent:
 
 
 class RemoteControl:
-    """The `MixLeader` of an agent: the leading process says when the phase begins and what the host may do, and gets
-    the sums of the host every EVERY_S."""
+    """The `MixLeader` of an agent: the leading process begins the phase and grants work, and gets the progress of the
+    host every EVERY_S."""
 
     def __init__(
         self,
         send: Callable[[Message], None],
-        grants: queue.SimpleQueue[messages.GrantCredit],
+        grants: queue.SimpleQueue[messages.GrantWork],
         devices: Sequence[Device],
         host_fraction: float,
     ) -> None:
@@ -241,13 +232,13 @@ class RemoteControl:
         first = self._grants.get()
         if isinstance(first, messages.BeginMix) and first.problem:
             raise MixmarkError(first.problem)
-        self._lasts_ns = first.lasts_ns
-        self._first = Grant(first.units, first.credit)
-        placement = self._plan(first.units, [rate for rate in loaded.rates if rate.suite in first.units])
-        return first.units, placement.model_copy(update={"rates": loaded.rates}), self._plan
+        self._lasts_ns, self._first = first.lasts_ns, first.grant
+        units = first.grant.units
+        placement = self._plan(units, [rate for rate in loaded.rates if rate.suite in units])
+        return units, placement.model_copy(update={"rates": loaded.rates}), self._plan
 
     def _plan(self, mix_units: Mapping[str, float], rates: Sequence[Rate]) -> Placement:
-        """Plans this host's part of the mix. A host without a part has an empty plan: it may get one later, when
+        """Plans this host's part of the mix. A host without a part has an empty plan: it may get a part later, when
         another host is lost."""
         if not mix_units:
             return Placement(
@@ -266,11 +257,10 @@ class RemoteControl:
         latest, self._first = self._first, None
         while not self._grants.empty():
             message = self._grants.get()
-            self._lasts_ns = message.lasts_ns
-            latest = Grant(message.units, message.credit)
+            self._lasts_ns, latest = message.lasts_ns, message.grant
         return latest
 
-    def end_ns(self, feeds: Mapping[str, int], abandoned: Collection[str]) -> int | None:
+    def end_ns(self, elapsed_ns: int, surplus: float) -> int | None:
         return self._lasts_ns
 
     def watch(self, snapshot: MixSnapshot) -> None:
@@ -278,11 +268,15 @@ class RemoteControl:
             return
         self._next_ns = snapshot.elapsed_ns + round(EVERY_S * 1e9)
         tally = snapshot.tally
+        paces: dict[str, dict[str, float]] = {}
+        for (suite, device), pace in tally.paces.items():
+            paces.setdefault(device, {})[suite] = pace
         self._send(
             messages.MixProgress(
                 finished=dict(tally.finished),
                 handed_out=dict(tally.handed_out),
-                paces=tuple((*pair, pace) for pair, pace in tally.paces.items()),
+                paces=paces,
+                unfinished_s=dict(tally.unfinished_s),
                 feeds=dict(snapshot.feeds),
                 running=dict(snapshot.running),
             )

@@ -16,19 +16,19 @@ from types import TracebackType
 from typing import TypeVar
 
 from mixmark.harness.contracts.text import Reason, plain
-from mixmark.harness.measure.cluster import messages
+from mixmark.harness.measure.cluster import messages, names
 from mixmark.harness.measure.cluster.clocks import RoundTrip
 from mixmark.harness.measure.cluster.launchers import Channel, Host, Launcher
 from mixmark.harness.measure.cluster.streams import lines
 from mixmark.harness.plugins.calls import MAX_REASON
-from mixmark.harness.worker.messages import Garbled, Incompatible, Message, read, write
+from mixmark.harness.worker.messages import Failed, Garbled, Incompatible, Message, read, write
 
 STARTS_WITHIN_S = 60.0  # until an agent's first message: an interpreter on a slow network drive takes many seconds
 ENDS_WITHIN_S = 5.0  # for the threads that receive
 PING_S = 1.0
-BURST = 8  # pings before and after a phase: the shortest round trip of them counts
-SILENT_S = 30.0  # after which a host that sends nothing is lost, even if its connection stands
-REPLIES_WITHIN_S = 300.0  # for what a host does between phases: to look for devices, to open meters
+BURST = 8  # pings before and after a phase, of which the shortest round trip counts
+SILENT_S = 30.0  # without a message, after which a host is lost, even if its connection stands
+REPLIES_WITHIN_S = 300.0  # for a request between phases: to look for devices, to open meters
 TICK_S = 0.25  # how long one wait for messages lasts
 FILE = re.compile(r"[a-z0-9][A-Za-z0-9.-]{0,190}\.(npz|log)")
 
@@ -40,18 +40,18 @@ class RemoteAgent:
     """An agent that was started on a host."""
 
     name: str
-    """Of the host."""
+    """The name of its host."""
     channel: Channel
     folder: Path
-    """For the files that it sends: `raw` and `logs`."""
+    """The folder for the files of the agent: `raw` and `logs`."""
     lost: Reason | None = None
-    """Why it takes no part any more."""
+    """Why the host takes no part any more."""
     unheard_pings: int = 0
-    """How many of the pings that go out every PING_S were sent since its last message."""
+    """The number of regular pings that were sent since the agent's last message."""
     open_pings_ns: set[int] = field(default_factory=set)
-    """The timestamps of the pings that it has not replied to."""
+    """The timestamps of the pings without a reply."""
     round_trips: list[RoundTrip] = field(default_factory=list)
-    """The pings that it has replied to since `Agents.begin_phase`."""
+    """The pings with a reply since `Agents.begin_phase`."""
 
     def send(self, message: Message) -> None:
         """Nothing is sent to an agent that is lost."""
@@ -59,7 +59,7 @@ class RemoteAgent:
             self.channel.send(write(message))
 
     def lose(self, why: Reason) -> None:
-        """From now on it takes no part. The first reason stays."""
+        """Ends the host's part in the run. The first reason stays."""
         if not self.lost:
             self.channel.close()
             self.lost = plain(why, MAX_REASON)
@@ -112,10 +112,9 @@ class Agents:
     def __enter__(self) -> Agents:
         """Starts the agents and waits for their first messages. Raises UsageError if the launcher cannot be used."""
         with ExitStack() as stack:
-            launcher = stack.enter_context(self._launcher)
             logs = self._folder / "agents"
             logs.mkdir(parents=True, exist_ok=True)
-            for name, channel in launcher.start(self._hosts, logs).items():
+            for name, channel in stack.enter_context(self._launcher(self._hosts, logs)).items():
                 if isinstance(channel, str):
                     self.refused[name] = channel
                     continue
@@ -189,8 +188,8 @@ class Agents:
         self._inbox.put((agent, why))
 
     def messages(self, until_s: float) -> Iterator[tuple[RemoteAgent, Message]]:
-        """Yields the messages of all agents until then, but for parts of files, which are kept. Pings are sent
-        meanwhile, and a silent host is given up."""
+        """Yields the messages of all agents until then, with the run's names. Parts of files are kept and not yielded.
+        Pings are sent meanwhile, and a silent host is given up."""
         while True:
             now_s = time.monotonic()
             if now_s - self._pinged_s >= PING_S:
@@ -215,7 +214,7 @@ class Agents:
                 except OSError as error:
                     agent.lose(f"a file of it cannot be stored: {error.strerror}")
             elif not agent.lost:
-                yield agent, message
+                yield agent, names.to_run(agent.name, message)
 
     def _ping(self) -> None:
         self._pinged_s = time.monotonic()
@@ -247,10 +246,15 @@ class Agents:
             for agent, message in self.messages(time.monotonic() + TICK_S):
                 if agent.name in waiting and isinstance(message, reply):
                     replies[agent.name] = message
-                elif agent.name in waiting and isinstance(message, messages.Refused):
-                    replies[agent.name] = message.reason
+                elif agent.name in waiting and isinstance(message, Failed):
+                    replies[agent.name] = reason(message)
                 if not requests.keys() - replies.keys():
                     break
         for name in requests.keys() - replies.keys():
             self._agents[name].lose(f"no reply came within {REPLIES_WITHIN_S:.0f} s")
         return {name: replies.get(name) or str(self._agents[name].lost) for name in requests}
+
+
+def reason(failed: Failed) -> Reason:
+    """Why an agent sent no reply, with the hint."""
+    return "; ".join(filter(None, (failed.failure.message, failed.failure.hint)))

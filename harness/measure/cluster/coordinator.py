@@ -1,10 +1,10 @@
 """Divides one mix over many hosts: each host dispatches its own devices, and only sums cross the network. Pure.
 
-The coordinator plans over all devices of all hosts. It grants each host its part of a mix, as the plan gives it to the
-host's devices, and a credit: how many units of each suite the host may hand out to its devices. The host's own
+The coordinator plans over all devices of all hosts. It grants each host its part of a mix, as the plan gives that part
+to the host's devices, and a credit: the units of each suite that the host may hand out to its devices. The host's own
 dispatcher keeps the suites in the proportion of that part. Every few seconds each host reports its finished units and
-the speed of its devices, and gets a new grant. A host that gets none uses up its credit and waits, so a lost connection
-costs the work of one host and never the balance of the mix.
+the speed of its devices, and gets a new grant. A host without a new grant uses up its credit and waits, so a lost
+connection costs the work of one host and never the balance of the mix.
 
 Neither the traffic nor the coordinator's work grows with the number of feeds.
 """
@@ -16,13 +16,13 @@ from contextlib import suppress
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Placement
-from mixmark.harness.measure.dispatch import SAME, Grant, Pair, Tally
+from mixmark.harness.measure.dispatch import SAME, Grant, Pair, Tally, least_surplus, surplus
 from mixmark.harness.plan.placement import Planner
 
 EVERY_S = 2.0  # how often hosts report their progress
 AHEAD_S = 6.0  # the work of a credit: a host that misses two grants does not wait
 REPLAN_S = 5.0  # the least time between two plans …
-REPLAN_PAIR_S = 0.001  # … and so much more for each pair of a suite and a device, because planning takes longer then
+REPLAN_PAIR_S = 0.001  # … and the time to add for each pair of a suite and a device, because planning takes longer
 
 
 class Coordinator:
@@ -44,14 +44,14 @@ class Coordinator:
         self._solo = {(rate.suite, rate.device): rate for rate in placement.rates}
         self._planned = dict.fromkeys(self._solo, 1.0)
         self._paces: dict[Pair, float] = {}
-        self._tallies = {host: Tally({}, {}, {}) for host in dict.fromkeys(self._host_of.values())}
+        self._tallies = {host: Tally({}, {}, {}, {}) for host in dict.fromkeys(self._host_of.values())}
         self._finished_by_lost = dict.fromkeys(mix_units, 0.0)
         self._planned_s = 0.0
         self._adopt(placement)
 
     @property
     def placement(self) -> Placement:
-        """The plan as it is now."""
+        """The current plan."""
         return self._placement
 
     @property
@@ -72,6 +72,16 @@ class Coordinator:
         """The mixes that all suites with a device have finished."""
         done = self.units
         return min((done[suite] / count for suite, count in self._mix_units.items()), default=0.0)
+
+    @property
+    def surplus(self) -> float:
+        """See `dispatch.surplus`."""
+        unfinished_s = {id: seconds for tally in self._tallies.values() for id, seconds in tally.unfinished_s.items()}
+        return surplus(self._placement, self._mix_units, self.units, unfinished_s)
+
+    def least_surplus(self, window_s: float) -> float:
+        """See `dispatch.least_surplus`."""
+        return least_surplus(self._placement, self._mix_units, self._quanta, window_s)
 
     @property
     def abandoned(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mixmark.harness.contracts.device_ids import host_of, on
+from mixmark.harness.contracts.device_ids import host_of, local
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
     HOST_POOL,
@@ -21,7 +21,6 @@ from mixmark.harness.contracts.schema import (
     Failure,
     Metering,
     Phase,
-    Rate,
     Record,
     Share,
 )
@@ -30,20 +29,20 @@ from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.measure.cluster import clocks, messages, names
-from mixmark.harness.measure.cluster.agents import TICK_S, Agents
+from mixmark.harness.measure.cluster.agents import TICK_S, Agents, reason
 from mixmark.harness.measure.cluster.coordinator import EVERY_S, Coordinator
-from mixmark.harness.measure.dispatch import Pair, Tally
+from mixmark.harness.measure.dispatch import Grant, Pair, Tally
 from mixmark.harness.measure.executor import PhaseRequest
 from mixmark.harness.measure.mixed import LoadedSuites, MixSnapshot
 from mixmark.harness.plugins.calls import MAX_REASON
 from mixmark.harness.record import store
-from mixmark.harness.worker.messages import Garbled
+from mixmark.harness.worker.messages import Failed, Garbled
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The `measure.executor.Executor` of a run over several hosts. A host that is lost costs its own devices and
-    nothing else: its records say why, and the others go on.
+    """The `measure.executor.Executor` of a run over several hosts. A lost host costs only its own devices: their
+    records say why, and the other hosts go on.
 
     units: the name of each suite's unit. folder: of the result. neighbours: for each host, all hosts of the run on its
     machine, itself included.
@@ -69,7 +68,7 @@ class Cluster:
         for name, reply in self.agents.request(requests, messages.MemoryPools).items():
             if isinstance(reply, messages.MemoryPools):
                 for pool, size in reply.pool_bytes.items():
-                    found[on(name, pool)] = size // (len(self.neighbours[name]) if pool == HOST_POOL else 1)
+                    found[pool] = size // (len(self.neighbours[name]) if local(pool) == HOST_POOL else 1)
         return found
 
     def measure(self, request: PhaseRequest) -> Metering | None:
@@ -88,12 +87,20 @@ class Cluster:
             if isinstance(reply, messages.PhaseMeasured) and name in clock_of:
                 try:
                     records += self._received(name, reply, clock_of[name], request)
-                    connections.append(_connection(request.phase.name, name, clock_of[name], reply))
+                    connections.append(
+                        Connection(
+                            phase=request.phase.name,
+                            host=name,
+                            clock=clock_of[name],
+                            sent_bytes=reply.sent_bytes,
+                            received_bytes=reply.received_bytes,
+                        )
+                    )
                     continue
                 except (MixmarkError, ValueError, OSError) as error:
                     reply = f"the files or records of its agent cannot be used: {error}"
-            reason = reply if isinstance(reply, str) else "its clock is not known, or it jumped"
-            records += [self._lost(request, share, reason) for share in request.phase.shares if _is_of(name, share)]
+            why = reply if isinstance(reply, str) else "its clock is not known, or it jumped"
+            records += [self._lost(request, share, why) for share in request.phase.shares if _is_of(name, share)]
         request.keep(records, connections)
         self._measure_idle(request.idle_s, begins=False)
         return self._read_meters(request.phase.name, clock_of)
@@ -107,7 +114,7 @@ class Cluster:
         return found
 
     def _measure_idle(self, seconds: float, begins: bool) -> None:
-        """All meters read a cluster on which nothing runs."""
+        """Lets all meters read a cluster on which nothing runs."""
         if self.metered:
             request = messages.MeasureIdle(seconds=seconds, begins=begins)
             self.agents.request(dict.fromkeys(self.agents.present, request), messages.IdleMeasured)
@@ -117,9 +124,7 @@ class Cluster:
         folder. Raises MixmarkError, ValueError or OSError if they cannot be used."""
         folder = self.agents[name].folder
         missing = {share.key: share for share in request.phase.shares if _is_of(name, share)}
-        records = [
-            names.record_on(name, record, clock) for record in store.received(folder, reply.records, reply.sha256)
-        ]
+        records = [names.to_run(name, record, clock) for record in store.received(folder, reply.records, reply.sha256)]
         for record in records:
             share = missing.pop(record.key, None)
             about = (record.phase, record.route, record.scenario, record.run, record.screening)
@@ -137,10 +142,10 @@ class Cluster:
             shutil.move(log, self.folder / "logs" / f"{name}.{log.name}")
         return records
 
-    def _lost(self, request: PhaseRequest, share: Share, reason: Reason) -> Record:
+    def _lost(self, request: PhaseRequest, share: Share, why: Reason) -> Record:
         """The record of a share that its host did not measure."""
         host = host_of(share.route.device)
-        message = plain(f"the host {host} did not measure it: {reason}", MAX_REASON)
+        message = plain(f"the host {host} did not measure it: {why}", MAX_REASON)
         return Record(
             key=share.key,
             phase=request.phase.name,
@@ -165,7 +170,7 @@ class Cluster:
                     metering = store.received_metering(agent.folder, reply.metering, reply.sha256)
                     if metering.phase != phase:
                         raise ValueError(f"the samples of {metering.phase} were not requested")
-                    meterings.append(names.metering_on(name, metering, clock_of[name]))
+                    meterings.append(names.to_run(name, metering, clock_of[name]))
                 except (MixmarkError, ValueError) as error:
                     agent.lose(f"the samples of its meters cannot be used: {error}")
         return names.merged(meterings)
@@ -173,13 +178,11 @@ class Cluster:
 
 @dataclass
 class _PhaseOnHosts:
-    """A phase while it is measured on one host or on several."""
+    """A phase while its hosts measure it."""
 
     agents: Agents
     request: PhaseRequest
     hosts: Sequence[str]
-    parts: dict[str, Phase] = field(default_factory=dict)
-    """Each host's part of the phase, with its own names."""
     ready: dict[str, messages.MixReady] = field(default_factory=dict)
     progress: dict[str, messages.MixProgress] = field(default_factory=dict)
     replies: dict[str, messages.PhaseMeasured | Reason] = field(default_factory=dict)
@@ -189,6 +192,8 @@ class _PhaseOnHosts:
     """Why a mixed phase cannot begin."""
     begin_s: float = 0.0
     granted_s: float = 0.0
+    lasts_ns: int | None = None
+    """How long a mixed phase lasted, once it is over."""
 
     def run(self) -> Mapping[str, messages.PhaseMeasured | Reason]:
         """Returns when each host has replied or is lost."""
@@ -196,10 +201,8 @@ class _PhaseOnHosts:
         for name in self.hosts:
             service = dict(request.mix.limits) if request.mix and placement else {}
             host_fraction = placement.host_fraction if placement else 0.0
-            self.parts[name] = names.phase_of(name, request.phase)
-            self.agents[name].send(
-                messages.MeasurePhase(phase=self.parts[name], service=service, host_fraction=host_fraction)
-            )
+            part = names.phase_of(name, request.phase)
+            self.agents[name].send(messages.MeasurePhase(phase=part, service=service, host_fraction=host_fraction))
         while self.replies.keys() != set(self.hosts):
             for agent, message in self.agents.messages(time.monotonic() + TICK_S):
                 if agent.name in self.hosts and agent.name not in self.replies:
@@ -222,43 +225,47 @@ class _PhaseOnHosts:
                 raise Garbled("a stage of a share that it does not measure")
             self.request.stage(share, message.stage)
         elif isinstance(message, messages.MixReady):
-            _check_ready(self.parts[name], message)
+            _check_ready(self.request.phase, message)
             self.ready[name] = message
         elif isinstance(message, messages.MixProgress):
-            _check_progress(self.parts[name], message)
+            _check_progress(name, self.request.phase, message)
             self.progress[name] = message
             if self.coordinator and name in self.coordinator.hosts:
-                self.coordinator.update(name, _tally(name, message))
+                self.coordinator.update(name, _tally(message))
         elif isinstance(message, messages.PhaseMeasured):
             self._end(name, message)
-        elif isinstance(message, messages.Refused):
-            self._end(name, plain(message.reason, MAX_REASON))
+        elif isinstance(message, Failed):
+            self._end(name, plain(reason(message), MAX_REASON))
 
     def _end(self, name: str, reply: messages.PhaseMeasured | Reason) -> None:
-        """A host has ended the phase, or is lost. Before the end of the window its part then goes to the others."""
+        """Ends the phase of a host that has replied or is lost. Before the end of the window the host's part of the mix
+        then goes to the other hosts."""
         self.replies[name] = reply
         elapsed_s = time.monotonic() - self.begin_s
-        if self.coordinator and name in self.coordinator.hosts:
-            lasts_ns = self._lasts_ns(self.coordinator)
-            if lasts_ns is None or elapsed_s * 1e9 < lasts_ns:
-                self.coordinator.remove(name, elapsed_s)
+        if self.coordinator and name in self.coordinator.hosts and self.lasts_ns is None:
+            self.coordinator.remove(name, elapsed_s)
 
     def _coordinate(self) -> None:
-        """Begins a mixed phase when every host that is left is ready, and then grants what each may do."""
+        """Begins a mixed phase when every remaining host is ready, and then grants work every EVERY_S."""
         now_s = time.monotonic()
         if self.coordinator is None:
             waiting = self.ready.keys() - self.replies.keys()
             if waiting and not self.problem and waiting | self.replies.keys() == set(self.hosts):
                 self._begin(now_s)
             return
-        if now_s - self.granted_s >= EVERY_S:
-            self._grant(messages.GrantCredit, now_s)
+        elapsed_ns = round((now_s - self.begin_s) * 1e9)
+        over = mixed.is_over(elapsed_ns, self.coordinator.surplus, self.request.phase.shares[0].limits)
+        if over and self.lasts_ns is None:
+            self.lasts_ns = elapsed_ns
+            self._grant(messages.GrantWork, now_s)
+        elif now_s - self.granted_s >= EVERY_S:
+            self._grant(messages.GrantWork, now_s)
         self.request.mixing(self._snapshot(now_s))
 
     def _begin(self, now_s: float) -> None:
         request, placement = self.request, self.request.phase.placement
         assert request.mix is not None and placement is not None  # it is a mixed phase
-        loaded = _loaded({name: ready for name, ready in self.ready.items() if name not in self.replies})
+        loaded = _loaded([ready for name, ready in self.ready.items() if name not in self.replies])
         plan = request.planner()
         try:
             chosen = mixed.planned(placement, loaded, request.mix.units, plan)
@@ -270,21 +277,16 @@ class _PhaseOnHosts:
         except (ValueError, MixmarkError) as error:
             self.problem = str(error)
             for name in self.ready.keys() - self.replies.keys():
-                self.agents[name].send(messages.BeginMix(units={}, credit={}, lasts_ns=0, problem=self.problem))
+                self.agents[name].send(messages.BeginMix(grant=Grant({}, {}), lasts_ns=0, problem=self.problem))
             return
         self.begin_s = now_s
         self._grant(messages.BeginMix, now_s)
 
-    def _grant(self, kind: type[messages.GrantCredit], now_s: float) -> None:
+    def _grant(self, kind: type[messages.GrantWork], now_s: float) -> None:
         assert self.coordinator is not None
         self.granted_s = now_s
-        lasts_ns = self._lasts_ns(self.coordinator)
         for name, grant in self.coordinator.grants(now_s - self.begin_s).items():
-            self.agents[name].send(kind(units=dict(grant.units), credit=dict(grant.credit), lasts_ns=lasts_ns))
-
-    def _lasts_ns(self, coordinator: Coordinator) -> int | None:
-        limits = self.request.phase.shares[0].limits
-        return mixed.lasts_ns(limits, self._feeds(), coordinator.abandoned)
+            self.agents[name].send(kind(grant=grant, lasts_ns=self.lasts_ns))
 
     def _feeds(self) -> Mapping[str, int]:
         """The finished feeds of each suite on all hosts, including the lost ones."""
@@ -296,18 +298,20 @@ class _PhaseOnHosts:
 
     def _snapshot(self, now_s: float) -> MixSnapshot:
         assert self.coordinator is not None and self.request.mix is not None
+        longest_ns = self.request.phase.shares[0].limits.max_ns
         return MixSnapshot(
             elapsed_ns=round((now_s - self.begin_s) * 1e9),
-            longest_ns=self.request.phase.shares[0].limits.max_ns,
+            longest_ns=longest_ns,
             mixes=self.coordinator.mixes,
             planned_per_s=self.coordinator.placement.mixes_per_s,
+            least_surplus=self.coordinator.least_surplus(longest_ns / 1e9),
             running={
-                on(name, device): suite
+                device: suite
                 for name, progress in self.progress.items()
                 if name not in self.replies
                 for device, suite in progress.running.items()
             },
-            tally=Tally(self.coordinator.units, {}, {}),
+            tally=Tally(self.coordinator.units, {}, {}, {}),
             feeds=self._feeds(),
             mix_units=self.request.mix.units,
         )
@@ -317,46 +321,43 @@ def _is_of(host: str, share: Share) -> bool:
     return host_of(share.route.device) == host
 
 
-def _check_ready(part: Phase, ready: messages.MixReady) -> None:
-    """part: the host's part of the phase. Raises Garbled if something else is ready."""
-    rates = part.placement.rates if part.placement else ()
+def _check_ready(phase: Phase, ready: messages.MixReady) -> None:
+    """Raises Garbled if a host has loaded other routes than those of the plan."""
+    rates = phase.placement.rates if phase.placement else ()
     if not set(ready.rates) <= set(rates) or len(ready.quanta) != len(ready.rates):
         raise Garbled("it has rates ready that were not planned")
     if ready.concurrency.keys() != {rate.device for rate in ready.rates}:
         raise Garbled("it has other devices ready than rates")
 
 
-def _check_progress(part: Phase, progress: messages.MixProgress) -> None:
-    """part: the host's part of the phase. Raises Garbled if the progress is of another suite or device."""
-    pairs = {(share.route.suite, share.route.device) for share in part.shares}
+def _check_progress(host: str, phase: Phase, progress: messages.MixProgress) -> None:
+    """Raises Garbled if a host reports another suite or device than those of its tasks."""
+    pairs = {(share.route.suite, share.route.device) for share in phase.shares if _is_of(host, share)}
     suites, devices = {suite for suite, _ in pairs}, {device for _, device in pairs}
     if not (progress.finished.keys() | progress.handed_out.keys() | progress.feeds.keys()) <= suites:
         raise Garbled("sums of a suite that it does not measure")
-    if not {pace[:2] for pace in progress.paces} <= pairs:
+    if not _paces(progress).keys() <= pairs:
         raise Garbled("a pace of a pair that it does not measure")
+    if not progress.unfinished_s.keys() <= devices:
+        raise Garbled("work of a device that it does not measure")
     if not progress.running.keys() <= devices or not set(progress.running.values()) <= suites | {""}:
         raise Garbled("it runs a suite or a device that it does not measure")
 
 
-def _tally(host: str, progress: messages.MixProgress) -> Tally:
-    paces = {(suite, on(host, device)): pace for suite, device, pace in progress.paces}
-    return Tally(progress.finished, progress.handed_out, paces)
+def _paces(progress: messages.MixProgress) -> dict[Pair, float]:
+    return {(suite, device): pace for device, paces in progress.paces.items() for suite, pace in paces.items()}
 
 
-def _loaded(ready_hosts: Mapping[str, messages.MixReady]) -> LoadedSuites:
-    """What all hosts have loaded, with the run's names."""
-    rates: list[Rate] = []
-    concurrency: dict[str, int] = {}
-    quanta: dict[Pair, int] = {}
-    for name, ready in ready_hosts.items():
-        for rate, units in zip(ready.rates, ready.quanta, strict=True):
-            rates.append(rate.model_copy(update={"device": on(name, rate.device)}))
-            quanta[rate.suite, on(name, rate.device)] = units
-        concurrency |= {on(name, device): count for device, count in ready.concurrency.items()}
-    return LoadedSuites(tuple(rates), quanta, concurrency)
+def _tally(progress: messages.MixProgress) -> Tally:
+    return Tally(progress.finished, progress.handed_out, _paces(progress), progress.unfinished_s)
 
 
-def _connection(phase: str, host: str, clock: Clock, reply: messages.PhaseMeasured) -> Connection:
-    return Connection(
-        phase=phase, host=host, clock=clock, sent_bytes=reply.sent_bytes, received_bytes=reply.received_bytes
-    )
+def _loaded(ready_hosts: Sequence[messages.MixReady]) -> LoadedSuites:
+    """The suites that all hosts have loaded."""
+    quanta = {
+        (rate.suite, rate.device): units
+        for ready in ready_hosts
+        for rate, units in zip(ready.rates, ready.quanta, strict=True)
+    }
+    concurrency = {device: count for ready in ready_hosts for device, count in ready.concurrency.items()}
+    return LoadedSuites(tuple(rate for ready in ready_hosts for rate in ready.rates), quanta, concurrency)

@@ -1,4 +1,4 @@
-"""Puts together what the agents of a run have found on their hosts, as if it were one machine."""
+"""Joins the descriptions of all hosts of a run, as if the hosts were one machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mixmark.harness.contracts.device_ids import on
+from mixmark.harness.contracts.device_ids import local, on
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Environment, Hosts, System
 from mixmark.harness.contracts.text import Reason
@@ -15,11 +15,12 @@ from mixmark.harness.measure.cluster import machine, messages, names
 from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.launchers import Host
 from mixmark.harness.plan.phases import Target, Workload
+from mixmark.harness.worker.messages import Covered
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """The hosts that take part, and what they have."""
+    """The hosts that take part, with their devices and meters."""
 
     found: Found
     refused: tuple[Absent, ...]
@@ -100,27 +101,21 @@ def _targets(
     targets: list[Target] = []
     absent: list[Absent] = []
     for name, description in described.items():
-        absent += [names.absent_on(name, lacking) for lacking in description.absent]
-        for target in description.targets:
-            if same := _earlier_device(target.device, name, neighbours[name], described):
-                reason = f"it is the same device as {same}"
-                absent.append(Absent(kind="device", name=on(name, target.device.id), reason=reason))
+        absent += description.found.absent
+        earlier = neighbours[name][: neighbours[name].index(name)]
+        theirs = [target.device for neighbour in earlier for target in described[neighbour].found.targets]
+        for target in description.found.targets:
+            if same := next((device for device in theirs if _is_same(device, target.device)), None):
+                reason = f"it is the same device as {same.id}"
+                absent.append(Absent(kind="device", name=target.device.id, reason=reason))
             else:
-                targets.append(Target(names.device_on(name, target.device), target.adapter, target.options))
+                targets.append(target)
     return tuple(targets), absent
 
 
-def _earlier_device(
-    device: Device, name: str, beside: Sequence[str], described: Mapping[str, messages.HostDescription]
-) -> str | None:
-    """The accelerator of an earlier host on the same machine that overlaps this one. Processors are told apart by their
-    cores."""
-    if not device.on_host:
-        for neighbour in beside[: beside.index(name)]:
-            for target in described[neighbour].targets:
-                if not target.device.on_host and target.device.overlaps(device):
-                    return on(neighbour, target.device.id)
-    return None
+def _is_same(device: Device, other: Device) -> bool:
+    """Whether two hosts on one machine see one accelerator. Processors are told apart by their cores."""
+    return not (device.on_host or other.on_host) and names.to_host(device).overlaps(names.to_host(other))
 
 
 def _open_meters(
@@ -130,12 +125,14 @@ def _open_meters(
     readers = [name for name, several in neighbours.items() if name == several[0]]
     domains: list[Domain] = []
     absent: list[Absent] = []
-    for name, reply in agents.request(dict.fromkeys(readers, messages.OpenMeters()), messages.MetersOpened).items():
+    for name, reply in agents.request(dict.fromkeys(readers, messages.OpenMeters()), Covered).items():
         if isinstance(reply, str):
             absent.append(Absent(kind="meter", name=on(name, "meters"), reason=reply))
             continue
-        domains += [names.domain_on(name, domain, neighbours[name][1:]) for domain in reply.domains]
-        absent += [names.absent_on(name, lacking) for lacking in reply.absent]
+        for domain in reply.domains:
+            covers = tuple(on(host, local(id)) for host in neighbours[name] for id in domain.covers)
+            domains.append(domain.model_copy(update={"covers": covers}))
+        absent += reply.absent
     return tuple(domains), absent
 
 
@@ -143,7 +140,7 @@ def _environments(described: Mapping[str, messages.HostDescription]) -> dict[str
     """The software of each adapter; once if all hosts have the same."""
     found: dict[str, Environment] = {}
     for name, description in described.items():
-        for adapter, environment in description.environments.items():
+        for adapter, environment in description.found.environments.items():
             if found.setdefault(adapter, environment) != environment:
                 found[on(name, adapter)] = environment
     return found

@@ -17,8 +17,8 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def identity() -> str:
-    """The same in all processes on this machine since it was started, and on no other machine. It names no machine, and
-    appears in no result."""
+    """Identifies this machine until it is restarted: equal in all its processes, and different on every other machine.
+    It names no machine, and appears in no result."""
     boot = BOOT.read_bytes() if BOOT.is_file() else str(psutil.boot_time()).encode()
     return hashlib.sha256(boot).hexdigest()
 

@@ -1,8 +1,8 @@
 """The messages between the leading process and the agent of a host: one line of JSON each.
 
-The agent serves one request after the other and sends a reply to each, or `Refused` in its place. `Ping`, `BeginMix`
-and `GrantCredit` are no requests: they reach it while it serves one. All names in messages are those of the agent's own
-host, and all timestamps are those of its clock.
+The agent serves one request after the other. It sends the reply, or a worker's message `Failed` in its place. `Ping`,
+`BeginMix` and `GrantWork` are no requests: they reach the agent while it serves one. All ids in messages are those of
+the agent's own host, and all timestamps are those of its clock.
 """
 
 from __future__ import annotations
@@ -13,20 +13,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.schema import (
-    Absent,
-    Device,
-    Domain,
-    Environment,
-    Phase,
-    Rate,
-    ServiceLimits,
-    System,
-    Tier,
-)
+from mixmark.harness.contracts.schema import Phase, Rate, ServiceLimits, System, Tier
 from mixmark.harness.contracts.text import Reason
+from mixmark.harness.discover.devices import Found
+from mixmark.harness.measure.dispatch import Grant
+from mixmark.harness.plan.phases import Workload
 from mixmark.harness.worker import isolation
-from mixmark.harness.worker.messages import Garbled, Incompatible, Message, StageName
+from mixmark.harness.worker.messages import Covered, Failed, Garbled, Incompatible, Message, StageName
 
 # --- from the leading process to the agent ----------------------------------------------------------------------------
 
@@ -51,7 +44,7 @@ class DescribeHost(Message):
 
 
 class OpenMeters(Message):
-    """Asks the host to open its meters. The reply is `MetersOpened`."""
+    """Asks the host to open its meters. The reply is a worker's message, `Covered`."""
 
 
 class FreeMemory(Message):
@@ -63,7 +56,7 @@ class MeasureIdle(Message):
 
     seconds: float
     begins: bool
-    """Whether it comes before a phase: the meters begin to keep samples now."""
+    """Whether a phase follows: the meters begin to keep samples now."""
 
 
 class MeasurePhase(Message):
@@ -72,7 +65,7 @@ class MeasurePhase(Message):
     phase: Phase
     """With the tasks of this host. The placement of a mix holds only its rates."""
     service: dict[str, ServiceLimits]
-    """How long the feeds of each suite of a mix may take."""
+    """The time limits of the feeds of each suite of a mix."""
     host_fraction: float
     """See `Placement.host_fraction`."""
 
@@ -83,20 +76,19 @@ class ReadMeters(Message):
     phase: str
 
 
-class GrantCredit(Message):
-    """What the host may do of a mix from now on, as in `dispatch.Grant`. It replaces the grant before."""
+class GrantWork(Message):
+    """The part of a mix that the host may do from now on. It replaces the previous grant."""
 
-    units: dict[str, float]
-    credit: dict[str, float]
+    grant: Grant
     lasts_ns: int | None
-    """How long the phase lasts from its begin; None: a later grant says so."""
+    """How long the phase lasted, if it is over."""
 
 
-class BeginMix(GrantCredit):
-    """A mixed phase begins now, on all hosts. It holds the first grant."""
+class BeginMix(GrantWork):
+    """Begins a mixed phase on all hosts, with the first grant."""
 
     problem: Reason | None = None
-    """Why it cannot begin: the routes that all hosts together have loaded do not make a mix."""
+    """Why the phase cannot begin: the routes that all hosts together have loaded do not make a mix."""
 
 
 class Ping(Message):
@@ -116,35 +108,12 @@ class Arrived(Message):
     """The SHA-256 over the files of Mixmark there, each with its own hash."""
 
 
-class RemoteTarget(Message):
-    """A device as one adapter reaches it."""
-
-    device: Device
-    adapter: str
-    options: dict[str, str]
-
-
-class InstalledSuite(Message):
-    """A suite as the host has it."""
-
-    name: str
-    version: str
-    weights: str
-
-
 class HostDescription(Message):
-    targets: tuple[RemoteTarget, ...]
-    absent: tuple[Absent, ...]
-    environments: dict[str, Environment]
+    found: Found
     system: System
-    suites: tuple[InstalledSuite, ...]
+    suites: tuple[Workload, ...]
     machine: str
     """The same for all agents on one machine, and for no others: `machine.identity`."""
-
-
-class MetersOpened(Message):
-    domains: tuple[Domain, ...]
-    absent: tuple[Absent, ...]
 
 
 class MemoryPools(Message):
@@ -156,7 +125,7 @@ class IdleMeasured(Message):
 
 
 class StageBegun(Message):
-    """What the worker of a share begins to do."""
+    """A new stage of a share's worker: the worker's message `Stage`, with the share."""
 
     key: str
     stage: StageName
@@ -174,16 +143,17 @@ class MixReady(Message):
 
 
 class MixProgress(Message):
-    """What the host has done of a mix so far, as in `dispatch.Tally`."""
+    """The part of a mix that the host has done so far, as in `dispatch.Tally`."""
 
     finished: dict[str, Annotated[float, Field(ge=0)]]
     handed_out: dict[str, Annotated[float, Field(ge=0)]]
-    paces: tuple[tuple[str, str, Annotated[float, Field(gt=0)]], ...]
-    """Suite, device, pace."""
+    paces: dict[str, dict[str, Annotated[float, Field(gt=0)]]]
+    """The rate of each device at each suite, relative to its solo rate."""
+    unfinished_s: dict[str, Annotated[float, Field(ge=0)]]
     feeds: dict[str, Annotated[int, Field(ge=0)]]
     """The finished feeds of each suite."""
     running: dict[str, str]
-    """The suite that each device runs; empty if it waits."""
+    """The suite that each device runs; empty while the device waits."""
 
 
 class FilePart(Message):
@@ -217,23 +187,12 @@ class Pong(Message):
     """The agent's clock when the ping came."""
 
 
-class Refused(Message):
-    """Stands in place of a reply: what the agent could not do, and why."""
-
-    message: str
-    hint: str = ""
-
-    @property
-    def reason(self) -> Reason:
-        return f"{self.message}; {self.hint}".removesuffix("; ")
-
-
 MESSAGES: dict[str, type[Message]] = {
     message.__name__: message
     for message in (
-        *(DescribeHost, OpenMeters, FreeMemory, MeasureIdle, MeasurePhase, ReadMeters, GrantCredit, BeginMix, Ping),
-        *(HostDescription, MetersOpened, MemoryPools, IdleMeasured, StageBegun, MixReady, MixProgress, FilePart),
-        *(PhaseMeasured, MeterSamples, Pong, Refused),
+        *(DescribeHost, OpenMeters, FreeMemory, MeasureIdle, MeasurePhase, ReadMeters, GrantWork, BeginMix, Ping),
+        *(HostDescription, Covered, MemoryPools, IdleMeasured, StageBegun, MixReady, MixProgress, FilePart),
+        *(PhaseMeasured, MeterSamples, Pong, Failed),
     )
 }
 """All messages but `Arrived`, by their names."""
@@ -245,8 +204,8 @@ def arrived() -> Arrived:
 
 
 def arrival(line: bytes) -> Arrived:
-    """The first line of an agent. Raises Garbled if it is another, and Incompatible if it is of another Mixmark, whose
-    message may have other fields."""
+    """Parses the first line of an agent. Raises Garbled if it is no `Arrived`, and Incompatible if another Mixmark sent
+    it. Versions are compared first, because the message of another Mixmark may have other fields."""
     try:
         fields = json.loads(line)["Arrived"]
         version, code = str(fields["mixmark"])[:40], str(fields["code"])

@@ -1,118 +1,126 @@
-"""The checks of a meter, in the order of docs/vendors/conformance.md: what the kit read -> what it saw."""
+"""The checks of a meter, in the order of docs/vendors/conformance.md: trials -> evidence."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 
-from mixmark.harness.contracts.device_ids import piece
+from mixmark.harness.contracts.choices import choose_by_name
+from mixmark.harness.contracts.device_ids import part_of
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Domain
+from mixmark.harness.discover import config as configuration
+from mixmark.harness.discover import setup
 from mixmark.harness.judge.energy.coverage import LEFT_OUT, WHOLE, contains, overlap
-from mixmark.harness.measure.conformance.readings import BUSY_PERCENT, Readings
-from mixmark.harness.measure.conformance.report import Check, NotChecked, fail_if
+from mixmark.harness.measure.conformance.meter_trials import BUSY_PERCENT, MeterTrials
+from mixmark.harness.measure.conformance.report import Check, NotChecked, Report, apply_all, fail_if, new_report
+from mixmark.harness.plugins import registry
 
 DOMAINS_WITHIN_S = 10.0
 MOST_WATTS = 1e6  # of any machine
 RISES = 1.02  # times the power at rest, under load
 RAISED = re.compile(r"[A-Za-z]+(Error|Exception|Exit)\b")
-"""The begin of a reason if a meter raised another error than MixmarkError."""
+"""The begin of a reason if a meter raised an error other than MixmarkError."""
 PARTS = frozenset({WHOLE, *(part for several in LEFT_OUT.values() for part in several)})
 """The names that a domain may cover beside devices."""
 
 
-def domains_are_quick(read: Readings) -> str:
+def domains_are_quick(trials: MeterTrials) -> str:
     """`domains` returns within 10 s."""
-    took_s = min(each.took_s for each in read.asked)
+    took_s = min(found.took_s for found in trials.lists)
     fail_if(took_s > DOMAINS_WITHIN_S, f"it took {took_s:.0f} s, and may take {DOMAINS_WITHIN_S:g} s")
     return f"{took_s:.2f} s"
 
 
-def domains_are_repeatable(read: Readings) -> str:
+def domains_are_repeatable(trials: MeterTrials) -> str:
     """Two fresh meters report the same domains, and the same sources that cannot be read."""
-    first, second = read.asked
-    fail_if(first.domains != second.domains, "the second time it told other domains")
-    fail_if(first.absent != second.absent, "the second time it told other sources that cannot be read")
-    return f"twice the same: {', '.join(each.id for each in first.domains) or 'no domain'}"
+    first, second = trials.lists
+    fail_if(first.domains != second.domains, "the second time it reported other domains")
+    fail_if(first.absent != second.absent, "the second time it reported other sources that cannot be read")
+    return f"twice the same: {', '.join(domain.id for domain in first.domains) or 'no domain'}"
 
 
-def absent_sources_say_why(read: Readings) -> str:
+def absent_sources_say_why(trials: MeterTrials) -> str:
     """A source that cannot be read says why; if only a permission is missing, with the command that gives it. A meter
     raises only MixmarkError."""
-    for each in read.asked[0].absent:
-        fail_if(RAISED.match(each.reason), f"it raised {each.reason}")
-        fail_if(not each.reason.strip(), f"{each.name}: there is no reason")
-        denied = "denied" in each.reason.lower() and "sudo" not in each.reason
-        fail_if(denied, f"{each.name}: {each.reason}: it lacks the command that makes it readable")
-    return "; ".join(f"{each.name}: {each.reason}" for each in read.asked[0].absent) or "nothing is absent"
+    absent = trials.lists[0].absent
+    for source in absent:
+        fail_if(RAISED.match(source.reason), f"it raised {source.reason}")
+        fail_if(not source.reason.strip(), f"{source.name}: there is no reason")
+        denied = "denied" in source.reason.lower() and "sudo" not in source.reason
+        fail_if(denied, f"{source.name}: {source.reason}: it lacks the command that makes it readable")
+    return "; ".join(f"{source.name}: {source.reason}" for source in absent) or "nothing is absent"
 
 
-def covers_are_known(read: Readings) -> str:
+def covers_are_known(trials: MeterTrials) -> str:
     """`covers` names devices by their ids, their pieces, or parts of a machine that the docs name."""
-    known = PARTS | {HOST_PROCESSOR, *(id for each in read.devices for id in (each.id, *each.silicon))}
-    for domain in read.domains:
-        unknown = [each for each in domain.covers if piece(each)[0] not in known]
+    known = PARTS | {HOST_PROCESSOR, *(id for device in trials.devices for id in (device.id, *device.silicon))}
+    for domain in trials.domains:
+        unknown = [covered for covered in domain.covers if part_of(covered) not in known]
         fail_if(unknown, f"{domain.id} covers {', '.join(unknown)}, which is no device and no part of a machine")
-        fail_if(domain.meter != read.meter.name, f"{domain.id} says that it is of the meter {domain.meter}")
-    return "; ".join(f"{each.id}: {', '.join(each.covers)}" for each in read.domains)
+        fail_if(domain.meter != trials.meter.name, f"{domain.id} says that it is of the meter {domain.meter}")
+    return "; ".join(f"{domain.id}: {', '.join(domain.covers)}" for domain in trials.domains)
 
 
-def parents_exist(read: Readings) -> str:
+def parents_exist(trials: MeterTrials) -> str:
     """The parent of a domain is another domain of the meter, and no domain contains itself."""
-    known = {each.id: each for each in read.domains}
+    known = {domain.id: domain for domain in trials.domains}
     for domain in known.values():
         fail_if(domain.parent is not None and domain.parent not in known, f"there is no {domain.parent}")
         fail_if(contains(domain, domain, known), f"{domain.id} contains itself")
-    return f"{sum(each.parent is not None for each in known.values())} of {len(known)} domains have a parent"
+    return f"{sum(domain.parent is not None for domain in known.values())} of {len(known)} domains have a parent"
 
 
-def nothing_overlaps(read: Readings) -> str:
+def nothing_overlaps(trials: MeterTrials) -> str:
     """No two domains of one boundary cover the same thing, unless one is the parent of the other."""
-    known = {each.id: each for each in read.domains}
-    for one, other in combinations(known.values(), 2):
-        nested = contains(one, other, known) or contains(other, one, known)
-        twice = one.boundary == other.boundary and not nested and overlap(one, other, known)
-        fail_if(twice, f"{one.id} and {other.id} cover the same, and neither is the parent of the other")
+    known = {domain.id: domain for domain in trials.domains}
+    for first, second in combinations(known.values(), 2):
+        nested = contains(first, second, known) or contains(second, first, known)
+        twice = first.boundary == second.boundary and not nested and overlap(first, second, known)
+        fail_if(twice, f"{first.id} and {second.id} cover the same, and neither is the parent of the other")
     return f"{len(known)} domains"
 
 
-def reads_are_quick(read: Readings) -> str:
+def reads_are_quick(trials: MeterTrials) -> str:
     """A read returns within 2 s and raises nothing, at rest and under load."""
-    for seen in (*read.at_rest.values(), *read.under_load.values()):
-        fail_if(seen.lost, f"{seen.domain.id}: {seen.lost}")
-        fail_if(not seen.reads, f"{seen.domain.id}: it gave no sample")
-    return f"{min(each.reads for each in read.at_rest.values())} samples of each domain at rest"
+    for live in (*trials.at_rest.values(), *trials.under_load.values()):
+        fail_if(live.lost, f"{live.domain.id}: {live.lost}")
+        fail_if(not live.reads, f"{live.domain.id}: it gave no sample")
+    return f"{min(live.reads for live in trials.at_rest.values())} samples of each domain at rest"
 
 
-def counters_rise(read: Readings) -> str:
+def counters_rise(trials: MeterTrials) -> str:
     """A counter never falls, unless it wraps at the `wrap_joules` that its domain declares."""
-    counters = [each for each in read.domains if each.quantity == "energy"]
+    counters = [domain for domain in trials.domains if domain.quantity == "energy"]
     if not counters:
         raise NotChecked("it reads power and no counter")
     for domain in counters:
-        for seen in (read.at_rest[domain.id], read.under_load[domain.id]):
-            fell = [each for each in seen.reading.reasons if each in ("jumped back", "jumped ahead")]
+        for live in (trials.at_rest[domain.id], trials.under_load[domain.id]):
+            fell = [reason for reason in live.reading.reasons if reason in ("jumped back", "jumped ahead")]
             fail_if(fell, f"{domain.id}: the counter {' and '.join(fell)}")
-    return ", ".join(_wraps(each) for each in counters)
+    return ", ".join(_wraps(domain) for domain in counters)
 
 
-def power_is_plausible(read: Readings) -> str:
+def power_is_plausible(trials: MeterTrials) -> str:
     """The power is above zero and that of a machine, and that of a processor rises under load."""
-    told = []
-    for domain in read.domains:
-        rest, load = read.at_rest[domain.id].watts, read.under_load[domain.id].watts
+    messages = []
+    for domain in trials.domains:
+        rest, load = trials.at_rest[domain.id].watts, trials.under_load[domain.id].watts
         if rest is None or load is None:
             continue
         message = f"{domain.id}: {rest:.1f} W at rest, {load:.1f} W under load"
         fail_if(not (0 < rest < MOST_WATTS and 0 < load < MOST_WATTS), f"{message}: that cannot be")
-        computes = any(piece(each)[0] in (HOST_PROCESSOR, WHOLE) for each in domain.covers)
-        fail_if(computes and read.rest_percent < BUSY_PERCENT and load < RISES * rest, f"{message}: it follows no load")
-        told.append(message)
-    if not told:
+        computes = any(part_of(covered) in (HOST_PROCESSOR, WHOLE) for covered in domain.covers)
+        follows = trials.rest_percent >= BUSY_PERCENT or load >= RISES * rest
+        fail_if(computes and not follows, f"{message}: it follows no load")
+        messages.append(message)
+    if not messages:
         raise NotChecked("no domain changed within 3 s")
-    return "; ".join(told)
+    return "; ".join(messages)
 
 
-CHECKS: tuple[Check[Readings], ...] = (
+CHECKS: tuple[Check[MeterTrials], ...] = (
     domains_are_quick,
     domains_are_repeatable,
     absent_sources_say_why,
@@ -128,3 +136,14 @@ CHECKS: tuple[Check[Readings], ...] = (
 
 def _wraps(domain: Domain) -> str:
     return f"{domain.id} wraps at {domain.wrap_joules:.4g} J" if domain.wrap_joules else f"{domain.id} does not wrap"
+
+
+def report(meter: str, config: Path | None, on_check: Callable[[str], None]) -> Report:
+    """See `conformance.check_meter`."""
+    configured = configuration.load(config)
+    is_spec = registry.is_spec(meter)
+    found = registry.find("meters", [meter] if is_spec else [])
+    (name,) = choose_by_name("meter", [registry.name_of_spec(meter) if is_spec else meter], found)
+    devices = setup.find_devices((), configured).devices
+    results = apply_all(CHECKS, MeterTrials(found[name], configured, devices), on_check)
+    return new_report("meter", name, (found[name].origin, *registry.source_hash(found[name])), devices, results)

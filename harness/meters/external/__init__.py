@@ -3,16 +3,16 @@
 The user declares in mixmark.toml what the meter measures:
 
     path=power.csv              a log that grows during the run; its earlier lines are not read
-    connect=HOST:PORT           or a TCP port that sends one line for each reading
-    unit=W|mW|kW|J|kJ|Wh|kWh    the unit if no header names it; a unit of energy means a counter that only rises
+    connect=HOST:PORT           or a TCP port that sends one line for each reading: `150.5`, or `timestamp,150.5`
+    unit=W|mW|kW|J|kJ|Wh|kWh    the unit of the lines of a TCP port; a unit of energy means a counter that only rises
     boundary=wall               or node or devices; covers=gpu:…,cpu:0 (needed for devices; otherwise all devices)
     accuracy=0.01               the accuracy that the meter's maker declares, here 1 %
     timezone=Europe/Berlin      the zone of timestamps that name none
     late_s=3.1                  by how many seconds the meter's clock is late, which is added to all timestamps
 
 A log needs a header with `timestamp` and one of watts, milliwatts, kilowatts, joules, kilojoules, watt_hours and
-kilowatt_hours. A line over TCP may lack the timestamp: the reading then counts as taken when it arrives. Timestamps are
-ISO 8601 or numbers since 1970: seconds, or milli-, micro- or nanoseconds, by their size.
+kilowatt_hours. A reading without a timestamp counts as taken when it arrives. Timestamps are ISO 8601 or seconds since
+1970.
 
 If a machine has two power supplies, each with a meter, each meter is declared as a part of the whole:
 
@@ -24,9 +24,8 @@ If a machine has two power supplies, each with a meter, each meter is declared a
     path = "right.csv"
     covers = "node/2-of-2"
 
-After one reading that does not fit the declaration, the source is not read again, and the result names the line and the
-reason: joules from a meter that may be wrong are worse than none. No call waits for data, and memory holds at most one
-unfinished line.
+After one line that does not fit the declaration, the source is not read again, and the result names the line and the
+reason. No call waits for data, and memory holds at most one unfinished line.
 
 This meter was tested on real files and sockets, never on a real analyser.
 """
@@ -47,12 +46,11 @@ from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.meters import covered
 from mixmark.harness.meters.external import lines
-from mixmark.harness.meters.external.lines import DECIMAL_COMMA, HEADER, POWER, UNITS, Columns
-from mixmark.harness.meters.external.sources import CHUNK, LONGEST_LINE, LogFile, Lost, TcpConnection, cause
+from mixmark.harness.meters.external.lines import HEADER, POWER, UNITS, Columns
+from mixmark.harness.meters.external.sources import LONGEST_LINE, LogFile, Lost, TcpConnection, cause
 
 OPTIONS = ("name", "path", "connect", "unit", "boundary", "covers", "accuracy", "timezone", "late_s")
-BACKLOG = 4096  # bytes; a read of more found lines that arrived during a pause, and more may follow
-MOST_BACKLOGS = 10  # consecutive reads of that size before the source counts as too fast
+BACKLOG = 4096  # bytes; a larger read found lines that arrived during a pause, and more may follow
 STEP_NS = 100_000_000  # a larger change of the wall clock against CLOCK_MONOTONIC: it was set
 
 
@@ -70,10 +68,12 @@ class External:
         refuse_options("the meter external", options, OPTIONS)
         if "path" in options and "connect" in options:
             raise UsageError("the meter external reads from path or from connect, not from both")
+        if "path" in options and "unit" in options:
+            raise UsageError("the header of a log names the unit", "unit is for connect")
         self._options = options
         self._id = f"external/{options['name']}" if "name" in options else "external"
         self._clocks = clocks or Clocks()
-        self._unit = _choice(options, "unit", UNITS)
+        self._unit = _choice(options, "unit", UNITS) or "W"
         boundary = _choice(options, "boundary", ("wall", "node", "devices")) or "wall"
         self._boundary = cast(Literal["wall", "node", "devices"], boundary)
         self._covers = tuple(filter(None, options.get("covers", "").replace(" ", "").split(",")))
@@ -91,7 +91,6 @@ class External:
         self._last: Sample | None = None
         self._wall_offset_ns = 0
         self._emptied_ns = 0
-        self._backlogs = self._late_ns = 0
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         """Opens the source."""
@@ -104,7 +103,7 @@ class External:
         if self._source is None:
             yield Absent(kind="meter", name=self._id, reason="no meter is named: [meter.external] in mixmark.toml")
             return
-        unit = self._columns.unit if self._columns else self._unit or "W"
+        unit = self._columns.unit if self._columns else self._unit
         late = f", with {self._late_s:+g} s added to its timestamps" if self._late_s else ""
         yield Domain(
             id=self._id,
@@ -131,8 +130,8 @@ class External:
         self._wall_offset_ns = self._clocks.wall_ns() - self._emptied_ns
         if "path" in self._options:
             log = LogFile(Path(self._options["path"]))
-            self._columns = _header(log.first_line, self._unit)
-            if self._columns is None or self._columns.timestamp is None:
+            self._columns = lines.header(log.first_line)
+            if self._columns is None:
                 raise Lost(f"{log.label} needs a header in its first line: {HEADER}")
             self._source, self._line = log, log.lines
         elif self._address:
@@ -157,22 +156,11 @@ class External:
         wall_offset_ns = self._clocks.wall_ns() - self._clocks.monotonic_ns()
         if samples and timed and abs(wall_offset_ns - self._wall_offset_ns) > STEP_NS:
             raise Lost("this machine's wall clock was set meanwhile, so the meter's timestamps mean nothing")
-        self._watch_backlog(len(new), timed, now_ns - (samples[-1].at_ns or 0) if samples else 0)
         if len(new) < BACKLOG:
             self._emptied_ns = now_ns
         elif not timed:
             return []  # the lines waited, so the time of their readings is unknown
         return samples
-
-    def _watch_backlog(self, size: int, timed: bool, reading_age_ns: int) -> None:
-        """Raises Lost if reads do not catch up with the source. reading_age_ns: the age of the newest reading."""
-        if size < (CHUNK if timed else BACKLOG):
-            self._backlogs = 0
-        elif reading_age_ns >= self._late_ns:
-            self._backlogs += 1
-        self._late_ns = reading_age_ns
-        if self._backlogs > MOST_BACKLOGS:
-            raise Lost("it sends more than can be read: let it send fewer readings")
 
     def _sample(self, line: bytes, now_ns: int) -> Sample | None:
         """The reading of a line; None for a header, a comment or an empty line. Raises Lost."""
@@ -180,17 +168,12 @@ class External:
             row = lines.fields(line)
         except ValueError as error:
             raise Lost(f"line {self._line} is no text: {lines.shown(line)}") from error
-        if not row:
+        if not row or (self._columns and lines.header(line) == self._columns):  # a restarted logger repeats its header
             return None
         if self._columns is None:
-            self._columns = lines.header(row, self._unit)
-            if self._columns:
-                if (self._columns.unit in POWER) != ((self._unit or "W") in POWER):  # the domain is declared already
-                    raise Lost(f"its header says {self._columns.unit}: add unit={self._columns.unit}")
-                return None
             if len(row) > 2:
-                raise Lost(f"line {self._line} has {len(row)} fields and no header says which: {HEADER}")
-            self._columns = Columns(len(row), 0 if len(row) > 1 else None, len(row) - 1, self._unit or "W")
+                raise Lost(f"line {self._line} has {len(row)} fields and not a reading, or a timestamp and a reading")
+            self._columns = Columns(len(row), 0 if len(row) > 1 else None, len(row) - 1, self._unit)
         columns = self._columns
         if len(row) != columns.count:
             raise Lost(f"line {self._line} has {len(row)} fields and not {columns.count}: {lines.shown(line)}")
@@ -198,23 +181,13 @@ class External:
             value = float(row[columns.value]) * UNITS[columns.unit]
             wall_ns = None if columns.timestamp is None else lines.epoch_ns(row[columns.timestamp], self._zone)
         except (ValueError, OverflowError) as error:
-            if lines.header(row, None) == columns:  # the logger was started again
-                return None
-            why = "a decimal comma" if DECIMAL_COMMA.fullmatch(row[columns.value]) else error
-            raise Lost(f"line {self._line} is torn or wrong: {lines.shown(line)} ({why})") from error
+            raise Lost(f"line {self._line} is torn or wrong: {lines.shown(line)} ({error})") from error
         at_ns = now_ns if wall_ns is None else wall_ns + round(self._late_s * 1e9) - self._wall_offset_ns
         sample = Sample(value, at_ns)
-        if problem := lines.implausible(sample, self._last, columns.unit in POWER, self._emptied_ns, now_ns):
+        if problem := lines.implausible(sample, self._last, self._emptied_ns, now_ns):
             raise Lost(f"line {self._line}: {problem}")
         self._last = sample
         return sample
-
-
-def _header(first_line: bytes, unit: str | None) -> Columns | None:
-    try:
-        return lines.header(lines.fields(first_line), unit)
-    except ValueError:
-        return None
 
 
 def _choice(options: Mapping[str, str], name: str, allowed: Iterable[str]) -> str | None:

@@ -27,14 +27,14 @@ def folders(root: Path, controller: str) -> Iterator[Path]:
             top = root / "sys/fs/cgroup" / controller
         else:
             continue
-        # In a container the path may be the host's, or climb out by "..": what does not exist reads as unknown.
+        # In a container the path may be the host's, or climb out by "..": a file that does not exist reads as unknown.
         parts = [part for part in path.split("/") if part not in ("", ".", "..")]
         for depth in range(len(parts), -1, -1):
             yield top.joinpath(*parts[:depth])
 
 
 def limits(root: Path) -> Iterator[tuple[str, str]]:
-    """The name and the text of each limit; where several groups set one, the group nearest to this process counts."""
+    """The name and the text of each limit. If several groups set one, the group nearest to this process counts."""
     for controller, names in LIMITS.items():
         groups = list(folders(root, controller))
         for name in names:
@@ -77,7 +77,7 @@ class CpuQuota:
 
 
 def cpu_quota(folder: Path) -> CpuQuota | None:
-    """The quota of the group with this folder; None where it has none."""
+    """The quota of the group with this folder; None: it has none."""
     if found := re.fullmatch(r"(\d+) ([1-9]\d*)", line(folder / "cpu.max") or "", re.ASCII):
         return CpuQuota(int(found[1]) / int(found[2]), folder / "cpu.max", "max")
     quota, period = line(folder / "cpu.cfs_quota_us") or "", line(folder / "cpu.cfs_period_us") or ""

@@ -1,9 +1,13 @@
-"""Reads the small text files of /proc and /sys. A file that is absent or unreadable is empty, never an error."""
+"""Reads the small text files of /proc and /sys, where a file that is absent or unreadable is empty and never an error,
+and the arrays that a worker wrote."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import stat
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +16,7 @@ from mixmark.harness.contracts.text import plain
 ROOT = Path("/")
 MAX_TEXT = 200  # characters of one fact: it ends up on terminals and in tables
 MAX_BYTES = 1 << 20
+MAX_ARCHIVE_BYTES = 1 << 30
 CHUNK_BYTES = 1 << 16
 
 
@@ -32,13 +37,29 @@ def text(path: Path | str, limit_bytes: int = MAX_BYTES) -> str:
     return content.decode(errors="replace")
 
 
+def archive(path: Path, most_bytes: int = MAX_ARCHIVE_BYTES) -> bytes:
+    """The content of an .npz file that another process wrote. Raises OSError or ValueError unless it is a regular file
+    of at most that size that does not unpack to more: a pipe would block for ever."""
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(file, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise ValueError(f"{path.name} is not a regular file")
+        content = opened.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"{path.name} is larger than {most_bytes >> 20} MiB")
+    with zipfile.ZipFile(io.BytesIO(content)) as members:  # workers write them without compression
+        if sum(member.file_size for member in members.infolist()) > len(content):
+            raise ValueError(f"{path.name} unpacks to more than its size")
+    return content
+
+
 def line(path: Path) -> str | None:
-    """The file's text as one printable line of at most MAX_TEXT characters; None where there is none."""
+    """The file's text as one printable line of at most MAX_TEXT characters; None: it has no text."""
     return plain(text(path), MAX_TEXT) or None
 
 
 def integer(path: Path) -> int | None:
-    """The file's decimal number; None where it holds something else."""
+    """The file's decimal number; None: it holds something else."""
     digits = text(path).strip()
     return int(digits) if re.fullmatch(r"-?\d{1,20}", digits, re.ASCII) else None
 

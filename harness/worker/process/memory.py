@@ -12,7 +12,7 @@ from mixmark.harness.worker.process.files import ROOT, table
 
 
 def total_bytes(root: Path = ROOT) -> int | None:
-    """The machine's memory, or the limit of the tightest control group where that is less; None: not known."""
+    """The machine's memory, or the limit of the tightest control group if that is less; None: not known."""
     total = installed_bytes(root)
     if total is None and root == ROOT:
         total = int(psutil.virtual_memory().total)
@@ -20,7 +20,7 @@ def total_bytes(root: Path = ROOT) -> int | None:
 
 
 def available_bytes(root: Path = ROOT) -> int:
-    """What can still be allocated without swapping, in this process's control groups too."""
+    """The memory that can still be allocated without swapping, within the limits of this process's control groups."""
     available = _bytes(table(root / "proc/meminfo").get("MemAvailable"))
     if available is None:
         available = int(psutil.virtual_memory().available)
@@ -28,12 +28,12 @@ def available_bytes(root: Path = ROOT) -> int:
 
 
 def installed_bytes(root: Path = ROOT) -> int | None:
-    """The machine's memory as the kernel tells it; None where it does not."""
+    """The machine's memory as the kernel reports it; None: it does not."""
     return _bytes(table(root / "proc/meminfo").get("MemTotal"))
 
 
 def swap_bytes(root: Path = ROOT) -> int | None:
-    """The size of all swap areas; None where the kernel does not tell."""
+    """The size of all swap areas; None: the kernel does not report it."""
     return _bytes(table(root / "proc/meminfo").get("SwapTotal"))
 
 

@@ -1,12 +1,12 @@
-"""Ends what a worker leaves behind: a process that left the worker's process group, and one that lost its parent.
+"""Ends the processes that a worker leaves behind: those that left its process group, and those that lost their parent.
 
 While workers live, this process is a child subreaper (Linux, prctl(2)): a process whose parent ended becomes a child of
-this one and not of init, so that whatever comes of a worker stays among this process's descendants. A process that some
-service of the system starts on a worker's request (systemd, cron, a container's daemon) is no descendant and is not
-seen. On other systems only those are found that are still below the worker when it is ended.
+this one and not of init, so all descendants of a worker stay descendants of this process. A process that a service of
+the system starts on a worker's request (systemd, cron, a container's daemon) is no descendant and is not found. Other
+systems have no subreaper: there only the descendants that a worker has when it is ended are found.
 
-This process is also made non-dumpable meanwhile: another process of the same user, but for root's, cannot attach to it
-or read its memory, in which the seeds of feeds lie.
+Meanwhile this process is also non-dumpable: no process of the same user, except root's, can attach to it or read its
+memory, which holds the seeds of feeds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _dumpable = 1
 
 
 def start(start_worker: Callable[[], int]) -> int:
-    """Starts a worker while this process adopts orphans, and returns its process id. What it raises passes through."""
+    """Starts a worker while this process adopts orphans, and returns its process id. Its errors pass through."""
     global _dumpable
     with _lock:
         if not _living:
@@ -54,8 +54,9 @@ def start(start_worker: Callable[[], int]) -> int:
 def end(pid: int, kill: Callable[[], None], spared: Iterable[int] = ()) -> tuple[str, ...]:
     """Ends a worker by `kill`, and then what it left behind; returns the names of the processes that had to be killed.
 
-    spared: processes that are left alone, with their descendants. What is orphaned is told apart by worker only as long
-    as its worker lives, so it counts for the worker that is ended last.
+    spared: processes that are left alone, with their descendants, if they are older than the workers. A younger one
+    that the worker left behind is killed and not returned. While several workers live, orphans are attributed to the
+    one that ends last.
     """
     with _lock:
         if pid not in _living:
@@ -67,10 +68,13 @@ def end(pid: int, kill: Callable[[], None], spared: Iterable[int] = ()) -> tuple
         del _living[pid]
         last = not _living
         try:
-            kept = {each.pid for top in spared for helper in _process(top) for each in (helper, *_descendants(helper))}
+            helpers = [process for pid in spared for process in _process(pid)]
+            older = [helper for helper in helpers if helper.create_time() < begun]
+            kept = {each.pid for helper in older for each in (helper, *_descendants(helper))}
+            younger = {helper.pid for helper in helpers} - kept
 
             def left() -> list[psutil.Process]:
-                """Those that live on, each before its descendants."""
+                """The processes that still live, each before its descendants."""
                 tops = [*family, *(_orphans(begun) if last else ())]
                 found = {each.pid: each for top in tops for each in (top, *_descendants(top))}
                 return [each for each in found.values() if each.pid not in kept and _lives(each)]
@@ -86,21 +90,21 @@ def end(pid: int, kill: Callable[[], None], spared: Iterable[int] = ()) -> tuple
                 return not remaining
 
             _until(ended, PATIENCE_S)
-            return tuple(killed.values())
+            return tuple(name for pid, name in killed.items() if pid not in younger)
         finally:
             _release()
 
 
 def _release() -> None:
-    """Gives the process its own state back where no worker lives."""
+    """Restores this process's own state once no worker lives."""
     if not _living:
         _prctl(PR_SET_CHILD_SUBREAPER, 0)
         _prctl(PR_SET_DUMPABLE, _dumpable)
 
 
 def _orphans(begun: float) -> list[psutil.Process]:
-    """The children that this process adopted: those in another session than its own (each worker begins one, and no
-    process can enter a session that exists) which were created after the first worker."""
+    """The children that this process adopted: they were created after the first worker, and are in another session
+    (each worker begins one, and no process can enter a session that exists)."""
     found: list[psutil.Process] = []
     if sys.platform != "win32":
         for child in psutil.Process().children():
@@ -134,7 +138,7 @@ def _process(pid: int) -> list[psutil.Process]:
 
 
 def _descendants(process: psutil.Process) -> list[psutil.Process]:
-    """None for a process that is gone, also where another one has its id by now."""
+    """The descendants of a process; none if it is gone, also if its id belongs to another process by now."""
     with suppress(psutil.Error):
         return list(process.children(recursive=True))
     return []

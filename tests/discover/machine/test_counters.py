@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.contracts.schema import Conditions
-from mixmark.harness.discover.machine.counters import TICK_NS, Machine, between
+from mixmark.harness.discover.machine.counters import TICK_NS, MachineCounters, between
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import interference
 from tests.golden.sample import closed_loop, record, result
+from tests.marks import linux
 
 SECOND = 1_000_000_000
 WORKER, CHILD = 700, 701
@@ -84,7 +85,7 @@ def quiet(root: Path) -> Path:
 
 
 def block(root: Path, change: dict[str, str], wall: Callable[[], int] | None = None) -> Conditions:
-    machine = Machine([WORKER], root, Clock(), wall or Clock())
+    machine = MachineCounters([WORKER], root, Clock(), wall or Clock())
     before = machine.read()
     write(root, change)
     return between(before, machine.read())
@@ -125,16 +126,45 @@ def test_a_block_is_what_the_counters_rose_by(tmp_path: Path) -> None:
         thermal_throttles=7,
         temperature_c=61.5,  # the disk is hotter, and does not matter
         clock_step_ns=0,
-        stopped_processes=0,
     )
 
 
+KDAMOND = 77
+
+
+def kernel_threads(*ticks: int, flags: int = 0x00200040) -> dict[str, str]:
+    """Process 2 and its children, which have used so many ticks of system time."""
+    pids = range(KDAMOND, KDAMOND + len(ticks))
+    own = {2: 0, **dict(zip(pids, ticks, strict=True))}
+    stats = {f"proc/{pid}/stat": f"{pid} (k) S 2 0 0 0 -1 {flags} 0 0 0 0 0 {used} 0 0\n" for pid, used in own.items()}
+    return {"proc/2/task/2/children": " ".join(map(str, pids)) + " ", **stats}
+
+
+def test_kernel_threads_are_no_other_programs(tmp_path: Path) -> None:
+    """One worked before, and one is new."""
+    write(quiet(tmp_path), kernel_threads(50))
+    found = block(
+        tmp_path,
+        {"proc/stat": counted(cpu0=90), **process(WORKER, (60, 0, 0, 0), child=""), **kernel_threads(70, 8)},
+    )
+    assert found.kernel_ns == (20 + 8) * TICK_NS
+    assert found.foreign_ns == (90 - 60 - 28) * TICK_NS
+
+
+def test_in_a_container_the_second_process_is_a_program(tmp_path: Path) -> None:
+    write(quiet(tmp_path), kernel_threads(0, flags=0x00400040))
+    found = block(tmp_path, {"proc/stat": counted(cpu0=90), **kernel_threads(70, flags=0x00400040)})
+    assert (found.kernel_ns, found.foreign_ns) == (None, 90 * TICK_NS)
+
+
 def test_what_others_do_on_cpus_that_a_run_may_not_use_is_not_counted(tmp_path: Path) -> None:
-    machine = Machine([WORKER], quiet(tmp_path), Clock(), usable={0})
+    write(quiet(tmp_path), kernel_threads(0))
+    machine = MachineCounters([WORKER], tmp_path, Clock(), usable={0})
     before = machine.read()
-    write(tmp_path, {"proc/stat": counted(cpu0=30, cpu1=90, steal=5)})
+    write(tmp_path, {"proc/stat": counted(cpu0=30, cpu1=90, steal=5), **kernel_threads(90)})
     block = between(before, machine.read())
     assert (block.cpus, block.busy_ns, block.stolen_ns) == (1, 30 * TICK_NS, 5 * TICK_NS)
+    assert block.kernel_ns is None, "a kernel thread's time is of all CPUs"
 
 
 def test_a_counter_that_goes_backwards_tells_nothing(tmp_path: Path) -> None:
@@ -216,10 +246,10 @@ def busy() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counters of Linux")
+@linux
 def test_a_busy_process_is_foreign_and_a_worker_is_not(busy: subprocess.Popen[bytes]) -> None:
     """The same second, told with the process as a stranger and as a worker: whatever else runs here is in both."""
-    stranger, worker = Machine([]), Machine([busy.pid])
+    stranger, worker = MachineCounters([]), MachineCounters([busy.pid])
     before = stranger.read(), worker.read()
     time.sleep(1.5)
     foreign = between(before[0], stranger.read())
@@ -229,7 +259,7 @@ def test_a_busy_process_is_foreign_and_a_worker_is_not(busy: subprocess.Popen[by
     beside = record("b", "llm", "token", done).model_copy(update={"conditions": (foreign,)})
     [finding] = interference.no_foreign_load(gather(result(beside)))
     assert finding.severity == "warning"
-    assert "other processes kept" in finding.message
+    assert "other programs kept" in finding.message
 
 
 def cores(block: Conditions) -> float:

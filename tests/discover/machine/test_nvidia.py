@@ -8,7 +8,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import PROTECTIVE, AcceleratorConditions
 from mixmark.harness.discover.machine.accelerators import Accelerators
-from mixmark.harness.discover.machine.counters import Machine
+from mixmark.harness.discover.machine.counters import MachineCounters
 from mixmark.harness.discover.machine.nvidia import REASONS
 from mixmark.harness.plugins import registry
 from tests.discover.machine.nvml import FakeNvml
@@ -22,7 +22,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, root: Path, nvml: object) -> tuple[Acc
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     write(quiet(root), process(99, (0, 0, 0, 0)))
     with Accelerators(NVIDIA) as accelerators:
-        found = Machine([WORKER], root, accelerators=accelerators).read().accelerators
+        found = MachineCounters([WORKER], root, accelerators=accelerators).read().accelerators
     assert accelerators.absent == ()
     return found
 

@@ -12,13 +12,14 @@ import pytest
 from mixmark.harness.cli.machine_lock import reserve
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.discover import machine_lock
-from mixmark.harness.discover.machine import other_load
-from mixmark.harness.discover.machine.counters import Machine
+from mixmark.harness.discover.machine import counters, other_load
+from mixmark.harness.discover.machine.counters import MachineCounters
 from mixmark.harness.discover.machine.other_load import OtherLoad
-from tests.discover.machine.test_counters import counted, quiet, write
+from tests.discover.machine.test_counters import counted, kernel_threads, quiet, write
 
 QUIET = OtherLoad(0.01, 2, {})
 BUSY = OtherLoad(0.9, 2, {"python": 0.7, "node": 0.1})
+SLIGHT = OtherLoad(0.1, 2, {"node": 0.1})
 
 
 class Clock:
@@ -82,7 +83,7 @@ def test_a_look_names_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Two seconds, in which one of two CPUs was busy for 1.5 s. Two programs have one name, two are new."""
     root = quiet(tmp_path)
     now_ns = iter((0, 2_000_000_000))
-    machine = Machine(root=root, clock=lambda: next(now_ns))
+    machine = MachineCounters(root=root, clock=lambda: next(now_ns))
     lists = listing(
         {5: ("cc1", 10.0), 6: ("cc1", 4.0), 7: ("bash", 1.0), 8: ("sshd", 1.0)},
         {5: ("cc1", 10.5), 6: ("cc1", 4.3), 7: ("bash", 1.02), 8: ("sshd", 1.0), 9: ("ld", 0.4), 10: ("x", 0.1)},
@@ -96,14 +97,26 @@ def test_a_look_names_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert others.cores == pytest.approx(0.75)
 
 
+def test_an_idle_machine_whose_kernel_reclaims_memory_is_quiet(tmp_path: Path) -> None:
+    """In two seconds of two CPUs, 4 % of the time went to the kernel's threads and 0.5 % to a program."""
+    write(quiet(tmp_path), kernel_threads(0, 0))
+    now_ns = iter((0, 2_000_000_000))
+    machine = MachineCounters(root=tmp_path, clock=lambda: next(now_ns))
+    change = {"proc/stat": counted(cpu0=18), **kernel_threads(10, 6)}
+    others = other_load.sample(machine, lambda seconds: write(tmp_path, change), dict)
+    assert others is not None
+    assert others.cores == pytest.approx(0.01) and not others.busy
+
+
 def test_a_machine_without_counters_says_nothing(tmp_path: Path) -> None:
-    assert other_load.sample(Machine(root=tmp_path), lambda seconds: None, dict) is None
+    assert other_load.sample(MachineCounters(root=tmp_path), lambda seconds: None, dict) is None
 
 
 def test_the_processes_that_are_listed_are_those_of_others() -> None:
     found = other_load.processes()
     assert os.getpid() not in found
     assert os.getppid() in found
+    assert not found.keys() & counters.kernel_threads().keys()
 
 
 def told(
@@ -138,6 +151,13 @@ def test_a_busy_machine_is_told_with_the_remedy(
     )
     assert told(monkeypatch, capsys, QUIET) == ""
     assert told(monkeypatch, capsys, None) == ""
+
+
+def test_a_little_load_does_not_disturb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The verdict is disturbed beyond 5 % of the machine, and warns beyond 1 %."""
+    assert [OtherLoad(cores, 2, {}).disturbs for cores in (0.1, 0.11)] == [False, True]
+    assert "its result will have a warning. --wait-idle 60" in told(monkeypatch, capsys, SLIGHT)
+    assert told(monkeypatch, capsys, SLIGHT, 60).endswith("its result will have a warning.\n")
 
 
 def test_what_is_waited_for_is_told_and_whether_it_came(

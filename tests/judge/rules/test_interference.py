@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mixmark.harness.contracts.schema import Absent, Cost, Record
+from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules import interference, records
 from mixmark.harness.judge.rules.rule import Rule
 from tests.golden.sample import GPU, closed_loop, probe, record, result
@@ -92,12 +93,12 @@ def test_what_is_at_its_limit_or_unknown_passes(rule: Rule) -> None:
         (
             interference.no_foreign_load,
             {"own_ns": SECOND // 2},
-            "other processes kept 0.50 of 2 CPUs busy, 25.0 % of the machine (limit 1.0 %)",
+            "other programs kept 0.50 of 2 CPUs busy, 25.0 % of the machine (limit 1.0 %)",
         ),
         (
             interference.no_foreign_load,
             {"cpus": 100, "own_ns": SECOND // 2},
-            "other processes kept 0.50 of 100 CPUs busy, 0.5 % of the machine (limit 0.2 %)",
+            "other programs kept 0.50 of 100 CPUs busy, 0.5 % of the machine (limit 0.2 %)",
         ),
         (
             interference.no_memory_pressure,
@@ -121,6 +122,15 @@ def test_what_is_at_its_limit_or_unknown_passes(rule: Rule) -> None:
 )
 def test_a_disturbance_is_a_warning_with_figure_and_limit(rule: Rule, changed: dict[str, object], message: str) -> None:
     assert said(rule, six(**changed)) == [("warning", "b", message)]
+
+
+def test_what_the_kernel_does_is_no_foreign_load() -> None:
+    """A tenth of the CPUs' time is not the run's, and the kernel's threads had all of it but 1 %."""
+    others = {"own_ns": SECOND - 200_000_000}
+    assert said(interference.no_foreign_load, six(**others))
+    assert not said(interference.no_foreign_load, six(**others, kernel_ns=180_000_000))
+    assert judge(six(**others)).verdict.word == "disturbed"
+    assert judge(six(**others, kernel_ns=180_000_000)).verdict.word == "fair"
 
 
 def test_one_bad_block_of_steal_is_enough() -> None:

@@ -39,7 +39,7 @@ def test_a_mix_that_came_whole_is_only_graded() -> None:
     told = one_run(WATTS_AT_THE_WALL)
     assert said(mix.mix_complete, told) == []
     assert said(mix.mix_bounded, told) == []
-    assert said(mix.score_graded, told) == [("note", "run", "the score is provisional, not official: 1 of 5 runs")]
+    assert said(mix.score_graded, told) == [("note", "run", "the score is indicative, not ranked: 1 of 3 runs")]
 
 
 def test_a_mix_that_is_not_whole_has_no_score() -> None:
@@ -53,15 +53,18 @@ def test_a_mix_of_ones_own_is_never_ranked(monkeypatch: pytest.MonkeyPatch) -> N
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
     own = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "mine"})})
-    assert said(mix.score_graded, own)[-1][2] == "the score is not ranked: mine is a mix of one's own"
+    assert (
+        said(mix.score_graded, own)[-1][2]
+        == "the score is indicative, not ranked: mine is a mix of one's own, 1 of 3 runs"
+    )
     assert said(mix.mix_complete, own) == []
     newer = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "edge-10"})})
-    unknown = "the score is not ranked: edge-10 is none of the mixes that this version knows"
+    unknown = "the score is indicative, not ranked: edge-10 is none of the mixes that this version knows, 1 of 3 runs"
     assert said(mix.score_graded, newer)[-1][2] == unknown
     small = told.mix.model_copy(update={"name": "smoke-1", "tier": "smoke"})
     monkeypatch.setattr(mixes, "frozen", lambda: {"smoke-1": small})
     smoke = told.model_copy(update={"mix": small})
-    assert said(mix.score_graded, smoke)[-1][2].startswith("the score is not ranked: the smoke tier")
+    assert said(mix.score_graded, smoke)[-1][2].startswith("the score is indicative, not ranked: the smoke tier")
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from mixmark.harness.contracts.schema import Failure, LatencyLimits, Limits, Phase, Result, Share, Task, Trial
+from mixmark.harness.contracts.schema import (
+    Failure,
+    LatencyLimits,
+    Limits,
+    Phase,
+    RateTrial,
+    Result,
+    Share,
+    Task,
+    Trial,
+)
 from mixmark.harness.judge.rules import records
 from tests.golden.sample import closed_loop, record, result
 from tests.judge.found import done, failed, said
@@ -82,10 +94,13 @@ def test_a_half_width_that_was_not_reached_is_a_note() -> None:
     assert said(records.precise, ended("cap", 5)) == []  # known well enough in the end
 
 
-def served(step_ns: int, feeds: int = 70) -> Result:
+def served(step_ns: int, feeds: int = 70, reported_ns: int = 0, **more: object) -> Result:
+    """reported_ns: after the last timestamp of each feed."""
     limits = LatencyLimits(percentile=0.9, total_ns=100, source="a test")
-    one = record("b", "resnet50", "image", closed_loop([[step_ns]] * feeds), scenario="server")
-    return result(one.model_copy(update={"rate_per_s": 5.0, "latency_limits": limits}))
+    feed = closed_loop([[step_ns]] * feeds)
+    feed = replace(feed, seen_ns=feed.yielded_ns + reported_ns)
+    one = record("b", "resnet50", "image", feed, scenario="server")
+    return result(one.model_copy(update={"rate_per_s": 5.0, "latency_limits": limits, **more}))
 
 
 def test_a_server_that_does_not_keep_its_limits_is_a_warning() -> None:
@@ -93,5 +108,8 @@ def test_a_server_that_does_not_keep_its_limits_is_a_warning() -> None:
     assert said(records.latency_within_limits, served(101)) == [
         ("warning", "b", "the latency limits are not kept at p90")
     ]
+    assert said(records.latency_within_limits, served(100, reported_ns=1)) != []  # the parent's clock counts
+    searched = (RateTrial(rate_per_s=5.0, feeds=64, kept=True),)
+    assert said(records.latency_within_limits, served(101, rate_trials=searched)) != []  # whatever the search found
     [(severity, _, message)] = said(records.latency_within_limits, served(100, feeds=9))
     assert (severity, message) == ("note", "whether the latency limits are kept is open: p90 needs 64 feeds")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import bdtr, betainc, stdtrit
 
+from mixmark.harness.judge.statistics import distributions
 from mixmark.harness.judge.statistics.distributions import binomial_cdf, incomplete_beta, student_t
 
 
@@ -31,6 +32,11 @@ def test_students_quantile(confidence: float) -> None:
         assert student_t(df, confidence) == pytest.approx(stdtrit(df, (1 + confidence) / 2), rel=1e-10)
     several = np.array([[1.0, 2.5], [19, 300]])
     assert student_t(several, confidence) == pytest.approx(stdtrit(several, (1 + confidence) / 2), rel=1e-10)
+
+
+def test_stirlings_series_goes_on_where_the_exact_formula_ends() -> None:
+    exact, series = distributions._beyond_stirling(np.array([np.nextafter(10.0, 0.0), 10.0]))
+    assert series == pytest.approx(exact, abs=1e-13)
 
 
 def test_known_values() -> None:

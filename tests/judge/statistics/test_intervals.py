@@ -103,9 +103,9 @@ def test_an_interval_is_the_wider_of_neighbours_and_parts() -> None:
     variance = 60 / (60 * (1 - 1 / worth))
     half = 2.0009953780883 * np.sqrt(variance / worth)  # t with 59 degrees of freedom
     assert interval.high - 100 == pytest.approx(half)
-    parts = np.repeat([98.0, 102.0, 98.0, 102.0, 98.0, 102.0], 10)  # neighbours are alike, the six parts are not
+    levels = np.repeat([98.0, 102.0, 98.0, 102.0, 98.0, 102.0], 10)  # the six parts differ by more than neighbours say
     by_parts = 2.5705818356363 * 2 * np.sqrt(6 / 5) / np.sqrt(6)  # t with 5 degrees of freedom
-    assert intervals.mean_half_width(parts) >= by_parts
+    assert intervals.mean_half_width(levels + np.tile([-6.0, 6.0], 30)) == pytest.approx(by_parts)
 
 
 def test_an_interval_that_is_too_wide_or_worth_too_few_blocks_is_not_known() -> None:

@@ -63,13 +63,18 @@ def test_the_mean_of_the_blocks_is_the_throughput() -> None:
         assert blocks.units.sum() == pytest.approx(4_200)
 
 
-def test_time_with_nothing_in_flight_is_cut_out() -> None:
-    issued = [0, 50, 500, 550]
-    columns = (issued, issued, [1, 2, 3, 4], [50, 100, 550, 600], [5, 5, 10, 20])
-    blocks = steadiness.block_rates(Completions(*(np.array(column) for column in columns)), 50)
+def test_time_between_feeds_counts_and_so_does_the_rest_of_the_bracket() -> None:
+    issued = [0, 50, 150, 200]
+    columns = (issued, issued, [1, 2, 3, 4], [50, 100, 200, 250], [5, 5, 10, 20])
+    done = Completions(*(np.array(column) for column in columns))
+    blocks = steadiness.block_rates(done, 50)
     assert blocks is not None
-    assert blocks.units == pytest.approx([5, 5, 10, 20])
-    assert blocks.edges_ns[[0, 1, 3, 4]].tolist() == [0, 50, 550, 600]
+    assert blocks.units == pytest.approx([5, 5, 0, 10, 20])
+    assert blocks.edges_ns.tolist() == [0, 50, 100, 150, 200, 250]
+    bracketed = steadiness.block_rates(done, 50, (-50, 300))
+    assert bracketed is not None
+    assert bracketed.units == pytest.approx([0, 5, 5, 0, 10, 20, 0])
+    assert bracketed.rates_per_s.mean() == pytest.approx(40 * 1e9 / 350)
 
 
 def test_feeds_in_flight_together_add_up() -> None:
@@ -78,7 +83,7 @@ def test_feeds_in_flight_together_add_up() -> None:
     blocks = steadiness.block_rates(Completions(*(np.array(column) for column in columns)), 55)
     assert blocks is not None
     assert blocks.units == pytest.approx([30 + 1, 9 + 25])
-    assert blocks.in_flight_ns == 55
+    assert blocks.block_ns == 55
 
 
 def test_one_feed_is_one_block() -> None:

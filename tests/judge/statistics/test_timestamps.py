@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from mixmark.harness.contracts.schema import Completions
@@ -26,6 +28,15 @@ def test_feeds_in_flight_together_count_the_time_once() -> None:
     assert timestamps.latencies_ns(done).tolist() == [100, 35]
 
 
+def test_suites_that_overlap_on_a_device_share_its_time() -> None:
+    """Two feeds of the first from 0 to 10, of which one goes on to 20 beside a feed of the second, which ends at 40."""
+    first = Completions(*(np.array(column) for column in ([0, 0], [0, 0], [1, 2], [10, 20], [1, 1])))
+    second = Completions(*(np.array(column) for column in ([10], [10], [1], [40], [1])))
+    assert timestamps.part_in_flight_ns(first, [first, second]) == 10 + 5
+    assert timestamps.part_in_flight_ns(second, [first, second]) == 5 + 20
+    assert timestamps.part_in_flight_ns(first, [first]) == timestamps.in_flight_ns(first)
+
+
 def test_making_the_next_feed_is_not_in_flight() -> None:
     columns = ([0, 150, 160, 300], [0, 150, 160, 300], [1, 2, 3, 4], [100, 250, 200, 330], [1, 1, 1, 1])
     done = Completions(*(np.array(column) for column in columns))
@@ -38,6 +49,13 @@ def test_time_per_unit_divides_by_the_units_behind_the_first_unit() -> None:
     done = Completions(*(np.array(column) for column in columns))
     assert timestamps.time_per_unit_ns(done).tolist() == [10]  # 30 / 3; the second feed has one mark
     assert timestamps.time_per_unit_ns(closed_loop([[5], [6]])).tolist() == []
+
+
+def test_a_feed_that_was_reported_lasts_until_its_report() -> None:
+    done = closed_loop([[100, 10, 12], [200, 20, 23]])
+    reported = replace(done, seen_ns=done.yielded_ns[done.ends - 1] + np.array([0, 3]))
+    assert timestamps.latencies_ns(reported).tolist() == [122, 246]
+    assert timestamps.time_per_unit_ns(reported).tolist() == [11, 23]  # 46 / 2
 
 
 def test_no_rate_while_the_clock_stands_still() -> None:

@@ -17,8 +17,9 @@ from mixmark.harness.measure.cluster import agent, messages
 from mixmark.harness.measure.cluster.agent import Agent
 from mixmark.harness.measure.cluster.streams import Pipes, lines
 from mixmark.harness.record import store
-from mixmark.harness.worker.messages import Message, read, write
-from tests.cli.test_commands import ROOT
+from mixmark.harness.record.files import explained
+from mixmark.harness.worker.messages import Failed, Message, read, write
+from tests.cli.shell import ROOT
 from tests.fakes.stand_ins import StandIn, solo
 
 
@@ -82,12 +83,12 @@ class Served:
         return read(next(self.lines), messages.MESSAGES)
 
     def ask(self, request: Message) -> list[Message]:
-        """What it says until it has answered."""
+        """Its messages up to the reply."""
         self.pipes.send(write(request))
-        said = [self.receive()]
-        while isinstance(said[-1], messages.FilePart | messages.StageBegun):
-            said.append(self.receive())
-        return said
+        received = [self.receive()]
+        while isinstance(received[-1], messages.FilePart | messages.StageBegun):
+            received.append(self.receive())
+        return received
 
 
 def test_an_agent_whose_disk_is_full_says_so_and_measures_when_there_is_room(
@@ -98,13 +99,15 @@ def test_an_agent_whose_disk_is_full_says_so_and_measures_when_there_is_room(
     append = store.Store.append
 
     def full(self: store.Store, *_: object) -> None:
-        with store._explained("cannot write record solo1"):
+        with explained("cannot write record solo1"):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(store.Store, "append", full)
     (refused,) = served.ask(attend)
-    assert refused == messages.Refused(
-        message="cannot write record solo1: No space left on device", hint="free disk space or fix the permissions"
+    assert isinstance(refused, Failed)
+    assert (refused.failure.message, refused.failure.hint) == (
+        "cannot write record solo1: No space left on device",
+        "free disk space or fix the permissions",
     )
     monkeypatch.setattr(store.Store, "append", append)
     empty_folder = Agent._empty_folder
@@ -114,7 +117,7 @@ def test_an_agent_whose_disk_is_full_says_so_and_measures_when_there_is_room(
 
     monkeypatch.setattr(Agent, "_empty_folder", no_folder)
     (refused,) = served.ask(attend)
-    assert isinstance(refused, messages.Refused) and "No space left on device" in refused.message
+    assert isinstance(refused, Failed) and "No space left on device" in refused.failure.message
     monkeypatch.setattr(Agent, "_empty_folder", empty_folder)
     blob, attended = served.ask(attend)
     assert isinstance(blob, messages.FilePart) and blob.name == "solo1.npz"
@@ -131,10 +134,10 @@ def test_an_agent_refuses_what_comes_before_it_was_looked_at_and_a_configuration
         adapters=(), tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=60, measures=False
     )
     (refused,) = served.ask(describe)
-    assert isinstance(refused, messages.Refused) and "none.toml" in refused.message
+    assert isinstance(refused, Failed) and "none.toml" in refused.failure.message
     (pong,) = served.ask(messages.Ping(sent_ns=7))
     assert isinstance(pong, messages.Pong) and pong.sent_ns == 7
     (refused,) = served.ask(messages.IdleMeasured())
-    assert refused == messages.Refused(message="IdleMeasured is no request")
+    assert isinstance(refused, Failed) and refused.failure.message == "IdleMeasured is no request"
     served.close()
     assert served.ended.wait(50)

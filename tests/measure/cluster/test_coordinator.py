@@ -50,7 +50,7 @@ def test_a_host_that_is_lost_is_planned_around_and_what_it_did_counts() -> None:
     later = place(cluster.mix_units, solo(rates), [device(id) for id in dict.fromkeys(id for _, id in rates)])
     assert cluster.run(600) == pytest.approx(later.mixes_per_s, rel=0.02)
     with pytest.raises(KeyError, match="h1"):
-        cluster.coordinator.update("h1", Tally({}, {}, {}))
+        cluster.coordinator.update("h1", Tally({}, {}, {}, {}))
 
 
 def test_a_host_whose_link_is_cut_works_off_its_credit_and_comes_back() -> None:

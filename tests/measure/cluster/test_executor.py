@@ -1,4 +1,4 @@
-"""Hosts that are led: what each measures, and what is lost with one that dies, stalls, lies or cannot go on."""
+"""Phases on several hosts: their records, and the loss of a host that dies, stalls, lies or cannot go on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from mixmark.harness.measure.cluster.executor import Cluster
 from mixmark.harness.measure.executor import PhaseRequest
 from mixmark.harness.plan.placement import place
 from mixmark.harness.record import store
-from mixmark.harness.worker.messages import Message
+from mixmark.harness.worker.messages import Failed, Message, write
 from tests.fakes.stand_ins import LIMITS, StandIn, StandInLauncher, device, rate, share, solo
 from tests.golden import sample
 
@@ -59,7 +59,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def led(folder: Path, **hosts: StandIn | str) -> Iterator[Cluster]:
     launcher = StandInLauncher(folder, hosts)
     (folder / "out/raw").mkdir(parents=True)
-    with Agents(launcher, launcher.find_hosts(), folder) as started:
+    with Agents(launcher, launcher.hosts, folder) as started:
         yield Cluster(
             started, (), {"low": "sample", "high": "sample"}, folder / "out", {each: [each] for each in hosts}
         )
@@ -95,6 +95,10 @@ def mixed(*hosts: str) -> Phase:
         for each in devices
     )
     return Phase(name="mix1", purpose="mixed", tasks=tasks, placement=place(MIX.units, rates, devices))
+
+
+def failed(message: str, hint: str = "") -> Failed:
+    return Failed(failure=Failure(kind="raised", message=message, hint=hint))
 
 
 def failures(records: Mapping[str, Record]) -> dict[str, str]:
@@ -141,8 +145,8 @@ class Lasting(StandIn):
 
     def mix(self, request: messages.MeasurePhase) -> None:
         self.ready(request)
-        while (granted := self.grants.get()).units != pytest.approx(MIX.units):
-            self.parts = granted.units
+        while (granted := self.grants.get().grant).units != pytest.approx(MIX.units):
+            self.parts = dict(granted.units)
             self.progress(request)
 
 
@@ -174,7 +178,7 @@ def test_the_others_do_what_a_host_would_have_done_that_dies_in_the_mix(tmp_path
     assert 0 < sum(right.parts.values()) < sum(MIX.units.values()), "at first it had a part of the mix"
     assert failures(records) == {"left/npu:a low": WHY, "left/npu:a high": WHY}
     assert {name for name, each in records.items() if each.completions} == {"right/npu:a low", "right/npu:a high"}
-    told = [
+    findings = [
         f"{each.about} {each.message}"
         for each in judge(
             sample.result().model_copy(
@@ -193,7 +197,7 @@ def test_the_others_do_what_a_host_would_have_done_that_dies_in_the_mix(tmp_path
         ).findings
         if each.severity == "invalid"
     ]
-    assert any("left" in each and "killed by signal 9" in each for each in told), told
+    assert any("left" in each and "killed by signal 9" in each for each in findings), findings
 
 
 class Silent(StandIn):
@@ -210,7 +214,7 @@ class Silent(StandIn):
             super().pong(ping)
 
 
-def test_a_host_of_which_nothing_is_heard_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_host_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "SILENT_S", 1)
     with led(tmp_path, left=Silent(), right=StandIn()) as cluster:
         records, _ = measured(cluster, mixed("left", "right"))
@@ -290,7 +294,7 @@ def test_a_link_of_50_ms_that_is_cut_for_a_second_and_comes_back_loses_nothing(t
     )
 
 
-def test_a_clock_that_steps_in_a_phase_is_told_by_its_bound(tmp_path: Path) -> None:
+def test_a_clock_that_steps_in_a_phase_has_a_large_bound(tmp_path: Path) -> None:
     class Stepping(StandIn):
         def mix(self, request: messages.MeasurePhase) -> None:
             self.ready(request)
@@ -389,14 +393,14 @@ ODD: dict[str, tuple[Callable[[StandIn, Phase], Message | None], str]] = {
         "its agent broke the protocol: a stage of a share that it does not measure",
     ),
     "that it cannot": (
-        lambda host, phase: messages.Refused(message="OSError: No space left on device", hint="free some"),
+        lambda host, phase: failed("OSError: No space left on device", "free some"),
         "OSError: No space left on device; free some",
     ),
 }
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_what_no_agent_says_costs_its_host_and_is_told(
+def test_a_message_that_no_agent_sends_costs_its_host_and_the_record_says_so(
     tmp_path: Path, odd: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "LONGEST_BYTES", 1 << 16)
@@ -423,7 +427,7 @@ def test_a_host_that_ran_out_of_disk_goes_on_when_it_can(tmp_path: Path) -> None
         def measure(self, request: messages.MeasurePhase) -> Message | None:
             if next(self.tries) == 0:
                 self.file("solo1.npz", b"the part that there was room for")
-                return messages.Refused(message="OSError: No space left on device")
+                return failed("OSError: No space left on device")
             return super().measure(request)
 
     with led(tmp_path, left=Full()) as cluster:
@@ -450,16 +454,24 @@ ODD_IN_THE_MIX: dict[str, Callable[[StandIn, messages.MeasurePhase], Any]] = {
         messages.MixReady(rates=rates_of(request), quanta=(1, 1), concurrency={})
     ),
     "sums of another suite": lambda host, request: host.say(
-        messages.MixProgress(finished={"mid": 1}, handed_out={}, paces=(), feeds={}, running={})
+        messages.MixProgress(finished={"mid": 1}, handed_out={}, paces={}, unfinished_s={}, feeds={}, running={})
     ),
     "a pace of another device": lambda host, request: host.say(
-        messages.MixProgress(finished={}, handed_out={}, paces=(("low", "npu:z", 1.0),), feeds={}, running={})
+        messages.MixProgress(
+            finished={}, handed_out={}, paces={"npu:z": {"low": 1.0}}, unfinished_s={}, feeds={}, running={}
+        )
     ),
     "a pace of nothing": lambda host, request: host.write(
-        b'{"Tallied": {"finished": {}, "handed_out": {}, "paces": [["low", "npu:a", 0]], "feeds": {}, "running": {}}}\n'
+        write(
+            messages.MixProgress(
+                finished={}, handed_out={}, paces={"npu:a": {"low": 1.0}}, unfinished_s={}, feeds={}, running={}
+            )
+        ).replace(b'"low": 1.0', b'"low": 0')
     ),
     "a colour for the terminal": lambda host, request: host.say(
-        messages.MixProgress(finished={}, handed_out={}, paces=(), feeds={}, running={"npu:a": "\x1b[31m"})
+        messages.MixProgress(
+            finished={}, handed_out={}, paces={}, unfinished_s={}, feeds={}, running={"npu:a": "\x1b[31m"}
+        )
     ),
 }
 
@@ -481,7 +493,7 @@ def test_a_host_without_a_task_can_say_what_it_likes(tmp_path: Path) -> None:
     class Talking(StandIn):
         def pong(self, ping: messages.Ping) -> None:
             super().pong(ping)
-            self.say(messages.Refused(message="nobody asked"))
+            self.say(failed("nobody asked"))
             self.say(messages.PhaseMeasured(records=(), sha256={}, sent_bytes=0, received_bytes=0))
 
     with led(tmp_path, left=StandIn(), right=Talking()) as cluster:
@@ -490,11 +502,11 @@ def test_a_host_without_a_task_can_say_what_it_likes(tmp_path: Path) -> None:
 
 
 class Metered(StandIn):
-    """It reads a meter. told: the phase that it says it has read it in; empty: the one that is asked for."""
+    """It reads a meter. phase: the phase of its samples; empty: the requested one."""
 
-    def __init__(self, told: str = "") -> None:
+    def __init__(self, phase: str = "") -> None:
         super().__init__()
-        self.phase = told
+        self.phase = phase
 
     def samples(self, phase: str) -> messages.MeterSamples:
         now_ns = self.clock_ns()
@@ -516,7 +528,7 @@ class Metered(StandIn):
 
 def test_meters_are_read_on_each_host_and_readings_that_are_none_cost_their_host(tmp_path: Path) -> None:
     begin_ns = time.monotonic_ns()
-    with led(tmp_path, left=Metered(), right=Metered(told="solo9")) as cluster:
+    with led(tmp_path, left=Metered(), right=Metered(phase="solo9")) as cluster:
         domain = Domain(
             id="left/rapl:0",
             meter="rapl",
@@ -537,7 +549,7 @@ def test_meters_are_read_on_each_host_and_readings_that_are_none_cost_their_host
         assert cluster.agents["right"].lost == reason
 
 
-def test_a_mix_that_cannot_be_planned_is_told_and_what_comes_late_of_it_is_not_taken_for_the_next(
+def test_a_mix_that_cannot_be_planned_says_why_and_its_late_messages_do_not_disturb_the_next_phase(
     tmp_path: Path,
 ) -> None:
     class Lacking(StandIn):
@@ -584,7 +596,7 @@ def test_agents_end_with_the_block_whatever_they_do(tmp_path: Path) -> None:
             ended.set()
 
     class Leaving(StandInLauncher):
-        def __exit__(self, *_: object) -> None:
+        def end(self) -> None:
             """It ends no agent: only their streams end."""
 
     launcher = Leaving(tmp_path, {"left": Waiting()})

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import Absent, Domain, Environment
+from mixmark.harness.contracts.schema import Absent, Domain, Environment, Failure
 from mixmark.harness.measure.cluster import launchers, messages
 from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.gather import Gathered, gather
 from mixmark.harness.plan.phases import Workload
-from mixmark.harness.worker.messages import Message
+from mixmark.harness.worker.messages import Covered, Failed, Message
 from tests.fakes.stand_ins import StandIn, StandInLauncher, device
 from tests.golden import sample
 
@@ -31,20 +33,22 @@ def gathered(folder: Path, found: Mapping[str, StandIn | str], **cores: tuple[in
         return gather(agents, hosts, DESCRIBE, WORKLOADS)
 
 
-def suites(**other: str) -> tuple[messages.InstalledSuite, ...]:
-    fields = {"name": "low", "version": "1", "weights": "synthetic", **other}
-    return (messages.InstalledSuite(name="high", version="1", weights="synthetic"), messages.InstalledSuite(**fields))
+def suites(name: str = "low", version: str = "1", weights: str = "synthetic") -> tuple[Workload, ...]:
+    return WORKLOADS[1], Workload(name, version, ("offline",), weights=weights)
 
 
 class Saying(StandIn):
     """It says something else than others of what it has."""
 
-    def __init__(self, **other: object) -> None:
+    def __init__(self, **other: Any) -> None:
         super().__init__()
         self.other = other
 
     def describe(self) -> messages.HostDescription:
-        return super().describe().model_copy(update=self.other)
+        description = super().describe()
+        environments = self.other.pop("environments", {})
+        found = dataclasses.replace(description.found, environments=environments)
+        return description.model_copy(update={"found": found, **self.other})
 
 
 class Arriving(StandIn):
@@ -59,7 +63,8 @@ class Refusing(StandIn):
     """It cannot do what is asked."""
 
     def reply(self, request: Message) -> Message:
-        return messages.Refused(message="there is no file llm.safetensors", hint="copy it to every host")
+        failure = Failure(kind="raised", message="there is no file llm.safetensors", hint="copy it to every host")
+        return Failed(failure=failure)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +93,9 @@ def test_a_host_that_has_something_else_takes_no_part(tmp_path: Path, host: Stan
     assert [target.device.id for target in found.found.targets] == ["left/npu:a"]
     assert [each for each in found.found.absent if each.kind == "host"] == [*found.refused]
     assert [each.names for each in found.hosts] == [("left",)]
-    with pytest.raises(MixmarkError, match="no host can be measured") as told:
+    with pytest.raises(MixmarkError, match="no host can be measured") as raised:
         gathered(tmp_path, {"right": "its ssh failed: connection refused"})
-    assert told.value.hint == "right: its ssh failed: connection refused"
+    assert raised.value.hint == "right: its ssh failed: connection refused"
 
 
 def test_agents_on_one_machine_need_cores_of_their_own(tmp_path: Path) -> None:
@@ -166,13 +171,13 @@ def test_the_first_host_of_a_machine_reads_its_meters_for_all(tmp_path: Path) ->
         def reply(self, request: Message) -> Message | None:
             if isinstance(request, messages.OpenMeters):
                 lacks = Absent(kind="meter", name="nvml", reason="no driver")
-                return messages.MetersOpened(domains=(package,), absent=(lacks,))
+                return Covered(domains=(package,), absent=(lacks,))
             return super().reply(request)
 
     class Blind(StandIn):
         def reply(self, request: Message) -> Message | None:
             if isinstance(request, messages.OpenMeters):
-                return messages.Refused(message="PermissionError: /sys is not for you")
+                return Failed(failure=Failure(kind="raised", message="PermissionError: /sys is not for you"))
             return super().reply(request)
 
     hosts: dict[str, StandIn | str] = {

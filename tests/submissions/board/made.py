@@ -5,19 +5,19 @@ from __future__ import annotations
 import datetime
 
 from mixmark.harness.contracts.schema import Finding
-from mixmark.submissions.board.row import Site
+from mixmark.submissions.board.row import Website
 from mixmark.submissions.entry import Entry
 from tests.fakes.entries import made
 from tests.reporters.hostile import HOSTILE
 
 SUITES = {"llm": "1", "diffusion": "1", "dlrm": "1", "resnet50": "1"}
-CALLED = {
+UNIT_WORDS = {
     "llm": "LLM tokens",
     "diffusion": "images drawn",
     "dlrm": "recommendations",
     "resnet50": "pictures classified",
 }
-SITE = Site("Mixmark leaderboard", "", datetime.date(2026, 11, 22), SUITES, CALLED)
+SITE = Website("Mixmark leaderboard", "", datetime.date(2026, 11, 22), SUITES, UNIT_WORDS)
 ESCAPE = "</script </script/ </script></template></title><script>document.title='owned'</script><!--"
 
 
@@ -28,39 +28,37 @@ def crowd(count: int) -> list[Entry]:
 def hostile(number: int = 0, text: str = ESCAPE + HOSTILE) -> Entry:
     """An entry in which every text leaves its place, if it can; a check would reject most of it."""
     entry = made(number)
-    told, claim, machine = entry.declaration, entry.claim, entry.machine
-    words = {name: text for name in ("organisation", "system", "origin", "licence", "notes", "cooling", "form_factor")}
-    items = tuple(
-        each.model_copy(update={"what": text, "unit_price": text, "currency": text, "locale": text, "source": text})
-        for each in told.price
-    )
+    declared, machine = entry.declaration, entry.machine
+    words = dict.fromkeys(("organisation", "system", "origin", "licence", "notes", "form_factor", "availability"), text)
+    price = declared.price and declared.price.model_copy(update={"source": text})
     devices = tuple(
-        each.model_copy(update={"id": f"{text}{at}", "name": text}) for at, each in enumerate(machine.devices)
+        device.model_copy(update={"id": f"{text}{index}", "name": text}) for index, device in enumerate(machine.devices)
     )
-    software = machine.software[0].model_copy(
-        update={"adapter": text, "origin": text, "python": text, "packages": {text: text}, "vendor": {text: text}}
+    environment = machine.environments["torch"].model_copy(
+        update={"origin": text, "python": text, "packages": {text: text}, "vendor": {text: text}}
     )
-    cells = tuple(
-        each.model_copy(
-            update={name: text for name in ("suite_version", "unit", "short_unit", "adapter", "precision", "scenario")}
-            | {"suite": f"{text}{at % 3}", "device": devices[at % len(devices)].id}
+    fields = ("suite_version", "unit", "short_unit", "adapter", "precision", "scenario")
+    solo_measurements = tuple(
+        solo.model_copy(
+            update=dict.fromkeys(fields, text)
+            | {"suite": f"{text}{index % 3}", "device": devices[index % len(devices)].id}
         )
-        for at, each in enumerate(entry.solo_measurements)
+        for index, solo in enumerate(entry.solo_measurements)
     )
-    named = {name: text for name in ("cpu_model", "operating_system", "kernel", "virtualization")}
+    named = dict.fromkeys(("cpu_model", "operating_system", "kernel", "virtualization"), text)
     return entry.model_copy(
         update={
-            "declaration": told.model_copy(update={**words, "availability": text, "price": items}),
-            "claim": claim.model_copy(update={"mixmark": text, "tuning": text}),
-            "machine": machine.model_copy(update={**named, "devices": devices, "software": (software,)}),
+            "declaration": declared.model_copy(update={**words, "price": price}),
+            "mixmark": text,
+            "tuning": text,
+            "machine": machine.model_copy(update={**named, "devices": devices, "environments": {text: environment}}),
             "reasons": dict.fromkeys(("division", "tuning", "grade", "ranked", "weight_class", "boundary"), (text,)),
             "unmeasured": text,
             "suites": {text: text},
             "began_utc": text,
-            "ended_utc": text,
             "commands": ((text,),),
-            "runs": tuple(each.model_copy(update={"phase": text}) for each in entry.runs),
-            "solo_measurements": cells,
+            "runs": tuple(run.model_copy(update={"phase": text}) for run in entry.runs),
+            "solo_measurements": solo_measurements,
             "findings": (Finding(rule=text, severity="warning", about=text, message=text),),
             "signed": entry.signed.model_copy(update={"state": "good", "signer": text}),
         }

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mixmark.harness.judge.mixed_run import Figure
 from mixmark.submissions.board.site import build
-from mixmark.submissions.entry import Entry, Estimate
+from mixmark.submissions.entry import Entry
 from tests.fakes.entries import made
 from tests.reporters.browser import CHROMIUM, Tab, tab
 from tests.reporters.test_browser import AXE, FAULTS, SCHEMES, TOO_WIDE, WINDOWS
@@ -27,7 +28,7 @@ COUNT = "document.querySelector('#count').textContent"
 def alike(number: int, grade: str = "official") -> Entry:
     """An entry on the one board that these tests look at."""
     entry = made(number)
-    tx = entry.claim.mixes_per_s.value
+    tx = entry.mixes_per_s.estimate
     changes = {
         "mix": "edge-1",
         "weight_class": 16,
@@ -35,11 +36,11 @@ def alike(number: int, grade: str = "official") -> Entry:
         "grade": grade,
         "ranked": grade != "indicative",
         "boundary": "node",
-        "mixes_per_s": Estimate(value=tx, low=tx * 0.9, high=tx * 1.1),
-        "mixes_per_kj": Estimate(value=tx * 3, low=tx * 2.7, high=tx * 3.3),
+        "mixes_per_s": Figure(tx, tx * 0.9, tx * 1.1),
+        "mixes_per_kj": Figure(tx * 3, tx * 2.7, tx * 3.3),
         "watts": 333.0,
     }
-    return entry.model_copy(update={"mix": "edge-1", "claim": entry.claim.model_copy(update=changes)})
+    return entry.model_copy(update=changes)
 
 
 ENTRIES = [alike(number, "indicative" if number % 6 == 5 else "official") for number in range(150)]
@@ -153,9 +154,8 @@ def test_a_reader_sorts_filters_and_sees_the_rest(page: Tab) -> None:
         "form.elements.price.dispatchEvent(new Event('input', {bubbles: true}));"
         "new Promise(done => setTimeout(done, 50))"
     )
-    cheap = sum(
-        1 for each in ENTRIES if each.claim.ranked and each.claim.price and float(each.claim.price.amount) <= 2e4
-    )
+    prices = [entry.declaration.price for entry in ENTRIES if entry.ranked]
+    cheap = sum(1 for price in prices if price and float(price.amount) <= 2e4)
     assert f"{cheap} of 125 systems" in page.run(COUNT)
 
 

@@ -23,9 +23,9 @@ def test_an_entry_becomes_a_site_with_a_report_of_its_raw_data(folder: Path, tmp
     done = asked(entries, "--out", out, "--date", "2026-11-22", "--url", "https://example.org/board")
     assert done.exit_code == 0, done.stderr
     assert re.fullmatch(rf"1 entry on \d boards?: {re.escape(str(out / 'index.html'))}\n", done.stdout)
-    told = json.loads((out / "leaderboard.json").read_text())
-    assert (told["url"], told["as_of"]) == ("https://example.org/board/", "2026-11-22")
-    page = out / told["entries"][0]["page"]
+    board = json.loads((out / "leaderboard.json").read_text())
+    assert (board["url"], board["as_of"]) == ("https://example.org/board/", "2026-11-22")
+    page = out / board["entries"][0]["page"]
     assert 'href="report-1.html"' in page.read_text() and "[![Mixmark" in page.read_text()
     assert "https://example.org/board/entries/acme-sohne/" in page.read_text()
     assert page.with_name("report-1.html").read_text().startswith("<!doctype html>")
@@ -40,10 +40,8 @@ def test_what_breaks_a_rule_is_named_and_not_on_the_board(folder: Path, tmp_path
     (folder / "README.md").write_text("better", encoding="utf-8")
     done = asked(entries, "--out", out, "--no-reports")
     assert done.exit_code == 1
-    names = [re.match(r"(\S+) is rejected: (E-[A-Z-]+):", line) for line in done.stderr.splitlines()]
-    assert {found[1] for found in names if found} == {
-        f"acme-sohne/{each.parent.name}/{each.name}" for each in (folder, other)
-    }
+    rejected = set(re.findall(r"^(\S+) is rejected: E-[A-Z-]+:", done.stderr, re.MULTILINE))
+    assert rejected == {f"acme-sohne/{path.parent.name}/{path.name}" for path in (folder, other)}
     assert "no entry yet" in (out / "index.html").read_text()
     assert json.loads((out / "leaderboard.json").read_text())["entries"] == []
 
@@ -60,17 +58,17 @@ def test_references_are_the_ranked_closed_entries_the_newest_first(folder: Path)
     (verdict,) = check.check([folder])
     assert verdict.entry is not None
     entry = verdict.entry
-    ranked = entry.model_copy(update={"claim": entry.claim.model_copy(update={"ranked": True, "division": "closed"})})
+    ranked = entry.model_copy(update={"ranked": True, "division": "closed"})
     newer = ranked.model_copy(update={"ended_utc": "2026-09-01T00:00:00+00:00"})
-    still = ranked.model_copy(update={"claim": ranked.claim.model_copy(update={"ranked": False})})
-    unlike = ranked.model_copy(update={"claim": ranked.claim.model_copy(update={"division": "open"})})
-    told = json.loads(references.written([ranked, still, newer, unlike]))
-    assert [each["created_utc"] for each in told] == [newer.ended_utc, ranked.ended_utc]
-    assert told[0]["name"] == f"{entry.declaration.organisation} {entry.declaration.system}"
-    assert told[0]["mixes_per_s"] == entry.claim.mixes_per_s.value
+    unranked = ranked.model_copy(update={"ranked": False})
+    unlike = ranked.model_copy(update={"division": "open"})
+    written = json.loads(references.written([ranked, unranked, newer, unlike]))
+    assert [reference["created_utc"] for reference in written] == [newer.ended_utc, ranked.ended_utc]
+    assert written[0]["name"] == f"{entry.declaration.organisation} {entry.declaration.system}"
+    assert written[0]["mixes_per_s"] == entry.mixes_per_s.estimate
     assert references.written([]) == "[]\n"
-    rough = json.loads(references.written([still, unlike]))
-    assert [each["grade"] for each in rough] == [still.claim.grade], "no ranked entry has this mix"
+    rough = json.loads(references.written([unranked, unlike]))
+    assert [reference["grade"] for reference in rough] == [unranked.grade], "no ranked entry has this mix"
 
 
 @pytest.mark.slow
@@ -84,8 +82,8 @@ def test_the_references_that_ship_are_those_of_the_entries() -> None:
 def test_the_numbers_of_the_board_are_those_of_the_rules() -> None:
     rules = (Path(__file__).parents[3] / "docs" / "rules.md").read_text("utf-8")
     section = rules[rules.index("## The board") :]
-    told = dict(re.findall(r"\| ([\d,]+)[^|]* \| `submissions\.board\.([\w.]+)` \|", section))
-    named = {name: value for value, name in told.items()}
+    rows = re.findall(r"\| ([\d,]+)[^|]* \| `submissions\.board\.([\w.]+)` \|", section)
+    named = {name: value for value, name in rows}
     assert named == {
         "rank.STALE_YEARS": str(rank.STALE_YEARS),
         "site.STATIC_ROWS": str(site.STATIC_ROWS),

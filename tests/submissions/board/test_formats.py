@@ -40,37 +40,37 @@ def entries(request: pytest.FixtureRequest) -> list[Entry]:
 
 
 @pytest.fixture
-def told(entries: list[Entry]) -> dict[str, Any]:
+def as_json(entries: list[Entry]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(formats.as_json(SITE, boards(entries), entries))
     return found
 
 
-def test_the_sheet_agrees_with_the_json(entries: list[Entry], told: dict[str, Any]) -> None:
+def test_the_sheet_agrees_with_the_json(entries: list[Entry], as_json: dict[str, Any]) -> None:
     rows = list(csv.DictReader(io.StringIO(formats.as_csv(SITE, boards(entries)))))
-    pages = {each["entry"]: each for each in told["entries"]}
+    pages = {entry["entry"]: entry for entry in as_json["entries"]}
     expected = [
-        (board["id"], str(each.get("rank", "")), str(each.get("tied", "")), pages[each["entry"]])
-        for board in told["boards"]
-        for each in (*board["ranked"], *board["not_ranked"])
+        (board["id"], str(place.get("rank", "")), str(place.get("tied", "")), pages[place["entry"]])
+        for board in as_json["boards"]
+        for place in (*board["ranked"], *board["not_ranked"])
     ]
     assert len(rows) == len(expected)
     for sheet, (board, rank, tied, entry) in zip(rows, expected, strict=True):
         assert (sheet["board"], sheet["rank"], sheet["tied"], sheet["page"]) == (board, rank, tied, entry["page"])
-        figure = entry["claim"]["mixes_per_s" if sheet["metric"] == "TX" else "mixes_per_kj"]
-        assert float(sheet["value"]) == figure["value"]
+        figure = entry["mixes_per_s" if sheet["metric"] == "TX" else "mixes_per_kj"]
+        assert float(sheet["value"]) == figure["estimate"]
         assert (sheet["low"] or None) == (None if figure["low"] is None else str(figure["low"]))
         assert sheet["stale"] == "; ".join(entry["stale"])
         assert not any(cell.startswith(("=", "+", "@")) for cell in sheet.values())
 
 
-def test_the_tables_agree_with_the_json(entries: list[Entry], told: dict[str, Any]) -> None:
+def test_the_tables_agree_with_the_json(entries: list[Entry], as_json: dict[str, Any]) -> None:
     text = formats.as_markdown(SITE, boards(entries))
-    assert text.count("\n## ") == len(told["boards"])
+    assert text.count("\n## ") == len(as_json["boards"])
     lines = [line for line in text.splitlines() if line.startswith("| ") and "index.html" in line]
     expected = [
-        (f"{each['rank']}{' =' if each['tied'] else ''}" if "rank" in each else "", each["entry"])
-        for board in told["boards"]
-        for each in (*board["ranked"], *board["not_ranked"])
+        (f"{place['rank']}{' =' if place['tied'] else ''}" if "rank" in place else "", place["entry"])
+        for board in as_json["boards"]
+        for place in (*board["ranked"], *board["not_ranked"])
     ]
     assert len(lines) == len(expected)
     for line, (rank, path) in zip(lines, expected, strict=True):
@@ -84,27 +84,28 @@ def test_the_feed_is_what_atom_asks_for(entries: list[Entry]) -> None:
     feed = ElementTree.fromstring(formats.as_feed(SITE, entries))
     assert feed.tag == f"{ATOM}feed"
     stamp = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-    for each in (feed, *feed.findall(f"{ATOM}entry")):
+    items = feed.findall(f"{ATOM}entry")
+    for item in (feed, *items):
         for name in ("id", "title", "updated"):
-            (found,) = each.findall(f"{ATOM}{name}")
+            (found,) = item.findall(f"{ATOM}{name}")
             assert found.text
-        assert stamp.fullmatch(each.findtext(f"{ATOM}updated", ""))
-        assert each.findtext(f"{ATOM}id", "").startswith("urn:uuid:")
-    told = feed.findall(f"{ATOM}entry")
-    assert len(told) == min(len(entries), formats.FEED_LENGTH)
-    assert all(each.findtext(f"{ATOM}author/{ATOM}name") for each in told)
-    ids = [each.findtext(f"{ATOM}id") for each in told]
+        assert stamp.fullmatch(item.findtext(f"{ATOM}updated", ""))
+        assert item.findtext(f"{ATOM}id", "").startswith("urn:uuid:")
+    assert len(items) == min(len(entries), formats.FEED_LENGTH)
+    assert all(item.findtext(f"{ATOM}author/{ATOM}name") for item in items)
+    ids = [item.findtext(f"{ATOM}id") for item in items]
     assert len(set(ids)) == len(ids)
-    dates = [each.findtext(f"{ATOM}updated", "") for each in told]
+    dates = [item.findtext(f"{ATOM}updated", "") for item in items]
     assert dates == sorted(dates, reverse=True)
 
 
-def test_a_feed_of_a_site_that_stands_somewhere_links_there() -> None:
+def test_a_feed_of_a_site_with_an_address_links_to_it() -> None:
     site = SITE.__class__(**{**vars(SITE), "url": "https://example.org/board/"})
     feed = ElementTree.fromstring(formats.as_feed(site, crowd(3)))
-    assert all(each.attrib["href"].startswith("https://example.org/board/") for each in feed.iter(f"{ATOM}link"))
-    assert [each.attrib["href"] for each in feed.findall(f"{ATOM}link") if each.attrib["rel"] == "self"] == [
-        "https://example.org/board/feed.xml"
+    links = list(feed.iter(f"{ATOM}link"))
+    assert all(link.attrib["href"].startswith("https://example.org/board/") for link in links)
+    assert "https://example.org/board/feed.xml" in [
+        link.attrib["href"] for link in links if link.attrib["rel"] == "self"
     ]
 
 
@@ -114,20 +115,14 @@ def test_a_badge_is_an_image_with_the_score_and_the_rank(entries: list[Entry]) -
         text = formats.badge(entry, where)
         image = ElementTree.fromstring(text)
         assert image.tag == "{http://www.w3.org/2000/svg}svg"
-        assert {each.tag.partition("}")[2] for each in image.iter()} == {
-            "svg",
-            "title",
-            "clipPath",
-            "rect",
-            "g",
-            "text",
-        }
+        tags = {element.tag.partition("}")[2] for element in image.iter()}
+        assert tags == {"svg", "title", "clipPath", "rect", "g", "text"}
         words = " ".join(image.itertext())
-        assert (f"rank {where[0].rank}" if where[0].rank else entry.claim.grade) in words
-        assert where[0].key.metric == ("MX" if entry.claim.mixes_per_kj else "TX")
+        assert (f"rank {where[0].rank}" if where[0].rank else entry.grade) in words
+        assert where[0].key.metric == ("MX" if entry.mixes_per_kj else "TX")
 
 
-def test_nothing_that_a_terminal_obeys_is_written() -> None:
+def test_no_control_character_is_written() -> None:
     entries = CROWDS["hostile"]
     for text in (
         formats.as_json(SITE, boards(entries), entries),

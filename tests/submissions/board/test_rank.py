@@ -1,21 +1,23 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mixmark.harness.judge.mixed_run import Figure
 from mixmark.submissions.board.rank import Key, boards, overlap, ranks, stale
-from mixmark.submissions.entry import Entry, Estimate
 from tests.fakes.entries import made
 
 TODAY = datetime.date(2026, 11, 22)
 
 
-def about(value: float, half: float) -> Estimate:
-    return Estimate(value=value, low=value - half, high=value + half)
+def about(value: float, half: float) -> Figure:
+    return Figure(value, value - half, value + half)
 
 
 # Few values, so that equal estimates and intervals that touch come up.
@@ -36,12 +38,12 @@ ESTIMATES = st.lists(st.builds(about, st.integers(1, 30).map(float), st.integers
         ([about(10, 1), about(8, 1)], [1, 1]),  # intervals that touch overlap
     ],
 )
-def test_who_overlaps_with_the_leader_shares_its_rank(estimates: list[Estimate], expected: list[int]) -> None:
+def test_entries_that_overlap_with_the_leader_share_its_rank(estimates: list[Figure], expected: list[int]) -> None:
     assert ranks(estimates) == expected
 
 
 @given(ESTIMATES, st.randoms(use_true_random=False))
-def test_the_order_of_the_entries_does_not_matter(estimates: list[Estimate], random: random.Random) -> None:
+def test_the_order_of_the_entries_does_not_matter(estimates: list[Figure], random: random.Random) -> None:
     shuffled = list(range(len(estimates)))
     random.shuffle(shuffled)
     found, again = ranks(estimates), ranks([estimates[at] for at in shuffled])
@@ -49,69 +51,61 @@ def test_the_order_of_the_entries_does_not_matter(estimates: list[Estimate], ran
 
 
 @given(ESTIMATES)
-def test_a_better_estimate_never_has_a_worse_rank(estimates: list[Estimate]) -> None:
-    told = list(zip(estimates, ranks(estimates), strict=True))
-    for one, its_rank in told:
-        for other, other_rank in told:
-            if one.value > other.value:
-                assert its_rank <= other_rank
+def test_a_better_estimate_never_has_a_worse_rank(estimates: list[Figure]) -> None:
+    by_estimate = sorted(zip(estimates, ranks(estimates), strict=True), key=lambda ranked: -ranked[0].estimate)
+    for (better, its_rank), (worse, worse_rank) in itertools.combinations(by_estimate, 2):
+        assert better.estimate == worse.estimate or its_rank <= worse_rank
 
 
 @given(ESTIMATES)
-def test_a_rank_counts_the_better_groups_and_its_group_overlaps_with_the_leader(estimates: list[Estimate]) -> None:
+def test_a_rank_counts_the_better_groups_and_its_group_overlaps_with_the_leader(estimates: list[Figure]) -> None:
     found = ranks(estimates)
     for rank in set(found):
-        assert rank == 1 + sum(each < rank for each in found)
-        group = [each for each, its in zip(estimates, found, strict=True) if its == rank]
+        assert rank == 1 + sum(better < rank for better in found)
+        group = [figure for figure, its in zip(estimates, found, strict=True) if its == rank]
         leader = max(group, key=lead)
-        assert all(overlap(leader, each) and overlap(each, leader) for each in group)
-        below = [each for each, its in zip(estimates, found, strict=True) if its > rank]
+        assert all(overlap(leader, figure) and overlap(figure, leader) for figure in group)
+        below = [figure for figure, its in zip(estimates, found, strict=True) if its > rank]
         assert not below or not overlap(leader, max(below, key=lead))
 
 
-def lead(each: Estimate) -> tuple[float, float]:
-    return each.value, each.low or 0.0
-
-
-def of(entry: Entry, **changes: object) -> Entry:
-    return entry.model_copy(update={"claim": entry.claim.model_copy(update=changes)})
+def lead(figure: Figure) -> tuple[float, float]:
+    return figure.estimate, figure.low or 0.0
 
 
 def test_a_board_holds_what_may_be_compared_and_each_entry_is_on_every_board_of_its_own() -> None:
     entries = [made(number) for number in range(200)]
     found = boards(entries)
     assert len({board.key for board in found}) == len({board.key.id for board in found}) == len(found)
-    on = {entry.path: 0 for entry in entries}
+    on = Counter[str]()
     for board in found:
-        for entry in (*(place.entry for place in board.places), *board.unranked):
+        key = board.key
+        for entry in (place.entry for place in (*board.ranked, *board.unranked)):
             on[entry.path] += 1
-            claim = entry.claim
-            assert (claim.mix, claim.weight_class, claim.division) == (
-                *(board.key.mix, board.key.weight_class),
-                board.key.division,
-            )
-            assert board.key.boundary == (claim.boundary if board.key.metric == "MX" else None)
-        assert all(place.entry.claim.ranked for place in board.places)
-        for place in board.places:
-            assert place.tied == sum(place.rank == each.rank for each in board.places) - 1
-    assert on == {entry.path: 1 + (entry.claim.mixes_per_kj is not None) for entry in entries}
+            assert (entry.mix, entry.weight_class, entry.division) == (key.mix, key.weight_class, key.division)
+            assert key.boundary == (entry.boundary if key.metric == "MX" else None)
+        assert all(place.entry.ranked for place in board.ranked)
+        for place in board.ranked:
+            assert place.tied == sum(place.rank == other.rank for other in board.ranked) - 1
+    assert on == {entry.path: 1 + (entry.mixes_per_kj is not None) for entry in entries}
 
 
-def test_what_is_not_ranked_or_has_no_interval_stands_apart() -> None:
-    ranked = next(each for each in map(made, range(100)) if each.claim.ranked)
-    for unranked in (of(ranked, ranked=False), of(ranked, mixes_per_s=Estimate(value=3.0))):
-        (board,) = (each for each in boards([unranked]) if each.key.metric == "TX")
-        assert not board.places and board.unranked == (unranked,)
+def test_entries_without_rank_or_interval_stand_apart() -> None:
+    ranked = next(entry for entry in map(made, range(100)) if entry.ranked)
+    for change in ({"ranked": False}, {"mixes_per_s": Figure(3.0)}):
+        unranked = ranked.model_copy(update=change)
+        (board,) = (board for board in boards([unranked]) if board.key.metric == "TX")
+        assert not board.ranked and [place.entry for place in board.unranked] == [unranked]
 
 
 def test_the_board_that_readers_want_first_comes_first() -> None:
     entries = [made(number) for number in range(200)]
     first, *rest = boards(entries)
     assert first.key.metric == "MX"
-    assert len(first.places) == max(len(each.places) for each in rest if each.key.metric == "MX")
+    assert len(first.ranked) == max(len(board.ranked) for board in rest if board.key.metric == "MX")
     assert boards([]) == ()
-    strange = of(entries[0].model_copy(update={"mix": "nobody-9"}), mix="nobody-9")
-    assert boards([strange])[-1].key == Key("TX", "nobody-9", strange.claim.weight_class, strange.claim.division, None)
+    unknown = entries[0].model_copy(update={"mix": "unknown-9"})
+    assert boards([unknown])[-1].key == Key("TX", "unknown-9", unknown.weight_class, unknown.division, None)
 
 
 @pytest.mark.parametrize(
@@ -120,9 +114,8 @@ def test_the_board_that_readers_want_first_comes_first() -> None:
         ("2025-11-23T10:00:00+00:00", {"llm": "1"}, ()),
         ("2025-11-22T23:59:00+00:00", {"llm": "1"}, ("measured more than twelve months ago",)),
         ("2024-02-29T10:00:00+00:00", {"llm": "1"}, ("measured more than twelve months ago",)),
-        ("2026-11-01T10:00:00", {"llm": "1", "toys": "7"}, ()),
-        ("2026-11-01T10:00:00", {"llm": "0"}, ("llm was version 0 and is now version 1",)),
-        ("yesterday", {"llm": "1"}, ()),
+        ("2026-11-01T10:00:00+00:00", {"llm": "1", "toys": "7"}, ()),
+        ("2026-11-01T10:00:00+00:00", {"llm": "0"}, ("llm was version 0 and is now version 1",)),
     ],
 )
 def test_an_entry_ages(ended_utc: str, suites: dict[str, str], expected: tuple[str, ...]) -> None:

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mixmark.harness.contracts.protocols import Array, Weights
-from mixmark.suites.llm import SHARP_LAYERS, Llm, Shape
-from mixmark.suites.llm.network import Layer, Network, rotary, rotate
+from mixmark.suites.llm import SHARP_LAYERS, LlamaShape, Llm
+from mixmark.suites.llm.network import Llama, LlamaLayer, rotary, rotate
 from mixmark.suites.weights import Synthetic
 from tests.suites.separation import Row, integers, rounded
 
@@ -48,7 +48,7 @@ class Target:
     note: str = ""
 
 
-def targets(shape: Shape) -> list[Target]:
+def targets(shape: LlamaShape) -> list[Target]:
     last, diffuse = shape.layers - 1, tuple(range(SHARP_LAYERS, shape.layers))
     quarter = shape.tokens_in + 3 * shape.tokens_out // 4
     return [
@@ -75,7 +75,7 @@ def targets(shape: Shape) -> list[Target]:
 class Batch:
     """One network run in several ways at once; x is [ways, feeds, tokens, width]."""
 
-    network: Network
+    network: Llama
     targets: Sequence[Target]
 
     def decode(self, prompts: Array) -> Array:
@@ -96,7 +96,7 @@ class Batch:
         rotation = rotary(self.network.shape, places, torch.float32)
         x = self.on(model.embed_tokens(ids))
         for index, layer in enumerate(model.layers):
-            assert isinstance(layer, Layer)
+            assert isinstance(layer, LlamaLayer)
             attention = self.on(self.attention(layer, index, x, places, rotation))
             x = self.on(x + attention * self.kept(index, start, attention=True))
             mlp = self.mlp(layer, x)
@@ -106,7 +106,9 @@ class Batch:
         looked_at = [part[:, : int(target.vocabulary * logits.shape[-1])] for target, part in self.each(logits)]
         return torch.stack([part.argmax(-1) for part in looked_at])
 
-    def attention(self, layer: Layer, index: int, x: Tensor, places: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    def attention(
+        self, layer: LlamaLayer, index: int, x: Tensor, places: Tensor, rotation: tuple[Tensor, Tensor]
+    ) -> Tensor:
         shape, part = self.network.shape, layer.self_attn
         targets, feeds, tokens, _ = x.shape
         y = self.into(self.on(layer.input_layernorm(x)))
@@ -126,7 +128,7 @@ class Batch:
         out = out.transpose(1, 2).reshape(targets, feeds, tokens, -1)
         return F.linear(self.into(self.on(out)), part.o_proj.weight)
 
-    def mlp(self, layer: Layer, x: Tensor) -> Tensor:
+    def mlp(self, layer: LlamaLayer, x: Tensor) -> Tensor:
         y = self.into(self.on(layer.post_attention_layernorm(x)))
         gate, up = self.on(layer.mlp.gate_proj(y)), self.on(layer.mlp.up_proj(y))
         return self.on(layer.mlp.down_proj(self.into(self.on(F.silu(gate) * up))))
@@ -154,14 +156,14 @@ class Batch:
         return zip(self.targets, x, strict=True)
 
 
-def matrices(network: Network) -> Iterator[Tensor]:
+def matrices(network: Llama) -> Iterator[Tensor]:
     """All matrices, the embedding included, in pieces whose copies are small."""
     for tensor in network.state_dict().values():
         if tensor.dim() == 2:
             yield from tensor.split(1 << 14)
 
 
-def load(network: Network, weights: Weights, change: Callable[[Tensor], Tensor] | None = None) -> None:
+def load(network: Llama, weights: Weights, change: Callable[[Tensor], Tensor] | None = None) -> None:
     """Loads the weights into the network; `change` is applied to the matrices."""
     for name, tensor in network.state_dict().items():
         weights.read(name, tensor.numpy())
@@ -204,7 +206,7 @@ def values(
     prompts = np.stack([feed["ids"] for feed in map(suite.feeds(1, 0), nonces)])
     (graph,) = suite.reference().graphs().values()
     network = graph.module().to_empty(device="cpu")
-    assert isinstance(network, Network)
+    assert isinstance(network, Llama)
     assert isinstance(drawn, Synthetic)
 
     outputs: list[tuple[Target, Array]] = []

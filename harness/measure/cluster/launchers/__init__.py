@@ -8,10 +8,10 @@ method calls. Nothing listens on a port.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 from mixmark.harness.contracts.text import Reason
@@ -24,11 +24,11 @@ class Host:
     name: str
     """The prefix of its devices: `host1` in `host1/cpu:0`."""
     address: str = ""
-    """Where its launcher finds it, e.g. `user@machine` for ssh. It appears in no result."""
+    """Where the launcher finds the host, e.g. `user@machine` for ssh. It appears in no result."""
     python: str = ""
-    """The interpreter there in which Mixmark is installed. Empty: the launcher's default."""
+    """The host's interpreter in which Mixmark is installed. Empty: the launcher's default."""
     config: str = ""
-    """The path there of its mixmark.toml. Empty: as `mixmark run` finds it there."""
+    """The path of the host's mixmark.toml. Empty: as `mixmark run` finds it there."""
     cores: tuple[int, ...] = ()
     """The hardware threads that the agent and all its workers are pinned to. Empty: all."""
 
@@ -50,23 +50,12 @@ class Channel(Protocol):
         once `receive` has returned the end."""
 
 
-class Launcher(Protocol):
-    """Starts the agents on the hosts of a run. Leaving the block ends them all, whatever they do."""
+Launcher = Callable[[Sequence[Host], Path], AbstractContextManager[Mapping[str, Channel | Reason]]]
+"""Starts all agents at once. Yields by host the channel to its agent, or why it was not started; a host that cannot be
+reached costs only itself. Leaving the block ends all agents, whatever they do.
 
-    def __enter__(self) -> Launcher: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def find_hosts(self) -> tuple[Host, ...]:
-        """All hosts that the engine knows; empty: it needs a list. Raises UsageError."""
-
-    def start(self, hosts: Sequence[Host], logs: Path) -> Mapping[str, Channel | Reason]:
-        """Starts all agents at once. Returns by host the channel to its agent, or why it was not started.
-
-        logs: the folder that gets the standard error of each agent as `<name>.log`. A host that cannot be reached costs
-        only itself. Raises UsageError if the launcher itself cannot be used: a program or a package is missing."""
+Its arguments are the hosts, and the folder that gets the standard error of each agent as `<name>.log`. It raises
+UsageError if the launcher itself cannot be used: a program or a package is missing."""
 
 
 def command(host: Host, python: str) -> list[str]:

@@ -23,8 +23,8 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import HOST_NAME
 from mixmark.harness.measure.cluster.launchers import Host, Launcher
 from mixmark.harness.measure.cluster.launchers.process import local
-from mixmark.harness.measure.cluster.launchers.ray import RayLauncher
-from mixmark.harness.measure.cluster.launchers.slurm import slurm
+from mixmark.harness.measure.cluster.launchers.ray import nodes, ray
+from mixmark.harness.measure.cluster.launchers.slurm import allocated, slurm
 from mixmark.harness.measure.cluster.launchers.ssh import ssh
 
 ADDRESS = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]*@)?([A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)")
@@ -37,9 +37,11 @@ LAUNCHERS: Mapping[str, Callable[[str], Launcher]] = {
     "local": lambda address: local(),
     "ssh": lambda address: ssh(),
     "slurm": lambda address: slurm(),
-    "ray": lambda address: RayLauncher(address or "auto"),
+    "ray": ray,
 }
-"""Makes each launcher. Its argument is the option --address, which only ray has a use for."""
+"""Makes each launcher. Its argument is the option --address, which only ray uses."""
+FIND_HOSTS: Mapping[str, Callable[[str], tuple[Host, ...]]] = {"slurm": lambda address: allocated(), "ray": nodes}
+"""Finds all hosts of an engine that knows them; the other launchers need a list."""
 
 
 def choose(hosts: Path | None, launcher: str | None, address: str | None) -> tuple[Launcher, tuple[Host, ...]]:
@@ -54,10 +56,10 @@ def choose(hosts: Path | None, launcher: str | None, address: str | None) -> tup
     if address and name != "ray":
         raise UsageError("--address is that of a Ray cluster", hint="add --launcher ray, or omit it")
     _refuse_doubles(hosts, name, listed)
-    chosen = LAUNCHERS[name](address or "")
-    if found := listed or chosen.find_hosts():
-        return chosen, found
-    raise UsageError(f"the launcher {name} needs a list of hosts", hint="give one by --hosts FILE")
+    chosen = LAUNCHERS[name](address or "auto")
+    if not listed and name not in FIND_HOSTS:
+        raise UsageError(f"the launcher {name} needs a list of hosts", hint="give one by --hosts FILE")
+    return chosen, listed or FIND_HOSTS[name](address or "auto")
 
 
 def read(path: Path) -> tuple[str, tuple[Host, ...]]:

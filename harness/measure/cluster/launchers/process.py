@@ -11,64 +11,52 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import Reason, plain
-from mixmark.harness.measure.cluster.launchers import Channel, Host, command
+from mixmark.harness.measure.cluster.launchers import Channel, Host, Launcher, command
 from mixmark.harness.measure.cluster.streams import CHUNK_BYTES
 from mixmark.harness.worker.process import orphans
 
-ENDS_WITHIN_S = 10.0  # from the end of its standard input to the end of an agent; then it is killed
-EXITS_WITHIN_S = 2.0  # from the end of its standard output to the end of the process
-STALLS_S = 30.0  # an agent that reads nothing for so long while a line is sent is given up
+ENDS_WITHIN_S = 10.0  # from the end of an agent's standard input to the end of the agent, before it is killed
+EXITS_WITHIN_S = 2.0  # from the end of an agent's standard output to the end of the process
+STALLS_S = 30.0  # an agent that reads nothing of a line for this long is given up
 LOG_END_BYTES = 4096  # of a log, in which its last line is looked for
 MAX_LINE = 200  # characters of a log's last line
 
 CommandOf = Callable[[Host], Sequence[str]]
 FailureOf = Callable[[int, str], Reason | None]
-"""Why the program that reaches an agent failed itself, from its exit status and the end of its log; None: it did not,
-and it was the agent that ended."""
+"""Why the program that reaches an agent failed itself, from its exit status and the end of its log. None: the agent
+ended, and not the program."""
 
 
-class ProcessLauncher:
-    """A launcher that runs one command for each host."""
-
-    def __init__(
-        self,
-        command_of: CommandOf,
-        failure: FailureOf = lambda status, log: None,
-        find_hosts: Callable[[], tuple[Host, ...]] = lambda: (),
-    ) -> None:
-        self.command_of, self._failure, self.find_hosts = command_of, failure, find_hosts
-        self._started: list[AgentProcess] = []
-
-    def __enter__(self) -> ProcessLauncher:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._started:
-            process.close()
-        deadline = time.monotonic() + ENDS_WITHIN_S
-        for process in self._started:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        for process in self._started:
-            process.kill()
-        self._started.clear()
-
-    def start(self, hosts: Sequence[Host], logs: Path) -> Mapping[str, Channel | Reason]:
-        found: dict[str, Channel | Reason] = {}
+@contextlib.contextmanager
+def processes(
+    hosts: Sequence[Host], logs: Path, command_of: CommandOf, failure: FailureOf = lambda status, log: None
+) -> Iterator[Mapping[str, Channel | Reason]]:
+    """A `Launcher` that runs one command for each host."""
+    found: dict[str, Channel | Reason] = {}
+    started: list[AgentProcess] = []
+    try:
         for host in hosts:
-            words = self.command_of(host)
+            words = command_of(host)
             try:
-                process = AgentProcess(host, words, logs, self._failure)
+                started.append(AgentProcess(host, words, logs, failure))
+                found[host.name] = started[-1]
             except OSError as error:
                 found[host.name] = f"its agent cannot be started: {words[0]}: {error.strerror}"
-                continue
-            self._started.append(process)
-            found[host.name] = process
-        return found
+        yield found
+    finally:
+        for process in started:
+            process.close()
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        for process in started:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        for process in started:
+            process.kill()
 
 
 class AgentProcess:
@@ -136,7 +124,7 @@ class AgentProcess:
         return ""
 
     def wait(self, seconds: float) -> None:
-        """Waits at most so long for the end of the process."""
+        """Waits for the end of the process, at most this long."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
 
@@ -154,9 +142,9 @@ class AgentProcess:
         self._process.wait()
 
 
-def local() -> ProcessLauncher:
+def local() -> Launcher:
     """Starts all agents on this machine, to try a run over several hosts."""
-    return ProcessLauncher(lambda host: command(host, sys.executable))
+    return partial(processes, command_of=lambda host: command(host, sys.executable))
 
 
 def program(launcher: str, name: str, hint: str) -> str:

@@ -1,7 +1,7 @@
 """Agents on the nodes of a Ray cluster: an actor on each node holds the agent's standard streams.
 
-The calls of the actor's methods carry the messages: one call for each line that is sent, and one that waits until the
-agent writes something. The actor starts the agent in the host's own interpreter, with the environment that the node's
+The calls of the actor's methods carry the messages: one call for each line, and one call that waits until the agent
+writes something. The actor starts the agent in the host's own interpreter, with the environment that the node's
 raylet was started with, so that Ray's limits of threads and GPUs are not the agent's. Who may use the cluster is for
 Ray's own authentication to decide; its usage statistics are off.
 """
@@ -12,13 +12,14 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import Reason, plain
-from mixmark.harness.measure.cluster.launchers import Channel, Host, command, ray_actor
+from mixmark.harness.measure.cluster.launchers import Channel, Host, Launcher, command, ray_actor
 from mixmark.harness.measure.cluster.launchers.process import ENDS_WITHIN_S, EXITS_WITHIN_S, last_line
 
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0"}
@@ -75,104 +76,109 @@ class ActorChannel:
         return self._why_ended
 
 
-class RayLauncher:
+def ray(address: str) -> Launcher:
     """Starts the agents on the nodes of the cluster at an address, or of the cluster that this machine is a node of
     (`auto`). The address of a host is that of its node; a host without one gets any node."""
+    return partial(_actors, address=address)
 
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._ray: Any = None
-        self._actors: dict[str, Any] = {}
-        self._logs = Path()
 
-    def __enter__(self) -> RayLauncher:
-        return self
+def nodes(address: str) -> tuple[Host, ...]:
+    """A host for each node of the cluster. Raises UsageError if the cluster cannot be reached."""
+    alive = _alive(_connected(address))
+    return tuple(Host(f"host{number}", node) for number, (node, _) in enumerate(alive, 1))
 
-    def __exit__(self, *_: object) -> None:
-        if self._ray is None:
-            return
-        RayError = self._ray.exceptions.RayError
-        with contextlib.suppress(RayError):
-            names = {actor.end.remote(ENDS_WITHIN_S): name for name, actor in self._actors.items()}
-            ended, _ = (
-                self._ray.wait([*names], num_returns=len(names), timeout=2 * ENDS_WITHIN_S) if names else ([], [])
-            )
-            for call in ended:
-                with contextlib.suppress(RayError, OSError):
-                    (self._logs / f"{names[call]}.log").write_bytes(self._ray.get(call))
-        self._ray.shutdown()
-        self._ray = None
 
-    def find_hosts(self) -> tuple[Host, ...]:
-        """A host for each node of the cluster. Raises UsageError if it cannot be reached."""
-        return tuple(Host(f"host{number}", address) for number, (address, _) in enumerate(self._alive(), 1))
+@contextlib.contextmanager
+def _actors(hosts: Sequence[Host], logs: Path, address: str) -> Iterator[Mapping[str, Channel | Reason]]:
+    ray = _connected(address)
+    actors: dict[str, Any] = {}
+    try:
+        node_of, found = _placed(hosts, _alive(ray))
+        yield found | _started(ray, [host for host in hosts if host.name in node_of], node_of, actors)
+    finally:
+        with contextlib.suppress(ray.exceptions.RayError):
+            _end(ray, actors, logs)
+        ray.shutdown()
 
-    def start(self, hosts: Sequence[Host], logs: Path) -> Mapping[str, Channel | Reason]:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        self._logs = logs
-        nodes, found = self._placed(hosts)
-        if not nodes:
-            return found
-        ray = self._connected()
-        ray.cloudpickle.register_pickle_by_value(ray_actor)
-        actor = ray.remote(num_cpus=0, concurrency_groups={"send": 1, "receive": 1})(ray_actor.AgentActor)
-        starting = {}
-        for host in hosts:
-            if host.name in nodes:
-                node = NodeAffinitySchedulingStrategy(nodes[host.name], soft=False)
-                self._actors[host.name] = actor.options(scheduling_strategy=node).remote()
-                starting[self._actors[host.name].start.remote(command(host, ""))] = host
-        ready, late = self._ray.wait([*starting], num_returns=len(starting), timeout=STARTS_WITHIN_S)
-        found |= {starting[call].name: f"Ray did not start its actor within {STARTS_WITHIN_S:g} s" for call in late}
-        for call in ready:
-            host = starting[call]
-            try:
-                problem = self._ray.get(call)
-                found[host.name] = problem or ActorChannel(self._ray, self._actors[host.name], host)
-            except self._ray.exceptions.RayError as error:
-                found[host.name] = f"its actor failed: {type(error).__name__}"
-        return found
+def _started(
+    ray: Any, hosts: Sequence[Host], node_of: Mapping[str, str], actors: dict[str, Any]
+) -> dict[str, Channel | Reason]:
+    """Starts an actor on the node of each host, and adds it to the actors."""
+    if not hosts:
+        return {}
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    def _placed(self, hosts: Sequence[Host]) -> tuple[dict[str, str], dict[str, Channel | Reason]]:
-        """The node of each host by its name, and why the other hosts have none."""
-        free = self._alive()
-        nodes: dict[str, str] = {}
-        missing: dict[str, Channel | Reason] = {}
-        for host in sorted(hosts, key=lambda host: not host.address):  # those that name a node choose first
-            chosen = next((place for place in free if host.address in ("", place[0])), None)
-            if chosen:
-                free.remove(chosen)
-                nodes[host.name] = chosen[1]
-            else:
-                missing[host.name] = f"the cluster has no {'node of its address' if host.address else 'further node'}"
-        return nodes, missing
-
-    def _alive(self) -> list[tuple[str, str]]:
-        """The address and the id of each node, this machine's first. Raises UsageError if the cluster cannot be
-        reached."""
-        ray = self._connected()
-        here = ray.util.get_node_ip_address()
-        nodes = sorted((node["NodeManagerAddress"], node["NodeID"]) for node in ray.nodes() if node["Alive"])
-        return sorted(nodes, key=lambda node: node[0] != here)
-
-    def _connected(self) -> Any:
-        if self._ray is not None:
-            return self._ray
-        os.environ.update(SETTINGS)
+    ray.cloudpickle.register_pickle_by_value(ray_actor)
+    actor = ray.remote(num_cpus=0, concurrency_groups={"send": 1, "receive": 1})(ray_actor.AgentActor)
+    starting = {}
+    for host in hosts:
+        node = NodeAffinitySchedulingStrategy(node_of[host.name], soft=False)
+        actors[host.name] = actor.options(scheduling_strategy=node).remote()
+        starting[actors[host.name].start.remote(command(host, ""))] = host
+    ready, late = ray.wait([*starting], num_returns=len(starting), timeout=STARTS_WITHIN_S)
+    found: dict[str, Channel | Reason] = {
+        starting[call].name: f"Ray did not start its actor within {STARTS_WITHIN_S:g} s" for call in late
+    }
+    for call in ready:
+        host = starting[call]
         try:
-            import ray
-            import ray.cloudpickle
-            import ray.util
-        except ImportError as error:
-            raise UsageError("the launcher ray needs the package ray", hint="pip install 'mixmark[ray]'") from error
-        handler = signal.getsignal(signal.SIGTERM)
-        try:
-            ray.init(address=self._address, configure_logging=False, log_to_driver=False)
-        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            raise UsageError(f"the Ray cluster cannot be used: {plain(str(error), MAX_REASON)}", hint=HINT) from error
-        finally:
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, handler)  # Ray puts a handler of its own there
-        self._ray = ray
+            found[host.name] = ray.get(call) or ActorChannel(ray, actors[host.name], host)
+        except ray.exceptions.RayError as error:
+            found[host.name] = f"its actor failed: {type(error).__name__}"
+    return found
+
+
+def _end(ray: Any, actors: Mapping[str, Any], logs: Path) -> None:
+    """Ends all agents, and keeps their logs."""
+    host_of = {actor.end.remote(ENDS_WITHIN_S): host for host, actor in actors.items()}
+    if not host_of:
+        return
+    ended, _ = ray.wait([*host_of], num_returns=len(host_of), timeout=2 * ENDS_WITHIN_S)
+    for call in ended:
+        with contextlib.suppress(ray.exceptions.RayError, OSError):
+            (logs / f"{host_of[call]}.log").write_bytes(ray.get(call))
+
+
+def _placed(hosts: Sequence[Host], free: list[tuple[str, str]]) -> tuple[dict[str, str], dict[str, Channel | Reason]]:
+    """The id of each host's node by the host's name, and why the other hosts have none. free: the address and the id of
+    each node."""
+    node_of: dict[str, str] = {}
+    missing: dict[str, Channel | Reason] = {}
+    for host in sorted(hosts, key=lambda host: not host.address):  # hosts that name a node choose first
+        chosen = next((node for node in free if host.address in ("", node[0])), None)
+        if chosen:
+            free.remove(chosen)
+            node_of[host.name] = chosen[1]
+        else:
+            missing[host.name] = f"the cluster has no {'node of its address' if host.address else 'further node'}"
+    return node_of, missing
+
+
+def _alive(ray: Any) -> list[tuple[str, str]]:
+    """The address and the id of each node of the cluster, this machine's first."""
+    here = ray.util.get_node_ip_address()
+    found = sorted((node["NodeManagerAddress"], node["NodeID"]) for node in ray.nodes() if node["Alive"])
+    return sorted(found, key=lambda node: node[0] != here)
+
+
+def _connected(address: str) -> Any:
+    """The package ray, which is connected to a cluster from now on. Raises UsageError."""
+    os.environ.update(SETTINGS)
+    try:
+        import ray
+        import ray.cloudpickle
+        import ray.util
+    except ImportError as error:
+        raise UsageError("the launcher ray needs the package ray", hint="pip install 'mixmark[ray]'") from error
+    if ray.is_initialized():
         return ray
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address, configure_logging=False, log_to_driver=False)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise UsageError(f"the Ray cluster cannot be used: {plain(str(error), MAX_REASON)}", hint=HINT) from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray puts a handler of its own there
+    return ray

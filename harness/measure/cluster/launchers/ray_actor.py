@@ -21,7 +21,9 @@ class AgentActor:
         it did."""
         with open(f"/proc/{os.getppid()}/environ", "rb") as raylet:  # Ray limits threads and GPUs of its workers
             pairs = [os.fsdecode(pair).partition("=") for pair in raylet.read().split(b"\0") if b"=" in pair]
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the actor
+        log, path = tempfile.mkstemp()
+        os.unlink(path)  # the file lives until the actor's process ends
+        self.log = os.fdopen(log, "w+b")
         self.waiting: dict[int, bytes] = {}
         self.sent = 0
         words[0] = words[0] or sys.executable

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.measure.cluster.launchers import Host, command
-from mixmark.harness.measure.cluster.launchers.process import ProcessLauncher, program
+from mixmark.harness.measure.cluster.launchers import Host, Launcher, command
+from mixmark.harness.measure.cluster.launchers.process import processes, program
 
 STEP = (
     *("--nodes=1", "--ntasks=1"),
@@ -27,7 +28,7 @@ REPLIES_WITHIN_S = 30
 HINT = "run it in an allocation: salloc or sbatch, with --exclusive"
 
 
-def slurm() -> ProcessLauncher:
+def slurm() -> Launcher:
     """Runs `srun --nodelist=NODE PYTHON -m mixmark agent`; the node is the host's address, or its name. Raises
     UsageError."""
     path = program("slurm", "srun", HINT)
@@ -35,7 +36,7 @@ def slurm() -> ProcessLauncher:
     def command_of(host: Host) -> list[str]:
         return [path, *STEP, f"--nodelist={host.address or host.name}", *command(host, sys.executable)]
 
-    return ProcessLauncher(command_of, find_hosts=allocated)
+    return partial(processes, command_of=command_of)
 
 
 def allocated() -> tuple[Host, ...]:

@@ -8,10 +8,11 @@ ends, ends itself and its workers; no process of the other machine can be reache
 from __future__ import annotations
 
 import shlex
+from functools import partial
 
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.measure.cluster.launchers import Host, command
-from mixmark.harness.measure.cluster.launchers.process import ProcessLauncher, program
+from mixmark.harness.measure.cluster.launchers import Host, Launcher, command
+from mixmark.harness.measure.cluster.launchers.process import processes, program
 
 CONNECTS_WITHIN_S = 20
 OPTIONS = (
@@ -32,7 +33,7 @@ FAILURES = (
 result."""
 
 
-def ssh() -> ProcessLauncher:
+def ssh() -> Launcher:
     """Runs `ssh ADDRESS PYTHON -m mixmark agent`; a host without an address has its name for one. Raises UsageError."""
     path = program("ssh", "ssh", "install openssh-client")
 
@@ -40,7 +41,7 @@ def ssh() -> ProcessLauncher:
         agent = shlex.join(command(host, "python3"))
         return [path, *OPTIONS, "--", host.address or host.name, f"exec {agent}"]
 
-    return ProcessLauncher(command_of, failure)
+    return partial(processes, command_of=command_of, failure=failure)
 
 
 def failure(status: int, log: str) -> Reason | None:

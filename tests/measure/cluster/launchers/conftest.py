@@ -10,7 +10,7 @@ import pytest
 
 from mixmark.harness.measure.cluster.launchers import Host, Launcher
 from mixmark.harness.measure.cluster.launchers.process import local
-from mixmark.harness.measure.cluster.launchers.ray import SETTINGS, RayLauncher
+from mixmark.harness.measure.cluster.launchers.ray import SETTINGS, ray
 from mixmark.harness.measure.cluster.launchers.ssh import ssh
 from tests.measure.cluster.launchers.sshd import Machine, machine
 
@@ -55,7 +55,7 @@ class Way:
 
     def launcher(self) -> Launcher:
         if self.name == "ray":
-            return RayLauncher(self.address)
+            return ray(self.address)
         return local() if self.name == "local" else ssh()
 
     def host(self, number: int, python: str, fault: str = "") -> Host:
@@ -73,5 +73,5 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Way:
         return Way(name, "ssh.ssh()")
     if name == "ray":
         address = request.getfixturevalue("ray_address")
-        return Way(name, f"ray.RayLauncher({address!r})", address)
+        return Way(name, f"ray.ray({address!r})", address)
     return Way(name, "process.local()")

@@ -67,8 +67,8 @@ def machine(folder: Path) -> Iterator[Machine]:
         log = stack.enter_context((folder / "sshd.log").open("wb"))
         process = stack.enter_context(subprocess.Popen(server, stderr=log, stdin=subprocess.DEVNULL))
         stack.callback(process.terminate)
-        told = (folder / "server.pub").read_text()
-        (folder / "known_hosts").write_text(f"[{address}]:{port} {told}")
+        key = (folder / "server.pub").read_text()
+        (folder / "known_hosts").write_text(f"[{address}]:{port} {key}")
         (folder / "strangers").write_text("")
         common = f"HostName {address}\nUserKnownHostsFile {folder / 'known_hosts'}\nIdentitiesOnly yes\n"
         user = f"IdentityFile {folder / 'user'}\n"

@@ -12,7 +12,7 @@ import pytest
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.launchers import Host, choose
-from mixmark.harness.measure.cluster.launchers.ray import SETTINGS, RayLauncher
+from mixmark.harness.measure.cluster.launchers.ray import SETTINGS, ray
 from tests.measure.cluster.launchers import end_soon, facts, stand_in
 
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def test_each_node_gets_an_agent_with_the_environment_of_its_raylet(ray_address: str, tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
     launcher, hosts = choose.choose(None, "ray", ray_address)
-    assert isinstance(launcher, RayLauncher) and [host.name for host in hosts] == ["host1", "host2", "host3"]
+    assert [host.name for host in hosts] == ["host1", "host2", "host3"]
     assert signal.getsignal(signal.SIGTERM) is before, "Ray's own handler does not stay"
     python = stand_in(tmp_path)
     listed = [Host(f"host{number}", python=python, cores=(0,)) for number in (1, 2, 3, 5)]
@@ -42,7 +42,7 @@ def test_each_node_gets_an_agent_with_the_environment_of_its_raylet(ray_address:
 
 
 def test_many_lines_arrive_in_their_order(ray_address: str, tmp_path: Path) -> None:
-    with Agents(RayLauncher(ray_address), [Host("host1", python=stand_in(tmp_path))], tmp_path) as agents:
+    with Agents(ray(ray_address), [Host("host1", python=stand_in(tmp_path))], tmp_path) as agents:
         for _ in range(200):
             agents["host1"].ping()
         facts(agents)
@@ -51,12 +51,12 @@ def test_many_lines_arrive_in_their_order(ray_address: str, tmp_path: Path) -> N
 
 
 def test_a_cluster_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray")
+    package = pytest.importorskip("ray")
 
     def init(**_: object) -> None:  # Ray's own looks for a cluster for minutes, or finds that of another test
         raise ConnectionError("Could not find any running Ray instance.")
 
-    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(package, "init", init)
     with pytest.raises(UsageError, match="the Ray cluster cannot be used: Could not find any running Ray"):
         choose.choose(None, "ray", None)
 

@@ -1,0 +1,131 @@
+"""Reads the raw files of a result folder: the timestamps and outputs of a record, the samples of a metering.
+
+Each file is compared with its hash, its size is limited, and it must hold exactly the arrays that a run writes. Every
+error becomes a ResultError.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.contracts.schema import DIGEST_BYTES, Audit, Completions, Metering, Record, Samples
+from mixmark.harness.record.arrays import DAMAGE, MAX_MEMBERS, Arrays, Budget
+
+PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
+COLUMNS = tuple(column.name for column in fields(Completions))
+OPTIONAL = frozenset({"seen_ns"})
+"""The columns that a raw file of timestamps may lack."""
+SAMPLES = tuple(column.name for column in fields(Samples))
+MAX_RAW_BYTES = 512 << 20  # of all timestamps and samples of a folder: 13 million feeds of one timestamp each
+SLACK_BYTES = 1 << 21  # of a raw file, for its headers and its directory
+MAX_OUTPUT_BYTES = 4 << 30  # of all audited outputs of a folder: 32 times what a worker keeps for one record
+
+
+@dataclass
+class RawFiles:
+    """The raw files of one folder, and how much may still be read of them."""
+
+    folder: Path
+    sha256: Mapping[str, str]
+    """The hash of each raw file, by its name."""
+    raw: Budget = field(default_factory=lambda: Budget(MAX_RAW_BYTES))
+    outputs: Budget = field(default_factory=lambda: Budget(MAX_OUTPUT_BYTES))
+
+    def record(self, content: Any) -> Record:
+        """Validates the record before its raw file is opened, because only a valid key is safe to use as a file
+        name."""
+        if not isinstance(content, dict) or content.get("error") is not None:
+            return Record.model_validate(content)
+        stand_in = Completions(*(np.array([value]) for value in (0, 0, 1, 0, 1)))
+        record = Record.model_validate(content | {"completions": stand_in})
+        key = record.key
+        with self._arrays(f"{key}.npz", self.raw) as arrays:
+            names = [name for name in COLUMNS if name in arrays.names or name not in OPTIONAL]
+            _check_owner(arrays, key, names)
+            columns = {name: arrays.read(name) for name in names}
+            if any(column.dtype != np.int64 or column.ndim != 1 for column in columns.values()):
+                raise ValueError("timestamps must be columns of int64")
+            completions = Completions(**columns)
+        record = record.model_copy(update={"completions": completions})
+        if record.audit is not None and record.audit.feeds:
+            self._check_outputs(record, record.audit)
+        return record
+
+    def _check_outputs(self, record: Record, audit: Audit) -> None:
+        """Checks that the audited outputs are stored, each with all of its units, so that the audit can be repeated."""
+        with self._arrays(f"{record.key}.outputs.npz", self.outputs) as arrays:
+            if arrays.names != {"serials", "previous_digests", "outputs"}:
+                raise ValueError("it must hold serials, previous_digests and outputs")
+            serials, previous_digests, outputs = (
+                arrays.read(name) for name in ("serials", "previous_digests", "outputs")
+            )
+            count = (len(audit.feeds),)
+            if previous_digests.shape != (*count, DIGEST_BYTES) or previous_digests.dtype != np.uint8:
+                raise ValueError(f"previous_digests must be a digest of {DIGEST_BYTES} bytes for each output")
+            if serials.shape != count or outputs.shape[:1] != count or serials.tolist() != [*audit.feeds]:
+                raise ValueError(
+                    f"it does not hold the outputs for the audited feeds {', '.join(map(str, audit.feeds))}"
+                )
+            units = outputs.shape[1] if len(outputs.shape) > 1 else "no"
+            if units != (record.feed_units or units):
+                raise ValueError(f"an output has {units} units, but a feed has {record.feed_units}")
+            if outputs.dtype not in PLAIN:
+                raise ValueError(f"outputs must be float32, int32 or int64, but these are {outputs.dtype}")
+            if not all(np.isfinite(output).all() for output in outputs):
+                raise ValueError("an output is not finite")
+
+    def metering(self, content: Any) -> Metering:
+        """Validates the metering before its raw file is opened, as `record` does."""
+        metering = Metering.model_validate(content)
+        with self._arrays(f"{metering.phase}.energy.npz", self.raw) as arrays:
+            domains = arrays.read("domains")
+            if domains.ndim != 1 or domains.dtype.kind != "U" or len(domains) > MAX_MEMBERS:
+                raise ValueError("domains must be a column of names")
+            ids = [str(id) for id in domains]
+            if len(set(ids)) != len(ids):
+                raise ValueError("two domains have the same name")
+            names = [f"{name}_{number}" for number in range(len(ids)) for name in SAMPLES]
+            _check_owner(arrays, metering.phase, ("domains", *names))
+            samples = {}
+            for number, id in enumerate(ids):
+                id.encode()  # a lone surrogate is no text
+                columns = [arrays.read(f"{name}_{number}") for name in SAMPLES]
+                types = [column.dtype for column in columns]
+                if types != [np.int64, np.int64, np.float64] or any(column.ndim != 1 for column in columns):
+                    raise ValueError("samples must be columns of int64 timestamps and float64 values")
+                samples[id] = Samples(*columns)
+        return metering.model_copy(update={"samples": samples})
+
+    @contextmanager
+    def _arrays(self, name: str, budget: Budget) -> Iterator[Arrays]:
+        """Opens the arrays of a raw file. Every error while they are read becomes a ResultError."""
+        path = self.folder / "raw" / name
+        try:
+            if not path.is_file():  # a device or a pipe could block for ever
+                raise ResultError(f"{path} is missing", "copy the whole result folder, raw/ included")
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size > budget.left_bytes + SLACK_BYTES:
+                    raise ValueError(f"the raw files of a folder hold at most {MAX_RAW_BYTES >> 20} MiB")
+                if hashlib.file_digest(file, "sha256").hexdigest() != self.sha256.get(name):
+                    raise ValueError("its hash is not the one that was written with it")
+                yield Arrays(file, budget)
+        except DAMAGE as error:
+            raise ResultError(f"{path} is damaged: {error}", "copy the result folder again, or run again") from error
+
+
+def _check_owner(arrays: Arrays, key: str, names: Sequence[str]) -> None:
+    """Raises ValueError if the arrays belong to another key, or are not exactly these and the key."""
+    if arrays.names != {"key", *names}:
+        raise ValueError(f"it must hold key, {', '.join(names)}")
+    owner = arrays.read("key")
+    if owner.shape != () or str(owner) != key:
+        raise ValueError(f"it belongs to {ascii(str(owner.reshape(-1)[:1]))[:80]}, not to {key!r}")

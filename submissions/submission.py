@@ -1,0 +1,234 @@
+"""Reads the folder of an entry, which may come from anyone, in a bounded time and memory.
+
+The rules ask for one property after the other: `tree` opens no file, `declaration`, `manifest` and `reports` read the
+small files, `results` opens the results, and `entry` computes the figures. A rule asks only for what the rules of
+earlier stages have found in order.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.contracts.schema import Fact, Result
+from mixmark.harness.contracts.text import Reason
+from mixmark.harness.measure.conformance.report import Report
+from mixmark.harness.plugins.suite_claims import judge_stored
+from mixmark.harness.record import store
+from mixmark.harness.record.files import sha256_of
+from mixmark.submissions import conclude, files, redact, signature
+from mixmark.submissions.conclude import Contribution
+from mixmark.submissions.entry import CONFORMANCE, DECLARATION, MANIFEST, RESULTS, Declaration, Entry, Manifest, Signed
+
+MAX_FILES = 20_000  # of an entry
+MAX_DEPTH = 4  # results/1/raw/x.npz
+MAX_ENTRY_BYTES = 4 << 30  # of all files of an entry
+MAX_PARTS = 1024  # devices of a result, and energy sources, which are compared with each other in pairs
+
+NUMBERED = re.compile(rf"{RESULTS}/([1-9][0-9]{{0,3}})")
+"""The folder of a result."""
+
+
+@dataclass(frozen=True, eq=False)
+class EntryTree:
+    """The files below an entry's folder. None of them was opened."""
+
+    sizes: dict[str, int]
+    """The size of each file in bytes, by its path below the folder."""
+    folders: frozenset[str]
+    irregular: tuple[str, ...]
+    """The links, devices and pipes, which are neither files nor folders."""
+    truncated: Reason | None
+    """Why the listing stopped early. None: it is complete."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the results' folders."""
+        return sorted(int(match[1]) for name in self.folders if (match := NUMBERED.fullmatch(name)))
+
+    @property
+    def reports(self) -> list[str]:
+        """The files with reports of the conformance kit."""
+        return sorted(name for name in self.sizes if CONFORMANCE.fullmatch(name))
+
+
+@dataclass(frozen=True, eq=False)
+class EntryResults:
+    """The results of an entry, each opened and judged. Their timestamps and samples are not kept."""
+
+    contributions: tuple[Contribution, ...]
+    errors: dict[str, str]
+    """Why a result does not open, by its folder."""
+    differences: tuple[tuple[str, str], ...]
+    """(file, difference) for each file that is not as the store writes it."""
+    private: tuple[tuple[str, str, str], ...]
+    """(file, kind, text) of each private text, which a redaction would have removed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Submission:
+    """The folder of an entry that is to be checked."""
+
+    folder: Path
+    allowed: Path | None
+    """The list of allowed signers. None: signatures are not verified."""
+    now: datetime.datetime
+    """The time of the check, UTC."""
+
+    @property
+    def name(self) -> str:
+        """Organisation, system, and mix with weight class, as the folders are called."""
+        return "/".join(self.folder.parts[-3:])
+
+    @cached_property
+    def tree(self) -> EntryTree:
+        """The listing of the folder, which follows no link and stops at the limits."""
+        return _tree(self.folder)
+
+    @cached_property
+    def _documents(self) -> tuple[dict[str, Any], dict[str, str]]:
+        facts: dict[str, Any] = {}
+        errors: dict[str, str] = {}
+        kinds: dict[str, type[Fact]] = {DECLARATION: Declaration, MANIFEST: Manifest}
+        for name, kind in (kinds | dict.fromkeys(self.tree.reports, Report)).items():
+            try:
+                facts[name] = files.read(kind, (self.folder / name).read_bytes())
+            except ValueError as error:
+                errors[name] = str(error)
+        return facts, errors
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """Why a document is not valid, by its name."""
+        return self._documents[1]
+
+    @property
+    def declaration(self) -> Declaration:
+        """The declaration, if it is valid."""
+        declaration: Declaration = self._documents[0][DECLARATION]
+        return declaration
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest, if it is valid."""
+        manifest: Manifest = self._documents[0][MANIFEST]
+        return manifest
+
+    @property
+    def reports(self) -> dict[str, Report]:
+        """The reports of the conformance kit, by their files."""
+        return {name: self._documents[0][name] for name in self.tree.reports}
+
+    @cached_property
+    def signed(self) -> Signed | ValueError:
+        """The state of the signature, or why it is bad."""
+        try:
+            return signature.verified(self.folder, self.declaration.folders[0], self.allowed)
+        except ValueError as error:
+            return error
+
+    @cached_property
+    def results(self) -> EntryResults:
+        """The results, opened one after the other, so that the timestamps of only one are in memory."""
+        return _opened(self)
+
+    @property
+    def contributions(self) -> tuple[Contribution, ...]:
+        """What each result that opened contributes to the entry."""
+        return self.results.contributions
+
+    @cached_property
+    def entry(self) -> Entry:
+        """The entry that follows from the results and the declaration."""
+        assert isinstance(self.signed, Signed)  # the rule `signed` saw to it
+        return conclude.entry(self.declaration, self.contributions, self.signed, self.reports.values())
+
+
+def _tree(folder: Path) -> EntryTree:
+    if folder.is_symlink():
+        return EntryTree({}, frozenset(), (".",), None)
+    sizes: dict[str, int] = {}
+    folders: set[str] = set()
+    irregular: list[str] = []
+    truncated: Reason | None = None
+    waiting = [("", 0)]
+    while waiting and not truncated:
+        below, depth = waiting.pop()
+        with os.scandir(folder / below) as inside:
+            for item in inside:
+                name = f"{below}/{item.name}" if below else item.name
+                status = item.stat(follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
+                    folders.add(name)
+                    waiting.append((name, depth + 1))
+                elif stat.S_ISREG(status.st_mode):
+                    sizes[name] = status.st_size
+                else:
+                    irregular.append(name)
+                if depth >= MAX_DEPTH:
+                    truncated = f"its folders are nested more than {MAX_DEPTH} deep"
+                if len(sizes) + len(folders) + len(irregular) > MAX_FILES:
+                    truncated = f"it holds more than {MAX_FILES} files"
+                if truncated:
+                    break
+    if sum(sizes.values()) > MAX_ENTRY_BYTES:
+        truncated = truncated or f"its files are larger than {MAX_ENTRY_BYTES >> 30} GiB together"
+    return EntryTree(sizes, frozenset(folders), tuple(sorted(irregular)), truncated)
+
+
+def _opened(submission: Submission) -> EntryResults:
+    contributions: list[Contribution] = []
+    errors: dict[str, str] = {}
+    differences: list[tuple[str, str]] = []
+    private: list[tuple[str, str, str]] = []
+    for name, document in {DECLARATION: submission.declaration, **submission.reports}.items():
+        private += [(name, *found) for found in redact.private(document.model_dump(mode="json"))]
+    sums = {file.path: file.sha256 for file in submission.manifest.files}
+    for number in submission.tree.numbers:
+        home = f"{RESULTS}/{number}"
+        folder = submission.folder / home
+        try:
+            result = store.open(folder)
+        except ResultError as error:
+            errors[home] = str(error).replace(f"{submission.folder}/", "")
+            continue
+        if max(len(result.devices), len(result.domains)) > MAX_PARTS:
+            errors[home] = f"it has more than {MAX_PARTS} devices or energy sources"
+            continue
+        judgement = judge_stored(result)
+        if judgement.contradiction:
+            errors[home] = f"it contradicts itself: {judgement.contradiction}"
+            continue
+        content = result.model_dump(mode="json")
+        raw = {path.rpartition("/")[2]: sha256 for path, sha256 in sums.items() if path.startswith(f"{home}/raw/")}
+        differences += [(f"{home}/{name}", text) for name, text in _differences(result, content, folder, raw)]
+        private += [(home, *found) for found in redact.private(content)]
+        private += [(home, "device", id) for id in redact.private_ids(result)]
+        contributions.append(conclude.contribution_of(number, judgement, sums[f"{home}/{store.SUMS}"]))
+    return EntryResults(tuple(contributions), errors, tuple(differences), tuple(private))
+
+
+def _differences(
+    result: Result, content: dict[str, Any], folder: Path, sha256: dict[str, str]
+) -> Iterator[tuple[str, str]]:
+    """(file, difference) for each file of a result folder that is not as the store writes this result.
+
+    content: the result as parsed JSON. sha256: the hash of each file in raw/, by its name.
+    """
+    if json.dumps(json.loads((folder / store.SUMMARY).read_bytes())) != json.dumps(content):
+        yield store.SUMMARY, "it holds something that is no fact of the result, or a number in another form"
+    names = set(store.raw_names(result))
+    raw = {name: sha256[name] for name in names & sha256.keys()}
+    if (folder / store.SUMS).read_bytes() != store.checksums(sha256_of(folder / store.SUMMARY), raw):
+        yield store.SUMS, "it does not hold the hashes that Mixmark writes of this result"
+    for name in sorted(sha256.keys() - names):
+        yield f"raw/{name}", "no record and no metering refers to it"

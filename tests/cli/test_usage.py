@@ -1,0 +1,142 @@
+"""What commands refuse and list: nothing is measured."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mixmark.harness.cli import machine_lock
+from mixmark.harness.cli.commands import main
+from mixmark.harness.discover.machine import other_load
+from mixmark.harness.measure import metering
+from mixmark.harness.measure.metering import Meters
+from tests.cli.shell import ACME, Shell
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--suite", "lmm"], "there is no suite 'lmm'"),
+        (["--device", "gpu:9"], "there is no device 'gpu:9'"),
+        (["--precision", "fp33"], "there is no precision 'fp33'"),
+        (["--scenario", "offlin"], "did you mean offline?"),
+        (["--adapter", "touch"], "there is no adapter 'touch'"),
+        (["--adapter", "./none.py:X"], "there is no file ./none.py"),
+        (["--tier", "huge"], "'huge' is not one of"),
+        (["--seed", "-1"], "-1 is not in the range"),
+        (["--weights", "llm"], "has no suite"),
+        (["--weights", "llm=/none"], "there is no /none"),
+        (["--resume", "none"], "none"),
+        (["--config", "none.toml"], "cannot read the configuration none.toml"),
+        (["--precision", "int4"], "nothing is left to run"),
+        (["--rate", "5"], "add --scenario server"),
+        (["--scenario", "server", "--rate", "0"], "'0' is not an arrival rate"),
+        (["--scenario", "server", "--rate", "nan"], "'nan' is not an arrival rate"),
+        (["--scenario", "server", "--rate", "-1"], "'-1' is not an arrival rate"),
+        (["--runs", "0"], "0 is not in the range"),
+        (["--suite", "llm", "--scenario", "offline"], "llm has no scenario offline"),
+        (["--wait-idle", "nan"], "'nan' is not a time in seconds"),
+        (["--wait-idle", "-1"], "-1.0 is not in the range"),
+        (["--config", "typo.toml"], "adapter acme has no option thraeds"),
+        (["--config", "value.toml"], "[suite.null] in the configuration: ValueError: could not convert string"),
+        (["--config", "suite.toml"], "the suite dlrm has no option rosw"),
+        (["--out", "file/out"], "file/out"),
+    ],
+)
+def test_misuse_is_refused_with_its_reason(shell: Shell, words: list[str], message: str) -> None:
+    (shell.folder / "typo.toml").write_text('[adapter.acme]\nthraeds = 4\nmode = "strict"\n')
+    (shell.folder / "value.toml").write_text('[suite.null]\ngib = "many"\n')
+    (shell.folder / "suite.toml").write_text('[suite.dlrm]\nrosw = "full"\n')
+    (shell.folder / "file").touch()
+    done = shell("run", "--suite", "null", "--adapter", ACME, "--tier", "smoke", *words)
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+    assert not (shell.folder / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("run", "--adapter", "torhc"), "there is no adapter 'torhc'"),
+        (("selftest", "--adapter", "torhc"), "there is no adapter 'torhc'"),
+        (("run", "--out", "used"), "used exists and is not an empty folder"),
+        (("selftest", "--out", "used"), "used exists and is not an empty folder"),
+    ],
+)
+def test_misuse_is_refused_before_anything_is_waited_for(
+    words: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waits(*_: object) -> None:
+        raise AssertionError("it waited for an idle machine")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used/notes.txt").touch()
+    monkeypatch.setattr(other_load, "wait", waits)
+    monkeypatch.setattr(machine_lock, "_lock", waits)
+    done = CliRunner().invoke(main, [*words, "--wait-idle", "60"], catch_exceptions=False)
+    assert (done.exit_code, message in done.stderr) == (2, True), done.output
+
+
+def test_efficiency_without_a_meter_is_refused_before_anything_is_measured(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metering, "metered", lambda devices, adapters, config: Meters(config, (), {}))
+    done = shell("run", "--tier", "smoke", "--adapter", ACME, "--objective", "efficiency", "--out", "out")
+    assert done.returncode == 2
+    assert "--objective efficiency plans with watts, and no meter can be read" in done.stderr
+    assert not (shell.folder / "out").exists()
+
+
+def test_devices_lists_what_is_here_and_what_is_not(shell: Shell) -> None:
+    listed = json.loads(shell("devices", "--adapter", ACME, "--json").stdout)
+    assert [each["id"] for each in listed["devices"]] == ["npu:acme0"]
+    (shell.folder / "mixmark.toml").write_text('[adapter.acme]\nmode = "broken driver"\n')
+    listed = json.loads(shell("devices", "--adapter", ACME, "--json").stdout)
+    assert "libacme.so: cannot open" in listed["absent"][0]["reason"]
+    shown = shell("devices", "--adapter", ACME)
+    assert "No adapter reaches a device" in shown.stdout
+    assert "adapter acme: " in shown.stdout
+
+
+def test_adapters_lists_where_each_comes_from(shell: Shell) -> None:
+    listed = json.loads(shell("adapters", "--adapter", ACME, "--json").stdout)["adapters"]
+    assert [(each["name"], each["origin"], each["devices"]) for each in listed] == [
+        ("acme", "command line", ["npu:acme0"])
+    ]
+    (shell.folder / "mixmark.toml").write_text('[adapter.acme]\nmode = "broken driver"\n')
+    done = shell("adapters", "--adapter", ACME)
+    assert (done.returncode, "acme" in done.stdout) == (1, True)
+    log = shell.folder / "state/mixmark/log/acme.log"
+    assert re.search(rf"cannot open shared object file \(acme\.py, line \d+\); see {re.escape(str(log))}", done.stdout)
+    assert "in discover" in log.read_text()
+
+
+def test_suites_lists_units_scenarios_and_tiers(shell: Shell) -> None:
+    listed = {each["name"]: each for each in json.loads(shell("suites", "--json").stdout)["suites"]}
+    assert {"llm", "diffusion", "dlrm", "resnet50", "null"} <= set(listed)
+    assert listed["llm"]["tiers"] == ["smoke", "edge", "server"]
+    assert listed["null"]["origin"] == "null-suite 1"
+    assert "token" in shell("suites").stdout
+
+
+def test_doctor_lists_checks(shell: Shell) -> None:
+    checks = json.loads(shell("doctor", "--json").stdout)["checks"]
+    assert {"governor", "load", "steal", "swap"} <= {check["name"] for check in checks}
+    assert "governor" in shell("doctor").stdout
+
+
+@pytest.mark.parametrize("command", ["devices", "suites", "adapters", "run", "report", "doctor", "selftest", "compare"])
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    shown = CliRunner().invoke(main, [command, "--help"])
+    assert shown.exit_code == 0
+    assert f"mixmark {command}" in shown.stdout.split("Example", 1)[1]
+    assert "--json" in shown.stdout

@@ -1,0 +1,40 @@
+"""The table of cheats in docs/method.md: what each engine of tests/fakes/cheats.py does, and what catches it.
+
+python -m tests.docs.cheats_table    rewrites the table; read the diff before you commit it
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.fakes import cheats
+from tests.measure import test_cheats as caught
+
+PAGE = Path(__file__).parents[2] / "docs" / "method.md"
+TABLE = re.compile(r"(?<=<!-- cheats -->\n).*?(?=<!-- end of cheats -->)", re.DOTALL)
+WORDS = {"finished": "the measurement fails", "cut short": "its part of the mix is cut short", "": ""}
+"""What is not the name of a rule."""
+
+
+def table() -> str:
+    found = {name: rule for name, (rule, _) in {**caught.CAUGHT, **caught.CAUGHT_WITH_BULK}.items()}
+    for name, (rule, _) in caught.CAUGHT_AS_SERVERS.items():
+        found.setdefault(name, rule)
+    found |= dict.fromkeys(caught.GAIN_NOTHING, "it gains nothing")
+    rows = ["| what the adapter does | what catches it | in the mixed run |", "|---|---|---|"]
+    for name, rule in found.items():
+        in_the_mix = caught.CAUGHT_IN_THE_MIX.get(name, (rule, ""))[0]
+        other = "" if in_the_mix == rule else in_the_mix
+        deed = (getattr(cheats, name).__doc__ or "").split("\n")[0].rstrip(".")
+        rows.append(f"| {deed} | {WORDS.get(rule, rule)} | {WORDS.get(other, other)} |")
+    return "\n".join(rows) + "\n"
+
+
+def renewed(page: str) -> str:
+    """The page with the table as it is now."""
+    return TABLE.sub(lambda old: table(), page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(renewed(PAGE.read_text("utf-8")), "utf-8")

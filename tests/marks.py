@@ -1,0 +1,13 @@
+"""Marks of tests that not every system can run. CI runs all of them, because it has Linux and two CPUs."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc, /dev/full or subreapers")
+two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="a process is pinned to one CPU and strays to another")

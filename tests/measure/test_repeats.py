@@ -1,0 +1,136 @@
+"""A mixed run that other programs or the hypervisor disturbed is repeated, whatever its figure. No device, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mixmark.harness.contracts.schema import Completions, Conditions, Device, Metering
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.measure import next_phases
+from mixmark.harness.measure.audit import CPU, Auditor
+from mixmark.harness.measure.benchmark import Benchmark, Observer, Procedure, procedure
+from mixmark.harness.measure.executor import PhaseRequest
+from mixmark.harness.record import store
+from tests.measure.test_next_phases import DEVICES, LIMITS, SECOND, changed, record, solo
+
+QUIET: dict[str, int] = {}
+LOADED = {"own_ns": 3 * SECOND}  # others have one of eight seconds of CPU time, less a microsecond
+STOLEN = {"stolen_ns": 800_000_000}
+
+
+class Desk:
+    """A machine on which the runs of the mix go as told, the last one ever after."""
+
+    metered = False
+
+    def __init__(self, *runs: Mapping[str, int]) -> None:
+        self.runs = [*runs]
+        self.measured: list[str] = []
+
+    def measure(self, request: PhaseRequest) -> Metering | None:
+        self.measured.append(request.phase.name)
+        assert len(self.measured) < 9, "it would go on for ever"
+        state = self.runs.pop(0) if len(self.runs) > 1 else self.runs[0]
+        block = Conditions.model_validate(
+            {"begin_ns": 1_000, "end_ns": 4 * SECOND, "cpus": 2, "busy_ns": 4 * SECOND, "own_ns": 4 * SECOND, **state}
+        )
+        header = solo(DEVICES[0])
+        alone = {each.route.suite: each.phase for each in header.records}
+        for begin_s, share in zip((0, 2), request.phase.shares, strict=True):  # one suite after the other
+            made = record(header, alone[share.route.suite], feeds=2)
+            assert made.completions is not None
+            done, issued_ns = made.completions, made.completions.issued_ns + begin_s * SECOND
+            later = Completions(issued_ns, issued_ns, done.ends, done.yielded_ns + begin_s * SECOND, done.units)
+            in_mix = {"key": share.key, "phase": request.phase.name, "scenario": "mixed", "run": share.run}
+            facts = {"completions": later, "conditions": (block,), "batch": share.batch}
+            request.keep([made.model_copy(update=in_mix | facts)], ())
+        return None
+
+    def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
+        return {}
+
+    def current_power(self) -> None:
+        return None
+
+
+def run(folder: Path, desk: Desk, mixes: int = 1, repeats: int = 2) -> tuple[Benchmark, list[tuple[str, str]]]:
+    said: list[tuple[str, str]] = []
+    header = solo(DEVICES[0])
+    nothing: Any = None  # all outputs are audited already
+    made = Benchmark(
+        header,
+        desk,
+        Auditor(folder, nothing, CPU, 1.0),
+        store.create(folder, header.model_copy(update={"records": ()})),
+        Procedure(mix_limits=LIMITS, mixes=mixes, repeats=repeats),
+        Observer(repeating=lambda phase, why: said.append((phase, why))),
+    )
+    made.run()
+    return made, said
+
+
+def test_a_quiet_mix_is_run_once(tmp_path: Path) -> None:
+    desk = Desk(QUIET)
+    _, said = run(tmp_path / "a", desk)
+    assert (desk.measured, said) == (["mix1"], [])
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (LOADED, "other programs used 13 % of the machine"),
+        (STOLEN, "the hypervisor gave 10 % of the CPUs' time to others"),
+    ],
+)
+def test_a_disturbed_mix_is_run_again_and_only_the_quiet_one_counts(
+    tmp_path: Path, state: dict[str, int], why: str
+) -> None:
+    desk = Desk(state, QUIET)
+    made, said = run(tmp_path / "a", desk)
+    assert (desk.measured, said) == (["mix1", "mix2"], [("mix1", why)])
+    found = judge(made.result)
+    assert found.score is not None
+    assert [(each.phase, each.disturbed) for each in found.score.runs] == [("mix1", why), ("mix2", None)]
+    assert [each.phase for each in found.score.counted()] == ["mix2"]
+    assert found.verdict.word != "disturbed"
+
+
+def test_a_machine_that_is_never_quiet_keeps_no_run_going(tmp_path: Path) -> None:
+    desk = Desk(LOADED)
+    made, said = run(tmp_path / "a", desk)
+    assert desk.measured == ["mix1", "mix2", "mix3"]
+    assert [phase for phase, _ in said] == ["mix1", "mix2"]
+    found = judge(made.result)
+    assert found.verdict.word == "disturbed"
+    assert found.score is not None and len(found.score.counted()) == 3
+    reason = "other programs used up to 13 % of the machine (6 of 6 measurements)"
+    assert found.score.unranked[-1] == reason
+
+
+def test_two_of_five_disturbed_runs_are_repeated_after_the_others(tmp_path: Path) -> None:
+    desk = Desk(QUIET, LOADED, QUIET, STOLEN, LOADED, QUIET)
+    made, said = run(tmp_path / "a", desk, mixes=5)
+    assert desk.measured == [f"mix{number}" for number in range(1, 8)]
+    assert [phase for phase, _ in said] == ["mix2", "mix4"]
+    found = judge(made.result).score
+    assert found is not None
+    assert [each.phase for each in found.counted()] == ["mix1", "mix3", "mix6", "mix7"]
+
+
+def test_a_disturbed_solo_measurement_is_no_reason_to_repeat_the_mix() -> None:
+    block = Conditions(begin_ns=1_000, end_ns=4 * SECOND, cpus=2, busy_ns=4 * SECOND, own_ns=2 * SECOND)
+    before = changed(solo(DEVICES[0]), "llm", "cpu:0", conditions=(block,))
+    assert next_phases.repeated(before, 2) == ()
+    phase = before.phases[0].model_copy(update={"purpose": "mixed"})
+    of_mix = before.model_copy(update={"phases": (phase, *before.phases[1:])})
+    assert [name for name, _ in next_phases.repeated(of_mix, 2)] == [phase.name]
+
+
+def test_the_smoke_tier_repeats_nothing() -> None:
+    header = solo(DEVICES[0])
+    assert procedure(header).repeats == 2
+    assert procedure(header.model_copy(update={"tier": "smoke"})).repeats == 0
