@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import signal
 import threading
@@ -126,8 +127,11 @@ def test_garbage_on_the_channel_is_a_failure_of_that_worker(tmp_path: Path, said
             acme.call(messages.Discover(), 30)
 
 
-def test_a_worker_that_hangs_up_and_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_hangs_up_is_ended_even_while_the_kernel_kills_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(child_process, "ENDS_WITHIN_S", 0.2)
+    monkeypatch.setattr(child_process, "_out_of_memory_kills", itertools.count().__next__)
     (tmp_path / "acme.py").write_text(
         "import os, time\n"
         "class Acme:\n"
@@ -138,4 +142,19 @@ def test_a_worker_that_hangs_up_and_does_not_end_is_ended(tmp_path: Path, monkey
     )
     plugin = Plugin("adapters", "acme", f"{tmp_path}/acme.py:Acme", "test")
     with worker(tmp_path, plugin=plugin) as acme, pytest.raises(WorkerFailed, match="SIGKILL"):
+        acme.call(messages.Discover(), 30)
+
+
+def test_a_worker_that_the_kernel_killed_is_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_process, "_out_of_memory_kills", itertools.count().__next__)
+    (tmp_path / "acme.py").write_text(
+        "import os, signal\n"
+        "class Acme:\n"
+        "  name = 'acme'\n"
+        "  def __init__(self, options): ...\n"
+        "  def open(self): ...\n"
+        "  def discover(self): os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    plugin = Plugin("adapters", "acme", f"{tmp_path}/acme.py:Acme", "test")
+    with worker(tmp_path, plugin=plugin) as acme, pytest.raises(WorkerFailed, match="out of memory"):
         acme.call(messages.Discover(), 30)

@@ -40,6 +40,7 @@ class ChildProcess:
     _process: subprocess.Popen[bytes]
     _channel: socket.socket
     _kills: int
+    _killed_here: bool
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class ChildProcess:
         if sys.platform == "win32":
             raise MixmarkError("workers need a POSIX system", "run Mixmark in the Windows Subsystem for Linux")
         self._kills = _out_of_memory_kills()
+        self._killed_here = False
         self._channel, theirs = socket.socketpair()
 
         def start() -> int:
@@ -107,6 +109,7 @@ class ChildProcess:
 
     def kill(self) -> None:
         """Kills the process and its process group, and waits for its end. Does nothing if it is gone."""
+        self._killed_here = self._killed_here or self._process.poll() is None
         if sys.platform != "win32":
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -132,9 +135,10 @@ class ChildProcess:
         return total
 
     def out_of_memory(self) -> bool:
-        """Whether the process was killed, and the kernel has killed a process for lack of memory since it started."""
+        """Whether something else than `kill` killed the process, and the kernel has killed a process for lack of memory
+        since it started."""
         killed = sys.platform != "win32" and self._process.returncode == -signal.SIGKILL
-        return killed and _out_of_memory_kills() > self._kills
+        return killed and not self._killed_here and _out_of_memory_kills() > self._kills
 
     def close(self, spared: Collection[int] = ()) -> tuple[str, ...]:
         """Kills the process and what it left behind outside of its process group, and closes the socket.
