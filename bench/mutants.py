@@ -1,10 +1,11 @@
 """Mutation testing of the pure rooms: the fast tests run on a seeded sample of small defects.
 
-    python -m bench.mutants [MUTANTS [SEED]]      300 mutants take half an hour on 2 cores
+    python -m bench.mutants [MUTANTS [SEED]]      300 mutants take MINUTES minutes on 2 cores
 
 A mutant is one file of the rooms with one change: a comparison, an operator, `min` for `max`, `and` for `or`, a number
-off by one, a condition negated. The tests that are named after the module run first, then those of its room, then those
-of all rooms that judge or show a result. A mutant that passes them all survives and is printed.
+off by one, a condition negated. The fast tests run once with coverage; then the tests that reach the changed statement
+run on each mutant, and after them the files that hold these tests, because what one test of a file prepares another may
+check. A mutant that passes them all survives and is printed.
 
 mutmut and cosmic-ray know a module by the path of its file, which is not the name under which a linked folder is
 imported.
@@ -16,15 +17,18 @@ import ast
 import copy
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Queue
 from typing import Any, NamedTuple
+
+from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("harness/contracts", "harness/plan", "harness/judge", "harness/measure/dispatch.py", "submissions/rules.py")
@@ -34,14 +38,19 @@ PAIRS = (
 )
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])}
 CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
-TESTS = ("contracts", "plan", "judge", "submissions", "reporters", "measure/test_dispatch.py")
 PROCESSES = 2
 LONGEST_S = 300
+
+
+Reached = dict[str, dict[int, set[str]]]
+"""The tests that reach each line of each file."""
 
 
 class Mutant(NamedTuple):
     path: str
     line: int
+    statement: ast.stmt
+    """The innermost one that holds the change."""
     before: str
     after: str
     text: str
@@ -71,17 +80,26 @@ def changed(node: ast.AST) -> Iterator[ast.AST]:
 def mutants(path: str) -> Iterator[Mutant]:
     """All mutants of a file. Annotations and decorators stay as they are."""
     tree = ast.parse((ROOT / path).read_text("utf-8"))
-    for parent in ast.walk(tree):
-        for name, value in ast.iter_fields(parent):
-            if name in ("annotation", "returns", "decorator_list"):
+    for statement in tree.body:
+        yield from _mutants(path, tree, tree, statement)
+
+
+def _mutants(path: str, tree: ast.Module, parent: ast.AST, statement: ast.stmt) -> Iterator[Mutant]:
+    for name, value in ast.iter_fields(parent):
+        if name in ("annotation", "returns", "decorator_list"):
+            continue
+        for at, node in enumerate(value if isinstance(value, list) else [value]):
+            if not isinstance(node, ast.AST) or (parent is tree and node is not statement):
                 continue
-            for at, node in enumerate(value if isinstance(value, list) else [value]):
-                for other in changed(node) if isinstance(node, ast.AST) else ():
-                    before = ast.unparse(node).split("\n")[0]
-                    _put(parent, name, at, ast.copy_location(other, node))
-                    text = ast.unparse(ast.fix_missing_locations(tree))
-                    _put(parent, name, at, node)
-                    yield Mutant(path, getattr(node, "lineno", 0), before, ast.unparse(other).split("\n")[0], text)
+            inner = node if isinstance(node, ast.stmt) else statement
+            for other in changed(node):
+                before = ast.unparse(node).split("\n")[0]
+                _put(parent, name, at, ast.copy_location(other, node))
+                text = ast.unparse(ast.fix_missing_locations(tree))
+                _put(parent, name, at, node)
+                after = ast.unparse(other).split("\n")[0]
+                yield Mutant(path, getattr(node, "lineno", 0), inner, before, after, text)
+            yield from _mutants(path, tree, node, inner)
 
 
 def _put(parent: ast.AST, name: str, at: int, node: ast.AST) -> None:
@@ -92,26 +110,62 @@ def _put(parent: ast.AST, name: str, at: int, node: ast.AST) -> None:
         setattr(parent, name, node)
 
 
-def suites(path: str) -> Iterator[list[str]]:
-    """Tests to run in turn."""
-    parts = Path(path).parts
-    room = Path("tests", parts[1] if parts[0] == "harness" else parts[0])
-    named = sorted(str(test.relative_to(ROOT)) for test in (ROOT / room).rglob(f"test_{Path(path).stem}*.py"))
-    yield from ([*named], [str(room)], [f"tests/{name}" for name in TESTS])
+def reached(tree: Path) -> Reached:
+    """The tests that reach each line of each file of the rooms. Exits if a test fails."""
+    settings, data = tree / "reached.ini", tree / "reached.data"
+    include = ",".join(str(tree / room / "*" if (ROOT / room).is_dir() else tree / room) for room in ROOMS)
+    settings.write_text(f"[run]\ninclude = {include}\ndata_file = {data}\n")
+    options = ("--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report=", "-n", str(PROCESSES))
+    if not passed(tree, ["tests"], *options):
+        sys.exit("a fast test fails without any change")
+    read = CoverageData(str(data))
+    read.read()
+    return {
+        str(Path(file).relative_to(tree.resolve())): {
+            line: {context.rpartition("|")[0] for context in contexts if context}
+            for line, contexts in read.contexts_by_lineno(file).items()
+        }
+        for file in read.measured_files()
+    }
 
 
-def killed(mutant: Mutant, tree: Path) -> bool:
+def passed(tree: Path, tests: Iterable[str], *options: str) -> bool:
+    environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", *options, *tests]
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=LONGEST_S)
+    return done.returncode in (0, 5)  # 5: all of these tests are slow
+
+
+def reaching(mutant: Mutant, lines: Reached) -> set[str]:
+    """The tests that reach the changed statement. One that is executed by an import is reached by its body and by the
+    lines that name what it defines."""
+    statement, here = mutant.statement, lines.get(mutant.path, {})
+    body = getattr(statement, "body", None)
+    last = max(body[0].lineno - 1, statement.lineno) if body else statement.end_lineno or statement.lineno
+    tests = set[str]().union(*(here.get(line, ()) for line in range(statement.lineno, last + 1)))
+    if tests:
+        return tests
+    names = {
+        getattr(node, "id", None) for node in ast.walk(statement) if isinstance(getattr(node, "ctx", None), ast.Store)
+    }
+    names |= {getattr(node, "name", None) for node in [statement]}
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, filter(None, names)))})\b")
+    for path, reached in lines.items():
+        for number, text in enumerate((ROOT / path).read_text("utf-8").splitlines(), 1):
+            if pattern.search(text):
+                tests |= reached.get(number, set())
+    inside = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+    return tests.union(*(here.get(line, ()) for line in inside))
+
+
+def killed(mutant: Mutant, tree: Path, lines: Reached) -> bool:
+    tests = reaching(mutant, lines)
+    files = {test.partition("::")[0] for test in tests}
     file = tree / mutant.path
     before = file.read_text("utf-8")
     file.write_text(mutant.text, "utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
     try:
-        for tests in filter(None, suites(mutant.path)):
-            done = subprocess.run([*command, *tests], cwd=tree, env=environment, capture_output=True, timeout=LONGEST_S)
-            if done.returncode not in (0, 5):  # 5: all tests of the file are slow
-                return True
-        return False
+        return not all(passed(tree, sorted(some)) for some in (tests, files) if some)
     except subprocess.TimeoutExpired:
         return True
     finally:
@@ -121,23 +175,22 @@ def killed(mutant: Mutant, tree: Path) -> bool:
 def main(count: int = 300, seed: int = 1) -> None:
     files = sorted(str(path.relative_to(ROOT)) for room in ROOMS for path in _modules(ROOT / room))
     sample = random.Random(seed).sample([mutant for file in files for mutant in mutants(file)], count)
-    trees: SimpleQueue[Path] = SimpleQueue()
+    trees: Queue[Path] = Queue()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(PROCESSES) as pool:
         for number in range(PROCESSES):
             tree = Path(folder, str(number))
             shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".*", "build"))
             trees.put(tree)
 
+        lines = reached(trees.queue[0])
+
         def run(mutant: Mutant) -> bool:
             tree = trees.get()
             try:
-                return killed(mutant, tree)
+                return killed(mutant, tree, lines)
             finally:
                 trees.put(tree)
 
-        unchanged = Mutant(files[0], 0, "", "", (ROOT / files[0]).read_text("utf-8"))
-        if run(unchanged):
-            sys.exit("a fast test fails without any change")
         results = []
         for mutant, dead in zip(sample, pool.map(run, sample), strict=True):
             results.append(dead)
