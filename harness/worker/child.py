@@ -475,13 +475,12 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
         use = "rate", next(trials_so_far)
         feeds = load_generator.independent_feeds(_untimed(loaded.suite, 1, seed, *use))
         arrivals = poisson(rate_per_s, seeds.derived(seed, *use, "arrivals"))
+        threads = loaded.runner.concurrency
         try:
-            done = load_generator.open_loop(
-                loaded.runner, feeds, arrivals, trial, threads=loaded.runner.concurrency, new_log=new_log
-            )
+            done = load_generator.open_loop(loaded.runner, feeds, arrivals, trial, threads=threads, new_log=new_log)
         except load_generator.Overloaded:
             return 0, False
-        return len(done), bool(intervals.within_limits(done, limits))
+        return len(done), bool(timestamps.keeps_up(done, threads) and intervals.within_limits(done, limits))
 
     rate_per_s, trials = batch_search.highest_rate(keeps, 0.5 / service_s, begin + bounds.search_ns)
     if rate_per_s is None:

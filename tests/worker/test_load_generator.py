@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -14,6 +15,7 @@ import pytest
 from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Runner
 from mixmark.harness.contracts.schema import Completions, Device, Limits
+from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.worker.batch_search import BatchFound, BatchSearch, busy_rate, highest_rate
 from mixmark.harness.worker.load_generator import (
     FeedLog,
@@ -538,6 +540,18 @@ def test_in_an_open_loop_the_queue_shows() -> None:
         (30, 110, 160),
         (200, 200, 250),
     ]
+
+
+@pytest.mark.parametrize(("gap_ns", "concurrency", "kept_up"), [(45, 1, False), (60, 1, True), (45, 2, True)])
+def test_a_queue_that_grows_is_seen_before_a_limit_shows_it(gap_ns: int, concurrency: int, kept_up: bool) -> None:
+    clock = Clock()
+
+    def sleep(seconds: float) -> None:
+        clock.now += math.ceil(seconds * 1e9)
+
+    arrivals = itertools.count(gap_ns, gap_ns)
+    done = open_loop(Simulated(clock, 50), given(), arrivals, limits(min_feeds=100), clock, sleep)
+    assert timestamps.keeps_up(done, concurrency) is kept_up
 
 
 def test_an_open_loop_waits_for_its_feeds_however_few_arrive() -> None:

@@ -79,6 +79,13 @@ def in_flight_ns(*several: Completions, inside: tuple[int, int] | None = None) -
     return int((end - begin).sum())
 
 
+def keeps_up(done: Completions, concurrency: int) -> bool:
+    """Whether an open loop worked its feeds off as fast as they arrived: their times in flight add up to no more than
+    what the issue threads had until the last arrival. A queue may grow for a while before a latency limit shows it."""
+    in_flight_ns = (done.yielded_ns[done.ends - 1] - done.issued_ns).sum()
+    return bool(in_flight_ns <= concurrency * (done.due_ns.max() - done.due_ns.min()))
+
+
 def part_in_flight_ns(own: Completions, several: Sequence[Completions]) -> float:
     """The part of the time in flight that `own` took of a device: while feeds of several suites are in flight at once,
     each feed takes an equal part. several: the completions of all suites on the device, `own` included."""
