@@ -38,7 +38,7 @@ REST_S = 30.0
 TIMEOUT_S = 600.0
 
 
-def mixes_per_s(executor: Executor, phase: Phase, before: Result) -> float:
+def mixes_per_hour(executor: Executor, phase: Phase, before: Result) -> float:
     """Measures a phase of the mix. What was finished in the window counts, audited or not."""
     records: list[Record] = []
 
@@ -107,8 +107,8 @@ def main() -> None:
         there = before.model_copy(update={"devices": found.found.devices})
         ratios = []
         for _ in range(int(pairs)):
-            alone = mixes_per_s(here, phase, before)
-            together = mixes_per_s(cluster, Phase.model_validate_json(text), there)
+            alone = mixes_per_hour(here, phase, before)
+            together = mixes_per_hour(cluster, Phase.model_validate_json(text), there)
             ratios.append(together / alone)
             print(f"  without agents {alone:8.3f} mixes/s   over two agents {together:8.3f} mixes/s", flush=True)
         print(

@@ -33,11 +33,12 @@ def report(judgement: Judgement) -> str:
 def _write(out: Console, found: Summary) -> None:
     out.print(Text.assemble((found.verdict, COLOURS.get(found.verdict, "bold")), f": {plain(found.reason)}"))
     out.print()
-    out.print(Text(plain(found.sentence), style="bold"))
+    out.print(Text(plain(found.system)))
+    if found.score:
+        out.print(Text(plain(found.score), style="bold"))
+    out.print(Text(plain(found.sentence)))
     for line in found.scale:
         out.print(Padding(Text(plain(line)), (0, 0, 0, 2)))
-    if found.score:
-        out.print(Text(plain(found.score)))
     if found.suites:
         out.print()
         out.print(_lines(out, found.suites))

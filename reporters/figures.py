@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from mixmark.harness.contracts.schema import Finding, Record, Result
@@ -112,6 +113,19 @@ def prefixed(value: float | None, unit: str) -> str:
 
 def gibibytes(size_bytes: int | None) -> str:
     return UNKNOWN if size_bytes is None else f"{significant(size_bytes / 2**30)} GiB"
+
+
+def system(
+    processors: str | None, cores: int | None, threads: int | None, memory_bytes: int | None, accelerators: Iterable[str]
+) -> str:
+    """What a machine is: Acme Quartz, 4 cores, 8 threads, 64.0 GiB, 2 × Acme Topaz.
+
+    accelerators: the name of each.
+    """
+    counts = [f"{count} {word}{'s' * (count > 1)}" for count, word in ((cores, "core"), (threads, "thread")) if count]
+    named = [f"{count} × {each}" if count > 1 else each for each, count in Counter(map(name, accelerators)).items()]
+    memory = [] if memory_bytes is None else [gibibytes(memory_bytes)]
+    return ", ".join([name(processors or "unknown processor"), *counts, *memory, *(named or ["no accelerator"])])
 
 
 def whole_percent(fraction: float | None) -> str:

@@ -67,21 +67,21 @@ def tables(run: ScoredRun, judgement: Judgement) -> Iterator[TextTable]:
         steps = [
             (
                 str(len(step.hosts)),
-                estimate(step.mixes_per_s),
-                estimate(step.mixes_per_kj),
-                significant(step.bound_per_s),
+                estimate(step.mixes_per_hour),
+                estimate(step.mixes_per_kwh),
+                significant(step.bound_per_hour),
                 figures.whole_percent(step.efficiency),
             )
             for step in judgement.scaling
         ]
-        yield TextTable("Scaling", ("hosts", "mix/s", "mix/kJ", "λ*", "efficiency"), steps)
+        yield TextTable("Scaling", ("hosts", "mix/h", "mix/kWh", "λ*", "efficiency"), steps)
 
 
 def missing(judgement: Judgement) -> Iterator[tuple[str, str]]:
     """Why a step of the scaling has no rate or no efficiency. The last step is the score, which has its own reason."""
     for step in judgement.scaling[:-1]:
         if why := step.problem or step.unmeasured:
-            yield f"on {_count(step.hosts)}", f"{'no rate' if step.problem else 'no mix/kJ'}: {why}"
+            yield f"on {_count(step.hosts)}", f"{'no rate' if step.problem else 'no mix/kWh'}: {why}"
 
 
 def estimate(figure: Figure | None) -> str:

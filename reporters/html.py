@@ -20,7 +20,6 @@ from mixmark.harness.judge.energy.total import metered, profile
 from mixmark.harness.judge.evidence import Measurement
 from mixmark.harness.judge.hosts import processors
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.provenance import models
 from mixmark.harness.judge.rows import Latency, Row
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.reporters import charts, figures, hosts, pictures, scores, summary, tables
@@ -37,7 +36,6 @@ def report(judgement: Judgement) -> str:
         figures=figures,
         result=result,
         names=figures.device_names(result),
-        models=models(result),
         date=_date(result.created_utc),
         verdict=judgement.verdict,
         summary=summary.summary(judgement),

@@ -14,7 +14,7 @@ from mixmark.harness.contracts.schema import Environment, Result
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.mixed_run import ScoredRun
+from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, ScoredRun
 from mixmark.harness.judge.provenance import Provenance, provenance
 from mixmark.harness.judge.rows import Energy, Latency, Row
 from mixmark.harness.judge.score import Score
@@ -68,7 +68,7 @@ class TableLine(Provenance):
     units: float | None
     """The units that were finished: tokens, images, samples or mixes."""
     throughput_per_s: float | None
-    """Units per second. For a run of the mix: mixes per second, which is TX."""
+    """Units per second. For a run of the mix: mixes per second."""
     half_width: float | None
     """Half the width of the throughput's 95 % interval, as a fraction of the throughput: 0.02 is ± 2 %."""
     latency: Latency = NO_LATENCY
@@ -80,7 +80,7 @@ class TableLine(Provenance):
     roofline_fraction: float | None = None
     """The fraction of the device's measured ceiling that was reached."""
     energy_per_unit_j: float | None
-    """Joules per unit, idle included. For a run of the mix: 1000 / MX."""
+    """Joules per unit, idle included. For a run of the mix: joules per mix."""
     energy_j: float | None
     """The energy of the boundary in the window, in joules."""
     power_w: float | None
@@ -190,9 +190,9 @@ def _mixed(origin: dict[str, Any], score: Score, number: int, run: ScoredRun) ->
         feeds=sum(stream.feeds for stream in run.suites),
         unit="mix",
         units=run.mixes,
-        throughput_per_s=run.mixes_per_s.estimate if valid else None,
-        half_width=run.mixes_per_s.half_width if valid else None,
-        energy_per_unit_j=1000 / run.mixes_per_kj.estimate if valid and run.mixes_per_kj else None,
+        throughput_per_s=run.mixes_per_hour.estimate / HOUR_S if valid else None,
+        half_width=run.mixes_per_hour.half_width if valid else None,
+        energy_per_unit_j=KWH_J / run.mixes_per_kwh.estimate if valid and run.mixes_per_kwh else None,
         **_energy(run.total),
     )
 

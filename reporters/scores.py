@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mixmark.harness.contracts.schema import Mix, Placement
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.mixed_run import Figure, ScoredRun
+from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, Figure, ScoredRun
 from mixmark.harness.judge.score import NOT_MEASURED, Score
 from mixmark.reporters import figures, hosts
 from mixmark.reporters.figures import UNKNOWN, significant
@@ -23,7 +23,7 @@ class ScoreText:
 
     headline: str
     numbers: Sequence[tuple[str, str, str]]
-    """(TX, 3.68 ± 1.2 %, mix/s): the parts of the headline, the score first."""
+    """(TX, 3.68 ± 1.2 %, mix/h): the parts of the headline, the score first."""
     conditions: Sequence[str]
     """The conditions of the numbers: the mix, its grade, the weight class, the boundary."""
     trouble: str
@@ -44,11 +44,11 @@ def score_text(judgement: Judgement) -> ScoreText | None:
     facts, tables = [] if found.problems else [("grade", found.graded)], []
     if run := found.median_run():
         diagnosis = judgement.diagnoses[run.phase]
-        facts += [*_facts(run, diagnosis), *hosts.facts(run), *hosts.missing(judgement)]
+        facts += [*_facts(run, diagnosis), *_nominal(found), *hosts.facts(run), *hosts.missing(judgement)]
         tables += [_streams(run, found.mix), _parts(diagnosis, names), *hosts.tables(run, judgement)]
     if len(found.runs) > 1:
         tables.append(_runs(judgement, found))
-    numbers = (("MX", found.mixes_per_kj, "mix/kJ"), ("TX", found.mixes_per_s, "mix/s"))
+    numbers = (("MX", found.mixes_per_kwh, "mix/kWh"), ("TX", found.mixes_per_hour, "mix/h"))
     conditions = (found.mix.name, found.grade, f"{found.weight_class}-bit weights", found.boundary)
     return ScoreText(
         headline=found.headline,
@@ -68,7 +68,7 @@ def _half_width(figure: Figure) -> str:
 def _trouble(found: Score) -> str:
     if found.problems:
         return found.headline
-    return f"{NOT_MEASURED}: {found.unmeasured}" if found.mixes_per_kj is None else ""
+    return f"{NOT_MEASURED}: {found.unmeasured}" if found.mixes_per_kwh is None else ""
 
 
 def _facts(run: ScoredRun, diagnosis: Diagnosis) -> list[tuple[str, str]]:
@@ -78,7 +78,7 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis) -> list[tuple[str, str]]:
         joules = (
             f"{figures.prefixed(run.total.joules, 'J')} of the {run.total.boundary}, {watts} on average, idle included"
         )
-    bound = "estimate λ*, since a device ran several feeds at a time" if diagnosis.bound_is_estimate else "bound λ*"
+    estimated = ", an estimate, since a device ran several feeds at a time" if diagnosis.bound_is_estimate else ""
     proof = f"NOT PROVEN: {'; '.join(diagnosis.unproven)}" if diagnosis.unproven else "proven by its prices"
     if diagnosis.faster and not diagnosis.unproven:
         proof = (
@@ -88,36 +88,42 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis) -> list[tuple[str, str]]:
         ("window", f"{run.phase}: {figures.duration(run.length_ns)}, {STEADINESS[run.steady]}"),
         ("completed", f"{significant(run.mixes)} mixes"),
         ("energy", joules),
-        (bound, f"{significant(diagnosis.bound_per_s)} mix/s, {proof}"),
-        ("κ = λ/λ*", _interval(diagnosis.kappa)),
+        ("best possible, λ*", f"{significant(diagnosis.bound_per_hour)} mixes per hour{estimated}, {proof}"),
+        ("reached, κ", _interval(diagnosis.kappa)),
         ("surplus", f"{figures.percent(run.surplus)} of the work, which no mix counts"),
         ("plan", _plan(diagnosis.plan, run)),
     ]
     if diagnosis.other_plan is not None:
         facts.append(("the other plan", _plan(diagnosis.other_plan, run)))
     if diagnosis.heterogeneity_gain is not None:
-        facts.append(
-            (
-                "heterogeneity gain",
-                f"{significant(diagnosis.heterogeneity_gain)} × λ* of the {diagnosis.best_kind} devices alone",
-            )
-        )
+        gain = significant(diagnosis.heterogeneity_gain)
+        facts.append(("heterogeneity gain", f"{gain} × the best possible of the {diagnosis.best_kind} devices alone"))
     return facts
 
 
+def _nominal(found: Score) -> Iterator[tuple[str, str]]:
+    """The speed relative to the device for which the mix was made."""
+    flops, bytes_per_s = found.mix.nominal_flops_per_s, found.mix.nominal_bytes_per_s
+    if flops and bytes_per_s and found.mix.frozen and found.mixes_per_hour is not None:
+        percent = significant(found.mixes_per_hour.estimate / HOUR_S * 100, 2)  # which does a mix a second
+        nominal = f"{figures.prefixed(flops, 'FLOP/s')} and {figures.prefixed(bytes_per_s, 'B/s')}"
+        yield "nominal device", f"{percent} % of the speed of one with {nominal} all the time"
+
+
 def _interval(figure: Figure) -> str:
+    """A fraction with its interval: 73 % (71 to 75 %)."""
     if figure.low is None or figure.high is None:
-        return significant(figure.estimate)
-    return f"{significant(figure.estimate)} ({significant(figure.low)} to {significant(figure.high)})"
+        return f"{figure.estimate * 100:.1f} %"
+    return f"{figure.estimate * 100:.1f} % ({figure.low * 100:.1f} to {figure.high * 100:.1f} %)"
 
 
 def _plan(plan: Placement, run: ScoredRun) -> str:
     """A plan in words. Its predicted efficiency is left out if none was measured."""
-    text = f"for {plan.objective}: {significant(plan.mixes_per_s)} mix/s"
-    if not plan.watts or run.mixes_per_kj is None:
+    text = f"for {plan.objective}: {significant(plan.mixes_per_s * HOUR_S)} mix/h"
+    if not plan.watts or run.mixes_per_kwh is None:
         return text
-    efficiency = significant(1000 * plan.mixes_per_s / plan.watts)
-    return f"{text}, {figures.prefixed(plan.watts, 'W')}, {efficiency} mix/kJ predicted"
+    efficiency = significant(KWH_J * plan.mixes_per_s / plan.watts)
+    return f"{text}, {figures.prefixed(plan.watts, 'W')}, {efficiency} mix/kWh predicted"
 
 
 def _streams(run: ScoredRun, mix: Mix) -> TextTable:
@@ -166,10 +172,10 @@ def _runs(judgement: Judgement, found: Score) -> TextTable:
             f"{run.phase}, left out" if run.phase in left_out else run.phase,
             figures.duration(run.length_ns),
             significant(run.mixes),
-            hosts.estimate(run.mixes_per_s),
-            hosts.estimate(run.mixes_per_kj),
+            hosts.estimate(run.mixes_per_hour),
+            hosts.estimate(run.mixes_per_kwh),
             significant(judgement.diagnoses[run.phase].kappa.estimate),
         )
         for run in found.runs
     ]
-    return TextTable("Runs", ("run", "window", "mixes", "mix/s", "mix/kJ", "κ"), rows)
+    return TextTable("Runs", ("run", "window", "mixes", "mix/h", "mix/kWh", "κ"), rows)

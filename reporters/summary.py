@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from mixmark.harness.contracts.schema import Mix
-from mixmark.harness.judge import screening
+from mixmark.harness.contracts.schema import Mix, Result
+from mixmark.harness.judge import hosts, screening
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.mixed_run import Figure
+from mixmark.harness.judge.mixed_run import HOUR_NS, KWH_J, Figure
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.rows import Row
 from mixmark.harness.judge.score import Score
@@ -44,6 +44,8 @@ class Summary:
 
     verdict: VerdictWord
     reason: str
+    system: str
+    """What the machine is: Acme Quartz, 4 cores, 8 threads, 64.0 GiB, no accelerator."""
     sentence: str
     """The work of the machine in everyday words."""
     scale: tuple[str, ...]
@@ -64,6 +66,7 @@ def summary(judgement: Judgement) -> Summary:
     return Summary(
         verdict=verdict.word,
         reason=figures.name(verdict.reason, LONGEST_REASON),
+        system=_system(judgement.result),
         sentence=_sentence(judgement),
         scale=tuple(_scale(judgement)),
         score=_score(judgement),
@@ -72,6 +75,13 @@ def summary(judgement: Judgement) -> Summary:
         energy=_energy(judgement),
         better="; ".join(list(remedies)[:2]),
     )
+
+
+def _system(result: Result) -> str:
+    whole = [device for device in result.devices if device.kind != "cpu" and device.slice_of is None]
+    accelerators = {part: device.name or device.kind for device in whole for part in device.silicon}
+    totals = (hosts.sum_of(result, "cpu_cores"), hosts.sum_of(result, "cpu_threads"), hosts.sum_of(result, "memory_bytes"))
+    return figures.system(hosts.processors(result), *totals, accelerators.values())
 
 
 def work(mix: Mix, unit_words: Mapping[str, str]) -> str:
@@ -85,13 +95,13 @@ def work(mix: Mix, unit_words: Mapping[str, str]) -> str:
     )
 
 
-def does(mix: Mix, unit_words: Mapping[str, str], mixes_per_s: Figure, mixes_per_kj: Figure | None) -> str:
+def does(mix: Mix, unit_words: Mapping[str, str], mixes_per_hour: Figure, mixes_per_kwh: Figure | None) -> str:
     """The predicate of the sentence: does one edge mix (50 LLM tokens, …) in 19.1 s (± 1.2 %)."""
-    joules = f" and takes {figures.prefixed(1000 / mixes_per_kj.estimate, 'J')} for it" if mixes_per_kj else ""
+    joules = f" and takes {figures.prefixed(KWH_J / mixes_per_kwh.estimate, 'J')} for it" if mixes_per_kwh else ""
     tier = f"{mix.tier} mix" if mix.frozen else f"mix {figures.name(mix.name)}"
-    speed = f"{figures.duration(1e9 / mixes_per_s.estimate)}{_within(mixes_per_s)}"
-    if mixes_per_s.is_bracket and mixes_per_s.high is not None:
-        speed = f"{figures.duration(1e9 / mixes_per_s.high)} to {speed}"
+    speed = f"{figures.duration(HOUR_NS / mixes_per_hour.estimate)}{_within(mixes_per_hour)}"
+    if mixes_per_hour.is_bracket and mixes_per_hour.high is not None:
+        speed = f"{figures.duration(HOUR_NS / mixes_per_hour.high)} to {speed}"
     return f"does one {tier} ({work(mix, unit_words)}) in {speed}{joules}"
 
 
@@ -100,9 +110,9 @@ def _sentence(judgement: Judgement) -> str:
     if mix is None:
         return "This run has no mix, and so no score: each suite was measured alone."
     unit_words = {suite.name: suite.unit_names.work for suite in judgement.result.suites}
-    if found is None or found.mixes_per_s is None:
+    if found is None or found.mixes_per_hour is None:
         return f"{_machine(judgement)} has no score for the mix {figures.name(mix.name)} ({work(mix, unit_words)})."
-    return f"{_machine(judgement)} {does(mix, unit_words, found.mixes_per_s, found.mixes_per_kj)}."
+    return f"{_machine(judgement)} {does(mix, unit_words, found.mixes_per_hour, found.mixes_per_kwh)}."
 
 
 def _machine(judgement: Judgement) -> str:
@@ -116,21 +126,16 @@ def _within(figure: Figure) -> str:
 
 def _scale(judgement: Judgement) -> Iterator[str]:
     found = judgement.score
-    if found is None or found.mixes_per_s is None:
+    if found is None or found.mixes_per_hour is None:
         return
     for reference in judgement.against:
-        yield _against(found, found.mixes_per_s, reference)
-    flops, bytes_per_s = found.mix.nominal_flops_per_s, found.mix.nominal_bytes_per_s
-    if flops and bytes_per_s and found.mix.frozen:
-        percent = found.mixes_per_s.estimate * 100
-        nominal = f"{figures.prefixed(flops, 'FLOP/s')} and {figures.prefixed(bytes_per_s, 'B/s')}"
-        yield f"{significant(percent, 2)} % of the speed of the mix's nominal device ({nominal} all the time)"
+        yield _against(found, found.mixes_per_hour, reference)
 
 
-def _against(found: Score, mixes_per_s: Figure, reference: ReferenceScore) -> str:
-    faster = f"{significant(mixes_per_s.estimate / reference.mixes_per_s)} × the speed"
-    if found.mixes_per_kj is not None and reference.mixes_per_kj is not None and found.boundary == reference.boundary:
-        faster += f" and {significant(found.mixes_per_kj.estimate / reference.mixes_per_kj)} × the mixes per kilojoule"
+def _against(found: Score, mixes_per_hour: Figure, reference: ReferenceScore) -> str:
+    faster = f"{significant(mixes_per_hour.estimate / reference.mixes_per_hour)} × the speed"
+    if found.mixes_per_kwh is not None and reference.mixes_per_kwh is not None and found.boundary == reference.boundary:
+        faster += f" and {significant(found.mixes_per_kwh.estimate / reference.mixes_per_kwh)} × the mixes per kWh"
     bits = "" if reference.weight_class == found.weight_class else f", with {reference.weight_class}-bit weights"
     date = figures.name(reference.created_utc[:10])
     return f"{faster} of {figures.name(reference.name)} ({reference.grade}, {date}{bits})"
@@ -242,7 +247,7 @@ def _route(row: Row, names: dict[str, str]) -> str:
 
 def _energy(judgement: Judgement) -> str:
     found = judgement.score
-    if found is not None and found.mixes_per_kj is not None:
+    if found is not None and found.mixes_per_kwh is not None:
         power = f", {figures.prefixed(found.watts, 'W')} on average" if found.watts is not None else ""
         return f"of the {found.boundary}, idle included{power}"
     if scope := figures.scope(judgement.rows):

@@ -149,7 +149,7 @@ def _write(folder: Path, clean: Result, result: Result, source: Path) -> None:
 
 def _figures(judgement: Judgement) -> object:
     found = judgement.score
-    return found and (found.mixes_per_s, found.mixes_per_kj, found.grade, found.weight_class, found.boundary)
+    return found and (found.mixes_per_hour, found.mixes_per_kwh, found.grade, found.weight_class, found.boundary)
 
 
 def _report(path: Path, contributions: Sequence[Contribution], redactor: Redactor) -> Report:

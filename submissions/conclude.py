@@ -106,11 +106,11 @@ def entry(
     kits: the reports of the conformance kit that the entry holds.
     """
     score, first = whole(results), results[0]
-    assert score.mixes_per_s is not None  # its caller saw to it
+    assert score.mixes_per_hour is not None  # its caller saw to it
     open_by, peak_by, unranked = (tuple(dict.fromkeys(why(results))) for why in (_open_by, _peak_by, _unranked_by))
     division: Division = "open" if open_by else "closed"
     tuning: Tuning = "peak" if peak_by else "base"
-    aspects = tuple(_aspects(score, results)) if score.mixes_per_kj else ()
+    aspects = tuple(_aspects(score, results)) if score.mixes_per_kwh else ()
     return Entry(
         declaration=declaration,
         mix=score.mix.name,
@@ -130,8 +130,8 @@ def entry(
             "weight_class": (f"the fewest bits of a weight in any part of the mix are {score.weight_class}",),
             "boundary": (_boundary(score),),
         },
-        mixes_per_s=score.mixes_per_s,
-        mixes_per_kj=score.mixes_per_kj,
+        mixes_per_hour=score.mixes_per_hour,
+        mixes_per_kwh=score.mixes_per_kwh,
         unmeasured=score.unmeasured or "",
         watts=score.watts,
         aspects=aspects,
@@ -214,7 +214,7 @@ def _unranked_by(results: Sequence[Contribution]) -> Iterator[str]:
 
 
 def _boundary(score: Score) -> str:
-    if not score.mixes_per_kj:
+    if not score.mixes_per_kwh:
         return score.unmeasured or ""
     total = score.counted()[0].total
     left_out = f"it leaves out: {', '.join(total.unmetered)}" if total.unmetered else "it leaves nothing out"
@@ -255,8 +255,8 @@ def _runs(result: Contribution) -> Iterator[MixedRun]:
             result=result.number,
             phase=run.phase,
             seconds=run.length_ns / 1e9,
-            mixes_per_s=run.mixes_per_s,
-            mixes_per_kj=run.mixes_per_kj,
+            mixes_per_hour=run.mixes_per_hour,
+            mixes_per_kwh=run.mixes_per_kwh,
             watts=run.total.watts,
         )
 

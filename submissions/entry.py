@@ -205,8 +205,8 @@ class MixedRun(Fact):
     """The number of the result's folder, from 1."""
     phase: str
     seconds: float
-    mixes_per_s: Figure
-    mixes_per_kj: Figure | None
+    mixes_per_hour: Figure
+    mixes_per_kwh: Figure | None
     watts: float | None
 
 
@@ -260,9 +260,9 @@ class Entry(Fact):
     reasons: dict[str, tuple[str, ...]]
     """Why the entry is in each of its classes, by the name of the field: division, tuning, grade, ranked, weight_class,
     boundary. A class that lacks nothing may have no reason."""
-    mixes_per_s: Figure
+    mixes_per_hour: Figure
     """TX."""
-    mixes_per_kj: Figure | None
+    mixes_per_kwh: Figure | None
     """MX."""
     unmeasured: str
     """Why there is no MX. Empty: there is one."""

@@ -29,8 +29,8 @@ def reference(entry: Entry) -> ReferenceScore:
     return ReferenceScore(
         name=f"{entry.declaration.organisation} {entry.declaration.system}",
         mix=entry.mix,
-        mixes_per_s=entry.mixes_per_s.estimate,
-        mixes_per_kj=entry.mixes_per_kj.estimate if entry.mixes_per_kj else None,
+        mixes_per_hour=entry.mixes_per_hour.estimate,
+        mixes_per_kwh=entry.mixes_per_kwh.estimate if entry.mixes_per_kwh else None,
         boundary=entry.boundary,
         weight_class=entry.weight_class,
         grade=entry.grade,

@@ -165,7 +165,7 @@ def score(submission: Submission) -> Breaches:
     """Every result has a score."""
     for contribution in submission.contributions:
         found = contribution.score
-        if found is None or found.mixes_per_s is None:
+        if found is None or found.mixes_per_hour is None:
             yield contribution.home, found.headline if found and found.problems else "it has no mixed run"
 
 

@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     type=click.Choice(["throughput", "efficiency"]),
     default="throughput",
     show_default=True,
-    help="Optimise the mix for mixes per second or for mixes per kilojoule.",
+    help="Optimise the mix for mixes per hour or for mixes per kWh.",
 )
 @click.option(
     "--split-cpu",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Completions, Device, Mix, Placement, Rate, Result
-from mixmark.harness.judge.mixed_run import Figure, ScoredRun, device_time_ns
+from mixmark.harness.judge.mixed_run import HOUR_S, Figure, ScoredRun, device_time_ns
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.intervals import WIDEST
 from mixmark.harness.judge.statistics.timestamps import in_flight_ns, most_in_flight, throughput_per_s
@@ -55,7 +55,7 @@ class Diagnosis:
     """What explains one mixed run; none of it is ranked."""
 
     phase: str
-    bound_per_s: float
+    bound_per_hour: float
     """λ*, from the best rate of each route of the plan in this run."""
     bound_half_width: float
     """How far λ* may be off, as a fraction: the mean half-width of its rates, weighted by how much each matters.
@@ -72,7 +72,7 @@ class Diagnosis:
     best_kind: str
     """The kind of device whose devices alone would get most done. Empty: no kind runs every suite."""
     heterogeneity_gain: float | None
-    """The measured λ over λ* of that kind of device."""
+    """The measured λ over λ* of that kind of device. None: there is one kind of device, or no kind runs every suite."""
     plan: Placement
     """The plan that the run began with."""
     other_plan: Placement | None
@@ -82,22 +82,22 @@ class Diagnosis:
 
     def lowest_kappa(self, run: ScoredRun) -> float:
         """The low end of the interval of κ. If it is not known: κ with one timestamp less of the slowest suite."""
-        return _lowest(run, self.bound_per_s, self.bound_half_width)
+        return _lowest(run, self.bound_per_hour, self.bound_half_width)
 
     def lowest_of_plan(self, run: ScoredRun) -> float:
         """The same for the bound that the rates alone gave before the mix."""
-        return _lowest(run, self.plan.bound_per_s, self.bound_half_width)
+        return _lowest(run, self.plan.bound_per_s * HOUR_S, self.bound_half_width)
 
 
 @dataclass(frozen=True)
 class _Planned:
     """What follows from a plan and the rates of its routes."""
 
-    bound_per_s: float
+    bound_per_hour: float
     half_width: float
     faster: Collection[tuple[str, str]]
     best_kind: str
-    best_kind_per_s: float
+    best_kind_per_hour: float
     unproven: tuple[str, ...]
     other_plan: Placement | None
 
@@ -126,11 +126,11 @@ def _planned(plan: Placement, result: Result, mix: Mix, solo: Sequence[Rate], kn
     limit = _bound(plan, mix, known, result.devices)
     kind, alone_per_s = best_kind(mix.units, [each.rate for each in known], result.devices)
     return _Planned(
-        bound_per_s=limit.mixes_per_s,
+        bound_per_hour=limit.mixes_per_s * HOUR_S,
         half_width=_half_width(limit, known),
         faster={(each.rate.suite, each.rate.device) for each in known if each.in_mix},
         best_kind=kind,
-        best_kind_per_s=alone_per_s,
+        best_kind_per_hour=alone_per_s * HOUR_S,
         unproven=(*verify(plan, mix.units, result.devices), *unmeasured(plan, solo)),
         other_plan=None if plan.rest_watts is None else _other(plan, mix, result),
     )
@@ -175,22 +175,23 @@ def _diagnosis(
             given = plan.fractions.get(route.suite, {}).get(route.device, 0.0)
             pair = route.suite, route.device
             parts.append(RouteInMix(*pair, given, speed * in_flight.get(pair, 1.0), solo.get(pair)))
-    measured, bound_per_s, unsure = run.mixes_per_s, planned.bound_per_s, planned.half_width
+    kinds, alone = len({device.kind for device in result.devices}), planned.best_kind_per_hour
+    measured, bound_per_hour, unsure = run.mixes_per_hour, planned.bound_per_hour, planned.half_width
     return Diagnosis(
         phase=run.phase,
-        bound_per_s=bound_per_s,
+        bound_per_hour=bound_per_hour,
         bound_half_width=unsure,
         unproven=planned.unproven,
         bound_is_estimate=any(most_in_flight(*each, inside=window_ns) > 1 for each in of_device.values()),
         kappa=Figure(
-            measured.estimate / bound_per_s,
-            None if measured.low is None else measured.low / bound_per_s / (1 + unsure),
-            None if measured.high is None else measured.high / bound_per_s / (1 - unsure),
+            measured.estimate / bound_per_hour,
+            None if measured.low is None else measured.low / bound_per_hour / (1 + unsure),
+            None if measured.high is None else measured.high / bound_per_hour / (1 - unsure),
         ),
         busy={device.id: busy_ns.get(device.id, 0) / run.length_ns for device in result.devices},
         parts=tuple(parts),
         best_kind=planned.best_kind,
-        heterogeneity_gain=measured.estimate / planned.best_kind_per_s if planned.best_kind_per_s else None,
+        heterogeneity_gain=measured.estimate / alone if kinds > 1 and alone else None,
         plan=plan,
         other_plan=planned.other_plan,
         faster=tuple(part for part in parts if (part.suite, part.device) in planned.faster),
@@ -217,7 +218,7 @@ def _half_width(limit: Bound, known: Sequence[BestRate]) -> float:
     return min(WIDEST, max(0.0, mean))  # the prices of a plan that is not proven may be anything
 
 
-def _lowest(run: ScoredRun, bound_per_s: float, half_width: float) -> float:
-    per_s = run.mixes_per_s
-    low = per_s.estimate * (1 - run.coarseness) if per_s.low is None else per_s.low
-    return low / bound_per_s / (1 + half_width)
+def _lowest(run: ScoredRun, bound_per_hour: float, half_width: float) -> float:
+    pace = run.mixes_per_hour
+    low = pace.estimate * (1 - run.coarseness) if pace.low is None else pace.low
+    return low / bound_per_hour / (1 + half_width)

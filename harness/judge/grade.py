@@ -7,11 +7,11 @@ from typing import Literal
 
 from mixmark.harness.contracts.schema import Mix
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
-from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, NS_PER_S, Figure, ScoredRun
+from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, Figure, ScoredRun
 
 Grade = Literal["official", "ranked", "indicative"]
 
-SHORTEST_NS = 120 * NS_PER_S
+SHORTEST_NS = 120_000_000_000
 RANKED_RUNS = 3
 RANKED_HALF_WIDTH = 0.05
 OFFICIAL_RUNS = 5
@@ -39,7 +39,7 @@ def _lacks(runs: Sequence[ScoredRun], figure: Figure | None, enough: int, half_w
         yield f"{len(runs)} of {enough} runs"
     shortest_ns = min((run.length_ns for run in runs), default=SHORTEST_NS)
     if shortest_ns < SHORTEST_NS:
-        yield f"a window of {shortest_ns / NS_PER_S:.0f} s of {SHORTEST_NS // NS_PER_S} s"
+        yield f"a window of {shortest_ns / 1e9:.0f} s of {SHORTEST_NS / 1e9:.0f} s"
     surplus = max((run.surplus for run in runs), default=0.0)
     if surplus > LARGEST_SURPLUS:
         yield f"{surplus * 100:.0f} % of the work of a window was in no whole mix (limit {LARGEST_SURPLUS * 100:g} %)"

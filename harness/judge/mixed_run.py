@@ -1,7 +1,7 @@
 """One mixed run: how much of the mix was completed in its window, how fast, and for how many joules.
 
 G_w = units of suite w stamped inside the window, of feeds within their limits, of records whose audit passed
-B   = min_w G_w / m_w        λ = B / T   (mix/s)        MX = B / E   (mix/kJ)
+B   = min_w G_w / m_w        TX = λ = B / T   (mix/h)        MX = B / E   (mix/kWh)
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ from mixmark.harness.judge.statistics.timestamps import (
     window_ns,
 )
 
-NS_PER_S = 1_000_000_000
+HOUR_NS = 3_600_000_000_000
+HOUR_S, KWH_J = 3600, 3_600_000
+"""The length of an hour in seconds, and a kilowatt-hour in joules."""
 LARGEST_SURPLUS = 0.02
 """By how much a score may be too low because its window ended with work that no mix counts."""
 
@@ -126,9 +128,9 @@ class ScoredRun:
     """The blocks that ran at another pace. None: the pace held, or too few blocks to tell."""
     suites: tuple[SuiteProgress, ...]
     total: MachineEnergy
-    mixes_per_s: Figure
-    """λ."""
-    mixes_per_kj: Figure | None
+    mixes_per_hour: Figure
+    """TX."""
+    mixes_per_kwh: Figure | None
     """MX. None: the energy of the boundary is not known."""
     surplus: float
     """The fraction of the work in the window that no mix counts: that of suites which led the least advanced one, and
@@ -150,9 +152,9 @@ class ScoredRun:
         return min(progress.mixes for progress in self.suites)
 
     @property
-    def most_per_s(self) -> float:
+    def most_per_hour(self) -> float:
         """The highest rate that a longer window of the same pace could show: that of its most advanced suite."""
-        return max(progress.mixes_begun for progress in self.suites) * NS_PER_S / self.length_ns
+        return max(progress.mixes_begun for progress in self.suites) * HOUR_NS / self.length_ns
 
     @property
     def coarseness(self) -> float:
@@ -204,11 +206,11 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
     stretch = other_level(pace) if enough else None
     total = machine.total(result, phase.name, begin_ns, end_ns)
     mixes = min(progress.mixes for progress in suites)
-    per_s = per_j = None
+    pace_interval = energy_interval = None
     if enough and stretch is None and mixes > 0:
         joules = machine.blocks(total, result, phase.name, edges_ns)
-        per_s = mean_interval(pace)
-        per_j = ratio_interval(pace, joules) if joules is not None else None
+        pace_interval = mean_interval(pace)
+        energy_interval = ratio_interval(pace, joules) if joules is not None else None
     return ScoredRun(
         phase=phase.name,
         begin_ns=begin_ns,
@@ -220,8 +222,8 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
         stretch=stretch,
         suites=suites,
         total=total,
-        mixes_per_s=_figure(mixes / ((end_ns - begin_ns) / NS_PER_S), per_s),
-        mixes_per_kj=None if total.joules is None else _figure(1000 * mixes / total.joules, per_j),
+        mixes_per_hour=_figure(mixes * HOUR_NS / (end_ns - begin_ns), pace_interval),
+        mixes_per_kwh=None if total.joules is None else _figure(mixes * KWH_J / total.joules, energy_interval),
         surplus=_surplus(suites, mix, phase),
         problems=tuple(_problems(suites, records, doubts)),
     )

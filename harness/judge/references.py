@@ -18,9 +18,9 @@ class ReferenceScore(Fact):
     name: str = Field(min_length=1)
     """The name of the machine for a reader."""
     mix: str
-    mixes_per_s: float = Field(gt=0)
+    mixes_per_hour: float = Field(gt=0)
     """TX."""
-    mixes_per_kj: float | None = Field(default=None, gt=0)
+    mixes_per_kwh: float | None = Field(default=None, gt=0)
     """MX. None: not measured."""
     boundary: Boundary | None = None
     """The energy boundary of MX."""
@@ -43,13 +43,13 @@ def published() -> tuple[ReferenceScore, ...]:
 
 def reference(result: Result, score: Score | None, name: str) -> ReferenceScore | None:
     """The score of a result, under a name. None: it has no score."""
-    if score is None or score.mixes_per_s is None:
+    if score is None or score.mixes_per_hour is None:
         return None
     return ReferenceScore(
         name=name,
         mix=score.mix.name,
-        mixes_per_s=score.mixes_per_s.estimate,
-        mixes_per_kj=score.mixes_per_kj.estimate if score.mixes_per_kj else None,
+        mixes_per_hour=score.mixes_per_hour.estimate,
+        mixes_per_kwh=score.mixes_per_kwh.estimate if score.mixes_per_kwh else None,
         boundary=score.boundary,
         weight_class=score.weight_class,
         grade=score.grade,

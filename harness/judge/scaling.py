@@ -16,7 +16,7 @@ from mixmark.harness.contracts.schema import Finding, Phase, Rate, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.diagnosis import unmeasured
 from mixmark.harness.judge.energy.coverage import hosts as hosts_of
-from mixmark.harness.judge.mixed_run import Figure, run_of
+from mixmark.harness.judge.mixed_run import HOUR_S, Figure, run_of
 from mixmark.harness.judge.score import Score, mixed
 from mixmark.harness.plan.bound import verify
 
@@ -27,11 +27,11 @@ class ScalingStep:
 
     hosts: tuple[str, ...]
     """Their names."""
-    mixes_per_s: Figure | None
-    """λ. None: `problem` says why."""
-    mixes_per_kj: Figure | None
+    mixes_per_hour: Figure | None
+    """TX. None: `problem` says why."""
+    mixes_per_kwh: Figure | None
     """MX, from the energy of these hosts alone. None: `problem` or `unmeasured` says why."""
-    bound_per_s: float
+    bound_per_hour: float
     """λ* of the plan over these hosts."""
     efficiency: float | None = None
     """None: λ is not known, or λ of one host is not."""
@@ -57,20 +57,22 @@ def steps(
     found.append(
         ScalingStep(
             hosts=_hosts(whole[0]),
-            mixes_per_s=score.mixes_per_s,
-            mixes_per_kj=score.mixes_per_kj,
-            bound_per_s=whole[0].placement.bound_per_s,
+            mixes_per_hour=score.mixes_per_hour,
+            mixes_per_kwh=score.mixes_per_kwh,
+            bound_per_hour=whole[0].placement.bound_per_s * HOUR_S,
             problem="; ".join(problem.text for problem in score.problems) or None,
             unmeasured=score.unmeasured,
         )
     )
     found.sort(key=lambda step: len(step.hosts))
     first = found[0]
-    if len(first.hosts) != 1 or first.mixes_per_s is None or not first.mixes_per_s.estimate:
+    if len(first.hosts) != 1 or first.mixes_per_hour is None or not first.mixes_per_hour.estimate:
         return tuple(found)
-    reached = first.mixes_per_s.estimate / first.bound_per_s
+    reached = first.mixes_per_hour.estimate / first.bound_per_hour
     return tuple(
-        replace(step, efficiency=step.mixes_per_s.estimate / step.bound_per_s / reached) if step.mixes_per_s else step
+        replace(step, efficiency=step.mixes_per_hour.estimate / step.bound_per_hour / reached)
+        if step.mixes_per_hour
+        else step
         for step in found
     )
 
@@ -78,7 +80,7 @@ def steps(
 def _step(result: Result, score: Score, phase: Phase, doubts: Sequence[Finding], solo: Sequence[Rate]) -> ScalingStep:
     names, plan = _hosts(phase), phase.placement
     assert plan is not None  # as the schema demands
-    step = ScalingStep(hosts=names, mixes_per_s=None, mixes_per_kj=None, bound_per_s=plan.bound_per_s)
+    step = ScalingStep(hosts=names, mixes_per_hour=None, mixes_per_kwh=None, bound_per_hour=plan.bound_per_s * HOUR_S)
     only = _of_hosts(result, names)
     run = run_of(only, score.mix, phase, doubts)
     if run is None:
@@ -91,8 +93,8 @@ def _step(result: Result, score: Score, phase: Phase, doubts: Sequence[Finding],
     why_no_mx = "; ".join((*run.total.reasons, *run.total.lost)) or None
     if result.domains and not only.domains:
         why_no_mx = "no meter reads these hosts without others"
-    mx = None if why_no_mx else run.mixes_per_kj
-    return replace(step, mixes_per_s=run.mixes_per_s, mixes_per_kj=mx, unmeasured=why_no_mx)
+    mx = None if why_no_mx else run.mixes_per_kwh
+    return replace(step, mixes_per_hour=run.mixes_per_hour, mixes_per_kwh=mx, unmeasured=why_no_mx)
 
 
 def _hosts(phase: Phase) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The score: completed mixes per kilojoule (MX) and per second (TX) of the mixed runs, and how sure they are.
+"""The score: completed mixes per kilowatt-hour (MX) and per hour (TX) of the mixed runs, and how sure they are.
 
 A figure of one run is a ratio of two totals; over several runs it is their geometric mean. All figures follow from raw
 timestamps and samples.
@@ -29,9 +29,9 @@ class Score:
     """All of them, also those that are left out."""
     problems: tuple[ScoreProblem, ...]
     """Why there is no score; then both figures are None."""
-    mixes_per_s: Figure | None
+    mixes_per_hour: Figure | None
     """TX."""
-    mixes_per_kj: Figure | None
+    mixes_per_kwh: Figure | None
     """MX: the score."""
     boundary: Boundary | None
     """`wall`, `node` or `devices`, the same in all runs."""
@@ -59,11 +59,11 @@ class Score:
     def watts(self) -> float | None:
         """The mean power of the runs that count. None: there is no MX."""
         watts = [run.total.watts for run in self.counted() if run.total.watts is not None]
-        return sum(watts) / len(watts) if watts and self.mixes_per_kj else None
+        return sum(watts) / len(watts) if watts and self.mixes_per_kwh else None
 
     def median_run(self) -> ScoredRun | None:
         """The run with the median TX, of which reports show the figures of one run. None: there is no run."""
-        ranked = sorted(self.counted(), key=lambda run: run.mixes_per_s.estimate)
+        ranked = sorted(self.counted(), key=lambda run: run.mixes_per_hour.estimate)
         return ranked[(len(ranked) - 1) // 2] if ranked else None
 
     @property
@@ -80,9 +80,10 @@ class Score:
         if self.problems:
             return f"NO SCORE: {'; '.join(problem.text for problem in self.problems)}"
         about = f"{self.mix.name}, {self.grade}, {self.weight_class}-bit weights"
-        if self.mixes_per_kj is None:
-            return f"TX {_words(self.mixes_per_s)} mix/s ({about}). {NOT_MEASURED}: {self.unmeasured}"
-        return f"MX {_words(self.mixes_per_kj)} mix/kJ, TX {_words(self.mixes_per_s)} mix/s ({about}, {self.boundary})"
+        if self.mixes_per_kwh is None:
+            return f"TX {_words(self.mixes_per_hour, 'hour')} ({about}). {NOT_MEASURED}: {self.unmeasured}"
+        efficiency = _words(self.mixes_per_kwh, "kWh")
+        return f"MX {efficiency}, TX {_words(self.mixes_per_hour, 'hour')} ({about}, {self.boundary})"
 
 
 def score(result: Result, doubts: Sequence[Finding], disturbed: Mapping[str, Reason]) -> Score | None:
@@ -150,17 +151,17 @@ def _scored(
 ) -> Score:
     counted = _counted(runs)
     unmeasured = machine.unmeasured({run.phase: run.total for run in counted})
-    tx = None if problems else _over_runs(counted, [run.mixes_per_s for run in counted])
+    tx = None if problems else _over_runs(counted, [run.mixes_per_hour for run in counted])
     mx = None
     if not problems and not unmeasured:
-        mx = _over_runs(counted, [run.mixes_per_kj for run in counted if run.mixes_per_kj])
+        mx = _over_runs(counted, [run.mixes_per_kwh for run in counted if run.mixes_per_kwh])
     reached, missing = grade(mix, counted, mx or tx, unranked)
     return Score(
         mix=mix,
         runs=runs,
         problems=tuple(problems),
-        mixes_per_s=tx,
-        mixes_per_kj=mx,
+        mixes_per_hour=tx,
+        mixes_per_kwh=mx,
         boundary=counted[0].total.boundary if mx else None,
         unmeasured=None if problems else unmeasured,
         weight_class=weight_class,
@@ -184,13 +185,15 @@ def proven(score: Score, unproven: Mapping[str, Sequence[str]]) -> Score:
     ]
     if score.problems or not failed:
         return score
-    return replace(score, problems=tuple(failed), mixes_per_s=None, mixes_per_kj=None, boundary=None, unmeasured=None)
+    return replace(
+        score, problems=tuple(failed), mixes_per_hour=None, mixes_per_kwh=None, boundary=None, unmeasured=None
+    )
 
 
 def unranked_for(score: Score, disturbances: Sequence[str]) -> Score:
     """The score without a rank. disturbances: why the result is disturbed; empty: the score stays as it is."""
     unranked = (*score.unranked, *disturbances)
-    reached, missing = grade(score.mix, score.counted(), score.mixes_per_kj or score.mixes_per_s, unranked)
+    reached, missing = grade(score.mix, score.counted(), score.mixes_per_kwh or score.mixes_per_hour, unranked)
     return replace(score, unranked=unranked, grade=reached, missing=missing)
 
 
@@ -232,15 +235,16 @@ def _over_runs(runs: Sequence[ScoredRun], figures: Sequence[Figure]) -> Figure |
         return None
     if all(run.surplus <= LARGEST_SURPLUS for run in runs):
         return Figure(over.geometric_mean, over.low, over.high)
-    most = [f.estimate * run.most_per_s / run.mixes_per_s.estimate for f, run in zip(figures, runs, strict=True)]
+    most = [f.estimate * run.most_per_hour / run.mixes_per_hour.estimate for f, run in zip(figures, runs, strict=True)]
     low = min(figure.estimate for figure in figures)
     return Figure(low, low, max(most), is_bracket=True)
 
 
-def _words(figure: Figure | None) -> str:
+def _words(figure: Figure | None, per: str) -> str:
+    """35.1 mixes per hour ± 1.2 %."""
     if figure is None:
-        return "unknown"
-    if figure.is_bracket:
-        return f"{figure.low:.3g} to {figure.high:.3g}"
+        return f"unknown mixes per {per}"
+    ends = (figure.low or 0.0, figure.high or 0.0) if figure.is_bracket else (figure.estimate,)
+    number = " to ".join(f"{float(f'{end:.3g}'):,.10g}" for end in ends)
     half_width = figure.half_width
-    return f"{figure.estimate:.3g}" + ("" if half_width is None else f" ± {half_width * 100:.2g} %")
+    return f"{number} mixes per {per}" + ("" if half_width is None else f" ± {half_width * 100:.2g} %")

@@ -20,6 +20,7 @@ from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge import disturbance
 from mixmark.harness.judge.disturbance import MUCH_FOREIGN, MUCH_STOLEN
 from mixmark.harness.judge.evidence import Evidence
+from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.rows import Row
 from mixmark.harness.judge.rules.interference import speed_drifts
 from mixmark.harness.judge.rules.records import interval_known
@@ -134,7 +135,7 @@ def impossible(evidence: Evidence) -> Iterator[VerdictReason]:
     for run in evidence.runs:
         diagnosis = evidence.diagnoses.get(run.phase)
         if diagnosis is not None and not diagnosis.bound_is_estimate and diagnosis.lowest_of_plan(run) > 1:
-            times = run.mixes_per_s.estimate / diagnosis.plan.bound_per_s
+            times = run.mixes_per_hour.estimate / (diagnosis.plan.bound_per_s * HOUR_S)
             text = f"the mix did {times:.2f} times what its devices alone allow, so those were slowed down"
             yield VerdictReason("mix_bounded", text, AGAIN)
             return
@@ -240,7 +241,7 @@ def _missing(evidence: Evidence, rows: Sequence[Row]) -> Iterator[VerdictReason]
 
 def _missing_in_score(score: Score) -> Iterator[VerdictReason]:
     widest = _widest(score)
-    if score.mixes_per_s and score.mixes_per_s.is_bracket:
+    if score.mixes_per_hour and score.mixes_per_hour.is_bracket:
         text = "the window was too short for this machine: the score is known as a range only"
         yield VerdictReason("score_graded", text, longer(max(run.length_ns for run in score.runs)))
     elif len(score.counted()) < SOLID_RUNS:
@@ -268,7 +269,7 @@ def _missing_in_rows(rows: Sequence[Row]) -> Iterator[VerdictReason]:
 
 def _widest(score: Score) -> float | None:
     """The half-width of the less certain of MX and TX, since a reader relies on both. None: one is not known."""
-    widths = [figure.half_width for figure in (score.mixes_per_kj, score.mixes_per_s) if figure is not None]
+    widths = [figure.half_width for figure in (score.mixes_per_kwh, score.mixes_per_hour) if figure is not None]
     known = [width for width in widths if width is not None]
     return max(known) if known and len(known) == len(widths) else None
 

@@ -85,7 +85,11 @@ def report(found: MachineComparison) -> str:
 
 def _edge(found: MachineComparison) -> float:
     """The factor at the ends of the scale: the least that holds every ratio and its interval."""
-    relatives = [*found.mixes_per_s, *found.mixes_per_kj, *(best.relative for row in found.rows for best in row.known)]
+    relatives = [
+        *found.mixes_per_hour,
+        *found.mixes_per_kwh,
+        *(best.relative for row in found.rows for best in row.known),
+    ]
     factors = [
         max(value, 1 / value)
         for ratio in relatives
@@ -100,8 +104,8 @@ def _edge(found: MachineComparison) -> float:
 def _scores(found: MachineComparison, edge: float) -> Iterator[Group]:
     baseline = found.machines[0].label
     scores: Sequence[tuple[str, str, Sequence[Figure | None], Sequence[Ratio | None]]] = (
-        ("MX, mixes per kilojoule", "mix/kJ", [machine.mixes_per_kj for machine in found.machines], found.mixes_per_kj),
-        ("TX, mixes per second", "mix/s", [machine.mixes_per_s for machine in found.machines], found.mixes_per_s),
+        ("MX, mixes per kWh", "mix/kWh", [machine.mixes_per_kwh for machine in found.machines], found.mixes_per_kwh),
+        ("TX, mixes per hour", "mix/h", [machine.mixes_per_hour for machine in found.machines], found.mixes_per_hour),
     )
     for title, unit, values, relatives in scores:
         if any(values):
@@ -116,7 +120,7 @@ def _scores(found: MachineComparison, edge: float) -> Iterator[Group]:
 def _conditions(machine: ComparedMachine, unit: str) -> str:
     """The conditions of a score, and the time or the energy of one mix."""
     conditions = [machine.mix or "", machine.grade or "", f"{machine.weight_class}-bit weights"]
-    if unit == "mix/kJ":
+    if unit == "mix/kWh":
         conditions += [f"{machine.boundary}", f"{figures.significant(machine.kj_per_mix or 0)} kJ a mix"]
     else:
         conditions.append(f"{figures.significant(machine.s_per_mix or 0)} s a mix")

@@ -68,14 +68,14 @@ def machines(found: MachineComparison) -> list[tuple[str, list[str]]]:
         "mix": lambda machine: figures.name(machine.mix or UNKNOWN),
         "grade": lambda machine: machine.grade or UNKNOWN,
         "weights": lambda machine: f"{machine.weight_class} bit" if machine.weight_class else UNKNOWN,
-        "MX": lambda machine: figure(machine.mixes_per_kj, "mix/kJ"),
+        "MX": lambda machine: figure(machine.mixes_per_kwh, "mix/kWh"),
         "boundary": lambda machine: machine.boundary or UNKNOWN,
-        "TX": lambda machine: figure(machine.mixes_per_s, "mix/s"),
+        "TX": lambda machine: figure(machine.mixes_per_hour, "mix/h"),
         "time of a mix": lambda machine: _number(machine.s_per_mix, "s"),
         "energy of a mix": lambda machine: _number(machine.kj_per_mix, "kJ"),
         "mean power": lambda machine: figures.prefixed(machine.watts, "W"),
     }
-    relatives = {"MX": found.mixes_per_kj, "TX": found.mixes_per_s}
+    relatives = {"MX": found.mixes_per_kwh, "TX": found.mixes_per_hour}
     table = []
     for name, value in rows.items():
         table.append((name, [value(machine) for machine in found.machines]))
@@ -96,7 +96,7 @@ def date(created_utc: str) -> str:
 
 
 def figure(value: Figure | None, unit: str) -> str:
-    """0.395 ±1.5 % mix/kJ."""
+    """0.395 ±1.5 % mix/kWh."""
     if value is None:
         return UNKNOWN
     half = "" if value.half_width is None else f" ±{figures.percent(value.half_width)}"
@@ -226,7 +226,7 @@ def _doubts(found: MachineComparison) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_scores(found: MachineComparison) -> Iterator[tuple[str, str, str]]:
-    for name, relatives in (("TX", found.mixes_per_s), ("MX", found.mixes_per_kj)):
+    for name, relatives in (("TX", found.mixes_per_hour), ("MX", found.mixes_per_kwh)):
         for machine, ratio in zip(found.machines, relatives, strict=True):
             if ratio is not None and ratio.reason:
                 yield machine.label, name, ratio.reason

@@ -46,12 +46,12 @@ def facts(entry: Entry, site: Website, standings: Sequence[Standing], reports: S
 
 def _headline(entry: Entry) -> Iterator[tuple[str, str, str]]:
     """(name, figure, remark)."""
-    if entry.mixes_per_kj is None:
-        yield "MX, mixes per kilojoule", "not measured", entry.unmeasured
+    if entry.mixes_per_kwh is None:
+        yield "MX, mixes per kWh", "not measured", entry.unmeasured
     else:
-        remark = f"{row.half_width(entry.mixes_per_kj)}, energy of the {entry.boundary}".lstrip(", ")
-        yield "MX, mixes per kilojoule", f"{row.value(entry.mixes_per_kj)} mix/kJ", remark
-    yield "TX, mixes per second", f"{row.value(entry.mixes_per_s)} mix/s", row.half_width(entry.mixes_per_s)
+        remark = f"{row.half_width(entry.mixes_per_kwh)}, energy of the {entry.boundary}".lstrip(", ")
+        yield "MX, mixes per kWh", f"{row.value(entry.mixes_per_kwh)} mix/kWh", remark
+    yield "TX, mixes per hour", f"{row.value(entry.mixes_per_hour)} mix/h", row.half_width(entry.mixes_per_hour)
     if entry.watts:
         yield "Power", row.watts(entry), f"mean of {_count(len(entry.runs), 'run')}, idle included"
     if entry.declaration.provisioned_watts:
@@ -63,9 +63,9 @@ def _headline(entry: Entry) -> Iterator[tuple[str, str, str]]:
 
 def _runs(entry: Entry) -> dict[str, Any]:
     """The score of each run on one axis, with that of all runs."""
-    metric: Metric = "MX" if entry.mixes_per_kj else "TX"
+    metric: Metric = "MX" if entry.mixes_per_kwh else "TX"
     whole = rank.figure_of(entry, metric)
-    scores = [(run, run.mixes_per_kj if metric == "MX" else run.mixes_per_s) for run in entry.runs]
+    scores = [(run, run.mixes_per_kwh if metric == "MX" else run.mixes_per_hour) for run in entry.runs]
     runs = [(run, figure) for run, figure in scores if figure is not None]
     axis = IntervalAxis.of([*(figure for _, figure in runs), whole])
     several = len(entry.results) > 1
@@ -76,7 +76,7 @@ def _runs(entry: Entry) -> dict[str, Any]:
                 "name": f"result {run.result}, {figures.name(run.phase)}" if several else figures.name(run.phase),
                 "seconds": f"{run.seconds:,.0f} s",
                 "value": f"{row.value(figure)} {row.half_width(figure)}".strip(),
-                "other": row.value(run.mixes_per_s),
+                "other": row.value(run.mixes_per_hour),
                 "watts": figures.prefixed(run.watts, "W"),
                 **axis.interval(figure),
             }

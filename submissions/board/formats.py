@@ -87,12 +87,24 @@ def _entry(entry: Entry, site: Website) -> dict[str, Any]:
 
 SCORED = {
     *("mix", "tier", "division", "tuning", "grade", "ranked", "weight_class", "boundary", "level"),
-    *("mixes_per_s", "mixes_per_kj", "watts", "mixmark", "suites", "results"),
+    *("mixes_per_hour", "mixes_per_kwh", "watts", "mixmark", "suites", "results"),
 }
 """The facts of an entry that leaderboard.json holds as they are."""
 HEAD = (
     *("board", "metric", "mix", "boundary", "weight_class", "division", "rank", "tied", "organisation", "system"),
-    *("value", "low", "high", "unit", "mixes_per_s", "mixes_per_kj", "watts", "price", "currency", "grade", "tuning"),
+    *(
+        "value",
+        "low",
+        "high",
+        "unit",
+        "mixes_per_hour",
+        "mixes_per_kwh",
+        "watts",
+        "price",
+        "currency",
+        "grade",
+        "tuning",
+    ),
     *("availability", "runs", "measured", "mixmark", "suites", "stale", "devices", "page"),
 )
 
@@ -116,8 +128,8 @@ def _cells(site: Website, key: Key, place: Place) -> Iterator[str]:
         *((None, None) if place.rank is None else (place.rank, place.tied)),
         *(declared.organisation, declared.system),
         *(figure.estimate, figure.low, figure.high, row.UNITS[key.metric]),
-        entry.mixes_per_s.estimate,
-        entry.mixes_per_kj.estimate if entry.mixes_per_kj else None,
+        entry.mixes_per_hour.estimate,
+        entry.mixes_per_kwh.estimate if entry.mixes_per_kwh else None,
         entry.watts,
         *((price.amount, price.currency) if price else (None, None)),
         *(entry.grade, entry.tuning, declared.availability, len(entry.runs), row.measured(entry), entry.mixmark),
@@ -212,17 +224,17 @@ def as_feed(site: Website, entries: Sequence[Entry]) -> str:
 
 
 def headline(entry: Entry) -> str:
-    """The score as a badge and a feed show it: 12.3 mix/kJ ± 1.5 %, edge-1, node."""
-    if entry.mixes_per_kj is None:
-        return f"{row.whole(entry.mixes_per_s, 'TX')}, {entry.mix}"
-    return f"{row.whole(entry.mixes_per_kj, 'MX')}, {entry.mix}, {entry.boundary}"
+    """The score as a badge and a feed show it: 12.3 mix/kWh ± 1.5 %, edge-1, node."""
+    if entry.mixes_per_kwh is None:
+        return f"{row.whole(entry.mixes_per_hour, 'TX')}, {entry.mix}"
+    return f"{row.whole(entry.mixes_per_kwh, 'MX')}, {entry.mix}, {entry.boundary}"
 
 
 def badge(entry: Entry, standings: Sequence[Standing]) -> str:
     """An SVG in the shape that readmes are used to: the mix on the left, the score on the right."""
     first = standings[0]
     left = f"Mixmark {entry.mix}"
-    right = f"{row.value(entry.mixes_per_kj or entry.mixes_per_s)} {row.UNITS[first.key.metric]}"
+    right = f"{row.value(entry.mixes_per_kwh or entry.mixes_per_hour)} {row.UNITS[first.key.metric]}"
     right += f" · {entry.grade if first.rank is None else f'rank {first.rank}'}"
     a_px, b_px = (round(len(words) * LETTER_PX + 2 * PAD_PX) for words in (left, right))
     label = _xml(f"{left}: {headline(entry)}, {first.words if first.rank else entry.grade}")

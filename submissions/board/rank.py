@@ -86,14 +86,14 @@ def boards(entries: Iterable[Entry]) -> tuple[Board, ...]:
     for entry in entries:
         shared = entry.mix, entry.weight_class, entry.division
         on[Key("TX", *shared, None)].append(entry)
-        if entry.mixes_per_kj is not None:
+        if entry.mixes_per_kwh is not None:
             on[Key("MX", *shared, entry.boundary)].append(entry)
     return tuple(sorted((_board(key, of_key) for key, of_key in on.items()), key=_order))
 
 
 def figure_of(entry: Entry, metric: Metric) -> Figure:
     """The figure by which a board of this metric orders the entry."""
-    figure = entry.mixes_per_s if metric == "TX" else entry.mixes_per_kj
+    figure = entry.mixes_per_hour if metric == "TX" else entry.mixes_per_kwh
     assert figure is not None  # it is on a board of this metric
     return figure
 

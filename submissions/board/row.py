@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mixmark.harness.contracts.device_ids import part_of
-from mixmark.harness.judge.mixed_run import Figure
+from mixmark.harness.judge.mixed_run import HOUR_NS, Figure
 from mixmark.harness.plan import mixes
 from mixmark.reporters import figures, summary
 from mixmark.submissions.board import rank
 from mixmark.submissions.board.rank import Board, Key, Metric, ends
 from mixmark.submissions.entry import Entry
 
-UNITS: Mapping[Metric, str] = {"MX": "mix/kJ", "TX": "mix/s"}
-NAMES: Mapping[Metric, str] = {"MX": "Mixes per kilojoule", "TX": "Mixes per second"}
+UNITS: Mapping[Metric, str] = {"MX": "mix/kWh", "TX": "mix/h"}
+NAMES: Mapping[Metric, str] = {"MX": "Mixes per kWh", "TX": "Mixes per hour"}
 LOGARITHMIC_FROM = 12  # the ratio of the best estimate of a board to the worst
 DEVICES = 3  # named in a row; the page of an entry has all
 PAGE = "index.html"
@@ -91,7 +91,7 @@ def board_page(key: Key) -> str:
 
 
 def value(figure: Figure) -> str:
-    """12.3 of 12.3 mix/kJ."""
+    """12.3 of 12.3 mix/kWh."""
     return figures.number(figure)
 
 
@@ -102,7 +102,7 @@ def half_width(figure: Figure) -> str:
 
 
 def whole(figure: Figure | None, metric: Metric) -> str:
-    """12.3 mix/kJ ± 1.5 %."""
+    """12.3 mix/kWh ± 1.5 %."""
     if figure is None:
         return "not measured"
     return f"{value(figure)} {UNITS[metric]} {half_width(figure)}".strip()
@@ -182,10 +182,10 @@ def sentence(entry: Entry, site: Website) -> str:
     """The score in one sentence: This system does one edge mix (50 LLM tokens, …) in 19.1 s and takes 2.3 kJ for it."""
     mix = mixes.frozen().get(entry.mix)
     if mix is None:
-        speed = figures.duration(1e9 / entry.mixes_per_s.estimate)
+        speed = figures.duration(HOUR_NS / entry.mixes_per_hour.estimate)
         return f"This system does one mix {figures.name(entry.mix)}, which is none of the published ones, in {speed}."
-    does = summary.does(mix, site.unit_words, entry.mixes_per_s, entry.mixes_per_kj)
-    reason = "" if entry.mixes_per_kj else f" Its efficiency is not measured: {figures.name(entry.unmeasured, 200)}."
+    does = summary.does(mix, site.unit_words, entry.mixes_per_hour, entry.mixes_per_kwh)
+    reason = "" if entry.mixes_per_kwh else f" Its efficiency is not measured: {figures.name(entry.unmeasured, 200)}."
     return f"This system {does}.{reason}"
 
 

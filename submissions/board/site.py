@@ -163,10 +163,10 @@ def _lead(board: Board) -> str:
     ranked = f"{len(board.ranked):,}" if board.ranked else "none"
     counted = f"{ranked} ranked" + (f", {len(board.unranked):,} not ranked" if board.unranked else "")
     what = {
-        "wall": "with a kilojoule at the wall plug",
-        "node": "with a kilojoule of the node, behind its power supply",
-        "devices": "with a kilojoule of its devices",
-        None: "in a second",
+        "wall": "with a kilowatt-hour from the wall plug",
+        "node": "with a kilowatt-hour of the node, behind its power supply",
+        "devices": "with a kilowatt-hour of its devices",
+        None: "in an hour",
     }[key.boundary]
     return f"How much AI work a whole machine does {what}: {counted}."
 
@@ -211,7 +211,7 @@ def _line(site: Website, key: Key, place: Place, axis: IntervalAxis) -> dict[str
     """The words of a row, and the positions of its interval on the axis of the board in percent. `lead` and `reach` are
     the begin and the width of a leader's interval, behind the rows that share its rank."""
     entry, figure = place.entry, figure_of(place.entry, key.metric)
-    other = entry.mixes_per_kj if key.metric == "TX" else entry.mixes_per_s
+    other = entry.mixes_per_kwh if key.metric == "TX" else entry.mixes_per_hour
     return {
         "kind": "",
         "rank": place.label,
@@ -262,7 +262,7 @@ def _data(board: Board, lines: Sequence[Mapping[str, Any]]) -> Markup:
             [
                 [text(line[word]) for word in WORDS],
                 [place.rank, figure.estimate, figure.low, figure.high],
-                [entry.mixes_per_s.estimate, entry.mixes_per_kj and entry.mixes_per_kj.estimate, entry.watts],
+                [entry.mixes_per_hour.estimate, entry.mixes_per_kwh and entry.mixes_per_kwh.estimate, entry.watts],
                 [float(price.amount) if price else None, price.currency if price else ""],
                 [*map(text, (declared.organisation, row.kinds(entry), declared.availability)), runs, entry.level],
                 [f"{watts} W" if watts else "", text(" + ".join(row.devices(entry)))],

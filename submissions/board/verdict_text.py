@@ -28,11 +28,13 @@ def classes(entry: Entry) -> Iterator[tuple[str, str, str]]:
 
 
 def title(verdict: EntryVerdict) -> str:
-    """X obeys all rules: MX 12.3 mix/kJ ± 1.5 %, TX 1.23 mix/s ± 1.5 %."""
+    """X obeys all rules: MX 12.3 mix/kWh ± 1.5 %, TX 1.23 mix/h ± 1.5 %."""
     name, entry = plain(verdict.path) or "the entry", verdict.entry
     if entry is None:
         return f"{name} is rejected"
-    return f"{name} obeys all rules: MX {row.whole(entry.mixes_per_kj, 'MX')}, TX {row.whole(entry.mixes_per_s, 'TX')}"
+    return (
+        f"{name} obeys all rules: MX {row.whole(entry.mixes_per_kwh, 'MX')}, TX {row.whole(entry.mixes_per_hour, 'TX')}"
+    )
 
 
 def table(verdict: EntryVerdict) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -56,8 +56,9 @@ In the database a line is known by its `result_id` and `key`. A result that is p
 """
 
 UNITS = (
+    (r"mixes_per_hour|bound_per_hour|most_per_hour", "mix/h"),
     (r"mixes_per_s|bound_per_s", "mix/s"),
-    (r"mixes_per_kj", "mix/kJ"),
+    (r"mixes_per_kwh", "mix/kWh"),
     (r"(.*_)?flops_per_s", "FLOP/s"),
     (r"(.*_)?bytes_per_s", "B/s"),
     (r"rate_per_s", "feeds/s"),

@@ -41,7 +41,7 @@ def made(number: int, seed: int = 1) -> Entry:
     devices = (cpu, gpu) if rng.random() < 0.7 else (cpu,)
     metered = rng.random() < 0.8
     scored = _scored(rng, metered)
-    mixes_per_s, mixes_per_kj, watts = (scored[name] for name in ("mixes_per_s", "mixes_per_kj", "watts"))
+    mixes_per_hour, mixes_per_kwh, watts = (scored[name] for name in ("mixes_per_hour", "mixes_per_kwh", "watts"))
     began = datetime.datetime(2025, 1, 1, 12, tzinfo=datetime.UTC) + datetime.timedelta(days=rng.randrange(690))
     count = {"official": 5, "ranked": 3}.get(scored["grade"], 1)
     runs = tuple(
@@ -49,8 +49,8 @@ def made(number: int, seed: int = 1) -> Entry:
             result=1,
             phase=f"mix{run}",
             seconds=240.0,
-            mixes_per_s=mixes_per_s,
-            mixes_per_kj=mixes_per_kj,
+            mixes_per_hour=mixes_per_hour,
+            mixes_per_kwh=mixes_per_kwh,
             watts=watts,
         )
         for run in range(1, count + 1)
@@ -146,8 +146,8 @@ def _scored(rng: random.Random, metered: bool) -> dict[str, Any]:
         "weight_class": rng.choice((16, 16, 8, 4)),
         "boundary": boundary if metered else None,
         "level": level if metered else None,
-        "mixes_per_s": around(speed),
-        "mixes_per_kj": around(1000 * speed / watts) if metered else None,
+        "mixes_per_hour": around(speed),
+        "mixes_per_kwh": around(1000 * speed / watts) if metered else None,
         "watts": watts if metered else None,
         "results": (f"{rng.getrandbits(256):064x}",),
     }

@@ -70,7 +70,7 @@ def bounded(about: Result, bound_ns: int, host: str = "host2") -> Result:
 def test_a_good_run_over_two_hosts_has_a_score_and_nothing_invalid_or_noticed(two: Result) -> None:
     found = judge(two)
     assert [each for each in found.findings if each.severity != "note"] == []
-    assert found.score and found.score.mixes_per_kj and found.exit_code == 0
+    assert found.score and found.score.mixes_per_kwh and found.exit_code == 0
 
 
 # the clocks
@@ -83,14 +83,14 @@ def test_what_is_not_known_of_a_clock_makes_the_window_longer_and_never_the_rate
     assert (off.begin_ns, off.end_ns) == (plain.begin_ns - 30 * SECOND, plain.end_ns + 30 * SECOND)
     assert off.mixes == run.mixes == plain.mixes, "not one unit more is counted"
     seconds = plain.length_ns / SECOND
-    assert off.mixes_per_s.estimate == pytest.approx(plain.mixes_per_s.estimate * seconds / (seconds + 60))
+    assert off.mixes_per_hour.estimate == pytest.approx(plain.mixes_per_hour.estimate * seconds / (seconds + 60))
 
 
 def test_the_joules_are_those_of_the_longer_window(two: Result) -> None:
     """A meter reads for 2 s before and after the phase, and by half a second beyond."""
     plain, off = scored(two.model_copy(update={"connections": ()})).runs[0], scored(bounded(two, SECOND)).runs[0]
     assert plain.total.joules and off.total.joules == pytest.approx(plain.total.joules + 2 * 1200, rel=1e-4)
-    assert plain.mixes_per_kj and off.mixes_per_kj and off.mixes_per_kj.estimate < plain.mixes_per_kj.estimate
+    assert plain.mixes_per_kwh and off.mixes_per_kwh and off.mixes_per_kwh.estimate < plain.mixes_per_kwh.estimate
 
 
 def test_a_clock_that_is_not_known_to_a_thousandth_of_the_window_is_told(two: Result) -> None:

@@ -45,14 +45,14 @@ def steps(about: Result) -> dict[int, ScalingStep]:
 
 def test_the_efficiency_of_equal_hosts_is_their_rate_against_so_many_times_that_of_one(three: Result) -> None:
     found = steps(three)
-    per_s = {hosts: step.mixes_per_s.estimate for hosts, step in found.items() if step.mixes_per_s}
+    per_s = {hosts: step.mixes_per_hour.estimate for hosts, step in found.items() if step.mixes_per_hour}
     assert list(per_s) == [1, 2, 3]
     for hosts, of_one in ((1, 1.0), (2, 0.8), (3, 1.0)):
         efficiency = found[hosts].efficiency
         assert efficiency == pytest.approx(per_s[hosts] / hosts / per_s[1], rel=1e-6)
         assert efficiency == pytest.approx(of_one, rel=0.02)
     assert found[2].hosts == ("host1", "host2")
-    per_kj = [step.mixes_per_kj.estimate for step in found.values() if step.mixes_per_kj]
+    per_kj = [step.mixes_per_kwh.estimate for step in found.values() if step.mixes_per_kwh]
     assert per_kj[0] == pytest.approx(per_kj[2], rel=0.02), "the joules are those of the hosts of the step alone"
     assert per_kj[1] == pytest.approx(0.8 * per_kj[0], rel=0.02)
 
@@ -65,7 +65,7 @@ def test_of_unequal_hosts_the_bound_says_what_each_would_add() -> None:
         for (suite, id), rate in GPU_AND_CPU.items()
     }
     found = steps(cluster(speeds=speeds, parts={1: 1.0}))
-    assert found[2].bound_per_s == pytest.approx(1.5 * found[1].bound_per_s, rel=1e-6)
+    assert found[2].bound_per_hour == pytest.approx(1.5 * found[1].bound_per_hour, rel=1e-6)
     assert found[2].efficiency == pytest.approx(1, rel=0.02)
 
 
@@ -73,7 +73,7 @@ def test_the_score_is_that_of_all_hosts(three: Result) -> None:
     plain = judge(cluster(THREE)).score
     found = judge(three).score
     assert plain and found and [run.phase for run in found.runs] == ["mixed.1"]
-    assert (found.headline, found.mixes_per_s) == (plain.headline, plain.mixes_per_s)
+    assert (found.headline, found.mixes_per_hour) == (plain.headline, plain.mixes_per_hour)
     alone = {each.record.phase for each in gather(three).measured if each.is_solo}
     assert alone and not {phase for phase in alone if phase.startswith("scaling")}
     known = solo_rates.solo(gather(three), EDGE, ())
@@ -107,7 +107,7 @@ def test_a_part_that_failed_has_no_rate_and_says_why(three: Result) -> None:
         )
 
     found = steps(changed("scaling2", cut_short=gone))
-    assert (found[2].mixes_per_s, found[2].efficiency) == (None, None)
+    assert (found[2].mixes_per_hour, found[2].efficiency) == (None, None)
     assert (found[2].problem or "").startswith("host1: all of its parts failed: crashed: the agent is gone")
     assert found[3].efficiency == pytest.approx(1, rel=0.02)
     without = three.model_copy(update={"records": tuple(e for e in three.records if e.phase != "scaling1")})
@@ -133,8 +133,8 @@ def test_the_energy_of_a_part_is_not_known_where_one_meter_holds_several_hosts(t
     first, second, third = three.domains
     both = second.model_copy(update={"covers": (*first.covers, *second.covers)})
     found = steps(three.model_copy(update={"domains": (both, third)}))
-    assert (found[1].mixes_per_kj, found[1].unmeasured) == (None, "no meter reads these hosts without others")
-    assert found[2].mixes_per_kj and found[1].mixes_per_s
+    assert (found[1].mixes_per_kwh, found[1].unmeasured) == (None, "no meter reads these hosts without others")
+    assert found[2].mixes_per_kwh and found[1].mixes_per_hour
 
 
 def test_the_parts_are_planned_behind_the_mix_one_by_one(three: Result) -> None:

@@ -115,9 +115,9 @@ def test_the_worked_example() -> None:
     }
     assert seen.mixes == 120
     assert seen.total.joules == pytest.approx(312_000, rel=1e-5)
-    assert found.mixes_per_s and found.mixes_per_kj
-    assert round(found.mixes_per_s.estimate, 4) == 0.2
-    assert round(found.mixes_per_kj.estimate, 4) == 0.3846
+    assert found.mixes_per_hour and found.mixes_per_kwh
+    assert round(found.mixes_per_hour.estimate, 4) == 720
+    assert round(found.mixes_per_kwh.estimate, 2) == 1384.61
     assert found.boundary == "wall"
     seen_through = judge(of(run())).diagnoses[seen.phase]
     assert seen_through
@@ -167,8 +167,8 @@ def test_a_device_with_two_feeds_at_a_time_has_no_bound_but_an_estimate() -> Non
 
 
 def test_a_surplus_of_one_suite_earns_nothing() -> None:
-    more = scored(of(run(feeds={**FEEDS, ("llm", "gpu:0"): (2416, 20)}))).mixes_per_s
-    same = scored(of(run())).mixes_per_s
+    more = scored(of(run(feeds={**FEEDS, ("llm", "gpu:0"): (2416, 20)}))).mixes_per_hour
+    same = scored(of(run())).mixes_per_hour
     assert more and same
     assert more.estimate == pytest.approx(same.estimate, rel=1e-9)
 
@@ -188,8 +188,8 @@ def test_the_surplus_is_time_that_earned_nothing() -> None:
     found = scored(of((records, plan), mix=mix, seconds=100))
     [seen] = found.runs
     assert (seen.mixes, round(seen.surplus, 12)) == (1, 0.34)
-    assert found.mixes_per_s == Figure(0.01, 0.01, 0.025, is_bracket=True)
-    assert "TX 0.01 to 0.025 mix/s (mine, indicative" in found.headline
+    assert found.mixes_per_hour == Figure(36, 36, 90, is_bracket=True)
+    assert "TX 36 to 90 mixes per hour (mine, indicative" in found.headline
     assert "34 % of the work of a window was in no whole mix (limit 2 %)" in found.missing
 
 
@@ -213,7 +213,7 @@ def test_a_feed_that_was_under_way_at_the_end_is_surplus() -> None:
     [seen] = scored(of((records, plan), mix=mix, seconds=70)).runs
     assert seen.surplus == pytest.approx(1 / 7)
     assert seen.of_suite("llm").mixes_begun == pytest.approx(1.5)
-    assert seen.most_per_s == pytest.approx(1.5 / 70)
+    assert seen.most_per_hour == pytest.approx(1.5 / 70 * 3600)
 
 
 def test_even_streams_have_no_surplus() -> None:
@@ -248,7 +248,7 @@ def test_what_is_stamped_behind_the_end_does_not_count() -> None:
     short = [each.model_copy(update={"parent_window_ns": (0, 300 * SECOND)}) for each in records]
     found = scored(of((short, plan)))
     assert found.runs[0].mixes == 60
-    assert found.runs[0].mixes_per_s.estimate == pytest.approx(0.2)
+    assert found.runs[0].mixes_per_hour.estimate == pytest.approx(720)
     assert found.problems[0].text == "llm on gpu:0: feeds were issued when the phase was not on"
 
 
@@ -268,7 +268,7 @@ def test_no_score_without_every_suite() -> None:
     records, plan = run()
     lacking = [each for each in records if each.route.suite != "dlrm"]
     found = scored(of((lacking, plan)))
-    assert (found.mixes_per_s, found.mixes_per_kj) == (None, None)
+    assert (found.mixes_per_hour, found.mixes_per_kwh) == (None, None)
     assert found.headline == "NO SCORE: dlrm: no feed finished"
 
 
@@ -287,7 +287,7 @@ def test_no_score_where_a_record_breaks_a_rule_of_honesty() -> None:
     records, _ = run()
     touched = scored(of(changed(records, "llm", skew_ns=2 * SECOND)))
     assert texts(touched) == ("llm on gpu:0: a timestamp lies 2.00 s outside of the time that its feed took here",)
-    assert touched.mixes_per_s is None
+    assert touched.mixes_per_hour is None
     assert scored(of(changed(records, "llm", skew_ns=-SECOND))).problems == ()
 
 
@@ -304,7 +304,7 @@ def test_what_is_faster_than_light_has_a_score_and_no_rank() -> None:
     ):
         costs = {"costs": (Cost(name="image", flops=gflop * 1e9, bytes=0),), "feed_units": 1}
         found = scored(of((changed(records, "diffusion", **costs)[0], plan), probes=probes))
-        assert found.mixes_per_kj
+        assert found.mixes_per_kwh
         assert found.unranked == unranked
 
 
@@ -323,7 +323,7 @@ def test_a_score_without_a_probe_of_each_device_has_no_rank() -> None:
         ((both[0], probe("cpu:0", GEMM, Cost(name="copy", flops=0, bytes=1e13))), (unknown,)),
     ):
         found = scored(of(run(), probes=probes))
-        assert found.mixes_per_kj
+        assert found.mixes_per_kwh
         assert found.unranked == unranked
 
 
@@ -342,11 +342,11 @@ def test_no_score_where_a_run_is_missing() -> None:
 
 def test_without_joules_the_headline_says_so() -> None:
     found = scored(of(run(), watts=None))
-    assert found.mixes_per_kj is None
+    assert found.mixes_per_kwh is None
     assert found.boundary is None
-    assert found.headline.startswith("TX 0.2 ")
+    assert found.headline.startswith("TX 720 ")
     assert found.headline.endswith("EFFICIENCY NOT MEASURED: no meter was read")
-    assert "mix/kJ" not in found.headline
+    assert "kWh" not in found.headline
 
 
 def test_no_mix_no_score() -> None:
@@ -361,8 +361,8 @@ def five(seconds: int = 600, feeds: Mapping[Pair, tuple[int, int]] = FEEDS, audi
 def test_five_long_runs_are_official() -> None:
     found = scored(five())
     assert (found.grade, found.missing) == ("official", ())
-    assert found.mixes_per_kj
-    assert found.mixes_per_kj.half_width is not None
+    assert found.mixes_per_kwh
+    assert found.mixes_per_kwh.half_width is not None
     assert found.unranked == ()
 
 
@@ -418,7 +418,7 @@ def test_a_disturbed_run_counts_for_nothing_whatever_its_figure(feeds: int) -> N
     told = of(run("mixed.0"), run("mixed.1", feeds=others), run("mixed.2"))
     found = scored(loaded(told, "mixed.1"))
     without = scored(loaded(of(run("mixed.0"), run("mixed.2"))))
-    assert (found.mixes_per_s, found.mixes_per_kj) == (without.mixes_per_s, without.mixes_per_kj)
+    assert (found.mixes_per_hour, found.mixes_per_kwh) == (without.mixes_per_hour, without.mixes_per_kwh)
     assert (found.missing, found.unranked, found.watts) == (without.missing, without.unranked, without.watts)
     assert [each.phase for each in found.runs] == ["mixed.0", "mixed.1", "mixed.2"], "all are shown"
     assert found.left_out == ("mixed.1",)
@@ -453,8 +453,8 @@ def test_a_slow_meter_is_not_official() -> None:
 def test_one_run_has_no_interval() -> None:
     """Its blocks tell how steady it was, and not how far another run would be from it."""
     found = scored(of(run()))
-    assert found.runs[0].mixes_per_s.half_width is not None
-    assert found.mixes_per_s and found.mixes_per_s.half_width is None
+    assert found.runs[0].mixes_per_hour.half_width is not None
+    assert found.mixes_per_hour and found.mixes_per_hour.half_width is None
 
 
 def test_the_fewest_bits_name_the_weight_class() -> None:
@@ -478,9 +478,9 @@ def test_a_machine_twice_over_scores_the_same() -> None:
     ]
     two = scored(result([(records + twins, plan)], EDGE, 1040, 600 * SECOND, IDS))
     one = scored(of(run()))
-    assert one.mixes_per_kj and two.mixes_per_kj and one.mixes_per_s and two.mixes_per_s
-    assert two.mixes_per_kj.estimate == pytest.approx(one.mixes_per_kj.estimate, rel=1e-5)
-    assert two.mixes_per_s.estimate == pytest.approx(2 * one.mixes_per_s.estimate)
+    assert one.mixes_per_kwh and two.mixes_per_kwh and one.mixes_per_hour and two.mixes_per_hour
+    assert two.mixes_per_kwh.estimate == pytest.approx(one.mixes_per_kwh.estimate, rel=1e-5)
+    assert two.mixes_per_hour.estimate == pytest.approx(2 * one.mixes_per_hour.estimate)
 
 
 def moved(told: Result, by_ns: int) -> Result:
@@ -519,11 +519,11 @@ def test_how_long_the_machine_was_up_does_not_matter() -> None:
         [recorded(machine)], EDGE.model_copy(update={"name": "mine", "limits": limits}), 600, machine.now_ns, IDS
     )
     before, after = scored(told), scored(moved(told, 30_000 * SECOND))
-    assert before.mixes_per_s and before.mixes_per_kj and after.mixes_per_s and after.mixes_per_kj
-    for now, then in ((after.mixes_per_s, before.mixes_per_s), (after.mixes_per_kj, before.mixes_per_kj)):
+    assert before.mixes_per_hour and before.mixes_per_kwh and after.mixes_per_hour and after.mixes_per_kwh
+    for now, then in ((after.mixes_per_hour, before.mixes_per_hour), (after.mixes_per_kwh, before.mixes_per_kwh)):
         assert now.estimate == pytest.approx(then.estimate)
     assert after.missing == before.missing
-    ranges = [found.runs[0].mixes_per_s for found in (after, before)]
+    ranges = [found.runs[0].mixes_per_hour for found in (after, before)]
     assert ranges[0].low == pytest.approx(ranges[1].low, rel=1e-4)
     assert ranges[0].high == pytest.approx(ranges[1].high, rel=1e-4)
 
@@ -536,14 +536,14 @@ def test_a_warm_up_is_not_cut_off_but_said() -> None:
     found = scored(of(([*records, slow.model_copy(update={"concurrency": 6})], PLAN)))
     [seen] = found.runs
     assert (seen.begin_ns, seen.end_ns, seen.steady) == (0, 600 * SECOND, False)
-    assert found.mixes_per_s and found.mixes_per_s.estimate == pytest.approx(110 / 600, rel=0.01)
+    assert found.mixes_per_hour and found.mixes_per_hour.estimate == pytest.approx(110 * 6, rel=0.01)
 
 
 def test_a_run_without_joules_is_not_left_out_of_the_mean() -> None:
     told = of(run(), run("mixed.2"))
     half = told.model_copy(update={"meterings": tuple(each for each in told.meterings if each.phase != "mixed.2")})
     found = scored(half)
-    assert found.mixes_per_s and found.mixes_per_kj is None
+    assert found.mixes_per_hour and found.mixes_per_kwh is None
     assert "EFFICIENCY NOT MEASURED" in found.headline
 
 
@@ -592,15 +592,15 @@ def test_a_lost_meter_raises_no_score() -> None:
     """Without the memory's counter the devices would seem to use 20 % less."""
     told = parted(of(run()), *PARTS)
     whole = scored(told)
-    assert whole.mixes_per_kj and whole.boundary == "devices"
-    assert round(whole.mixes_per_kj.estimate, 4) == 0.3846
+    assert whole.mixes_per_kwh and whole.boundary == "devices"
+    assert round(whole.mixes_per_kwh.estimate, 2) == 1384.61
     found = scored(unread(told, "dram", "mixed.1"))
-    assert (found.mixes_per_kj, found.boundary) == (None, None)
-    assert found.mixes_per_s
+    assert (found.mixes_per_kwh, found.boundary) == (None, None)
+    assert found.mixes_per_hour
     assert found.headline.endswith("EFFICIENCY NOT MEASURED: dram: lost, its peer closed it")
     hidden = Absent(kind="meter", name="rapl dram", reason="only root may read it", covers=("memory",))
     found = scored(parted(of(run()), *PARTS[:2]).model_copy(update={"absent": (hidden,)}))
-    assert found.mixes_per_kj is None
+    assert found.mixes_per_kwh is None
     assert found.unmeasured == "rapl dram is not read, and the boundary devices must hold it"
 
 
@@ -618,14 +618,14 @@ def test_runs_of_different_classes_have_no_efficiency() -> None:
         }
     )
     whole = scored(both)
-    assert whole.mixes_per_kj and whole.boundary == "wall"
+    assert whole.mixes_per_kwh and whole.boundary == "wall"
     found = scored(unread(both, "wall", "mixed.2"))
     assert [each.total.boundary for each in found.runs] == ["wall", "devices"]
-    assert (found.mixes_per_kj, found.boundary) == (None, None)
-    assert found.mixes_per_s
+    assert (found.mixes_per_kwh, found.boundary) == (None, None)
+    assert found.mixes_per_hour
     assert found.unmeasured == "mixed.2: wall: lost, its peer closed it"
     solo = scored(unread(both, "wall", "solo.llm.gpu-0"))
-    assert solo.mixes_per_kj == whole.mixes_per_kj, "another phase than a mix has nothing to do with it"
+    assert solo.mixes_per_kwh == whole.mixes_per_kwh, "another phase than a mix has nothing to do with it"
 
 
 def test_a_route_that_failed_counts_against_the_run_and_one_that_was_refused_does_not() -> None:
@@ -667,6 +667,6 @@ def test_the_same_machine_twice_is_as_efficient_and_twice_as_fast(
     twice = result([(records + twins, plan)], EDGE, 2 * watts, seconds * SECOND, both)
     plug = twice.domains[0].model_copy(update={"covers": both})
     two = scored(twice.model_copy(update={"domains": (plug,)}))
-    assert one.mixes_per_kj and two.mixes_per_kj and two.mixes_per_s and one.mixes_per_s
-    assert two.mixes_per_kj.estimate == pytest.approx(one.mixes_per_kj.estimate, rel=1e-3)
-    assert two.mixes_per_s.estimate == pytest.approx(2 * one.mixes_per_s.estimate, rel=1e-6)
+    assert one.mixes_per_kwh and two.mixes_per_kwh and two.mixes_per_hour and one.mixes_per_hour
+    assert two.mixes_per_kwh.estimate == pytest.approx(one.mixes_per_kwh.estimate, rel=1e-3)
+    assert two.mixes_per_hour.estimate == pytest.approx(2 * one.mixes_per_hour.estimate, rel=1e-6)

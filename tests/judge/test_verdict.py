@@ -48,9 +48,9 @@ def test_three_runs_that_agree_are_solid() -> None:
 def test_the_less_certain_of_mx_and_tx_decides(tx: float | None, verdict: str) -> None:
     evidence = gather(one_run(WATTS_AT_THE_WALL, runs=3))
     found = score(evidence.result, (), {})
-    assert found and found.mixes_per_kj and found.mixes_per_kj.half_width
+    assert found and found.mixes_per_kwh and found.mixes_per_kwh.half_width
     figure = Figure(1.0) if tx is None else Figure(1.0, 1 - tx, 1 + tx)
-    evidence = replace(evidence, score=replace(found, mixes_per_s=figure))
+    evidence = replace(evidence, score=replace(found, mixes_per_hour=figure))
     told = verdicts.verdict(evidence, (), (), 0)
     assert told.word == verdict
     assert told.reason.startswith(
@@ -68,7 +68,7 @@ def test_a_range_instead_of_a_number_is_fair() -> None:
     found = score(evidence.result, (), {})
     assert found
     runs = tuple(replace(run, end_ns=run.begin_ns + 600 * SECOND) for run in found.runs)
-    ranged = replace(found, runs=runs, mixes_per_s=Figure(1.0, 1.0, 1.2, is_bracket=True))
+    ranged = replace(found, runs=runs, mixes_per_hour=Figure(1.0, 1.0, 1.2, is_bracket=True))
     told = verdicts.verdict(replace(evidence, score=ranged), (), (), 0)
     assert (told.word, told.reason) == (
         "fair",

@@ -41,10 +41,10 @@ def opened(folder: Path) -> Judgement:
 
 def test_what_was_written_has_a_score(folder: Path) -> None:
     found = opened(folder).score
-    assert found is not None and found.mixes_per_kj is not None and not found.problems
+    assert found is not None and found.mixes_per_kwh is not None and not found.problems
     forge(folder, lambda content: None)
     again = opened(folder).score
-    assert again is not None and again.mixes_per_kj == found.mixes_per_kj
+    assert again is not None and again.mixes_per_kwh == found.mixes_per_kwh
 
 
 def stamps(folder: Path, key: str, /, **changed: Callable[[Any], Any]) -> None:

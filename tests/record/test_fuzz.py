@@ -45,7 +45,7 @@ def shown(judgement: Judgement) -> dict[str, float]:
     seen: dict[str, float] = {"exit code": -judgement.exit_code, "finished": judgement.result.finished}
     score = judgement.score
     if score is not None and not score.problems:
-        for name, figure in (("TX", score.mixes_per_s), ("MX", score.mixes_per_kj)):
+        for name, figure in (("TX", score.mixes_per_hour), ("MX", score.mixes_per_kwh)):
             if figure is not None:
                 seen[name] = figure.estimate
                 seen[f"{name}, known to"] = -1.0 if figure.half_width is None else -figure.half_width

@@ -70,7 +70,7 @@ def test_every_form_has_the_scores_and_what_they_are_relative_to_the_first(
     form: Callable[[MachineComparison], str],
 ) -> None:
     text = form(scored())
-    assert "0.39" in text and "0.19" in text, "both figures"
+    assert ("1,420" in text or "142" in text) and "711" in text, "both figures"
     assert "0.500" in text or '"estimate": 0.5' in text or ",0.50" in text or "0.499" in text
     assert "no meter was read" in text
 
@@ -138,7 +138,7 @@ def test_numbers_for_machines_have_all_that_the_texts_have() -> None:
     [verdict] = found["verdicts"]["B"]
     assert (verdict["verdict"], verdict["noise_floor"]["fraction"], verdict["runs"]) == ("slower", 0.031, [3, 3])
     assert found["rows"][0]["best"][1]["relative"]["estimate"] == pytest.approx(1 / 1.2, rel=0.01)
-    assert json.loads(json_form.report(scored()))["mixes_per_kj"][0] is None
+    assert json.loads(json_form.report(scored()))["mixes_per_kwh"][0] is None
 
 
 def test_the_page_draws_speeds_around_one_on_a_logarithmic_scale() -> None:
@@ -149,7 +149,7 @@ def test_the_page_draws_speeds_around_one_on_a_logarithmic_scale() -> None:
     assert bar is not None and '<span class="whisker"' in page
     assert [float(length) for length in bar.groups()] == pytest.approx([50 - 31.5, 31.5], abs=0.1), "log 2 / log 3 / 2"
     shown = "\n".join(Page(page).words)
-    for words in ("MX, mixes per kilojoule", "baseline", "Not compared", "llm, offline, 16-bit weights"):
+    for words in ("MX, mixes per kWh", "baseline", "Not compared", "llm, offline, 16-bit weights"):
         assert words in shown
     ids = Page(page).values("id")
     assert len(ids) == len(set(ids))

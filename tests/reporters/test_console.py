@@ -24,8 +24,8 @@ COLOUR = re.compile(r"\x1b\[[\d;]*m")
 OTHER = ReferenceScore(
     name="Acme box",
     mix="edge-9",
-    mixes_per_s=0.1,
-    mixes_per_kj=0.25,
+    mixes_per_hour=360,
+    mixes_per_kwh=900,
     boundary="wall",
     weight_class=16,
     grade="official",
@@ -55,7 +55,7 @@ def test_the_sentence_says_what_the_machine_does(measured: Result) -> None:
 def test_the_score_is_compared_with_references_of_the_same_mix(measured: Result) -> None:
     of_another_mix = OTHER.model_copy(update={"mix": "edge-8"})
     shown = summary(judge(measured, (of_another_mix, OTHER)))
-    assert shown.scale == ("2.37 × the speed and 1.58 × the mixes per kilojoule of Acme box (official, 2026-10-02)",)
+    assert shown.scale == ("2.37 × the speed and 1.58 × the mixes per kWh of Acme box (official, 2026-10-02)",)
     narrower = OTHER.model_copy(update={"boundary": "node", "weight_class": 8})
     shown = summary(judge(measured, (narrower,)))
     assert shown.scale == ("2.37 × the speed of Acme box (official, 2026-10-02, with 8-bit weights)",)
@@ -70,7 +70,7 @@ def test_any_result_with_a_score_is_a_reference(measured: Result) -> None:
 
 
 def test_the_published_references_can_be_read() -> None:
-    assert all(each.mixes_per_s > 0 for each in references.published())
+    assert all(each.mixes_per_hour > 0 for each in references.published())
 
 
 def test_without_a_meter_the_words_say_so(measured: Result) -> None:

@@ -68,7 +68,7 @@ def test_the_score_shows_clocks_traffic_and_whether_the_run_was_self_contained(c
 def test_scaling_is_a_small_table(clustered: Judgement) -> None:
     lines = mixmark.reporters.full.report(clustered).splitlines()
     at = next(at for at, line in enumerate(lines) if line.startswith("hosts  "))
-    assert lines[at].split() == ["hosts", "mix/s", "mix/kJ", "λ*", "efficiency"]
+    assert lines[at].split() == ["hosts", "mix/h", "mix/kWh", "λ*", "efficiency"]
     assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["1", "2", "3"]
     assert lines[at + 1].endswith("100 %") and lines[at + 2].endswith("80 %")
     found = json.loads(mixmark.reporters.json.report(clustered))

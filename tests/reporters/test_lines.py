@@ -58,13 +58,13 @@ def test_a_line_can_be_read_by_itself() -> None:
 def test_a_run_of_the_mix_is_a_line_with_the_score_in_it() -> None:
     judgement = judge(one_run(WATTS_AT_THE_WALL))
     score = judgement.score
-    assert score is not None and score.mixes_per_kj is not None
+    assert score is not None and score.mixes_per_kwh is not None
     [mixed] = [line for line in lines(judgement) if line["scenario"] == "mixed"]
     assert (mixed["suite"], mixed["unit"], mixed["status"], mixed["energy_boundary"]) == (
         *("edge-9", "mix", "indicative", "wall"),
     )
-    assert mixed["throughput_per_s"] == score.runs[0].mixes_per_s.estimate
-    assert mixed["energy_per_unit_j"] == pytest.approx(1000 / score.mixes_per_kj.estimate)
+    assert mixed["throughput_per_s"] == score.runs[0].mixes_per_hour.estimate / 3600
+    assert mixed["energy_per_unit_j"] == pytest.approx(3_600_000 / score.mixes_per_kwh.estimate)
     assert mixed["power_w"] == pytest.approx(WATTS_AT_THE_WALL, rel=1e-3)
 
 

@@ -69,7 +69,7 @@ def test_a_mix_that_went_slower_for_a_while_is_not_steady_and_says_what_it_cost(
     [finding] = [each for each in slowed.findings if (each.rule, each.about) == ("steady", "mixed.1")]
     assert finding.severity == "warning"
     assert "from 200.0 s to 280.0 s of 600.0 s it ran at 40 % of the rate of the rest" in finding.message
-    assert finding.message.endswith("without which the mixes per second would be 8.7 % higher")
+    assert finding.message.endswith("without which the mixes per hour would be 8.7 % higher")
     assert slowed.verdict.word == "disturbed"
     [picture] = pictures.mixes(slowed)
     assert picture.steadiness == finding.message

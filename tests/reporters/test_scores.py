@@ -35,19 +35,19 @@ def measured() -> Result:
 @pytest.mark.parametrize("report", LINES)
 def test_the_headline_comes_first_with_all_that_belongs_to_it(report: Report, measured: Result) -> None:
     text = report(judge(measured))
-    assert "mix/kJ, TX 0.2" in text
-    assert "mix/s (edge-9, ranked, 16-bit weights, wall)" in text
-    assert text.index("mix/kJ") < text.index("throughput")
+    assert " mixes per kWh ± " in text
+    assert "mixes per hour ± 2.4 % (edge-9, ranked, 16-bit weights, wall)" in text
+    assert text.index("mixes per kWh") < text.index("throughput")
 
 
 def test_the_page_begins_with_the_score_and_draws_its_power(measured: Result) -> None:
     page = mixmark.reporters.html.report(judge(measured))
     score = scores.score_text(judge(measured))
     assert score is not None
-    assert [(name, unit) for name, _, unit in score.numbers] == [("MX", "mix/kJ"), ("TX", "mix/s")]
+    assert [(name, unit) for name, _, unit in score.numbers] == [("MX", "mix/kWh"), ("TX", "mix/h")]
     for name, value, unit in score.numbers:
         assert f"<dt>{name}</dt><dd>{value} <small>{unit}</small>" in page
-    assert score.numbers[1][1].startswith("0.2") and " ± " in score.numbers[1][1]
+    assert score.numbers[1][1].startswith("853") and " ± " in score.numbers[1][1]
     assert "edge-9 · ranked · 16-bit weights · wall" in page
     assert "<span>Power of the wall</span>" in page
     assert "600 W on average" in page
@@ -76,9 +76,9 @@ def test_a_run_that_ended_before_its_mix_says_that_there_is_no_score(report: Rep
 def test_without_a_meter_the_headline_says_why_there_is_no_efficiency(report: Report) -> None:
     text = report(judge(one_run(None)))
     assert "EFFICIENCY NOT MEASURED: no meter was read" in text
-    assert "mix/kJ" not in text
+    assert "kWh" not in text
     unmetered = one_run(WATTS_AT_THE_WALL).model_copy(update={"meterings": ()})  # though the plan knew watts
-    assert "mix/kJ" not in report(judge(unmetered))
+    assert "kWh" not in report(judge(unmetered))
 
 
 def test_streams_devices_and_plans_explain_the_score(measured: Result) -> None:
@@ -86,11 +86,11 @@ def test_streams_devices_and_plans_explain_the_score(measured: Result) -> None:
     assert score
     facts = dict(score.facts)
     assert facts["grade"] == "ranked, not official: 3 of 5 runs"
-    assert facts["bound λ*"] == "0.237 mix/s, proven by its prices"
+    assert facts["best possible, λ*"] == "855 mixes per hour, proven by its prices"
     assert facts["surplus"] == "0.1 % of the work, which no mix counts"
-    assert facts["plan"] == "for throughput: 0.237 mix/s, 614 W, 0.386 mix/kJ predicted"
-    assert facts["the other plan"] == "for efficiency: 0.222 mix/s, 527 W, 0.422 mix/kJ predicted"
-    assert facts["heterogeneity gain"].endswith("× λ* of the gpu devices alone")
+    assert facts["plan"] == "for throughput: 855 mix/h, 614 W, 1,390 mix/kWh predicted"
+    assert facts["the other plan"] == "for efficiency: 800 mix/h, 527 W, 1,520 mix/kWh predicted"
+    assert facts["heterogeneity gain"].endswith("× the best possible of the gpu devices alone")
     streams, devices, _ = score.tables
     assert [row[0] for row in streams.rows] == ["llm", "diffusion", "dlrm", "resnet50"]
     assert [row[:2] for row in devices.rows] == [
@@ -132,7 +132,7 @@ def test_numbers_for_machines(measured: Result) -> None:
         "ranked",
         "wall",
     )
-    assert float(row["energy_per_unit_j"]) == pytest.approx(1000 / score["runs"][2]["mixes_per_kj"]["estimate"])
+    assert float(row["energy_per_unit_j"]) == pytest.approx(3_600_000 / score["runs"][2]["mixes_per_kwh"]["estimate"])
     assert json.loads(mixmark.reporters.json.report(judge(bare())))["score"] is None
 
 

@@ -191,7 +191,7 @@ def test_a_device_that_no_meter_covers_leaves_no_efficiency(folder: Path) -> Non
 
     rewritten(folder, change)
     found = verdict(folder).entry
-    assert found is not None and found.mixes_per_kj is None and found.boundary is None
+    assert found is not None and found.mixes_per_kwh is None and found.boundary is None
     assert "gpu:GPU-0 is not metered" in found.unmeasured
 
 
@@ -263,7 +263,7 @@ def replace(path: Path, old: str, new: str) -> None:
         '"provisioned_watts": true',
         '"provisioned_watts": 9007199254740993',
         '"provisioned_watts": NaN',
-        '"provisioned_watts": 450, "mixes_per_kj": 99',
+        '"provisioned_watts": 450, "mixes_per_kwh": 99',
         '"provisioned_watts": 900, "provisioned_watts": 450',
         '"provisioned_watts":  450',
     ],

@@ -113,8 +113,8 @@ def test_the_score_of_several_results_is_that_of_all_their_runs() -> None:
     assert first.score is not None and second.score is not None
     runs = [*first.score.runs, *second.score.runs]
     found = whole((first, second))
-    expected = math.exp(sum(math.log(run.mixes_per_s.estimate) for run in runs) / 3)
-    assert found.mixes_per_s is not None and found.mixes_per_s.estimate == pytest.approx(expected, rel=1e-12)
+    expected = math.exp(sum(math.log(run.mixes_per_hour.estimate) for run in runs) / 3)
+    assert found.mixes_per_hour is not None and found.mixes_per_hour.estimate == pytest.approx(expected, rel=1e-12)
     assert [run.phase for run in found.runs] == ["1/mix1", "1/mix2", "2/mix1"]
     assert not any(reason.endswith("runs") for reason in found.missing)
     assert whole((first,)) is first.score
@@ -144,8 +144,8 @@ def test_results_with_other_boundaries_have_no_common_efficiency() -> None:
     assert score is not None
     runs = tuple(replace(run, total=replace(run.total, boundary="wall")) for run in score.runs)
     found = scoring.joined([score, replace(score, runs=runs)])
-    assert found.mixes_per_kj is None and "different boundaries" in (found.unmeasured or "")
-    assert found.mixes_per_s is not None
+    assert found.mixes_per_kwh is None and "different boundaries" in (found.unmeasured or "")
+    assert found.mixes_per_hour is not None
 
 
 # Levels

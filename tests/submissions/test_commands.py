@@ -41,7 +41,7 @@ def test_an_entry_is_made_and_obeys_the_rules(results: tuple[Path, Path], tmp_pa
     entry = out / "acme/acme-one/two-16-bit"
     assert f"{entry} has " in done.output
     found = json.loads(typed("check", out, "--json").output)["entries"][0]["entry"]
-    title = f"acme/acme-one/two-16-bit obeys all rules: MX {significant(found['mixes_per_kj']['estimate'])} mix/kJ"
+    title = f"acme/acme-one/two-16-bit obeys all rules: MX {significant(found['mixes_per_kwh']['estimate'])} mix/kWh"
     assert title in done.output
     checked = typed("check", out)
     assert checked.exit_code == 0 and title in checked.output

@@ -45,7 +45,7 @@ def test_the_names_of_hosts_are_replaced_everywhere_and_the_figures_stay() -> No
     assert {connection.host for connection in clean.connections} == {"machine-1", "machine-2"}
     assert {id for metering in clean.meterings for id in metering.samples} == {"machine-1/plug", "machine-2/plug"}
     after, figures = judge(clean).score, judge(before).score
-    assert after and figures and (after.mixes_per_kj, after.headline) == (figures.mixes_per_kj, figures.headline)
+    assert after and figures and (after.mixes_per_kwh, after.headline) == (figures.mixes_per_kwh, figures.headline)
 
 
 def test_hosts_that_are_only_numbered_keep_their_names() -> None:

@@ -51,7 +51,7 @@ def test_what_is_private_is_replaced(text: str, clean: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "3.96 tok/s, 12 mix/kJ",
+        "3.96 tok/s, 12 mix/kWh",
         "/sys/class/powercap/intel-rapl:0",
         "there is no /dev/ipmi0: sudo modprobe ipmi_si",
         "https://docs.kernel.org/power/powercap.html",
@@ -158,7 +158,7 @@ def test_the_uuid_of_a_gpu_becomes_a_number_everywhere(tmp_path: Path) -> None:
         assert private_text.encode("utf-32-le") not in everything, private_text  # as numpy writes names
     before, after = judge(result).score, judge(clean).score
     assert before is not None and after is not None
-    assert (before.mixes_per_s, before.mixes_per_kj) == (after.mixes_per_s, after.mixes_per_kj)
+    assert (before.mixes_per_hour, before.mixes_per_kwh) == (after.mixes_per_hour, after.mixes_per_kwh)
     assert {removed.what for removed in made.removed} == {"device", "host name", "path"}
 
 

@@ -27,7 +27,7 @@ from mixmark.harness.judge.compare.solo import (
     solo_measurements,
 )
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.mixed_run import Figure
+from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, Figure
 from mixmark.harness.judge.provenance import Provenance, models, provenance
 from mixmark.harness.judge.rows import unit_names
 from mixmark.harness.judge.statistics.intervals import OverRuns, over_runs
@@ -47,9 +47,9 @@ class ComparedMachine(Provenance):
     copy_of: str | None = None
     """The label of an earlier result that is the same measurement, such as a copy of its folder."""
     mix: str | None = None
-    mixes_per_s: Figure | None = None
+    mixes_per_hour: Figure | None = None
     """TX."""
-    mixes_per_kj: Figure | None = None
+    mixes_per_kwh: Figure | None = None
     """MX."""
     watts: float | None = None
     """The mean power of the energy boundary over the runs of the mix, idle included."""
@@ -65,13 +65,13 @@ class ComparedMachine(Provenance):
 
     @property
     def s_per_mix(self) -> float | None:
-        """Seconds for one mix: 1 / TX."""
-        return 1 / self.mixes_per_s.estimate if self.mixes_per_s else None
+        """Seconds for one mix."""
+        return HOUR_S / self.mixes_per_hour.estimate if self.mixes_per_hour else None
 
     @property
     def kj_per_mix(self) -> float | None:
-        """Kilojoules for one mix: 1 / MX."""
-        return 1 / self.mixes_per_kj.estimate if self.mixes_per_kj else None
+        """Kilojoules for one mix."""
+        return KWH_J / 1000 / self.mixes_per_kwh.estimate if self.mixes_per_kwh else None
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ class MachineComparison:
     """Two results or more. The first is the baseline of the others."""
 
     machines: tuple[ComparedMachine, ...]
-    mixes_per_s: tuple[Ratio | None, ...]
+    mixes_per_hour: tuple[Ratio | None, ...]
     """TX relative to the baseline's, in the order of the results. None: this is the baseline, or TX is not compared."""
-    mixes_per_kj: tuple[Ratio | None, ...]
+    mixes_per_kwh: tuple[Ratio | None, ...]
     """The same for MX."""
     rows: tuple[BestRoutes, ...]
     """The best routes for each work that a result has a valid route for."""
@@ -128,7 +128,7 @@ class MachineComparison:
     @property
     def comparable(self) -> bool:
         """Whether anything was compared with the baseline."""
-        relatives = [*self.mixes_per_s, *self.mixes_per_kj]
+        relatives = [*self.mixes_per_hour, *self.mixes_per_kwh]
         relatives += [route.relative for row in self.rows for route in row.known]
         return any(relatives) or any(self.verdicts.values())
 
@@ -178,8 +178,8 @@ def compare_machines(given: Sequence[tuple[str, Sequence[Judgement]]]) -> Machin
         uncompared += [test for test in tests if isinstance(test, Uncompared)]
     return MachineComparison(
         machines=tuple(_copies_named(sides)),
-        mixes_per_s=tuple(relatives["TX"]),
-        mixes_per_kj=tuple(relatives["MX"]),
+        mixes_per_hour=tuple(relatives["TX"]),
+        mixes_per_kwh=tuple(relatives["MX"]),
         rows=tuple(_row(work, sides, best) for work in works),
         verdicts=verdicts,
         uncompared=tuple(uncompared),
@@ -237,9 +237,9 @@ def _plan(result: Result) -> dict[str, object]:
 def _median(judgements: Sequence[Judgement]) -> Judgement:
     """The result with the median TX; the first result if none has a TX."""
     scored = [
-        (judgement.score.mixes_per_s.estimate, index)
+        (judgement.score.mixes_per_hour.estimate, index)
         for index, judgement in enumerate(judgements)
-        if judgement.score and judgement.score.mixes_per_s
+        if judgement.score and judgement.score.mixes_per_hour
     ]
     return judgements[sorted(scored)[(len(scored) - 1) // 2][1]] if scored else judgements[0]
 
@@ -260,8 +260,8 @@ def _machine(label: str, name: str, results: int, judgement: Judgement) -> Compa
         return replace(facts, no_score="; ".join(problem.text for problem in score.problems))
     return replace(
         facts,
-        mixes_per_s=score.mixes_per_s,
-        mixes_per_kj=score.mixes_per_kj,
+        mixes_per_hour=score.mixes_per_hour,
+        mixes_per_kwh=score.mixes_per_kwh,
         watts=score.watts,
         grade=score.grade,
         weight_class=score.weight_class,
@@ -277,7 +277,7 @@ def _of_mixes(a: _Side, b: _Side, figure: str) -> Ratio | Reason:
             return f"{side.label} has no score: {side.machine.no_score}"
     if differing := _different_mixes(a, b):
         return differing
-    first, second = (side.machine.mixes_per_s if figure == "TX" else side.machine.mixes_per_kj for side in (a, b))
+    first, second = (side.machine.mixes_per_hour if figure == "TX" else side.machine.mixes_per_kwh for side in (a, b))
     if first is None or second is None:
         lacks = a if first is None else b
         return f"the efficiency of {lacks.label} was not measured: {lacks.machine.no_efficiency}"

@@ -124,7 +124,7 @@ def steady(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
             yield "note", measured.key, message
     for run in evidence.runs:
         if run.stretch is not None:
-            found = run.stretch.described(np.array(run.edges_ns), "the mixes per second")
+            found = run.stretch.described(np.array(run.edges_ns), "the mixes per hour")
             yield "warning", run.phase, f"not steady, so there is no interval: {found}"
 
 

@@ -225,7 +225,7 @@ function beside() {
     row.append(...list.map(each => told(each, each === base)));
     return row;
   };
-  const other = source.metric === "MX" ? "mix/s" : "mix/kJ";
+  const other = source.metric === "MX" ? "mix/h" : "mix/kWh";
   const otherOf = each => (source.metric === "MX" ? each.tx : each.mx);
   const verdict = each => (each.score.low <= base.score.high && base.score.low <= each.score.high
     ? "a tie: the intervals overlap" : `${times(each.score.value, base.score.value)} the first`);
@@ -293,7 +293,7 @@ function clouds() {
   for (const each of prices) counts.set(each.currency, (counts.get(each.currency) || 0) + 1);
   const currency = [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(each => each[0])[0];
   const wanted = [
-    source.metric === "MX" ? ["against throughput", "mix/s", each => each.tx] : ["against efficiency", "mix/kJ", each => each.mx],
+    source.metric === "MX" ? ["against throughput", "mix/h", each => each.tx] : ["against efficiency", "mix/kWh", each => each.mx],
     ["against power", "W", each => each.power],
     ["against declared price", currency, each => (each.currency === currency ? each.amount : null)],
   ];

@@ -152,11 +152,11 @@ def test_what_failed_in_one_of_both_is_listed_with_its_reason() -> None:
 def test_scores_of_one_mix_are_compared_with_the_intervals_of_both() -> None:
     found = beside(one_run(WATTS_AT_THE_WALL, runs=3), on_another_machine(one_run(WATTS_AT_THE_WALL * 2, runs=3)))
     first, second = found.machines
-    assert first.mixes_per_s and first.mixes_per_kj and second.mixes_per_kj
-    assert first.s_per_mix == pytest.approx(1 / first.mixes_per_s.estimate)
-    assert first.kj_per_mix == pytest.approx(1 / first.mixes_per_kj.estimate)
+    assert first.mixes_per_hour and first.mixes_per_kwh and second.mixes_per_kwh
+    assert first.s_per_mix == pytest.approx(3600 / first.mixes_per_hour.estimate)
+    assert first.kj_per_mix == pytest.approx(3600 / first.mixes_per_kwh.estimate)
     assert second.watts == pytest.approx(2 * WATTS_AT_THE_WALL, rel=0.01)
-    _, mx = found.mixes_per_kj
+    _, mx = found.mixes_per_kwh
     assert mx is not None and mx.low is not None and mx.high is not None
     assert mx.estimate == pytest.approx(0.5, rel=0.01) and mx.low < mx.estimate < mx.high
     assert not mx.reason
@@ -165,8 +165,8 @@ def test_scores_of_one_mix_are_compared_with_the_intervals_of_both() -> None:
 
 def test_a_quotient_has_the_half_widths_of_both_in_squares() -> None:
     found = beside(one_run(WATTS_AT_THE_WALL, runs=3), one_run(WATTS_AT_THE_WALL, runs=3))
-    [own, _] = [each.mixes_per_s for each in found.machines]
-    relative = found.mixes_per_s[1]
+    [own, _] = [each.mixes_per_hour for each in found.machines]
+    relative = found.mixes_per_hour[1]
     assert own is not None and own.half_width is not None
     assert relative is not None and relative.high is not None and relative.low is not None
     assert relative.high == pytest.approx(math.exp(2**0.5 * own.half_width), rel=1e-3)
@@ -186,8 +186,8 @@ def in_eight_bits(whole: Result) -> Result:
 
 def test_an_indicative_score_has_a_speed_and_no_interval() -> None:
     found = beside(one_run(WATTS_AT_THE_WALL, runs=3), one_run(WATTS_AT_THE_WALL))
-    assert found.mixes_per_s[1] is not None and found.mixes_per_s[1].low is None
-    assert found.mixes_per_s[1].reason == "B is indicative, without an interval"
+    assert found.mixes_per_hour[1] is not None and found.mixes_per_hour[1].low is None
+    assert found.mixes_per_hour[1].reason == "B is indicative, without an interval"
 
 
 @pytest.mark.parametrize("what", ["mix", "version", "weights", "boundary", "no meter", "no score"])
@@ -207,8 +207,8 @@ def test_scores_of_different_things_are_never_compared(what: str) -> None:
         "no score": ("B has no score: no mix was asked for", a.model_copy(update={"mix": None}), False),
     }[what]
     found = beside(a, b)
-    assert about(found)["MX"].startswith(reason) and found.mixes_per_kj[1] is None
-    assert ("TX" in about(found)) is not only_mx and (found.mixes_per_s[1] is None) is not only_mx
+    assert about(found)["MX"].startswith(reason) and found.mixes_per_kwh[1] is None
+    assert ("TX" in about(found)) is not only_mx and (found.mixes_per_hour[1] is None) is not only_mx
 
 
 def test_results_of_one_folder_are_one_column_with_the_median_score() -> None:
@@ -218,7 +218,7 @@ def test_results_of_one_folder_are_one_column_with_the_median_score() -> None:
     ]
     found = beside(several[0], several)
     assert [column.results for column in found.machines] == [1, 3]
-    assert found.machines[1].mixes_per_s is not None
+    assert found.machines[1].mixes_per_hour is not None
 
 
 @pytest.mark.parametrize("name", ["processor", "tier", "preset", "Mixmark"])

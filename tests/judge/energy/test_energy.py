@@ -424,10 +424,10 @@ def test_what_a_device_draws_that_the_run_left_out_is_in_the_score() -> None:
     whole = told.model_copy(update={"devices": (*told.devices, npu), "domains": (board,), "meterings": (read, *others)})
 
     without = judge(whole).score
-    assert without is not None and without.mixes_per_kj is None
+    assert without is not None and without.mixes_per_kwh is None
     assert without.headline.endswith("EFFICIENCY NOT MEASURED: npu:0 is not metered")
     found, alone = (judge(each).score for each in (whole.model_copy(update={"domains": (board, own)}), told))
-    assert found is not None and alone is not None and found.mixes_per_kj is not None and found.boundary == "devices"
+    assert found is not None and alone is not None and found.mixes_per_kwh is not None and found.boundary == "devices"
     [run], [before] = found.runs, alone.runs
     assert run.total.joules == pytest.approx((before.total.joules or 0) + 20 * run.length_ns / S)
 

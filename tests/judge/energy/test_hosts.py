@@ -42,9 +42,9 @@ def test_the_joules_of_all_hosts_are_added_and_the_efficiency_is_that_of_one(two
     [run], [one] = found.runs, alone.runs
     assert run.total.domains == ("host1/plug", "host2/plug") and run.total.boundary == "wall"
     assert run.total.watts == pytest.approx(2 * WATTS, rel=1e-4)
-    assert found.mixes_per_s and alone.mixes_per_s and found.mixes_per_kj and alone.mixes_per_kj
-    assert found.mixes_per_s.estimate == pytest.approx(2 * alone.mixes_per_s.estimate, rel=0.02)
-    assert found.mixes_per_kj.estimate == pytest.approx(alone.mixes_per_kj.estimate, rel=0.02)
+    assert found.mixes_per_hour and alone.mixes_per_hour and found.mixes_per_kwh and alone.mixes_per_kwh
+    assert found.mixes_per_hour.estimate == pytest.approx(2 * alone.mixes_per_hour.estimate, rel=0.02)
+    assert found.mixes_per_kwh.estimate == pytest.approx(alone.mixes_per_kwh.estimate, rel=0.02)
     assert one.total.domains == ("wall",)
     assert said(energy.energy_complete, two) == [] and said(energy.energy_valid, two) == []
 
@@ -52,7 +52,7 @@ def test_the_joules_of_all_hosts_are_added_and_the_efficiency_is_that_of_one(two
 def test_a_host_without_a_meter_leaves_no_efficiency_and_is_named(two: Result) -> None:
     half = two.model_copy(update={"domains": two.domains[:1]})
     found = scored(half)
-    assert found.mixes_per_s and found.mixes_per_kj is None
+    assert found.mixes_per_hour and found.mixes_per_kwh is None
     assert found.headline.endswith("EFFICIENCY NOT MEASURED: host2 is not metered")
     assert said(energy.energy_complete, half) == [
         ("warning", "run", "energy of a part only, so there is no efficiency: host2 is not metered")

@@ -84,7 +84,7 @@ def test_another_mix_under_a_published_name_has_no_score(change: dict[str, objec
     false = ("invalid", "run", "no score: this is not the mix that was published as edge-9")
     assert false in said(mix.mix_complete, forged)
     found = judge(forged).score
-    assert found and (found.mixes_per_s, found.mixes_per_kj) == (None, None)
+    assert found and (found.mixes_per_hour, found.mixes_per_kwh) == (None, None)
 
 
 def test_a_plan_has_the_rates_of_the_solo_records() -> None:
@@ -125,8 +125,8 @@ def test_a_rate_that_the_mix_exceeded_clearly_gives_way_in_the_bound() -> None:
     honest = judge(one_run(WATTS_AT_THE_WALL)).diagnoses["mixed.1"]
     told = sandbagged(one_run(WATTS_AT_THE_WALL), dict.fromkeys(MIX, 1.2))
     seen = judge(told).diagnoses["mixed.1"]
-    assert seen.plan.bound_per_s == pytest.approx(honest.bound_per_s / 1.2, rel=1e-3)
-    assert seen.bound_per_s == pytest.approx(honest.bound_per_s, rel=5e-3)
+    assert seen.plan.bound_per_s == pytest.approx(honest.bound_per_hour / 3600 / 1.2, rel=1e-3)
+    assert seen.bound_per_hour == pytest.approx(honest.bound_per_hour, rel=5e-3)
     assert seen.kappa.estimate == pytest.approx(honest.kappa.estimate, abs=5e-3)
     assert {each.suite for each in seen.faster} == set(MIX)
     [(severity, about, message)] = said(mix.mix_bounded, told)
@@ -142,7 +142,7 @@ def test_a_rate_within_the_intervals_stands_and_kappa_is_as_unsure_as_it() -> No
     told = sandbagged(one_run(WATTS_AT_THE_WALL), dict.fromkeys(MIX, 1.04))
     assert said(mix.mix_bounded, told) == []
     seen = judge(told).diagnoses["mixed.1"]
-    assert (seen.faster, seen.bound_per_s) == ((), seen.plan.bound_per_s)
+    assert not seen.faster and seen.bound_per_hour == pytest.approx(seen.plan.bound_per_s * 3600)
     assert seen.bound_half_width == pytest.approx(0.05)
     assert seen.kappa.estimate == pytest.approx(1.04, abs=5e-3)
     assert seen.kappa.low and seen.kappa.low < 1 < seen.kappa.estimate
@@ -160,7 +160,9 @@ def test_what_did_not_pass_its_audit_proves_no_rate_too_low() -> None:
 def test_a_mix_that_does_more_than_its_bound_shows_that_the_solo_rates_are_too_low() -> None:
     told = one_run(WATTS_AT_THE_WALL)
     found = judge(told)
-    low = replace(found.diagnoses["mixed.1"], bound_per_s=found.diagnoses["mixed.1"].bound_per_s / 2, kappa=Figure(2.0))
+    low = replace(
+        found.diagnoses["mixed.1"], bound_per_hour=found.diagnoses["mixed.1"].bound_per_hour / 2, kappa=Figure(2.0)
+    )
     evidence = replace(gather(told), score=found.score, diagnoses={"mixed.1": low})
     [finding] = mix.mix_bounded(evidence)
     assert (finding.severity, finding.about) == ("warning", "run")
@@ -194,7 +196,7 @@ def test_a_score_whose_bound_is_not_proven_is_none() -> None:
     assert phase.placement
     false = phase.model_copy(update={"placement": phase.placement.model_copy(update={"bound_per_s": 0.3})})
     honest, forged = judge(told), judge(told.model_copy(update={"phases": (false,)}))
-    assert honest.score and honest.score.mixes_per_kj and honest.exit_code == 0
-    assert forged.score and (forged.score.mixes_per_s, forged.score.mixes_per_kj) == (None, None)
+    assert honest.score and honest.score.mixes_per_kwh and honest.exit_code == 0
+    assert forged.score and (forged.score.mixes_per_hour, forged.score.mixes_per_kwh) == (None, None)
     assert forged.score.headline.startswith("NO SCORE: mixed.1: λ* is not proven")
     assert forged.exit_code == 1

@@ -28,7 +28,7 @@ COUNT = "document.querySelector('#count').textContent"
 def alike(number: int, grade: str = "official") -> Entry:
     """An entry on the one board that these tests look at."""
     entry = made(number)
-    tx = entry.mixes_per_s.estimate
+    tx = entry.mixes_per_hour.estimate
     changes = {
         "mix": "edge-1",
         "weight_class": 16,
@@ -36,8 +36,8 @@ def alike(number: int, grade: str = "official") -> Entry:
         "grade": grade,
         "ranked": grade != "indicative",
         "boundary": "node",
-        "mixes_per_s": Figure(tx, tx * 0.9, tx * 1.1),
-        "mixes_per_kj": Figure(tx * 3, tx * 2.7, tx * 3.3),
+        "mixes_per_hour": Figure(tx, tx * 0.9, tx * 1.1),
+        "mixes_per_kwh": Figure(tx * 3, tx * 2.7, tx * 3.3),
         "watts": 333.0,
     }
     return entry.model_copy(update=changes)

@@ -56,7 +56,7 @@ def test_the_sheet_agrees_with_the_json(entries: list[Entry], as_json: dict[str,
     assert len(rows) == len(expected)
     for sheet, (board, rank, tied, entry) in zip(rows, expected, strict=True):
         assert (sheet["board"], sheet["rank"], sheet["tied"], sheet["page"]) == (board, rank, tied, entry["page"])
-        figure = entry["mixes_per_s" if sheet["metric"] == "TX" else "mixes_per_kj"]
+        figure = entry["mixes_per_hour" if sheet["metric"] == "TX" else "mixes_per_kwh"]
         assert float(sheet["value"]) == figure["estimate"]
         assert (sheet["low"] or None) == (None if figure["low"] is None else str(figure["low"]))
         assert sheet["stale"] == "; ".join(entry["stale"])
@@ -119,7 +119,7 @@ def test_a_badge_is_an_image_with_the_score_and_the_rank(entries: list[Entry]) -
         assert tags == {"svg", "title", "clipPath", "rect", "g", "text"}
         words = " ".join(image.itertext())
         assert (f"rank {where[0].rank}" if where[0].rank else entry.grade) in words
-        assert where[0].key.metric == ("MX" if entry.mixes_per_kj else "TX")
+        assert where[0].key.metric == ("MX" if entry.mixes_per_kwh else "TX")
 
 
 def test_no_control_character_is_written() -> None:

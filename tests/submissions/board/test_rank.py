@@ -87,12 +87,12 @@ def test_a_board_holds_what_may_be_compared_and_each_entry_is_on_every_board_of_
         assert all(place.entry.ranked for place in board.ranked)
         for place in board.ranked:
             assert place.tied == sum(place.rank == other.rank for other in board.ranked) - 1
-    assert on == {entry.path: 1 + (entry.mixes_per_kj is not None) for entry in entries}
+    assert on == {entry.path: 1 + (entry.mixes_per_kwh is not None) for entry in entries}
 
 
 def test_entries_without_rank_or_interval_stand_apart() -> None:
     ranked = next(entry for entry in map(made, range(100)) if entry.ranked)
-    for change in ({"ranked": False}, {"mixes_per_s": Figure(3.0)}):
+    for change in ({"ranked": False}, {"mixes_per_hour": Figure(3.0)}):
         unranked = ranked.model_copy(update=change)
         (board,) = (board for board in boards([unranked]) if board.key.metric == "TX")
         assert not board.ranked and [place.entry for place in board.unranked] == [unranked]

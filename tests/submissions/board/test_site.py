@@ -119,7 +119,7 @@ def test_an_old_entry_is_marked_on_every_page_that_shows_it() -> None:
 
 
 def test_the_page_of_an_entry_says_all_of_it() -> None:
-    entries = (entry for entry in crowd(50) if entry.declaration.price and entry.mixes_per_kj and entry.ranked)
+    entries = (entry for entry in crowd(50) if entry.declaration.price and entry.mixes_per_kwh and entry.ranked)
     entry = next(entries)
     declared = entry.declaration
     files = written([entry])
@@ -138,7 +138,7 @@ def test_the_page_of_an_entry_says_all_of_it() -> None:
 
 
 def test_an_entry_without_efficiency_says_why_in_its_first_sentence() -> None:
-    entry = next(entry for entry in crowd(50) if entry.mixes_per_kj is None)
+    entry = next(entry for entry in crowd(50) if entry.mixes_per_kwh is None)
     assert "Its efficiency is not measured: no meter was read." in written([entry])[f"entries/{entry.path}/index.html"]
 
 
