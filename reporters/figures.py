@@ -116,7 +116,11 @@ def gibibytes(size_bytes: int | None) -> str:
 
 
 def system(
-    processors: str | None, cores: int | None, threads: int | None, memory_bytes: int | None, accelerators: Iterable[str]
+    processors: str | None,
+    cores: int | None,
+    threads: int | None,
+    memory_bytes: int | None,
+    accelerators: Iterable[str],
 ) -> str:
     """What a machine is: Acme Quartz, 4 cores, 8 threads, 64.0 GiB, 2 × Acme Topaz.
 

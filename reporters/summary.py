@@ -80,7 +80,11 @@ def summary(judgement: Judgement) -> Summary:
 def _system(result: Result) -> str:
     whole = [device for device in result.devices if device.kind != "cpu" and device.slice_of is None]
     accelerators = {part: device.name or device.kind for device in whole for part in device.silicon}
-    totals = (hosts.sum_of(result, "cpu_cores"), hosts.sum_of(result, "cpu_threads"), hosts.sum_of(result, "memory_bytes"))
+    totals = (
+        hosts.sum_of(result, "cpu_cores"),
+        hosts.sum_of(result, "cpu_threads"),
+        hosts.sum_of(result, "memory_bytes"),
+    )
     return figures.system(hosts.processors(result), *totals, accelerators.values())
 
 

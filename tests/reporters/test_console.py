@@ -116,7 +116,10 @@ def test_devices_of_one_model_share_a_line() -> None:
     [line] = summary(judge(whole)).suites
     assert line.route == "gpu:1 torch fp32"
     assert line.others == "the fastest of 2 equal devices, 1.25 × the slowest, 8.00 × cpu:0 torch fp32"
-    assert '<h1><span class="brand">Mixmark</span> Acme Quartz 9000, 16 cores, 32 threads, 64.0 GiB, 2 × Acme Topaz</h1>' in html.report(judge(whole))
+    assert (
+        '<h1><span class="brand">Mixmark</span> Acme Quartz 9000, 16 cores, 32 threads, 64.0 GiB, 2 × Acme Topaz</h1>'
+        in html.report(judge(whole))
+    )
 
 
 def test_the_rate_of_arrivals_is_no_speed() -> None:
