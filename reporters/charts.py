@@ -32,6 +32,7 @@ HUES = 6  # colours of suites in the style sheet
 LOGARITHMIC_FROM = 20  # the ratio of the largest to the smallest value from which an axis is logarithmic
 LANE = 100  # the height of a strip of a device: 1 for each percent of its time
 ACROSS = 1000  # the width of a strip of power or of a rate
+HATCH = 20  # the distance of the slats of a hatched bar
 HEADROOM = 1.08  # the end of a vertical axis, as a multiple of the largest value
 NARROWEST = (
     0.01  # the least span of an axis as a fraction of the largest value: noise of 1 ns would fill a narrower one
@@ -127,10 +128,23 @@ def curve(
     return _strip(ACROSS, LANE, body + _outside(window, ACROSS, LANE))
 
 
-def bar(value: float, interval: tuple[float, float] | None, most: float, hue: int) -> Markup:
-    """A strip with a bar from 0 to the value and a whisker of its interval below. Its axis goes from 0 to most."""
+def bar(
+    value: float,
+    interval: tuple[float, float] | None,
+    limit: float | None,
+    most: float,
+    hue: int,
+    hatched: bool = False,
+) -> Markup:
+    """A strip with a bar from 0 to the value, a whisker of its interval below, and a line at the limit. Its axis goes
+    from 0 to most."""
     wide = PixelAxis(0, most, 0, ACROSS)
-    body = Markup('<path class="{}" d="M0 2H{}V12H0z"/>').format(hue_of(hue), wide(value))
+    end = wide(value)
+    slats = [(start, min(start + HATCH / 2, end)) for start in np.arange(0, end, HATCH)] if hatched else [(0, end)]
+    drawn = "".join(f"M{low:g} 2H{high:g}V12H{low:g}z" for low, high in slats)
+    body = Markup('<path class="{}" d="{}"/>').format(hue_of(hue), drawn)
+    if limit is not None and limit <= most:
+        body += Markup('<path class="limit" d="M{0} 0V14"/>').format(wide(limit))
     if interval is not None:
         low, high = map(wide, interval)
         body += Markup('<path class="whisker" d="M{0} 16H{1}M{0} 13V19M{1} 13V19"/>').format(low, high)

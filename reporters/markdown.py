@@ -41,7 +41,7 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     first = summary(judgement)
     yield f"**{first.verdict}**: {cell(first.reason)}"
     yield ""
-    yield cell(first.sentence)
+    yield cell(f"{first.sentence} {first.limits}".strip())
     yield from (f"- {cell(line)}" for line in first.scale)
     yield ""
     if found := scores.score_text(judgement):

@@ -166,24 +166,27 @@ def suites(judgement: Judgement) -> list[tuple[str, list[RouteBar]]]:
     grouped: dict[str, list[Row]] = {}
     for row in judgement.solo_rows:
         grouped.setdefault(row.record.route.suite, []).append(row)
-    best = {suite: max(map(_counted, rows), default=0.0) for suite, rows in grouped.items()}
-    ends = [
-        _counted(row) * (1 + (row.half_width or 0)) / best[suite]
-        for suite, rows in grouped.items()
-        for row in rows
-        if best[suite]
-    ]
-    most = max(1.0, *ends) if ends else 1.0
-    return [
-        (
-            suite,
-            [
-                _bar(row, best[suite], most, colours[suite], names, row.record.key in unsteady)
-                for row in sorted(rows, key=_counted, reverse=True)
-            ],
+    found = []
+    for suite, rows in grouped.items():
+        best_per_s = max(map(_counted, rows))
+        most_per_s = max(
+            (max(_drawn(row) * (1 + (row.half_width or 0)), _limit(row) or 0.0) for row in rows), default=0.0
         )
-        for suite, rows in grouped.items()
-    ]
+        scale = Scale(best_per_s, most_per_s, colours[suite])
+        ranked = sorted(rows, key=lambda row: (_counted(row), _drawn(row)), reverse=True)
+        found.append((suite, [_bar(row, scale, names, row.record.key in unsteady) for row in ranked]))
+    return found
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What the bars of one suite have in common."""
+
+    best_per_s: float
+    """The throughput of the fastest measured route; 0: none was measured."""
+    most_per_s: float
+    """The end of the axis."""
+    hue: int
 
 
 def _counted(row: Row) -> float:
@@ -191,23 +194,36 @@ def _counted(row: Row) -> float:
     return row.throughput_per_s or 0.0 if row.status == "ok" else 0.0
 
 
-def _bar(row: Row, best_per_s: float, most: float, hue: int, names: dict[str, str], unsteady: bool) -> RouteBar:
+def _drawn(row: Row) -> float:
+    """The throughput that is drawn: one that counts, or that of screening runs."""
+    return row.throughput_per_s or 0.0 if row.status in ("ok", "screened") else 0.0
+
+
+def _limit(row: Row) -> float | None:
+    """The throughput at the roofline of a measured route. None: not known."""
+    return _counted(row) / row.roofline_fraction if row.roofline_fraction else None
+
+
+def _bar(row: Row, scale: Scale, names: dict[str, str], unsteady: bool) -> RouteBar:
     route, (rate, *details) = row.record.route, figures.throughput(row)
     device = [names[route.device]] if len(names) > 1 else []
     label = " · ".join([*device, figures.name(route.adapter), route.precision, figures.scenario(row.record)])
     href = "missing" if row.record.completions is None else row.record.key
-    if not _counted(row):
+    if not _drawn(row):
         why = [row.record.error.kind] if row.record.error and row.record.error.kind != rate else []
         return RouteBar(label, rate, ", ".join([*why, *details]), None, href)
-    value = _counted(row) / best_per_s
-    interval = None
+    value, interval, limit = _drawn(row), None, _limit(row)
+    if row.status == "screened":
+        drawn = charts.bar(value, None, None, scale.most_per_s, scale.hue, hatched=True)
+        return RouteBar(label, details[0], ", ".join(["tried for seconds", *details[1:]]), drawn, href)
     if row.half_width is not None:
         interval = max(0.0, value * (1 - row.half_width)), value * (1 + row.half_width)
     elif row.runs == 1:
         details = ["not steady, no interval" if unsteady else "interval not known", *details]
-    if value < 1:
-        details = [*details, f"{figures.whole_percent(value)} of the best"]
-    return RouteBar(label, rate, ", ".join(details), charts.bar(value, interval, most, hue), href)
+    if value < scale.best_per_s:
+        details = [*details, f"{figures.whole_percent(value / scale.best_per_s)} of the best"]
+    drawn = charts.bar(value, interval, limit, scale.most_per_s, scale.hue)
+    return RouteBar(label, rate, ", ".join(details), drawn, href)
 
 
 def tint(relative: Relative) -> int:

@@ -23,7 +23,7 @@ class ScoreText:
 
     headline: str
     numbers: Sequence[tuple[str, str, str]]
-    """(TX, 3.68 ± 1.2 %, mix/h): the parts of the headline, the score first."""
+    """(TX, 3.68 ± 1.2 %, mixes per hour): the parts of the headline, the score first."""
     conditions: Sequence[str]
     """The conditions of the numbers: the mix, its grade, the weight class, the boundary."""
     trouble: str
@@ -48,7 +48,7 @@ def score_text(judgement: Judgement) -> ScoreText | None:
         tables += [_streams(run, found.mix), _parts(diagnosis, names), *hosts.tables(run, judgement)]
     if len(found.runs) > 1:
         tables.append(_runs(judgement, found))
-    numbers = (("MX", found.mixes_per_kwh, "mix/kWh"), ("TX", found.mixes_per_hour, "mix/h"))
+    numbers = (("MX", found.mixes_per_kwh, "mixes per kWh"), ("TX", found.mixes_per_hour, "mixes per hour"))
     conditions = (found.mix.name, found.grade, f"{found.weight_class}-bit weights", found.boundary)
     return ScoreText(
         headline=found.headline,

@@ -48,6 +48,8 @@ class Summary:
     """What the machine is: Acme Quartz, 4 cores, 8 threads, 64.0 GiB, no accelerator."""
     sentence: str
     """The work of the machine in everyday words."""
+    limits: str
+    """What took most time, and how much of what is possible the mix reached. Empty: there is no score."""
     scale: tuple[str, ...]
     """Comparisons with other machines."""
     score: str
@@ -68,6 +70,7 @@ def summary(judgement: Judgement) -> Summary:
         reason=figures.name(verdict.reason, LONGEST_REASON),
         system=_system(judgement.result),
         sentence=_sentence(judgement),
+        limits=_limits(judgement),
         scale=tuple(_scale(judgement)),
         score=_score(judgement),
         suites=tuple(_suites(judgement)),
@@ -117,6 +120,28 @@ def _sentence(judgement: Judgement) -> str:
     if found is None or found.mixes_per_hour is None:
         return f"{_machine(judgement)} has no score for the mix {figures.name(mix.name)} ({work(mix, unit_words)})."
     return f"{_machine(judgement)} {does(mix, unit_words, found.mixes_per_hour, found.mixes_per_kwh)}."
+
+
+def _limits(judgement: Judgement) -> str:
+    run = judgement.score.median_run() if judgement.score and judgement.score.mixes_per_hour else None
+    if run is None:
+        return ""
+    diagnosis = judgement.diagnoses[run.phase]
+    planned: dict[str, float] = defaultdict(float)
+    whole = sum(part.planned for part in diagnosis.parts)
+    if not whole:  # a plan that no record followed
+        return ""
+    for part in diagnosis.parts:
+        planned[part.suite] += part.planned / whole
+    suite = max(planned, key=lambda name: planned[name])
+    best = _best([row for row in judgement.solo_rows if row.record.route.suite == suite], {})
+    fraction = best[0][0].roofline_fraction if best else None
+    speed = f", at {figures.whole_percent(min(1.0, fraction))} of its roofline" if fraction else ""
+    time, reached = figures.whole_percent(planned[suite]), figures.whole_percent(diagnosis.kappa.estimate)
+    return (
+        f"The largest part of its time goes into {figures.name(suite)} ({time}{speed}); with all suites at once it "
+        f"reaches {reached} of the best possible."
+    )
 
 
 def _machine(judgement: Judgement) -> str:

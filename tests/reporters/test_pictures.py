@@ -215,6 +215,18 @@ def test_a_bar_is_as_long_as_its_rate() -> None:
     assert lengths == [1000, 250]
 
 
+def test_a_bar_shows_how_far_the_roofline_is() -> None:
+    drawn = charts.bar(60.0, None, 80.0, 100.0, hue=0)
+    assert 'd="M0 2H600V12H0z"' in drawn and 'class="limit" d="M800.0 0V14"' in drawn
+    assert "limit" not in charts.bar(60.0, None, None, 100.0, hue=0)
+
+
+def test_a_route_that_was_only_tried_is_hatched() -> None:
+    tried, drawn = charts.bar(3.0, None, None, 100.0, hue=0, hatched=True), charts.bar(3.0, None, None, 100.0, hue=0)
+    assert (tried.count("V12"), drawn.count("V12")) == (2, 1)
+    assert "M20 2H30V12H20z" in tried
+
+
 @pytest.mark.parametrize(
     ("ratio", "tint"), [(1.0, 0), (1.03, 1), (0.97, 1), (2.0, 30), (10.0, 100), (0.1, 100), (500.0, 100), (None, 0)]
 )

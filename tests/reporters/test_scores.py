@@ -16,7 +16,7 @@ import mixmark.reporters.json
 import mixmark.reporters.markdown
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.judgement import Judgement, judge
-from mixmark.reporters import figures, scores
+from mixmark.reporters import figures, scores, summary
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record
 from tests.golden.sample import result as bare
@@ -44,7 +44,7 @@ def test_the_page_begins_with_the_score_and_draws_its_power(measured: Result) ->
     page = mixmark.reporters.html.report(judge(measured))
     score = scores.score_text(judge(measured))
     assert score is not None
-    assert [(name, unit) for name, _, unit in score.numbers] == [("MX", "mix/kWh"), ("TX", "mix/h")]
+    assert [(name, unit) for name, _, unit in score.numbers] == [("MX", "mixes per kWh"), ("TX", "mixes per hour")]
     for name, value, unit in score.numbers:
         assert f"<dt>{name}</dt><dd>{value} <small>{unit}</small>" in page
     assert score.numbers[1][1].startswith("853") and " ± " in score.numbers[1][1]
@@ -171,3 +171,13 @@ def test_the_matrix_compares_every_device_with_the_first() -> None:
 
 def test_one_device_has_nothing_to_be_compared_with() -> None:
     assert judge(bare(record("a", "llm", "token", closed_loop([[1000]] * 8)))).matrix is None
+
+
+def test_a_manager_reads_what_took_the_time_and_what_was_reached(measured: Result) -> None:
+    words = summary.summary(judge(measured)).limits
+    begin, end = words.split(" (54 %); ")
+    assert begin == "The largest part of its time goes into llm"
+    assert end == "with all suites at once it reaches 100 % of the best possible."
+    assert words in mixmark.reporters.html.report(judge(measured))
+    unscored = measured.model_copy(update={"records": (), "phases": (), "finished": False})
+    assert summary.summary(judge(unscored)).limits == ""
