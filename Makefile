@@ -1,11 +1,12 @@
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test docs clean
+.PHONY: smoke run test docs clean
 
 # At Ctrl-C the shell waits for mixmark, which shows what was measured so far.
-run: .venv/run
-	@trap : INT; .venv/bin/mixmark run; code=$$?; \
+smoke: OPTIONS = --tier smoke
+smoke run: .venv/run
+	@trap : INT; .venv/bin/mixmark run $(OPTIONS); code=$$?; \
 	printf '\nTo call mixmark by its name:  export PATH="%s:$$PATH"\n' "$(CURDIR)/.venv/bin"; \
 	printf 'or in full from any folder:   "%s" --help\n' "$(CURDIR)/.venv/bin/mixmark"; \
 	exit $$code

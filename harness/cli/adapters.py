@@ -7,13 +7,15 @@ from typing import Any
 
 import click
 
+from mixmark.harness.cli import complete
 from mixmark.harness.cli.conformance import OUT, shown
 from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, Seconds, refuse_before_subcommand
+from mixmark.harness.cli.sections import SectionedGroup
 from mixmark.harness.cli.tables import print_absent, print_json, print_table
 from mixmark.harness.contracts.text import plain
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=SectionedGroup, invoke_without_command=True)
 @ADAPTER
 @CONFIG
 @JSON
@@ -61,7 +63,7 @@ def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | N
 
 
 @adapters.command()
-@click.argument("name", metavar="NAME|FILE:CLASS")
+@click.argument("name", metavar="NAME|FILE:CLASS", shell_complete=complete.ADAPTER)
 @click.option(
     "--timeout",
     "timeout_s",
@@ -107,18 +109,18 @@ def check(
     "a source of energy readings.",
 )
 @click.option(
-    "--folder",
+    "--out",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
     help="A folder that is new or empty; by default mixmark-NAME, or mixmark-NAME-meter.",
 )
-def new(name: str, kind: Any, folder: Path | None) -> None:
+def new(name: str, kind: Any, out: Path | None) -> None:
     """Write a package with an adapter that runs, or with a meter: its test, its README and its checks for every commit.
 
     Example: mixmark adapters new acme --kind session
     """
     from mixmark.harness.cli import template
 
-    folder = folder or Path(template.package(kind, name))
+    folder = out or Path(template.package(kind, name))
     for path in template.write(kind, name, folder):
         click.echo(folder / path)

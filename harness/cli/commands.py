@@ -15,11 +15,12 @@ import click
 from click.shell_completion import get_completion_class
 
 from mixmark.harness.cli import adapters, agent, cache, devices, export, leaderboard, meters, results, run, submissions
+from mixmark.harness.cli.sections import SectionedGroup
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import plain
 
 
-class Commands(click.Group):
+class Commands(SectionedGroup):
     """Turns every expected failure into one message with its next step and exit code 2."""
 
     def invoke(self, context: click.Context) -> Any:
@@ -60,9 +61,9 @@ def main() -> None:
 
     \b
     Examples:
-      mixmark devices            list the devices and the adapters that reach them
-      mixmark run                run every suite on every device, then the mix on all of them
-      mixmark report results/X   show the report of an earlier run
+      mixmark run --tier smoke   show within a minute or two that everything works
+      mixmark run                measure every suite on every device, then the mix
+      mixmark report             show the report of the newest run again
     """
 
 
@@ -81,23 +82,13 @@ def completion(shell: str) -> None:
     click.echo(scripts(main, {}, "mixmark", "_MIXMARK_COMPLETE").source())
 
 
-for command in (
-    agent.agent,
-    devices.devices,
-    devices.suites,
-    adapters.adapters,
-    meters.meters,
-    run.run,
-    results.report,
-    results.audit,
-    devices.doctor,
-    cache.cache,
-    export.export,
-    run.selftest,
-    results.compare,
-    submissions.submit,
-    submissions.check,
-    leaderboard.leaderboard,
-    completion,
-):
-    main.add_command(command)
+main.place(
+    {
+        "Measure": (run.run, run.selftest),
+        "Read results": (results.report, results.compare, results.audit),
+        "Look at this machine": (devices.devices, adapters.adapters, meters.meters, devices.suites, devices.doctor),
+        "Publish": (submissions.submit, submissions.check, leaderboard.leaderboard),
+        "Files and shell": (export.export, cache.cache, completion),
+    }
+)
+main.add_command(agent.agent)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
+from mixmark.harness.cli import complete
 from mixmark.harness.cli.options import CONFIG, JSON, TIER
 from mixmark.harness.cli.tables import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.contracts.text import plain
 
 
 @click.command()
-@click.argument("suite")
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("suite", shell_complete=complete.SUITE)
 @TIER
 @click.option(
     "--format",
@@ -21,6 +21,7 @@ from mixmark.harness.contracts.text import plain
     default="safetensors",
     show_default=True,
     metavar="NAME",
+    shell_complete=complete.plugins("formats"),
     help="safetensors: weights and the JSON files beside them; onnx: graphs and their weights; gguf: llm only.",
 )
 @click.option(
@@ -39,32 +40,39 @@ from mixmark.harness.contracts.text import plain
 @click.option(
     "--samples",
     type=click.IntRange(min=0),
+    metavar="N",
     default=2,
     show_default=True,
     help="How many feeds are written with the outputs of the fp32 reference, which needs the extra torch.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="A folder that is new.  [default: SUITE-TIER-FORMAT-PRECISION]",
 )
 @CONFIG
 @JSON
 def export(
     suite: str,
-    folder: Path,
     tier: str,
     format_name: str,
     precision: str,
     weights: Path | None,
     samples: int,
+    out: Path | None,
     config: Path | None,
     as_json: bool,
 ) -> None:
-    """Write a suite's network and weights to FOLDER, in files that other programs read.
+    """Write a suite's network and weights to a folder, in files that other programs read.
 
-    An engine that reads such files needs no converter for Mixmark. FOLDER must be new; it appears when all of it is
+    An engine that reads such files needs no converter for Mixmark. The folder appears when all of it is
     written, with the size and the SHA-256 of each file in mixmark.json. docs/vendors/export.md says how to load it.
 
     \b
-    Examples: mixmark export llm --tier edge llama
-              mixmark export resnet50 --format onnx --precision fp16 resnet50-onnx
-              mixmark export llm --tier smoke --format gguf --precision bf16 llama-gguf
+    Examples: mixmark export llm --tier edge --out llama
+              mixmark export resnet50 --format onnx --precision fp16
+              mixmark export llm --tier smoke --format gguf --precision bf16
     """
     from mixmark.harness.contracts.choices import choose_by_name
     from mixmark.harness.discover import config as configuration
@@ -72,6 +80,7 @@ def export(
     from mixmark.harness.measure import export as exporting
     from mixmark.harness.plugins import registry
 
+    folder = out or Path(f"{suite}-{tier}-{format_name}-{precision}")
     suites, formats = registry.find("suites"), registry.find("formats")
     choose_by_name("suite", [suite], suites)
     choose_by_name("format", [format_name], formats)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixmark.harness.cli import complete
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def HOSTS(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--launcher",
             metavar="NAME",
+            shell_complete=complete.LAUNCHER,
             help="What starts an agent on each host: local, ssh, slurm or ray.  [default: local]",
         ),
         click.option(

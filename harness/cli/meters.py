@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixmark.harness.cli import complete
 from mixmark.harness.cli.conformance import OUT, shown
 from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, refuse_before_subcommand
+from mixmark.harness.cli.sections import SectionedGroup
 from mixmark.harness.cli.tables import plugins_print_to_stderr, print_absent, print_json, print_table
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ LIVE_S = 5.0
 SHORT = {"window too short", "short window"}  # true of every source that is read for LIVE_S, so not worth a word
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=SectionedGroup, invoke_without_command=True)
 @ADAPTER
 @CONFIG
 @JSON
@@ -97,7 +99,7 @@ def _described(live: LiveReading, counted: bool) -> dict[str, Any]:
 
 
 @meters.command()
-@click.argument("name", metavar="NAME|FILE:CLASS")
+@click.argument("name", metavar="NAME|FILE:CLASS", shell_complete=complete.METER)
 @OUT
 @WAIT_IDLE
 @CONFIG

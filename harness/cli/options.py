@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from mixmark.harness.cli import complete
+
 CONFIG = click.option(
     "--config", type=click.Path(path_type=Path), help="Configuration file.  [default: mixmark.toml, if it exists]"
 )
@@ -16,6 +18,7 @@ ADAPTER = click.option(
     "adapters",
     multiple=True,
     metavar="NAME|FILE:CLASS",
+    shell_complete=complete.ADAPTER,
     help="Use only this adapter; ./acme.py:Acme loads one from a file. Repeatable.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mixmark.harness.cli.options import JSON
-from mixmark.harness.cli.show import AGAINST, VERBOSE, references
+from mixmark.harness.cli import complete
+from mixmark.harness.cli.options import JSON, Seconds
+from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, result_or_newest
 from mixmark.harness.cli.tables import print_json, print_table
 from mixmark.harness.contracts.text import plain
 
@@ -20,29 +21,36 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("result", type=click.Path(path_type=Path))
+@click.argument("result", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--format",
     "format_",
     metavar="NAME",
-    default="console",
-    show_default=True,
-    help="Form of the report: console, full, markdown, html, json; csv, jsonl and sql collect many results.",
+    shell_complete=complete.plugins("reporters"),
+    help="Form of the report: console, full, markdown, html, json; csv, jsonl and sql collect many results.  "
+    "[default: console]",
 )
 @click.option("--baseline", metavar="ID", help="Device to compare the others with.  [default: the first device]")
 @AGAINST
 @VERBOSE
 @JSON
 def report(
-    result: Path, format_: str, baseline: str | None, against: tuple[Path, ...], verbose: bool, as_json: bool
+    result: Path | None,
+    format_: str | None,
+    baseline: str | None,
+    against: tuple[Path, ...],
+    verbose: bool,
+    as_json: bool,
 ) -> None:
-    """Show the report of a result folder. Every figure is computed again from the raw data.
+    """Show the report of a result folder, by default of the newest in ./results.
 
-    The exit code is that of `mixmark run`: 1 if something is invalid or nothing was measured.
+    Every figure is computed again from the raw data. The exit code is that of `mixmark run`: 1 if something is invalid
+    or nothing was measured.
 
     \b
-    Examples: mixmark report results/20261121-101500-edge-quick --format markdown
-              mixmark report results/20261121-101500-edge-quick --format sql | sqlite3 results.sqlite
+    Examples: mixmark report
+              mixmark report results/laptop --format html > laptop.html
+              mixmark report results/laptop --format sql | sqlite3 all.sqlite
     """
     from mixmark.harness.contracts.choices import choose_by_name
     from mixmark.harness.plugins import registry
@@ -50,8 +58,8 @@ def report(
     from mixmark.harness.record import store
 
     reporters = registry.find("reporters")
-    form = "json" if as_json else "full" if verbose and format_ == "console" else format_
-    (name,) = choose_by_name("format", [form], reporters)
+    (name,) = choose_by_name("format", [form_of(format_, verbose, as_json)], reporters)
+    result = result_or_newest(result)
     found = store.open(result)
     if baseline is not None:
         (first,) = choose_by_name("device", [baseline], [device.id for device in found.devices])
@@ -59,6 +67,8 @@ def report(
         found = found.model_copy(update={"devices": devices})
     judgement = judge_stored(found, references(against, found.mix))
     click.echo(reporters[name].load()(judgement), nl=False)
+    if name in ("console", "full"):
+        print_end(judgement, result.parent if result.is_file() else result)
     sys.exit(judgement.exit_code)
 
 
@@ -74,12 +84,11 @@ def report(
     "--format",
     "format_",
     metavar="NAME",
-    default="console",
-    show_default=True,
-    help="Form of the comparison: console, markdown, html or json.",
+    shell_complete=complete.plugins("comparisons"),
+    help="Form of the comparison: console, markdown, html or json.  [default: console]",
 )
 @JSON
-def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json: bool) -> None:
+def compare(results: tuple[Path, ...], gate: float | None, format_: str | None, as_json: bool) -> None:
     """Compare two or more results, of one machine or of different ones. A is the baseline.
 
     A, B, … are result folders, or folders that hold several results of one machine and one plan, such as an entry of a
@@ -95,7 +104,7 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json
 
     \b
     Examples: mixmark compare results/main results/branch --gate 5
-              mixmark compare results/laptop results/desktop results/server --format html > compare.html
+              mixmark compare results/a results/b results/c --format html > c.html
     """
     from mixmark.harness.contracts.choices import choose_by_name
     from mixmark.harness.contracts.errors import UsageError
@@ -105,7 +114,7 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json
     if len(results) < 2:
         raise UsageError("compare needs at least two results", hint="for example: mixmark compare results/a results/b")
     forms = registry.find("comparisons")
-    (name,) = choose_by_name("format", ["json" if as_json else format_], forms)
+    (name,) = choose_by_name("format", [form_of(format_, False, as_json)], forms)
     found = compare_machines([(str(path), _judged(path)) for path in results])
     click.echo(forms[name].load()(found), nl=False)
     tested = [(label, test) for label, tests in found.verdicts.items() for test in tests]
@@ -125,7 +134,7 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--weights",
     multiple=True,
@@ -134,22 +143,24 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=1),
+    "timeout_s",
+    type=Seconds(min=1),
     default=600,
     show_default=True,
+    metavar="SECONDS",
     help="Seconds after which a reference that sends no reply counts as hung.",
 )
 @JSON
-def audit(folder: Path, weights: tuple[str, ...], timeout: float, as_json: bool) -> None:
+def audit(folder: Path | None, weights: tuple[str, ...], timeout_s: float, as_json: bool) -> None:
     """Repeat the audits of a result folder, or of an entry of a board, on this or any other machine.
 
-    Nothing is written to the folder.
+    Without FOLDER it is the newest in ./results. Nothing is written to it.
 
     The feeds are made again from the seed, the reference computes them, and the stored outputs are compared with its
     outputs by the gates of this installation. Exits with 1 if an output is wrong, if a value differs from the stored
     one by more than 5 % of the gate's bound and 0.1 % of the value, or if a record cannot be audited.
 
-    Example: mixmark audit results/20261121-101500-edge-quick
+    Example: mixmark audit results/laptop
     """
     from mixmark.harness.discover import setup
     from mixmark.harness.measure import reaudit
@@ -161,7 +172,8 @@ def audit(folder: Path, weights: tuple[str, ...], timeout: float, as_json: bool)
     def report(record: Record) -> None:
         click.echo(f"auditing {plain(record.route.label)}, {record.scenario}", err=True)
 
-    audits = [done for home in results_of(folder) for done in reaudit.repeat(home, checkpoints, timeout, report)]
+    homes = results_of(result_or_newest(folder))
+    audits = [done for home in homes for done in reaudit.repeat(home, checkpoints, timeout_s, report)]
     passed = bool(audits) and all(done.passed for done in audits)
     if as_json:
         print_json({"audits": [done.as_json() for done in audits], "passed": passed})

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixmark.harness.cli import complete
 from mixmark.harness.cli.hosts import HOSTS, gathered, named
 from mixmark.harness.cli.machine_lock import reserve
 from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, TIER, WAIT_IDLE, Seconds, arrival_rate, weight_classes
-from mixmark.harness.cli.show import AGAINST, VERBOSE, references, write_page
+from mixmark.harness.cli.sections import SectionedCommand
+from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, write_page
 from mixmark.harness.cli.tables import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.presets import PRESETS
@@ -27,9 +29,24 @@ if TYPE_CHECKING:
     from mixmark.harness.measure.executor import Executor
     from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 
+SECTIONS = {
+    "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --objective --seed",
+    "How long": "--preset --all-routes --runs --wait-idle --timeout",
+    "Where": "--device --adapter --split-cpu --hosts --launcher --address --scaling --config",
+    "Output": "--out --resume --against --verbose --json --help",
+}
+"""The options of `mixmark run`, in the sections of its help."""
 
-@click.command()
-@click.option("--suite", "suites", multiple=True, metavar="NAME", help="Run only this suite. Repeatable.")
+
+@click.command(cls=SectionedCommand, sections=SECTIONS)
+@click.option(
+    "--suite",
+    "suites",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete.SUITE,
+    help="Run only this suite. Repeatable.",
+)
 @click.option("--device", "devices", multiple=True, metavar="ID", help="Use only this device. Repeatable.")
 @ADAPTER
 @TIER
@@ -38,12 +55,14 @@ if TYPE_CHECKING:
     "precisions",
     multiple=True,
     metavar="NAME",
+    shell_complete=complete.PRECISION,
     help="Number format to compute in: fp32, bf16, … Repeatable.  [default: the best of each device, by --bits]",
 )
 @click.option(
     "--bits",
     callback=weight_classes,
     metavar="16|8|4",
+    shell_complete=complete.names(lambda: ("16", "8", "4")),
     help="Weight class: the fewest bits that a weight may have. 16 uses formats of 16 and 32 bits, 8 also those of 8 "
     "bits, and 4 all. With several, such as 16,8,4, each route is measured once, and the mix once for each class.  "
     "[default: 16]",
@@ -59,12 +78,14 @@ if TYPE_CHECKING:
     "scenarios",
     multiple=True,
     metavar="NAME",
+    shell_complete=complete.SCENARIO,
     help="How feeds arrive: single-stream, offline or server. Repeatable.  [default: as the preset says]",
 )
 @click.option(
     "--rate",
     callback=arrival_rate,
     metavar="R|max",
+    shell_complete=complete.names(lambda: ("max",)),
     help="Arrival rate of the server scenario in feeds per second; max finds the highest rate that keeps the latency "
     "limits.  [default: max]",
 )
@@ -73,6 +94,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 100),
     default=1,
     show_default=True,
+    metavar="N",
     help="Number of runs of each solo measurement, each in a fresh process.",
 )
 @click.option(
@@ -87,6 +109,7 @@ if TYPE_CHECKING:
 @click.option(
     "--mix",
     metavar="NAME|FILE|none",
+    shell_complete=complete.MIX,
     help="Mix of all suites that runs on all devices at once, in the end.  [default: the published mix of the tier]",
 )
 @click.option(
@@ -99,6 +122,7 @@ if TYPE_CHECKING:
 @click.option(
     "--split-cpu",
     metavar="N|numa|type",
+    shell_complete=complete.names(lambda: ("numa", "type")),
     help="Split the CPU into several devices: N equal ones, one for each NUMA node, or one for each type of core.",
 )
 @HOSTS
@@ -121,6 +145,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
+    metavar="N",
     help="Seed for the inputs. A score under a chosen seed is only indicative.  [default: each window draws its own]",
 )
 @click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER", help="Continue the interrupted run there.")
@@ -150,6 +175,7 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     from mixmark.harness.measure.request import RunRequest, measure, prepare, this_machine
     from mixmark.harness.plugins.suite_claims import judge_stored
 
+    form = form_of(None, verbose, as_json)
     request = RunRequest(**options)
     if as_json and len(request.bits) > 1:
         raise UsageError(
@@ -174,7 +200,7 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
         click.echo(f"Nothing was measured for --bits {bits}: an earlier class was interrupted.", err=True)
     judgements = {folder: judge_stored(result, published) for folder, result in results.items()}
     for folder, judgement in judgements.items():
-        _show(judgement, folder, "json" if as_json else "full" if verbose else "console")
+        _show(judgement, folder, form)
     if problem:
         raise problem
     sys.exit(max(judgement.exit_code for judgement in judgements.values()))
@@ -188,12 +214,18 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     default=["resnet50"],
     show_default=True,
     metavar="NAME",
+    shell_complete=complete.SUITE,
     help="Measure this suite. Repeatable.",
 )
 @ADAPTER
 @TIER
 @click.option(
-    "--pairs", type=click.IntRange(6, 100), default=6, show_default=True, help="Number of repeated A/A pairs."
+    "--pairs",
+    type=click.IntRange(6, 100),
+    default=6,
+    show_default=True,
+    metavar="N",
+    help="Number of repeated A/A pairs.",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Result folder, new or empty.  [default: results/<time>-selftest]"
@@ -304,8 +336,5 @@ def _show(judgement: Judgement, folder: Path, form: str) -> None:
     click.echo(registry.find("reporters")[form].load()(judgement), nl=False)
     if as_json:
         click.echo(plain(str(judgement.verdict)), err=True)
-    page = write_page(judgement, folder)
-    click.echo(f"page    {page}" if page else f"result  {folder}", err=as_json)
-    if not judgement.result.finished:
-        hosts = " --hosts FILE" if judgement.result.hosts else ""
-        click.echo(f"The run was interrupted. Continue it with: mixmark run --resume {folder}{hosts}", err=True)
+    write_page(judgement, folder)
+    print_end(judgement, folder, err=as_json)

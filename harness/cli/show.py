@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,29 @@ AGAINST = click.option(
 VERBOSE = click.option("--verbose", is_flag=True, help="Print all figures, findings and notes before the score.")
 PAGE = "report.html"
 """The page that a run writes into its folder."""
+
+
+def form_of(format_: str | None, verbose: bool, as_json: bool) -> str:
+    """The form that --format, --verbose and --json choose. Raises UsageError if they contradict each other."""
+    asked = {"--json": "json"} if as_json else {}
+    asked |= {"--verbose": "full"} if verbose else {}
+    asked |= {f"--format {format_}": format_} if format_ else {}
+    if len({*asked.values()}) > 1:
+        raise UsageError(f"{' and '.join(asked)} ask for different forms", "leave all but one of them away")
+    return next(iter(asked.values()), "console")
+
+
+def result_or_newest(result: Path | None) -> Path:
+    """The given result folder, or that of the newest run here, which is named on stderr. Raises UsageError if there is
+    none."""
+    from mixmark.harness.record import store
+
+    if result is None:
+        result = store.newest(store.RESULTS)
+        if result is None:
+            raise UsageError("there is no result in ./results", "name a result folder, or make one: mixmark run")
+        click.echo(f"newest result: {result}", err=True)
+    return result
 
 
 def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore, ...]:
@@ -63,9 +87,9 @@ def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore
     return tuple(found) or known.published()
 
 
-def write_page(judgement: Judgement, folder: Path) -> Path | None:
-    """Writes the page into the result folder and returns its path. None: it could not be written, as a line on stderr
-    says. Nothing is lost then: `mixmark report` makes the page again."""
+def write_page(judgement: Judgement, folder: Path) -> None:
+    """Writes the page into the result folder, or says on stderr why it could not be written. Nothing is lost then:
+    `mixmark report` makes the page again."""
     from mixmark.harness.plugins import registry
 
     page = folder / PAGE
@@ -73,5 +97,14 @@ def write_page(judgement: Judgement, folder: Path) -> Path | None:
         page.write_text(registry.find("reporters")["html"].load()(judgement), encoding="utf-8")
     except (OSError, MixmarkError) as error:
         click.echo(f"The page could not be written to {page}: {error}", err=True)
-        return None
-    return page
+
+
+def print_end(judgement: Judgement, folder: Path, err: bool = False) -> None:
+    """Prints where the page or else the result lies, and how an interrupted run goes on. err: on stderr."""
+    page = folder / PAGE
+    click.echo(f"page    {page}" if page.is_file() else f"result  {folder}", err=err)
+    result = judgement.result
+    if not result.finished and not result.live:
+        hosts = " --hosts FILE" if result.hosts else ""
+        command = f"mixmark run --resume {shlex.quote(str(folder))}{hosts}"
+        click.echo(f"The run was interrupted. Continue it with: {command}", err=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mixmark.harness.cli.options import JSON, SIGNERS
+from mixmark.harness.cli.show import result_or_newest
 from mixmark.harness.cli.tables import print_json, print_table
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
@@ -30,7 +31,7 @@ NEEDED = {
 
 
 @click.command()
-@click.argument("results", nargs=-1, required=True, metavar="RESULTS...", type=click.Path(path_type=Path))
+@click.argument("results", nargs=-1, metavar="[RESULTS]...", type=click.Path(path_type=Path))
 @click.option("--org", "organisation", metavar="NAME", help="Organisation that enters the system.")
 @click.option("--system", metavar="NAME", help="Name of the system, as its maker calls it.")
 @click.option("--availability", metavar="WORD", help="Whether the system is available, a preview or research.")
@@ -80,12 +81,14 @@ def submit(
 
     Names of hosts and users, paths, addresses and serial numbers are removed and listed. The entry holds the raw
     samples, from which a check computes every figure. Facts that no measurement shows are read from flags and a TOML
-    file, or asked on a terminal.
+    file, or asked on a terminal. Without RESULTS it is the newest in ./results.
 
-    Example: mixmark submit results/X --org Acme --system "Acme One" --declaration submission.toml --dry-run
+    \b
+    Example: mixmark submit results/X --org Acme --system "Acme One" --dry-run
     """
     from mixmark.submissions.bundle import bundle
 
+    results = results or (result_or_newest(None),)
     declaration = _declaration(declared, flags)
     words = [*_own_names(), *((word, "word") for word in redact)]
     made = bundle(results, declaration, out, words, key, dry_run, replace, reports)
@@ -116,6 +119,8 @@ def check(
     """
     from mixmark.submissions import check as checking
 
+    if as_json and markdown:
+        raise UsageError("--json and --markdown ask for different forms", "leave one of them away")
     folders = list(dict.fromkeys(entry for path in paths for entry in checking.find(path)))
     verdicts = checking.check(folders, allowed_signers)
     if reaudit is not None:

@@ -93,7 +93,7 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A run that can begin as soon as the machine is free. No device was looked for yet."""
+    """A run that can begin as soon as the machine is free."""
 
     request: RunRequest
     """With the tier and the seed of the run that is resumed, if any."""
@@ -104,6 +104,8 @@ class PreparedRun:
     mix: Mix | None
     folders: Mapping[WeightClass, Path]
     """The result folder of each weight class, the most bits first."""
+    bench: Workbench | None = None
+    """What was found where the command line names devices. None: no device was looked for yet."""
 
     @property
     def folder(self) -> Path:
@@ -126,7 +128,8 @@ class MeasuredMachine:
 
 
 def prepare(request: RunRequest) -> PreparedRun:
-    """Checks all that can be checked before any device is asked. Raises UsageError or ResultError."""
+    """Checks all that can be checked without waiting for the machine. Devices are looked for only if the command line
+    names one. Raises UsageError or ResultError."""
     request.check()
     resumed = _interrupted(request.resume) if request.resume else None
     if resumed:
@@ -148,7 +151,11 @@ def prepare(request: RunRequest) -> PreparedRun:
     folders = _folders(request)
     for folder in () if resumed else folders.values():
         store.refuse_used(folder)
-    return PreparedRun(request, resumed, config, suites, workloads, mix, folders)
+    bench = None
+    if request.devices and not request.on_hosts and not resumed:
+        bench = setup.prepare(config, suites, request.adapters, request.split_cpu)
+        bench.targets(request.devices)  # refuses a device that is not here
+    return PreparedRun(request, resumed, config, suites, workloads, mix, folders, bench)
 
 
 def _interrupted(folder: Path) -> Result:
@@ -165,7 +172,7 @@ def _interrupted(folder: Path) -> Result:
 
 def _folders(request: RunRequest) -> dict[WeightClass, Path]:
     """The result folder of each weight class; the folders of fewer bits lie beside the first."""
-    default = Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{request.tier}-{request.preset}"
+    default = store.RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{request.tier}-{request.preset}"
     folder = request.resume or request.out or default
     named = folder if folder.name not in ("", "..") else folder.resolve()
     first, *fewer = request.classes
@@ -175,7 +182,7 @@ def _folders(request: RunRequest) -> dict[WeightClass, Path]:
 def this_machine(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
     """Asks the adapters for their devices and opens the meters, which are read until the stack is closed."""
     request = run.request
-    bench = setup.prepare(run.config, run.suites, request.adapters, request.split_cpu)
+    bench = run.bench or setup.prepare(run.config, run.suites, request.adapters, request.split_cpu)
     devices = run.resumed.devices if run.resumed else bench.found.devices
     meters = stack.enter_context(metered(devices, () if run.resumed else request.adapters, run.config))
     equipment = bench.equipment(request.seed, request.timeout_s)

@@ -25,7 +25,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     suites = setup.load_suites(config, request.tier)
     workloads = tuple(suites.choose(request.suites, ("single-stream",)))
     setup.choose_adapters(request.adapters, config)
-    folder = request.out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
+    folder = request.out or store.RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
     store.refuse_used(folder)
     return PreparedRun(request, None, config, suites, workloads, None, {16: folder})
 

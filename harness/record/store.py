@@ -57,6 +57,8 @@ from mixmark.harness.record.files import append_line, explained, replaced, sha25
 from mixmark.harness.record.raw_files import SAMPLES, RawFiles
 from mixmark.harness.record.strict_json import parse, read
 
+RESULTS = Path("results")
+"""The folder in which a run makes its result folder unless it is told another."""
 JOURNAL, SUMMARY, SUMS = "journal.jsonl", "result.json", "SHA256SUMS"
 KEYS = {"records": ("key",), "meterings": ("phase",), "connections": ("phase", "host"), "phases": ("name",)}
 """The fields that identify a fact, by its kind."""
@@ -191,6 +193,15 @@ def sums(folder: Path) -> dict[str, str]:
 def results_below(folder: Path) -> list[Path]:
     """The result folders in a folder, sorted."""
     return sorted({path.parent for name in (SUMS, JOURNAL) for path in folder.glob(f"*/{name}")})
+
+
+def newest(folder: Path) -> Path | None:
+    """The result folder in a folder that was written last; None if there is none."""
+
+    def written_ns(result: Path) -> int:
+        return max(path.stat().st_mtime_ns for name in (SUMS, JOURNAL) if (path := result / name).exists())
+
+    return max(results_below(folder), key=written_ns, default=None)
 
 
 def refuse_used(path: Path) -> None:

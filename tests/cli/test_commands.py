@@ -219,19 +219,19 @@ def test_bash_completes_commands_and_values(shell: Shell) -> None:
     assert done.stdout.strip() == "selftest edge", done.stderr
 
 
-@pytest.mark.parametrize("code", [0, 1])
-def test_make_run_ends_with_how_to_call_mixmark(tmp_path: Path, code: int) -> None:
+@pytest.mark.parametrize(("goal", "options", "code"), [("run", "", 0), ("run", "", 1), ("smoke", " --tier smoke", 0)])
+def test_make_run_ends_with_how_to_call_mixmark(tmp_path: Path, goal: str, options: str, code: int) -> None:
     binary = tmp_path / ".venv/bin/mixmark"
     binary.parent.mkdir(parents=True)
-    binary.write_text(f"#!/bin/sh\necho benchmarked\nexit {code}\n")
+    binary.write_text(f"#!/bin/sh\necho "$@"\nexit {code}\n")
     binary.chmod(0o755)
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     (tmp_path / ".venv/run").touch()
     outside = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # of `make test`
-    done = subprocess.run(["make", "run"], cwd=tmp_path, env=outside, capture_output=True, text=True)
+    done = subprocess.run(["make", goal], cwd=tmp_path, env=outside, capture_output=True, text=True)
     printed = done.stdout.splitlines()
-    assert printed[0] == "benchmarked"
+    assert printed[0] == f"run{options}"
     assert f'export PATH="{binary.parent}:$PATH"' in printed[-2]
     assert f'"{binary}"' in printed[-1]
     assert (done.returncode == 0) == (code == 0)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from click.testing import Result as Run
 
 from mixmark.harness.cli import show
+from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.judgement import judge
@@ -36,6 +40,51 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     line = ["sh", "-c", command, "sh", sys.executable, "-P", "-m", "mixmark"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def mixmark(*words: object) -> Run:
+    return CliRunner().invoke(main, [*map(str, words)], catch_exceptions=False)
+
+
+def test_without_a_folder_the_newest_result_is_reported(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    none = mixmark("report")
+    assert (none.exit_code, none.stderr.splitlines()[0]) == (2, "mixmark: there is no result in ./results")
+    for name in ("z", "a"):
+        shutil.copytree(folder, tmp_path / "results" / name)
+    os.utime(tmp_path / "results/z/SHA256SUMS", ns=(0, 0))
+    newest = mixmark("report")
+    assert newest.stderr == "newest result: results/a\n"
+    assert newest.stdout == mixmark("report", "results/a").stdout
+
+
+def test_a_stored_report_ends_as_the_run_did(folder: Path, tmp_path: Path) -> None:
+    assert mixmark("report", folder).stdout.splitlines()[-1] == f"result  {folder}"
+    (folder / show.PAGE).touch()
+    for form in ((), ("--verbose",)):
+        assert mixmark("report", folder, *form).stdout.splitlines()[-1] == f"page    {folder / show.PAGE}"
+    assert "page  " not in mixmark("report", folder, "--format", "csv").stdout
+    begun = apart(result(record("a", "llm", "token", closed_loop([[5, 6]])))).model_copy(update={"finished": False})
+    written(tmp_path / "my run", begun)
+    shown = mixmark("report", tmp_path / "my run").stderr
+    assert shown == f"The run was interrupted. Continue it with: mixmark run --resume '{tmp_path}/my run'\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "x", "--json", "--format", "csv"),
+        ("report", "x", "--verbose", "--format", "html"),
+        ("compare", "x", "y", "--json", "--format", "markdown"),
+        ("run", "--json", "--verbose"),
+        ("check", "x", "--json", "--markdown"),
+    ],
+)
+def test_two_forms_at_once_are_refused(words: tuple[str, ...]) -> None:
+    done = mixmark(*words)
+    assert (done.exit_code, "ask for different forms" in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def outputs(adapter: Adapter, suite: Any, feeds: int = 1) -> list[list[Array]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_package_is_complete_and_its_plugin_short(kind: template.Kind, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "my-chip"
-    done = typed("my_chip", "--kind", kind, "--folder", folder)
+    done = typed("my_chip", "--kind", kind, "--out", folder)
     assert done.exit_code == 0, done.output
     written = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
     assert {str(folder / path) for path in written} == set(done.output.split())
@@ -129,14 +129,14 @@ def test_the_pages_show_what_is_written() -> None:
     ],
 )
 def test_a_name_that_no_plugin_can_have_is_refused(name: str, why: str, tmp_path: Path) -> None:
-    done = typed(name, "--folder", tmp_path / "new")
+    done = typed(name, "--out", tmp_path / "new")
     assert done.exit_code == 2 and why in done.output, done.output
     assert not (tmp_path / "new").exists()
 
 
 def test_a_meter_may_not_have_the_name_of_a_built_in_one(tmp_path: Path) -> None:
-    assert "built-in meter" in typed("rapl", "--kind", "meter", "--folder", tmp_path / "a").output
-    assert typed("torch", "--kind", "meter", "--folder", tmp_path / "b").exit_code == 0
+    assert "built-in meter" in typed("rapl", "--kind", "meter", "--out", tmp_path / "a").output
+    assert typed("torch", "--kind", "meter", "--out", tmp_path / "b").exit_code == 0
 
 
 def test_the_adapter_and_the_meter_of_a_vendor_are_two_packages(
@@ -155,13 +155,13 @@ def test_a_folder_that_holds_something_or_cannot_be_written_is_refused(tmp_path:
     (tmp_path / "full/mine.txt").write_text("mine")
     (tmp_path / "file").write_text("mine")
     for folder, why in (("full", "is not empty"), ("file", "File exists"), ("file/x", "Not a directory")):
-        done = typed("acme", "--folder", tmp_path / folder)
-        assert done.exit_code == 2 and why in done.output and "--folder" in done.output, done.output
-    done = typed("acme", "--folder", "/proc/mixmark")
+        done = typed("acme", "--out", tmp_path / folder)
+        assert done.exit_code == 2 and why in done.output and "--out" in done.output, done.output
+    done = typed("acme", "--out", "/proc/mixmark")
     assert done.exit_code == 2 and "cannot be written" in done.output
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine.txt"]
     (tmp_path / "empty").mkdir()
-    assert typed("acme", "--folder", tmp_path / "empty").exit_code == 0
+    assert typed("acme", "--out", tmp_path / "empty").exit_code == 0
 
 
 # What it computes

@@ -113,7 +113,7 @@ def test_too_little_memory_or_disk_is_told_before_anything_is_written(
 
 @pytest.mark.slow
 def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
-    done = mixmark("export", "dlrm", "--tier", "smoke", tmp_path / "out", "--samples", 1, "--json")
+    done = mixmark("export", "dlrm", "--tier", "smoke", "--out", tmp_path / "out", "--samples", 1, "--json")
     assert done.exit_code == 0, done.output
     files = {each["path"]: each for each in json.loads(done.stdout)["files"]}
     assert list(files) == ["config.json", "model.safetensors", "samples/0.npz"]
@@ -133,7 +133,7 @@ def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
     [(["lmm"], "there is no suite 'lmm'"), (["llm", "--format", "ggu"], "there is no format 'ggu'")],
 )
 def test_what_does_not_exist_is_refused(tmp_path: Path, words: list[object], complaint: str) -> None:
-    done = mixmark("export", *words, "--tier", "smoke", tmp_path / "out")
+    done = mixmark("export", *words, "--tier", "smoke", "--out", tmp_path / "out")
     assert done.exit_code == 2
     assert complaint in done.stderr
     assert not list(tmp_path.iterdir())

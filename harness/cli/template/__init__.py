@@ -38,13 +38,13 @@ def write(kind: Kind, name: str, folder: Path) -> tuple[str, ...]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            raise UsageError(f"the folder {folder} is not empty", "name a new one by --folder")
+            raise UsageError(f"the folder {folder} is not empty", "name a new one by --out")
         for path, text in texts.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text, "utf-8")
     except OSError as error:
         raise UsageError(
-            f"the folder {folder} cannot be written: {error.strerror}", "name another one by --folder"
+            f"the folder {folder} cannot be written: {error.strerror}", "name another one by --out"
         ) from error
     return tuple(texts)
 

@@ -1,0 +1,58 @@
+"""Help fits a terminal of 80 columns, run's options stand in sections, and the shell completes names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+
+from mixmark.harness.cli.commands import main
+from mixmark.harness.cli.run import SECTIONS
+from tests.docs.cli_page import commands
+
+
+@pytest.mark.parametrize("words", ["", *(name for name, _ in commands(main))])
+def test_help_fits_a_terminal_of_80_columns_and_cuts_nothing(words: str) -> None:
+    shown = CliRunner().invoke(main, [*words.split(), "--help"], terminal_width=80).stdout
+    lines = shown.split("\n\n", 1)[1].splitlines()  # behind the usage, which has its own dots
+    assert not [line for line in lines if len(line) > 80 or line.endswith("...")]
+
+
+def test_every_command_has_one_section() -> None:
+    placed = [command.name for placed in main.sections.values() for command in placed]
+    assert sorted(placed) == sorted(name for name, command in main.commands.items() if not command.hidden)
+    titles = [line for line in CliRunner().invoke(main, ["--help"]).stdout.splitlines() if line.endswith(":")]
+    assert [title for title in titles if title[0] != " "] == ["Options:", *(f"{title}:" for title in main.sections)]
+
+
+def test_the_options_of_run_stand_in_sections() -> None:
+    shown = CliRunner().invoke(main, ["run", "--help"]).stdout
+    parts = [shown.index(f"\n{title}:\n") for title in ("What", "How long", "Where", "Output")]
+    assert parts == sorted(parts) and len(parts) == len(SECTIONS)
+    assert shown.index("  --suite ") < parts[1] < shown.index("  --preset ") < parts[2] < shown.index("  --device ")
+    assert parts[3] < shown.index("  --out ")
+
+
+@pytest.mark.parametrize(
+    ("words", "begun", "completed"),
+    [
+        (["run", "--suite"], "re", ["resnet50"]),
+        (["run", "--adapter"], "open", ["openvino"]),
+        (["run", "--adapter"], "./ac", ["./ac"]),
+        (["run", "--precision"], "b", ["bf16"]),
+        (["run", "--scenario"], "", ["single-stream", "offline", "server"]),
+        (["run", "--mix"], "no", ["none"]),
+        (["run", "--launcher"], "s", ["ssh", "slurm"]),
+        (["report", "--format"], "js", ["json", "jsonl"]),
+        (["compare", "--format"], "", ["console", "markdown", "html", "json"]),
+        (["export"], "dl", ["dlrm"]),
+        (["export", "llm", "--format"], "g", ["gguf"]),
+        (["adapters", "check"], "torc", ["torch"]),
+        (["meters", "check"], "ra", ["rapl"]),
+    ],
+)
+def test_the_shell_completes_names(words: list[str], begun: str, completed: Sequence[str]) -> None:
+    found = ShellComplete(main, {}, "mixmark", "_MIXMARK_COMPLETE").get_completions(words, begun)
+    assert [item.value for item in found] == completed
