@@ -223,7 +223,7 @@ def test_bash_completes_commands_and_values(shell: Shell) -> None:
 def test_make_run_ends_with_how_to_call_mixmark(tmp_path: Path, goal: str, options: str, code: int) -> None:
     binary = tmp_path / ".venv/bin/mixmark"
     binary.parent.mkdir(parents=True)
-    binary.write_text(f"#!/bin/sh\necho "$@"\nexit {code}\n")
+    binary.write_text(f"#!/bin/sh\necho $@\nexit {code}\n")
     binary.chmod(0o755)
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
