@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.discover import config as configuration

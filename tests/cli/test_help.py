@@ -21,7 +21,7 @@ def test_help_fits_a_terminal_of_80_columns_and_cuts_nothing(words: str) -> None
 
 
 def test_every_command_has_one_section() -> None:
-    placed = [command.name for placed in main.sections.values() for command in placed]
+    placed = [command.name or "" for placed in main.sections.values() for command in placed]
     assert sorted(placed) == sorted(name for name, command in main.commands.items() if not command.hidden)
     titles = [line for line in CliRunner().invoke(main, ["--help"]).stdout.splitlines() if line.endswith(":")]
     assert [title for title in titles if title[0] != " "] == ["Options:", *(f"{title}:" for title in main.sections)]
