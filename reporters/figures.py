@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable
 
+from mixmark.harness.contracts.numbers import UNKNOWN as UNKNOWN
+from mixmark.harness.contracts.numbers import bare as bare
+from mixmark.harness.contracts.numbers import counted as counted
+from mixmark.harness.contracts.numbers import duration as duration
+from mixmark.harness.contracts.numbers import gibibytes as gibibytes
+from mixmark.harness.contracts.numbers import percent as percent
+from mixmark.harness.contracts.numbers import plural as plural
+from mixmark.harness.contracts.numbers import prefixed as prefixed
+from mixmark.harness.contracts.numbers import significant as significant
 from mixmark.harness.contracts.schema import Finding, Record, Result
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.judge.rows import Energy, Latency, Relative, Row
 
-UNKNOWN = "–"
-PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("µ", 1e-6))
 NUMBER = re.compile(r"(?<![\w.,:/×-])(?>\d+(?:,\d{3})*(?:\.\d+)?)(?!\w|\.\d)")  # in a message, not inside a name
 LONGEST_SUBJECTS = 48  # letters of the subjects of a message; longer lists are counted
 LONGEST_UNIT, LONGEST_NAME, LONGEST = 16, 60, 2000  # letters of a unit, a name, a message with its hint
-
-
-def significant(value: float, digits: int = 3) -> str:
-    """12345.6 -> 12,300; 0.012345 -> 0.0123."""
-    if value == 0:
-        return "0"
-    rounded = float(f"{value:.{digits - 1}e}")
-    decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
-    return f"{rounded:,.{max(0, decimals)}f}"
 
 
 def number(figure: Figure) -> str:
@@ -33,15 +30,6 @@ def number(figure: Figure) -> str:
     if figure.is_bracket and figure.high is not None:
         return f"{significant(figure.estimate)} to {significant(figure.high)}"
     return significant(figure.estimate)
-
-
-def duration(value_ns: float | None) -> str:
-    if value_ns is None:
-        return UNKNOWN
-    for unit, size_ns in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if value_ns >= size_ns * 0.9995:  # 999.5 µs rounds to 1.00 ms
-            return f"{significant(value_ns / size_ns)} {unit}"
-    return f"{significant(value_ns)} ns"
 
 
 def rate(per_s: float | None, short: str) -> str:
@@ -101,20 +89,6 @@ def idle(energy: Energy) -> str:
     return ", ".join(f"{prefixed(watts, 'W')} {when}" for watts, when in known if watts is not None) or UNKNOWN
 
 
-def prefixed(value: float | None, unit: str) -> str:
-    """149 GFLOP/s for 1.49e11 and FLOP/s."""
-    if value is None:
-        return UNKNOWN
-    for prefix, size in PREFIXES:
-        if value >= size * 0.9995:
-            return f"{significant(value / size)} {prefix}{unit}"
-    return f"{significant(value)} {unit}"
-
-
-def gibibytes(size_bytes: int | None) -> str:
-    return UNKNOWN if size_bytes is None else f"{significant(size_bytes / 2**30)} GiB"
-
-
 def system(
     processors: str | None,
     cores: int | None,
@@ -126,7 +100,7 @@ def system(
 
     accelerators: the name of each.
     """
-    counts = [f"{count} {word}{'s' * (count > 1)}" for count, word in ((cores, "core"), (threads, "thread")) if count]
+    counts = [counted(count, word) for count, word in ((cores, "core"), (threads, "thread")) if count]
     named = [f"{count} × {each}" if count > 1 else each for each, count in Counter(map(name, accelerators)).items()]
     memory = [] if memory_bytes is None else [gibibytes(memory_bytes)]
     return ", ".join([name(processors or "unknown processor"), *counts, *memory, *(named or ["no accelerator"])])
@@ -139,11 +113,6 @@ def whole_percent(fraction: float | None) -> str:
 
 def ratio(relative: Relative) -> str:
     return UNKNOWN if relative.ratio is None else f"{significant(relative.ratio)}×"
-
-
-def percent(half_width: float) -> str:
-    """A half-width: 1.2 %, 0.3 %, 350 %."""
-    return f"{half_width * 100:.1f} %" if half_width < 0.1 else f"{half_width * 100:,.0f} %"
 
 
 def typical(latency: Latency) -> str:
@@ -163,12 +132,6 @@ def scenario(record: Record) -> str:
     if record.rate_per_s is not None:
         return f"{record.scenario} {'max ' if record.rate_trials else ''}{bare(record.rate_per_s)}/s"
     return f"{record.scenario} ×{record.batch}" if (record.batch or 1) > 1 else record.scenario
-
-
-def bare(value: float, digits: int = 3) -> str:
-    """Without trailing zeros: 5 for 5.00."""
-    text = significant(value, digits)
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def device_names(result: Result) -> dict[str, str]:

@@ -71,7 +71,7 @@ def _head(out: Console, judgement: Judgement) -> None:
 
 def _machine(system: System) -> str:
     memory = None if system.memory_bytes is None else figures.gibibytes(system.memory_bytes)
-    threads = None if system.cpu_threads is None else f"{system.cpu_threads} threads"
+    threads = None if system.cpu_threads is None else figures.counted(system.cpu_threads, "thread")
     parts = (system.cpu_model, threads, memory, system.operating_system, system.virtualization, system.container)
     return " · ".join(figures.name(part) for part in parts if part)
 

@@ -21,11 +21,7 @@ YES_OR_NO = {True: "yes", False: "NO", None: "not known"}
 def groups(result: Result) -> Iterator[tuple[str, System]]:
     """("2 hosts: host1, host2", their system) of each group of equal hosts."""
     for group in result.hosts:
-        yield f"{_count(group.names)}: {_listed(group.names)}", group.system
-
-
-def _count(names: Sequence[str]) -> str:
-    return "1 host" if len(names) == 1 else f"{len(names)} hosts"
+        yield f"{figures.counted(len(group.names), 'host')}: {_listed(group.names)}", group.system
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -81,7 +77,10 @@ def missing(judgement: Judgement) -> Iterator[tuple[str, str]]:
     """Why a step of the scaling has no rate or no efficiency. The last step is the score, which has its own reason."""
     for step in judgement.scaling[:-1]:
         if why := step.problem or step.unmeasured:
-            yield f"on {_count(step.hosts)}", f"{'no rate' if step.problem else 'no mix/kWh'}: {why}"
+            yield (
+                f"on {figures.counted(len(step.hosts), 'host')}",
+                f"{'no rate' if step.problem else 'no mix/kWh'}: {why}",
+            )
 
 
 def estimate(figure: Figure | None) -> str:

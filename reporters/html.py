@@ -123,7 +123,7 @@ def _spent(row: Row) -> Iterator[str]:
         yield figures.UNKNOWN
         return
     joules, watts, boundary = figures.spent(row.energy)
-    yield f"{joules} a {row.record.unit}"
+    yield f"{joules} per {row.record.unit}"
     yield f"{watts} of the {boundary}"
     if (idle := figures.idle(row.energy)) != figures.UNKNOWN:
         yield f"idle {idle}"
@@ -231,7 +231,10 @@ def _facts(measured: Measurement, short: str) -> Iterator[tuple[str, str]]:
         yield f"trial of batch {trial.batch}", figures.rate(trial.units * 1e9 / trial.elapsed_ns, short)
     for step in record.rate_trials:
         arrivals = figures.rate(step.rate_per_s, "feeds")
-        yield f"trial of {arrivals}", f"{step.feeds} feeds, limits {'kept' if step.kept else 'missed'}"
+        yield (
+            f"trial of {arrivals}",
+            f"{figures.counted(step.feeds, 'feed')}, limits {'kept' if step.kept else 'missed'}",
+        )
     if record.latency_limits is not None:
         yield "source of the limits", record.latency_limits.source
     if record.ended_by is not None:

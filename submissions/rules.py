@@ -142,7 +142,7 @@ def date(submission: Submission) -> Breaches:
 def private(submission: Submission) -> Breaches:
     """No text names a host, a user, a path, an address or a serial number."""
     for where, kind, text in submission.results.private:
-        yield where, f"it holds a {kind}: {plain(text, 40)}"
+        yield where, f"{kind} that must not be published: {plain(text, 40)}"
 
 
 def valid(submission: Submission) -> Breaches:

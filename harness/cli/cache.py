@@ -6,6 +6,7 @@ import click
 
 from mixmark.harness.cli.options import JSON
 from mixmark.harness.cli.tables import print_json, print_table
+from mixmark.harness.contracts.numbers import counted, filesize
 
 
 @click.command()
@@ -46,23 +47,23 @@ def cache(clear: bool, as_json: bool) -> None:
         return
     if clear:
         freed_bytes = sum(entry.size_bytes for entry in removed)
-        click.echo(f"Removed {len(removed)} of {len(removed) + len(kept)} entries, {freed_bytes / 1e9:.2f} GB.")
+        click.echo(f"Removed {len(removed)} of {counted(len(removed) + len(kept), 'entry')}, {filesize(freed_bytes)}.")
     rows = [
         (
             entry.path.name if entry.whole else f"{entry.path.name} (not whole)",
-            f"{entry.size_bytes / 1e9:.2f} GB",
+            filesize(entry.size_bytes),
             _ago(now_s - entry.used_s),
         )
         for entry in kept
     ]
     print_table(("converted model", "size", "last used"), rows, f"The cache {models.root()} is empty.")
     if rows:
-        total = f"{total_bytes / 1e9:.2f} GB of at most {models.limit_bytes() / 1e9:.2f} GB"
+        total = f"{filesize(total_bytes)} of at most {filesize(models.limit_bytes())}"
         click.echo(f"\n{total} in {models.root()}")
 
 
 def _ago(seconds: float) -> str:
     for unit, length_s in (("day", 86_400), ("hour", 3600), ("minute", 60)):
         if (count := int(seconds // length_s)) > 0:
-            return f"{count} {unit}{'s' * (count > 1)} ago"
+            return f"{counted(count, unit)} ago"
     return "just now"

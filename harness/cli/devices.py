@@ -12,6 +12,7 @@ from mixmark.harness.cli.hosts import HOSTS, gathered, named
 from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON
 from mixmark.harness.cli.tables import plugins_print_to_stderr, print_absent, print_json, print_table
 from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.numbers import gibibytes
 from mixmark.harness.contracts.text import plain
 
 TIMEOUT_S = 600.0  # of workers; none is started that computes
@@ -71,7 +72,7 @@ def devices(
             for target in found.targets
             if target.device.id == device.id
         ]
-        memory = "–" if device.memory_bytes is None else f"{device.memory_bytes / 2**30:.1f} GiB ({device.memory_pool})"
+        memory = "–" if device.memory_bytes is None else f"{gibibytes(device.memory_bytes)} ({device.memory_pool})"
         rows.append((device.id, device.kind, plain(device.name), memory, "\n".join(routes)))
     head = ("device", "kind", "name", "memory (pool)", "adapters (precisions)")
     print_table(head, rows, "No adapter reaches a device of this machine.")

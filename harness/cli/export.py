@@ -9,6 +9,7 @@ import click
 from mixmark.harness.cli import complete
 from mixmark.harness.cli.options import CONFIG, JSON, TIER
 from mixmark.harness.cli.tables import plugins_print_to_stderr, print_json, print_table
+from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.text import plain
 
 
@@ -104,4 +105,4 @@ def export(
     rows = [(file["path"], f"{file['bytes']:,}", file["sha256"][:16]) for file in manifest["files"]]
     print_table(("file", "bytes", "SHA-256 begins with"), rows, "Nothing was written.")
     total_bytes = sum(file["bytes"] for file in manifest["files"])
-    click.echo(f"\n{total_bytes / 1e9:.2f} GB in {plain(str(folder))}")
+    click.echo(f"\n{filesize(total_bytes)} in {plain(str(folder))}")

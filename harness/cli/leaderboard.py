@@ -13,6 +13,7 @@ import click
 from mixmark.harness.cli.options import JSON, SIGNERS
 from mixmark.harness.cli.tables import print_json
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
@@ -85,9 +86,7 @@ def leaderboard(
             }
         )
     else:
-        click.echo(
-            f"{_counted(len(accepted), 'entry', 'entries')} on {_counted(len(boards), 'board', 'boards')}: {page}"
-        )
+        click.echo(f"{counted(len(accepted), 'entry')} on {counted(len(boards), 'board')}: {page}")
     sys.exit(1 if rejected else 0)
 
 
@@ -132,7 +131,3 @@ def _print_problems(verdict: EntryVerdict) -> None:
     for problem in verdict.problems:
         where = f" {plain(problem.where)}:" if problem.where else ""
         click.echo(f"{plain(verdict.path)} is rejected: {problem.code}:{where} {plain(problem.message)}", err=True)
-
-
-def _counted(count: int, singular: str, plural: str) -> str:
-    return f"{count:,} {singular if count == 1 else plural}"

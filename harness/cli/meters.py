@@ -12,6 +12,7 @@ from mixmark.harness.cli.conformance import OUT, shown
 from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, refuse_before_subcommand
 from mixmark.harness.cli.sections import SectionedGroup
 from mixmark.harness.cli.tables import plugins_print_to_stderr, print_absent, print_json, print_table
+from mixmark.harness.contracts.numbers import significant
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Absent
@@ -131,7 +132,7 @@ def _source_row(source: LiveReading, counted: bool) -> tuple[str, ...]:
         domain.boundary,
         domain.method,
         "–" if reading.period_ns is None else f"{reading.period_ns / 1e6:,.0f} ms",
-        "–" if source.resolution is None else f"{source.resolution:.3g} {unit}",
-        "–" if source.watts is None else f"{source.watts:,.1f} W",
+        "–" if source.resolution is None else f"{significant(source.resolution)} {unit}",
+        "–" if source.watts is None else f"{significant(source.watts)} W",
         trouble or ("counted" if counted else ""),
     )

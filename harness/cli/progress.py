@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
+from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.contracts.schema import Phase, Record, Result, Share
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.judge.energy.total import CurrentPower
@@ -163,7 +164,7 @@ class Progress:
         if record.scenario == "probe":
             return "ceilings known"
         rate = timestamps.rate_per_s(record)
-        figure = "–" if rate is None else f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+        figure = "–" if rate is None else significant(rate)
         return f"{figure} {self.units.get(record.route.suite, f'{record.unit}s')}/s"
 
     def _begin(self, expected_s: float) -> None:

@@ -13,6 +13,7 @@ from mixmark.harness.cli.options import JSON, SIGNERS
 from mixmark.harness.cli.show import result_or_newest
 from mixmark.harness.cli.tables import print_json, print_table
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.numbers import counted, filesize
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def check(
     else:
         for verdict in verdicts:
             _print_verdict(verdict, markdown)
-        click.echo(f"{len(verdicts) - rejected} of {len(verdicts)} entries obey all rules.")
+        click.echo(f"Entries that obey all rules: {len(verdicts) - rejected} of {len(verdicts)}.")
     sys.exit(1 if rejected else 0)
 
 
@@ -191,7 +192,7 @@ def _show(made: Bundle, dry_run: bool) -> None:
     files = made.manifest.files
     print_table(("file", "bytes"), [(file.path, str(file.size_bytes)) for file in files], "")
     click.echo()
-    size = f"{len(files)} files, {sum(file.size_bytes for file in files) / 1e6:.1f} MB"
+    size = f"{counted(len(files), 'file')}, {filesize(sum(file.size_bytes for file in files))}"
     if made.verdict.entry is None:
         click.echo("Nothing was written.")
     elif dry_run:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Device
 from mixmark.harness.plan.phases import Target
 from mixmark.harness.worker.process.files import ROOT
@@ -77,7 +78,9 @@ def cut(how: str, threads: Sequence[int], root: Path = ROOT) -> list[tuple[int, 
         cores[place if place[2] else (place[0], "", str(thread))].append(thread)
     count = int(how)
     if len(cores) < count:
-        raise UsageError(f"--split-cpu {count}: this process has {len(cores)} cores", hint="give fewer slices")
+        raise UsageError(
+            f"--split-cpu {count}: this process has {counted(len(cores), 'core')}", hint="give fewer slices"
+        )
     ordered = sorted(cores.values())
     share, rest = divmod(len(ordered), count)
     slices, at = [], 0

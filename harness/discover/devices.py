@@ -106,7 +106,7 @@ def unusable(target: Target, earlier: Sequence[Target]) -> Reason | None:
 
 
 def _described(device: Device) -> str:
-    return f"a {device.kind} with the memory pool {device.memory_pool}"
+    return f"of kind {device.kind} with the memory pool {device.memory_pool}"
 
 
 def environment(hello: messages.Hello, vendor: Mapping[str, str]) -> Environment:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mixmark.harness.contracts.numbers import counted, filesize, percent
 from mixmark.harness.contracts.protocols import Check
 from mixmark.harness.contracts.schema import Absent, Conditions, NoiseFloor, System, Tier
 from mixmark.harness.contracts.text import days_between, plain
@@ -114,7 +115,7 @@ def load(state: Inspected) -> Iterator[Check]:
     if used is None:
         yield Check("load", "unknown", "CPU time cannot be read")
         return
-    message = f"other programs keep {used.cores:.2f} of {used.cpus} CPUs busy (limit {used.limit_cores:.2f})"
+    message = f"other programs keep {used.cores:.2f} of {counted(used.cpus, 'CPU')} busy (limit {used.limit_cores:.2f})"
     if used.busy:
         yield Check("load", "warn", message, "ps -eo pid,pcpu,comm --sort=-pcpu | head")
     else:
@@ -129,7 +130,7 @@ def steal(state: Inspected) -> Iterator[Check]:
         return
     fraction = now.stolen_ns / ((now.end_ns - now.begin_ns) * now.cpus)
     where = f"under {host}" if host else "no hypervisor was found"
-    message = f"{where}; {fraction * 100:.1f} % of the CPUs' time was stolen (limit {interference.STOLEN * 100:g} %)"
+    message = f"{where}; {percent(fraction)} of the CPUs' time was stolen (limit {percent(interference.STOLEN)})"
     yield Check("steal", "warn" if fraction > interference.STOLEN else "ok", message)
 
 
@@ -145,7 +146,7 @@ def swap(state: Inspected) -> Iterator[Check]:
         yield Check(
             "swap",
             "warn",
-            f"{used / 1024:.0f} MiB of memory are swapped out, and reading them back takes time",
+            f"{filesize(used * 1024)} of memory are swapped out, and reading them back takes time",
             "sudo swapoff -a",
         )
     else:
@@ -236,8 +237,8 @@ def noise_floor(state: Inspected) -> Iterator[Check]:
         yield Check("noise floor", "warn", message, "mixmark selftest")
     for tier, floor in state.floors.items():
         days = days_between(floor.created_utc, state.now_utc)
-        age = "on an unknown day" if days is None else f"{days} day{'' if days == 1 else 's'} ago"
-        message = f"{floor.fraction * 100:.2g} %, measured {age} ({plain(floor.created_utc, 40)})"
+        age = "on an unknown day" if days is None else f"{counted(days, 'day')} ago"
+        message = f"{percent(floor.fraction)}, measured {age} ({plain(floor.created_utc, 40)})"
         old = days is None or days > noise.OLD_DAYS
         if old:
             message += f": too old (limit {noise.OLD_DAYS} days)"

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.contracts.schema import Completions, Device, Mix, Placement, Rate, Result
 from mixmark.harness.judge.mixed_run import HOUR_S, Figure, ScoredRun, device_time_ns
 from mixmark.harness.judge.score import Score
@@ -143,8 +144,8 @@ def unmeasured(plan: Placement, solo: Sequence[Rate]) -> Iterator[str]:
     for rate in plan.rates:
         found = measured.get((rate.suite, rate.device, rate.adapter, rate.precision, rate.batch))
         if found is None or not math.isclose(found, rate.units_per_s, rel_tol=EXACT):
-            seen = "no solo record that passed" if found is None else f"its solo record {found:g} units/s"
-            yield f"the plan has {rate.suite} on {rate.device} at {rate.units_per_s:g} units/s, and {seen}"
+            seen = "no solo record that passed" if found is None else f"its solo record {significant(found)} units/s"
+            yield f"the plan has {rate.suite} on {rate.device} at {significant(rate.units_per_s)} units/s, and {seen}"
 
 
 def _other(plan: Placement, mix: Mix, result: Result) -> Placement | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from mixmark.harness.contracts.numbers import counted, percent
 from mixmark.harness.contracts.schema import Mix
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
 from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, Figure, ScoredRun
@@ -42,7 +43,7 @@ def _lacks(runs: Sequence[ScoredRun], figure: Figure | None, enough: int, half_w
         yield f"a window of {shortest_ns / 1e9:.0f} s of {SHORTEST_NS / 1e9:.0f} s"
     surplus = max((run.surplus for run in runs), default=0.0)
     if surplus > LARGEST_SURPLUS:
-        yield f"{surplus * 100:.0f} % of the work of a window was in no whole mix (limit {LARGEST_SURPLUS * 100:g} %)"
+        yield f"{percent(surplus)} of the work of a window was in no whole mix (limit {LARGEST_SURPLUS * 100:g} %)"
     elif len(runs) >= enough and figure is not None:
         reached = figure.half_width
         if reached is None:
@@ -56,7 +57,7 @@ def _evidence_lacks(mix: Mix, runs: Sequence[ScoredRun]) -> Iterator[str]:
     for suite in mix.units:
         audits, feeds = min((run.of_suite(suite).audited, run.of_suite(suite).feeds) for run in runs)
         if audits < min(OFFICIAL_AUDITS, feeds):
-            yield f"{suite} had {audits} feeds audited of {min(OFFICIAL_AUDITS, feeds)}"
+            yield f"{suite} had {counted(audits, 'feed')} audited of {min(OFFICIAL_AUDITS, feeds)}"
     edges = max(run.total.edge_uncertainty or 0 for run in runs)
     if edges > 2 / ENOUGH_PERIODS:
         yield f"the slowest meter had {2 / edges:.0f} periods of {ENOUGH_PERIODS}"

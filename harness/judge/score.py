@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mixmark.harness.contracts.numbers import percent, significant
 from mixmark.harness.contracts.schema import Boundary, Finding, Mix, Phase, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy import total as machine
@@ -245,6 +246,6 @@ def _words(figure: Figure | None, per: str) -> str:
     if figure is None:
         return f"unknown mixes per {per}"
     ends = (figure.low or 0.0, figure.high or 0.0) if figure.is_bracket else (figure.estimate,)
-    number = " to ".join(f"{float(f'{end:.3g}'):,.10g}" for end in ends)
+    number = " to ".join(map(significant, ends))
     half_width = figure.half_width
-    return f"{number} mixes per {per}" + ("" if half_width is None else f" ± {half_width * 100:.2g} %")
+    return f"{number} mixes per {per}" + ("" if half_width is None else f" ± {percent(half_width)}")

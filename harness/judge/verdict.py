@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from mixmark.harness.contracts.numbers import change
 from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge import disturbance
 from mixmark.harness.judge.disturbance import MUCH_FOREIGN, MUCH_STOLEN
@@ -147,7 +148,7 @@ def drifted(evidence: Evidence) -> Iterator[VerdictReason]:
     far = [drift for _, _, drift, scatter in speed_drifts(evidence) if drift > max(MUCH_DRIFT, scatter)]
     widest = _widest(evidence.score) if evidence.score else None
     if far and (widest is None or widest > SOLID_HALF_WIDTH):
-        text = f"the machine's speed drifted by {max(far) * 100:.0f} % during the run"
+        text = f"the machine's speed drifted by {change(max(far))} during the run"
         yield VerdictReason("speed_stable", text, AGAIN)
 
 
@@ -161,7 +162,7 @@ def collapsed(evidence: Evidence) -> Iterator[VerdictReason]:
     moved += [run.stretch.moved for run in evidence.runs if run.stretch]
     most = max(moved, default=0.0)
     if most > MUCH_MOVED:
-        text = f"a change of speed within a window moved its figure by {most * 100:.0f} %"
+        text = f"a change of speed within a window moved its figure by {change(most)}"
         yield VerdictReason("steady", text + _count([fraction > MUCH_MOVED for fraction in moved]), AGAIN)
 
 

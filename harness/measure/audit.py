@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import PluginError, WrongOutput
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import (
     DIGEST_BYTES,
     HOST_POOL,
@@ -102,13 +103,16 @@ def _handed(
     if (np.diff(serials) < 1).any() or (np.diff(np.sort(finished)) < 1).any():
         raise WrongOutput("the worker handed over two outputs for one feed")
     if len(finished) != done:
-        raise WrongOutput(f"the worker handed over the digests of {len(finished)} outputs of {done} finished feeds")
+        raise WrongOutput(
+            f"the worker handed over the digests of {counted(len(finished), 'output')} of "
+            f"{counted(done, 'finished feed')}"
+        )
     commitments.verify(finished, digests)
     most = capacity(values[0].nbytes)
     asked = np.sort(commitments.required(finished, most))
     if not np.array_equal(serials, asked):
         here = int(np.isin(asked, serials).sum())
-        raise WrongOutput(f"the worker handed over {here} outputs of the {len(asked)} that it had to keep")
+        raise WrongOutput(f"the worker handed over {counted(here, 'output')} of the {len(asked)} that it had to keep")
     rows = dict(zip(finished.tolist(), digests, strict=True))
     for serial, output in zip(serials.tolist(), values, strict=True):
         if digest(serial, output.tobytes()) != rows[serial].tobytes():
@@ -119,7 +123,7 @@ def _handed(
 
 def _finite(values: npt.NDArray[Any]) -> None:
     if values.dtype.kind == "f" and not (whole := np.isfinite(values).reshape(len(values), -1).all(1)).all():
-        raise WrongOutput(f"{int((~whole).sum())} of {len(values)} outputs hold values that are not finite")
+        raise WrongOutput(f"outputs with values that are not finite: {int((~whole).sum())} of {len(values)}")
 
 
 def pending(record: Record) -> bool:

@@ -27,6 +27,7 @@ import numpy as np
 
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.protocols import Adapter, Suite, Use
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT
 from mixmark.harness.measure.audit import CPU, REFERENCE
@@ -107,11 +108,11 @@ def write(request: ExportRequest, folder: Path, on_stage: Callable[[str], None])
     free_bytes = shutil.disk_usage(folder).free
     if size_bytes > free_bytes:
         raise UsageError(
-            f"{suite.name} at the tier {suite.tier} takes {_gb(size_bytes)} in {request.precision}, and the disk has"
-            f" {_gb(free_bytes)} free",
+            f"{suite.name} at the tier {suite.tier} takes {filesize(size_bytes)} in {request.precision}, and the disk "
+            f"has {filesize(free_bytes)} free",
             "free disk space, give a folder on another disk, or take another --precision",
         )
-    on_stage(f"writing {_gb(size_bytes)} of weights in {request.precision}")
+    on_stage(f"writing {filesize(size_bytes)} of weights in {request.precision}")
     request.format.load()(suite, request.precision, folder)
     if request.samples:
         on_stage(f"computing {request.samples} reference outputs")
@@ -138,8 +139,8 @@ def _refuse_without_memory(suite: Suite) -> None:
     needed, free = needed_bytes(suite, "fp32"), memory.available_bytes()
     if needed > free:
         raise UsageError(
-            f"the reference outputs of {suite.name} at the tier {suite.tier} take {_gb(needed)} of memory, and"
-            f" {_gb(free)} are free",
+            f"the reference outputs of {suite.name} at the tier {suite.tier} take {filesize(needed)} of memory, and"
+            f" {filesize(free)} are free",
             "--samples 0 exports without them",
         )
 
@@ -167,7 +168,3 @@ def _file(path: Path, folder: Path) -> ExportedFile:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return ExportedFile(path.relative_to(folder).as_posix(), path.stat().st_size, digest)
-
-
-def _gb(size_bytes: int) -> str:
-    return f"{size_bytes / 1e9:.2f} GB"

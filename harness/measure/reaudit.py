@@ -147,9 +147,9 @@ def _compared(record: Record, gate: Gate, again: Record) -> Repeated:
     elif stored.gate != gate:
         problem = f"its gate is {stored.gate.at_most:g}, and the suite's is {gate.at_most:g}"
     elif wrong := sum(value > gate.at_most for value in now.values):
-        problem = f"{wrong} of {len(now.values)} outputs are wrong"
+        problem = f"wrong outputs: {wrong} of {len(now.values)}"
     elif stored.problem or len(stored.values) != len(now.values):
         problem = f"the folder says otherwise: {stored.problem or record.unaudited or 'it has other values'}"
     elif apart := sum(abs(value - before) > most for value, before, most in pairs):
-        problem = f"{apart} of {len(now.values)} values are not those in the folder"
+        problem = f"other values than in the folder: {apart} of {len(now.values)}"
     return Repeated(record, gate, now.values, problem)

@@ -17,6 +17,7 @@ import numpy as np
 
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.arrivals import schedule
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Completions, Failure, Limits
 from mixmark.harness.judge.statistics.intervals import sample_needed
 from mixmark.harness.measure.phase import SECOND, Part
@@ -75,7 +76,7 @@ def _ended_by(limits: Limits, open_loop: bool, elapsed_ns: int, feeds: int) -> L
     capped = elapsed_ns >= limits.max_ns and not open_loop
     if not capped and (feeds < limits.min_feeds or (elapsed_ns < limits.min_ns and not open_loop)):
         lasted_s, least_s = elapsed_ns / SECOND, limits.min_ns / SECOND
-        finished = f"with {feeds} of at least {limits.min_feeds} feeds"
+        finished = f"with {counted(feeds, 'feed')} of at least {limits.min_feeds}"
         raise _no_result(f"the worker ended its window after {lasted_s:.2f} s of at least {least_s:.2f} s, {finished}")
     if limits.half_width is None or open_loop:
         return "time"

@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from mixmark.harness.contracts.errors import refuse_options
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.contracts.text import Reason
@@ -83,7 +84,9 @@ class AmdSmi:
             return
         if not any(card.ids & known for card in cards):
             yield Absent(
-                kind="meter", name="amdsmi", reason=f"none of its {len(cards)} GPUs is a device that an adapter found"
+                kind="meter",
+                name="amdsmi",
+                reason=f"of {counted(len(cards), 'GPU')} none is a device that an adapter found",
             )
             return
         readings = self._watch(cards)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.meters import covered
@@ -128,7 +129,9 @@ def _intel(sensors: Sequence[Sensor], gpus: Sequence[str]) -> Iterator[tuple[Sen
             yield (
                 sensor,
                 _unknown(
-                    sensor, f"{len(cards)} Intel cards and {len(xpus)} devices: their correspondence is not known"
+                    sensor,
+                    f"{counted(len(cards), 'Intel card')} and {counted(len(xpus), 'device')}: their "
+                    "correspondence is not known",
                 ),
             )
         elif sensor.label in ("card", "pkg", ""):
@@ -149,7 +152,11 @@ def _grace(
         else:
             yield (
                 module,
-                _unknown(module, f"{len(modules)} modules and {len(gpus)} GPUs: their correspondence is not known"),
+                _unknown(
+                    module,
+                    f"{counted(len(modules), 'module')} and {counted(len(gpus), 'GPU')}: their "
+                    "correspondence is not known",
+                ),
             )
     for place, socket in enumerate(sorted(sockets, key=lambda socket: socket.label), 1):
         part = f"/{place}-of-{len(sockets)}" if len(sockets) > 1 else ""

@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.numbers import gibibytes
 from mixmark.harness.contracts.schema import Device, Placement, Rate
 from mixmark.harness.plan.bound import (
     EXACT,
@@ -346,11 +347,11 @@ class _Problem:
     def _explain(self) -> None:
         """Raises MixmarkError that names the suite that fits into no memory, or the devices that exclude each other,
         or says that not all suites fit together."""
-        room = ", ".join(f"{pool} {_gib(self.pool_bytes[pool])}" for pool in self.short)
+        room = ", ".join(f"{pool} {gibibytes(self.pool_bytes[pool])}" for pool in self.short)
         for suite in self.mix_units:
             sizes = {k: rate.memory_bytes or 0 for k, rate in enumerate(self.rates) if rate.suite == suite}
             if all(size > self.pool_bytes.get(self.pools[k], math.inf) for k, size in sizes.items()):
-                least = _gib(min(sizes.values()))
+                least = gibibytes(min(sizes.values()))
                 raise MixmarkError(f"{suite} needs {least}, and there is {room}", hint="try fewer bits a weight")
         if self.claims and not self.short:
             suites = {id: {self.rates[k].suite for k in self.of[id]} for id in self.exclusive}
@@ -363,7 +364,3 @@ class _Problem:
             f"not all of {', '.join(self.mix_units)} fit into memory at once: there is {room}",
             hint="try fewer bits a weight, or a smaller tier",
         )
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"

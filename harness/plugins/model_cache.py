@@ -31,6 +31,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from mixmark.harness.contracts.errors import Unsupported, UsageError
+from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.plugins.locks import acquire
 
@@ -193,7 +194,7 @@ def _make_room(size_bytes: int) -> None:
     limit = limit_bytes()
     if size_bytes > limit:
         raise Unsupported(
-            f"the converted model takes {_gb(size_bytes)}, and the cache is limited to {_gb(limit)}",
+            f"the converted model takes {filesize(size_bytes)}, and the cache is limited to {filesize(limit)}",
             f"export {LIMIT}={math.ceil(size_bytes / 1e9)}",
         )
     present = entries()
@@ -205,8 +206,8 @@ def _make_room(size_bytes: int) -> None:
             total -= entry.size_bytes
     if total + size_bytes > limit:
         raise Unsupported(
-            f"the converted model takes {_gb(size_bytes)}, and entries in use take {_gb(total)} of the cache's limit"
-            f" of {_gb(limit)}",
+            f"the converted model takes {filesize(size_bytes)}, and entries in use take {filesize(total)} of the "
+            f"cache's limit of {filesize(limit)}",
             f"export {LIMIT}={math.ceil((total + size_bytes) / 1e9)}",
         )
     if _free() < size_bytes + MARGIN_BYTES:
@@ -215,8 +216,8 @@ def _make_room(size_bytes: int) -> None:
 
 def _disk_full(size_bytes: int) -> Unsupported:
     return Unsupported(
-        f"the disk of {root()} has {_gb(_free())} free, and the converted model takes {_gb(size_bytes)} beside"
-        f" {_gb(MARGIN_BYTES)} that stay free",
+        f"the disk of {root()} has {filesize(_free())} free, and the converted model takes {filesize(size_bytes)} "
+        f"beside {filesize(MARGIN_BYTES)} that stay free",
         f"mixmark cache --clear, or set {FOLDER} to a folder on a larger disk",
     )
 
@@ -287,7 +288,3 @@ def _sources(code: Callable[..., object]) -> bytes:
     folders = [*packages[:1], *packages[1:-1]]
     modules = [module for folder in folders for module in sorted(folder.glob("*.py"))]
     return b"".join(module.read_bytes() for module in modules or [file])
-
-
-def _gb(size_bytes: float) -> str:
-    return f"{size_bytes / 1e9:.1f} GB"

@@ -75,9 +75,9 @@ class RawFiles:
                 raise ValueError(
                     f"it does not hold the outputs for the audited feeds {', '.join(map(str, audit.feeds))}"
                 )
-            units = outputs.shape[1] if len(outputs.shape) > 1 else "no"
+            units = outputs.shape[1] if len(outputs.shape) > 1 else "none"
             if units != (record.feed_units or units):
-                raise ValueError(f"an output has {units} units, but a feed has {record.feed_units}")
+                raise ValueError(f"units of an output: {units}, of a feed: {record.feed_units}")
             if outputs.dtype not in PLAIN:
                 raise ValueError(f"outputs must be float32, int32 or int64, but these are {outputs.dtype}")
             if not all(np.isfinite(output).all() for output in outputs):

@@ -41,6 +41,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.schema import (
     SCHEMA,
     Completions,
@@ -228,7 +229,7 @@ def create(path: Path, header: Result, needs_bytes: int = 0, source: Path | None
         if free < needs_bytes:
             (path / "raw").rmdir()
             raise ResultError(
-                f"the disk of {path} has {free / 1e9:.1f} GB free, but the run needs {needs_bytes / 1e9:.1f} GB",
+                f"the disk of {path} has {filesize(free)} free, but the run needs {filesize(needs_bytes)}",
                 "free some space, or choose a folder on another disk with --out",
             )
         first = header.model_copy(update={name: () for name in ADDED}).model_dump(mode="json")

@@ -36,6 +36,7 @@ from mixmark.harness import VERSION
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.arrivals import poisson
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongOutput
+from mixmark.harness.contracts.numbers import duration, significant
 from mixmark.harness.contracts.protocols import Adapter, Discloses, Feed, Feeds, Helpers, Meter, Runner, Suite, Use
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Absent, Device, Failure, Limits, RateTrial
 from mixmark.harness.contracts.text import plain
@@ -466,7 +467,8 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
     service_s = timestamps.in_flight_ns(closed) / len(closed) / 1e9
     needed = intervals.sample_needed(limits.percentile)
     if needed * service_s * 1e9 > bounds.max_ns:
-        message = f"{needed} feeds carry a p{limits.percentile * 100:g}; at {service_s:.3g} s each the time does not"
+        each = duration(service_s * 1e9)
+        message = f"{needed} feeds carry a p{limits.percentile * 100:g}; at {each} each the time does not"
         raise WorkerFailed(Failure(kind="refused", message=message, hint="--preset standard gives it more time"))
     longest_ns = max(limits.total_ns or 0, limits.first_ns or 0)
     trial = bounds.model_copy(update={"min_ns": 0, "max_ns": longest_ns, "min_feeds": needed})
@@ -484,7 +486,7 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
 
     rate_per_s, trials = batch_search.highest_rate(keeps, 0.5 / service_s, begin + bounds.search_ns)
     if rate_per_s is None:
-        message = f"no rate keeps the latency limits, down to {trials[-1].rate_per_s:.3g} feeds a second"
+        message = f"no rate keeps the latency limits, down to {significant(trials[-1].rate_per_s)} feeds a second"
         raise WorkerFailed(Failure(kind="overloaded", message=message))
     return rate_per_s, trials
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import WrongOutput
+from mixmark.harness.contracts.numbers import counted, duration
 from mixmark.harness.contracts.protocols import Array, Feed, Runner
 from mixmark.harness.contracts.schema import Completions, Device, Limits
 from mixmark.harness.worker.outputs import Outputs
@@ -117,7 +118,9 @@ class FeedLog:
             raise WrongOutput(NO_OUTPUT)
         if complete and self.units and sum(yields[1::2]) != self.units:
             more = "at least " if len(yields) > most else ""
-            raise WrongOutput(f"the runner yielded {more}{sum(yields[1::2])} units for a feed of {self.units}")
+            raise WrongOutput(
+                f"the runner yielded {more}{counted(int(sum(yields[1::2])), 'unit')} for a feed of {self.units}"
+            )
         if self.outputs:
             self.digest = self.outputs.add(serial, parts, out, self.previous)
             self.previous = serial
@@ -248,7 +251,7 @@ def open_loop(
             while (late := clock() - begin - due) < 0:
                 sleep(-late / 1e9)
             if late > limits.max_ns:
-                raise Overloaded(f"feed {serial} waited {late / 1e9:.3g} s for its turn: the queue grows")
+                raise Overloaded(f"feed {serial} waited {duration(late)} for its turn: the queue grows")
             log.run(runner, feed, clock, begin + due, serial)
 
     return _in_threads(issue, [[new_log()] for _ in range(threads)])

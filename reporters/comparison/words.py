@@ -184,7 +184,7 @@ def delta(found: MachineComparison) -> Reason | None:
 
 def _floor(floor: NoiseFloor, last: ComparedMachine) -> str:
     days = days_between(floor.created_utc, last.created_utc)
-    age = f"{days} day{'' if days == 1 else 's'} before {last.label}" if days is not None else "on an unknown day"
+    age = f"{figures.counted(days, 'day')} before {last.label}" if days is not None else "on an unknown day"
     return f"the noise floor of the {floor.tier} tier is {floor.fraction * 100:.2g} %, measured {age}"
 
 

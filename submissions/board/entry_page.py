@@ -172,7 +172,7 @@ def _declared(entry: Entry) -> Iterator[tuple[str, str]]:
 
 
 def _count(count: int | None, what: str) -> str:
-    return f"unknown {what}s" if count is None else f"{count} {what}{'' if count == 1 else 's'}"
+    return f"unknown {figures.plural(what)}" if count is None else figures.counted(count, what)
 
 
 def _gib(size_bytes: int | None) -> str:

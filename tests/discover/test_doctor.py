@@ -123,7 +123,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
     (
         "swap",
         {"proc/swaps": "Filename Type Size Used Priority\n/a file 9 1024 -2\n/b file 9 2048 -3\n"},
-        "3 MiB of memory are swapped out, and reading them back takes time",
+        "3.15 MB of memory are swapped out, and reading them back takes time",
         "sudo swapoff -a",
     ),
     (

@@ -172,7 +172,7 @@ def test_a_disturbance_is_told_with_the_name_of_its_host(two: Result) -> None:
     foreign = said(interference.no_foreign_load, busy)
     assert foreign and {host_of(each.route.device) for each in busy.records if each.key in {a for _, a, _ in foreign}}
     assert {message for _, _, message in foreign} == {
-        "host2: other programs kept 0.20 of 2 CPUs busy, 10.0 % of the machine (limit 1.0 %)"
+        "host2: other programs kept 0.20 of 2 CPUs busy, 10 % of the machine (limit 1.0 %)"
     }
     assert all(
         message.startswith("host2: the hypervisor took") for _, _, message in said(interference.no_steal_time, busy)

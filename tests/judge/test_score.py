@@ -189,7 +189,7 @@ def test_the_surplus_is_time_that_earned_nothing() -> None:
     [seen] = found.runs
     assert (seen.mixes, round(seen.surplus, 12)) == (1, 0.34)
     assert found.mixes_per_hour == Figure(36, 36, 90, is_bracket=True)
-    assert "TX 36 to 90 mixes per hour (mine, indicative" in found.headline
+    assert "TX 36.0 to 90.0 mixes per hour (mine, indicative" in found.headline
     assert "34 % of the work of a window was in no whole mix (limit 2 %)" in found.missing
 
 

@@ -60,7 +60,7 @@ def test_a_folder_appears_with_its_manifest(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"whole").hexdigest()
     assert manifest["files"] == [{"path": "inner/whole.bin", "bytes": 5, "sha256": digest}]
     assert (manifest["suite"], manifest["weights"], manifest["format"]) == ("probe", "synthetic", "toy")
-    assert stages[0] == "writing 0.01 GB of weights in fp32"
+    assert stages[0] == "writing 5.51 MB of weights in fp32"
     assert [path.name for path in (tmp_path / "out/of").iterdir()] == ["nowhere"]
 
 
@@ -103,10 +103,10 @@ def test_too_little_memory_or_disk_is_told_before_anything_is_written(
 ) -> None:
     suite = PROBE.load()("smoke", {})
     monkeypatch.setattr("mixmark.harness.worker.process.memory.available_bytes", lambda: 1000)
-    with pytest.raises(UsageError, match=r"reference outputs of probe at the tier smoke take 0\.5\d GB of memory"):
+    with pytest.raises(UsageError, match=r"reference outputs of probe at the tier smoke take 5\d\d MB of memory"):
         export._refuse_without_memory(suite)
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000}))
-    with pytest.raises(UsageError, match=r"takes 0\.01 GB in fp32, and the disk has 0\.00 GB free"):
+    with pytest.raises(UsageError, match=r"takes 5\.51 MB in fp32, and the disk has 1 kB free"):
         export.write(asked(), tmp_path, lambda stage: None)
     assert not list(tmp_path.iterdir())
 

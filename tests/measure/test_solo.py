@@ -38,7 +38,7 @@ def test_the_parent_says_what_ended_a_window(
     ("open_loop", "elapsed_ns", "feeds"), [(False, 9, 3), (False, 10, 2), (False, 99, 2), (True, 100, 2)]
 )
 def test_a_window_that_nothing_ended_has_no_result(open_loop: bool, elapsed_ns: int, feeds: int) -> None:
-    with pytest.raises(WorkerFailed, match=rf"ended its window after .* with {feeds} of at least 3 feeds"):
+    with pytest.raises(WorkerFailed, match=rf"ended its window after .* with {feeds} feeds of at least 3"):
         solo._ended_by(PRECISE, open_loop, elapsed_ns, feeds)
 
 

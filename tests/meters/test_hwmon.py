@@ -60,7 +60,7 @@ def test_of_two_intel_cards_nobody_says_which_is_which(tmp_path: Path) -> None:
         chip(tmp_path, number, "i915", energy1_input="1")
     _, domains, absent = found(tmp_path, CPU, ARC)
     assert not domains
-    assert "2 Intel cards and 1 devices" in absent["i915/energy1"]
+    assert "2 Intel cards and 1 device:" in absent["i915/energy1"]
 
 
 def test_a_grace_socket_covers_its_processor_and_memory_and_the_module_the_gpu_too(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_four_modules_are_not_told_apart_but_their_sockets_add_up(tmp_path: Path
     assert [each.covers for each in domains.values()] == [
         (f"cpu:0/{number}-of-4", f"memory/{number}-of-4") for number in (1, 2, 3, 4)
     ]
-    assert "4 modules and 1 GPUs" in " ".join(absent.values())
+    assert "4 modules and 1 GPU:" in " ".join(absent.values())
 
 
 def test_the_only_acpi_meter_is_that_of_the_node(tmp_path: Path) -> None:

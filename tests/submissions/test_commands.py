@@ -150,14 +150,14 @@ def test_a_rejected_entry_is_shown_in_three_forms(folder: Path) -> None:
     edited(folder, notes="Ask jane@example.org.")
     done = typed("check", folder)
     assert done.exit_code == 1 and "acme-sohne/acme-one/two-16-bit is rejected" in done.output
-    assert "E-PRIVATE" in done.output and "0 of 1 entries obey all rules." in done.output
+    assert "E-PRIVATE" in done.output and "Entries that obey all rules: 0 of 1." in done.output
     as_json = typed("check", folder, "--json")
     verdict = json.loads(as_json.output)
     assert as_json.exit_code == 1 and verdict["rejected"] == 1
     assert [problem["code"] for problem in verdict["entries"][0]["problems"]] == ["E-PRIVATE"]
     markdown = typed("check", folder, "--markdown").output
     assert "### acme-sohne/acme-one/two-16-bit is rejected" in markdown
-    assert "| E-PRIVATE | declaration.json | it holds a email address: jane@example.org |" in markdown
+    assert "| E-PRIVATE | declaration.json | email address that must not be published: jane@example.org |" in markdown
 
 
 def test_an_accepted_entry_is_shown_in_json_and_markdown(folder: Path) -> None:

@@ -80,13 +80,13 @@ def test_an_adapter_that_tells_of_no_device_is_absent_with_its_reason(tmp_path: 
         (
             [NPU.replace("pool='npu:acme0'", "pool='host'")],
             "npu:acme0 by bad",
-            "acme says that it is a npu with the memory pool npu:acme0, and bad that it is a npu with the memory pool "
-            "host",
+            "acme says that it is of kind npu with the memory pool npu:acme0, and bad that it is of "
+            "kind npu with the memory pool host",
         ),
         (
             [DEVICE.format(id="cpu:0", kind="gpu", pool="host")],
             "cpu:0 by bad",
-            "cpu:0 is the host's processor, and not a gpu with the memory pool host",
+            "cpu:0 is the host's processor, and not of kind gpu with the memory pool host",
         ),
         ([NPU.replace("('fp32',)", "()")], "npu:acme0 by bad", "it offers no precision"),
     ],

@@ -28,6 +28,7 @@ from mixmark.harness.contracts.errors import (
     WrongOutput,
     refuse_options,
 )
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import Array, Feed, Runner, Suite, Use
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, HOST_PROCESSOR, Device
 
@@ -157,20 +158,23 @@ class StreamRunner:
             silent += not last.tokens
             if count > self._tokens_out or silent > SILENT + self._tokens_out:
                 raise WrongOutput(
-                    f"the endpoint does not end its reply: {count} tokens of {self._tokens_out}, and goes on"
+                    f"the endpoint does not end its reply: {counted(count, 'token')} of {self._tokens_out}, and goes on"
                 )
             for token in last.tokens:
                 yield np.array([token])
         if not last.done:
-            raise MixmarkError(f"{self._client.address.host} closed the connection in mid-stream, after {count} tokens")
+            raise MixmarkError(
+                f"{self._client.address.host} closed the connection in mid-stream, after {counted(count, 'token')}"
+            )
         if type(tokens_in) is not int or type(tokens_out) is not int:
             raise WrongOutput("the endpoint reports no counts of its tokens")
         if tokens_out != self._tokens_out or (count != tokens_out and not api.hosted):
             raise WrongOutput(
-                f"the endpoint counts {tokens_out} tokens, {count} arrived, and {self._tokens_out} were requested"
+                f"the endpoint counts {counted(tokens_out, 'token')}, {count} arrived, and "
+                f"{self._tokens_out} were requested"
             )
         if tokens_in != len(ids) and not api.hosted:
-            raise WrongOutput(f"the endpoint counts {tokens_in} tokens of a prompt of {len(ids)}")
+            raise WrongOutput(f"the endpoint counts {counted(tokens_in, 'token')} of a prompt of {len(ids)}")
         self._prompts.add(tokens_in)
         for _ in range(tokens_out - count):
             yield np.array([UNKNOWN])

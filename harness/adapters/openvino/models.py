@@ -25,6 +25,7 @@ import numpy.typing as npt
 from mixmark.harness.adapters import lowbit
 from mixmark.harness.contracts.bfloat16 import round_to_bf16
 from mixmark.harness.contracts.errors import Unsupported
+from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.protocols import Array, Graph, Weights
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class StoredWeights:
                 end += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         if (free := shutil.disk_usage(path.parent).free) < end:  # writing beyond it would end the process
             raise Unsupported(
-                f"the disk of {path.parent.parent} has {free / 1e9:.1f} GB free, and loading takes {end / 1e9:.1f} GB",
+                f"the disk of {path.parent.parent} has {filesize(free)} free, and loading takes {filesize(end)}",
                 "free some space, or set TMPDIR to a folder on another disk",
             )
         with path.open("w+b") as file:

@@ -16,6 +16,7 @@ from itertools import islice, pairwise
 import numpy as np
 
 from mixmark.harness.contracts.device_ids import host_of
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import (
     MIXES,
     Cost,
@@ -178,12 +179,12 @@ def _audit(record: Record) -> Iterator[str]:
     if record.screening:
         yield f"{record.key} is a screening run, of which no output is kept, and has an audit"
     if audit.values and not audit.problem and len(audit.values) != len(audit.feeds):
-        yield f"{record.key} has {len(audit.values)} values of {len(audit.feeds)} audited feeds"
+        yield f"{record.key} has {counted(len(audit.values), 'value')} of {counted(len(audit.feeds), 'audited feed')}"
     if len(set(audit.feeds)) != len(audit.feeds):
         yield f"{record.key} has a feed that was audited twice"
     numbered = done + 2 * record.concurrency  # feeds that were made ahead when the window ended have numbers too
     if not audit.problem and (audit.finished != done or not all(0 <= feed < numbered for feed in audit.feeds)):
-        yield f"{record.key} finished {done} feeds, and its audit was drawn from {audit.finished}"
+        yield f"{record.key} finished {counted(done, 'feed')}, and its audit was drawn from {audit.finished}"
 
 
 def _against_suite(record: Record, claim: SuiteClaim) -> Iterator[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from mixmark.harness.contracts.numbers import percent
 from mixmark.harness.contracts.schema import Domain, Metering, Result
 from mixmark.harness.judge.energy.coverage import antichain, apart, told, uncovered, unmetered
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, in_phase
 from mixmark.harness.judge.energy.total import MachineEnergy, contradictions, disagreements, metered, needed, twins, why
 from mixmark.harness.judge.evidence import Evidence
-from mixmark.harness.judge.rules.rule import Severity, percent, rule
+from mixmark.harness.judge.rules.rule import Severity, rule
 
 CROSS_CHECK = 0.05  # by which two sources of the same thing may differ, or a whole be less than its parts
 LATE_NS = 1_500_000_000  # timestamps of whole seconds are up to one second old, and meters are read ten times a second

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from mixmark.harness.contracts.device_ids import local
+from mixmark.harness.contracts.numbers import counted, duration
 from mixmark.harness.contracts.schema import HOSTED, NO_GATE, NOT_ASKED, Audit, Finding, Record
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.evidence import Evidence, Measurement
@@ -66,7 +67,7 @@ def _wrong(audit: Audit) -> str:
 
 
 def _proves(feeds: int) -> str:
-    passed = "1 feed was audited and passed" if feeds == 1 else f"{feeds} feeds were audited and all passed"
+    passed = f"{counted(feeds, 'audited feed')} passed"
     bound = excluded(feeds)
     if bound > TELLING:
         return f"{passed}: too few to bound the error rate"
@@ -88,14 +89,14 @@ def no_orphans(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     for measured in evidence.measured:
         if names := measured.record.surviving_processes:
             what = "lived on after the workers of the phase, and had to be killed"
-            yield "invalid", measured.key, f"{_processes(names)} {what}: {', '.join(sorted(set(names)))}"
+            yield "invalid", measured.key, f"{counted(len(names), 'process')} {what}: {', '.join(sorted(set(names)))}"
         if names := measured.record.helper_processes:
             what = "that the runner named, and that no worker started, counts as the run's own"
-            yield "note", measured.key, f"the load of {_processes(names)} {what}: {', '.join(sorted(set(names)))}"
-
-
-def _processes(names: tuple[str, ...]) -> str:
-    return "1 process" if len(names) == 1 else f"{len(names)} processes"
+            yield (
+                "note",
+                measured.key,
+                f"the load of {counted(len(names), 'process')} {what}: {', '.join(sorted(set(names)))}",
+            )
 
 
 @record_rule("invalid")
@@ -104,10 +105,10 @@ def units_counted(measured: Measurement) -> Iterator[str]:
     record, done, expected = measured.record, measured.completions, measured.record.feed_units
     if expected is None or record.screening:
         return
-    counted = np.add.reduceat(done.units, done.starts)
+    units = np.add.reduceat(done.units, done.starts)
     yields, needed = done.ends - done.starts, sum(cost.yields for cost in record.costs)
-    if (counted != expected).any():
-        yield f"{counted.min()} to {counted.max()} units were counted for feeds of {expected}"
+    if (units != expected).any():
+        yield f"{units.min()} to {units.max()} units were counted for feeds of {expected}"
     elif needed and (yields != needed).any():
         yield f"feeds of {needed} yields came in {yields.min()} at the least"
 
@@ -152,14 +153,14 @@ def window_bracketed(measured: Measurement) -> Iterator[str]:
     bound_ns = hosts.clock_bound_ns(measured.result, measured.record.phase, measured.host)
     outside_ns = max(parent_window_ns[0] - begin_ns, end_ns - parent_window_ns[1])
     if outside_ns > bound_ns:
-        yield f"a timestamp lies {outside_ns / 1e9:.3g} s outside of the window that the parent timed"
+        yield f"a timestamp lies {duration(outside_ns)} outside of the window that the parent timed"
     elif parent_ns - (end_ns - begin_ns) > SLACK_NS + SLACK_FRACTION * parent_ns:
         yield f"the worker's timestamps cover {(end_ns - begin_ns) / 1e9:.2f} s of a window of {parent_ns / 1e9:.2f} s"
     elif measured.completions.seen_ns is not None:
         last_ns = measured.completions.yielded_ns[measured.completions.ends - 1]
         early_ns = int((last_ns - measured.completions.seen_ns).max())
         if early_ns > bound_ns:
-            yield f"a feed was reported {early_ns / 1e9:.3g} s before its last timestamp"
+            yield f"a feed was reported {duration(early_ns)} before its last timestamp"
 
 
 def _issued_in_phase(measured: Measurement, begin_ns: int, parent_window_ns: tuple[int, int]) -> Iterator[str]:
@@ -220,7 +221,7 @@ def device_busy(measured: Measurement) -> Iterator[str]:
 def threads_pinned(measured: Measurement) -> Iterator[str]:
     """The threads of a worker that is pinned to a slice of the processor stay there."""
     if strayed := max((block.strayed_threads or 0 for block in measured.touching), default=0):
-        threads = "1 thread" if strayed == 1 else f"{strayed} threads"
+        threads = counted(strayed, "thread")
         yield f"{threads} of the phase's workers could run on cores outside of their slice"
 
 

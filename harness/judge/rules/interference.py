@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from mixmark.harness.contracts.device_ids import host_of
+from mixmark.harness.contracts.numbers import change, counted, percent
 from mixmark.harness.contracts.schema import PROTECTIVE, ClockReason
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.roofline import CeilingKey, ceilings, passes
-from mixmark.harness.judge.rules.rule import Rule, Severity, percent, record_rule, rule
+from mixmark.harness.judge.rules.rule import Rule, Severity, record_rule, rule
 
 DRIFT = 0.10  # a probe that moves further than this between its records: the machine changed speed
 
@@ -36,7 +37,7 @@ def speed_stable(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         if drift > max(DRIFT, scatter):
             message = (
                 f"the machine's speed drifted during the run: the probe by {adapter} in {precision} "
-                f"moved by {drift * 100:.0f} % in {unit}"
+                f"moved by {change(drift)} in {unit}"
             )
             yield "warning", device, message
 
@@ -99,7 +100,7 @@ def no_foreign_load(measured: Measurement) -> Iterator[str]:
     limit = min(FOREIGN * cpus, FOREIGN_CORES)
     if cores > limit:
         yield (
-            f"other programs kept {cores:.2f} of {cpus} CPUs busy, {percent(cores / cpus)} of the machine "
+            f"other programs kept {cores:.2f} of {counted(cpus, 'CPU')} busy, {percent(cores / cpus)} of the machine "
             f"(limit {percent(limit / cpus)})"
         )
 
@@ -215,7 +216,7 @@ def canary_stable(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         if drift > limit:
             message = (
                 f"a fixed loop{f' on {host}' if host else ''} took {min(medians) / 1e6:.2f} ms at its fastest and "
-                f"{max(medians) / 1e6:.2f} ms at its slowest, {percent(drift)} apart (limit {percent(limit)})"
+                f"{max(medians) / 1e6:.2f} ms at its slowest, {change(drift)} apart (limit {percent(limit)})"
             )
             yield "warning", "run", message
 

@@ -40,7 +40,3 @@ def record_rule(severity: Severity) -> Callable[[Callable[[Measurement], Iterato
         return findings
 
     return made
-
-
-def percent(fraction: float) -> str:
-    return f"{fraction * 100:.1f} %"

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.numbers import counted, filesize, percent, significant
 from mixmark.harness.contracts.schema import Device, Record
 from mixmark.harness.discover import config as configuration
 from mixmark.harness.discover import setup
@@ -93,7 +94,7 @@ def claims_run(trials: AdapterTrials) -> str:
     ran = sum(record.completions is not None for record in trials.claimed)
     fail_if(not ran, "it runs no suite in any precision that it offers")
     unsupported = ", ".join(f"{record.route.suite} in {record.route.precision}" for record in failed)
-    return f"{_counted(ran, 'route')} ran" + (f"; unsupported: {unsupported}" if unsupported else "")
+    return f"{counted(ran, 'route')} ran" + (f"; unsupported: {unsupported}" if unsupported else "")
 
 
 def yields_fit_the_table(trials: AdapterTrials) -> str:
@@ -111,7 +112,7 @@ def outputs_pass_their_gates(trials: AdapterTrials) -> str:
     """Every route passes the audit of its suite at the precision that it was opened in."""
     claimed = [record for record in _claimed(trials) if not _problem(record)]
     _passed(trials, claimed)
-    return f"{_counted(len(claimed), 'route')} passed"
+    return f"{counted(len(claimed), 'route')} passed"
 
 
 def placement_is_truthful(trials: AdapterTrials) -> str:
@@ -208,7 +209,8 @@ def concurrency_is_honoured(trials: AdapterTrials) -> str:
     fail_for(trials.findings([records.finished], concurrent))
     _passed(trials, concurrent)
     most = max(most_in_flight(record.completions) for record in concurrent if record.completions)
-    return f"concurrency {max(record.concurrency for record in concurrent)}, {most} feeds were in flight at once"
+    concurrency = max(record.concurrency for record in concurrent)
+    return f"concurrency {concurrency}, at most {counted(most, 'feed')} in flight at once"
 
 
 def server_keeps_its_latency(trials: AdapterTrials) -> str:
@@ -216,7 +218,8 @@ def server_keeps_its_latency(trials: AdapterTrials) -> str:
     fail_for(trials.findings([records.finished, records.latency_within_limits], trials.served))
     messages = []
     for record in trials.served:
-        messages.append(f"{record.route.label} at {record.rate_per_s:.3g} feeds a second, {LOAD:.0%} of a closed loop")
+        rate = significant(record.rate_per_s or 0)
+        messages.append(f"{record.route.label} at {rate} feeds a second, {percent(LOAD)} of a closed loop")
         if (
             record.completions
             and record.latency_limits
@@ -238,8 +241,11 @@ def noise_is_harmless(trials: AdapterTrials) -> str:
     """Printed text goes to a log, and is little for each feed: a long run must not fill a disk."""
     feeds = sum(len(record.completions) for record in trials.claimed if record.completions)
     printed = trials.log_bytes
-    fail_if(printed > LOG_BYTES_ONCE + LOG_BYTES * feeds, f"{printed / 1000:.0f} kB were printed in {feeds} feeds")
-    return f"{printed / 1000:.1f} kB in {feeds} feeds"
+    fail_if(
+        printed > LOG_BYTES_ONCE + LOG_BYTES * feeds,
+        f"{filesize(printed)} were printed in {counted(feeds, 'feed')}",
+    )
+    return f"{filesize(printed)} in {counted(feeds, 'feed')}"
 
 
 CHECKS: tuple[Check[AdapterTrials], ...] = (
@@ -327,7 +333,3 @@ def _ran(measured: Iterable[Record]) -> None:
     """Raises NotChecked if none of the records came to its end."""
     if not any(record.completions is not None for record in measured):
         raise NotChecked("nothing ran")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mixmark.harness.contracts.choices import choose_by_name
 from mixmark.harness.contracts.device_ids import part_of
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Domain
 from mixmark.harness.discover import config as configuration
 from mixmark.harness.discover import setup
@@ -87,7 +88,7 @@ def reads_are_quick(trials: MeterTrials) -> str:
     for live in (*trials.at_rest.values(), *trials.under_load.values()):
         fail_if(live.lost, f"{live.domain.id}: {live.lost}")
         fail_if(not live.reads, f"{live.domain.id}: it gave no sample")
-    return f"{min(live.reads for live in trials.at_rest.values())} samples of each domain at rest"
+    return f"{counted(min(live.reads for live in trials.at_rest.values()), 'sample')} of each domain at rest"
 
 
 def counters_rise(trials: MeterTrials) -> str:

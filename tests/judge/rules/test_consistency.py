@@ -255,7 +255,7 @@ def test_a_suite_that_is_not_here_is_not_compared() -> None:
     ("forged", "said"),
     [
         (audit(values=(0.1,) * 3), "has 3 values of 2 audited feeds"),
-        (audit(values=(0.1,)), "has 1 values of 2 audited feeds"),
+        (audit(values=(0.1,)), "has 1 value of 2 audited feeds"),
         (audit(feeds=(0, 0)), "audited twice"),
         (audit(finished=1), "drawn from 1"),
         (audit(finished=2), "its audit was drawn from 2"),

@@ -104,7 +104,7 @@ def test_a_wall_that_uses_less_than_the_package_behind_it_is_in_doubt() -> None:
     )
     for watts, message in (
         (48.0, None),
-        (0.05, "wall used 99.9 % less than what it holds: are its unit and its clock right?"),  # kilowatts
+        (0.05, "wall used 100 % less than what it holds: are its unit and its clock right?"),  # kilowatts
     ):
         samples = {
             **metering.samples,

@@ -61,9 +61,9 @@ def audit(*values: float, **changed: Any) -> Audit:
 
 
 def test_every_audited_feed_counts_and_not_their_mean() -> None:
-    clean = "3 feeds were audited and all passed: too few to bound the error rate"
+    clean = "3 audited feeds passed: too few to bound the error rate"
     assert told(integrity.audited, cell(audit=audit(0.0, 0.1, 0.02))) == [("note", clean)]
-    assert "1 feed was audited and passed" in told(integrity.audited, cell(audit=audit(0.0)))[0][1]
+    assert "1 audited feed passed" in told(integrity.audited, cell(audit=audit(0.0)))[0][1]
     [(_, bounded)] = told(integrity.audited, cell(audit=audit(*[0.0] * 9)))
     assert bounded.endswith("with 95 % confidence at most 28 % of all feeds are wrong")
     [(severity, message)] = told(integrity.audited, cell(audit=audit(0.0, 0.0, 0.1, 0.11)))
@@ -199,7 +199,7 @@ def test_no_timestamp_lies_outside_of_the_parents_window_and_little_of_it_is_unt
 
 
 @pytest.mark.parametrize(
-    ("late_ns", "words"), [(0, ""), (SECOND // 3, ""), (-1, "reported 1e-09 s before its last timestamp")]
+    ("late_ns", "words"), [(0, ""), (SECOND // 3, ""), (-1, "reported 1.00 ns before its last timestamp")]
 )
 def test_a_feed_ends_when_the_parent_is_told(late_ns: int, words: str) -> None:
     """The last of five feeds in ten seconds is reported so long after its last timestamp."""

@@ -93,7 +93,7 @@ def test_what_is_at_its_limit_or_unknown_passes(rule: Rule) -> None:
         (
             interference.no_foreign_load,
             {"own_ns": SECOND // 2},
-            "other programs kept 0.50 of 2 CPUs busy, 25.0 % of the machine (limit 1.0 %)",
+            "other programs kept 0.50 of 2 CPUs busy, 25 % of the machine (limit 1.0 %)",
         ),
         (
             interference.no_foreign_load,
@@ -212,7 +212,7 @@ def test_a_power_cap_is_a_note() -> None:
 def test_a_gpu_that_slows_down_is_a_warning() -> None:
     slowing = (block(second, **gpu_state(clock_mhz=1800 - 100 * second)) for second in range(1, 6))
     [(_, _, message)] = said(interference.frequency_stable, beside(*slowing, device=GPU))
-    assert message == f"the clock of {GPU} fell by 23.5 %, from 1700 to 1300 MHz (limit 3.0 %)"
+    assert message == f"the clock of {GPU} fell by 24 %, from 1700 to 1300 MHz (limit 3.0 %)"
 
 
 def test_a_canary_that_slows_down_is_a_warning_unless_it_scatters_as_much() -> None:
