@@ -107,7 +107,9 @@ def test_a_probe_that_drifts_far_disturbs() -> None:
 
     assert verdict(drifting(113)) == ("disturbed", "the machine's speed drifted by a factor of 2.13 during the run")
     both = result(probe("a", 100, 400), record("b", "llm", "token", closed_loop([[9]])), probe("c", 213, 640))
-    assert verdict(both)[1] == "the machine's speed drifted by a factor of 2.13 during the run"  # and its bandwidth by 60 %
+    assert (
+        verdict(both)[1] == "the machine's speed drifted by a factor of 2.13 during the run"
+    )  # and its bandwidth by 60 %
     assert verdict(drifting(25))[0] == "fair"
     assert rules(drifting(25))[-1] == "speed_stable"
     assert "speed_stable" not in rules(drifting(5))
