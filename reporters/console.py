@@ -20,7 +20,13 @@ from mixmark.reporters.terminal import rendered
 
 WIDTH = 100  # longer lines are hard to read
 WIDE = 80  # from this width on, the other routes have their own column
-COLOURS = {"solid": "bold green", "fair": "bold yellow", "disturbed": "bold red", "invalid": "bold red"}
+COLOURS = {
+    "solid": "bold green",
+    "fair": "bold yellow",
+    "partial": "bold yellow",
+    "disturbed": "bold red",
+    "invalid": "bold red",
+}
 """The colours of the verdicts. An unfinished run has none."""
 
 

@@ -46,7 +46,7 @@ def throughput(row: Row) -> tuple[str, ...]:
 
     If the row has no throughput, or one that does not count, the status comes first: (screened, 4.11 tok/s).
     """
-    if row.status in ("invalid", "screened") and row.throughput_per_s is not None:
+    if row.status in ("invalid", "not audited yet", "screened") and row.throughput_per_s is not None:
         runs = [f"median of {row.runs} runs"] if row.status == "screened" and row.runs > 1 else []
         return row.status, rate(row.throughput_per_s, row.names.short), *runs
     if row.status not in ("ok", "unaudited"):
@@ -156,7 +156,7 @@ def merged(result: Result, findings: Iterable[Finding]) -> list[tuple[str, str, 
     labels = {record.key: label(record, device_names(result)) for record in result.records}
     alike: dict[tuple[str, str, str], list[Finding]] = {}
     findings = tuple(findings)
-    for severity in ("invalid", "warning", "note"):
+    for severity in ("invalid", "pending", "warning", "note"):
         for finding in (finding for finding in findings if finding.severity == severity):
             words = finding.message if severity == "invalid" else NUMBER.sub("#", finding.message)
             alike.setdefault((severity, finding.rule, words), []).append(finding)

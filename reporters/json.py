@@ -23,7 +23,7 @@ from mixmark.harness.judge.score import Score
 
 OMITTED: Mapping[type, frozenset[str]] = {
     Judgement: frozenset({"measured", "solo_rows", "hosted"}),
-    Row: frozenset({"record", "names", "invalid", "runs", "median_per_s", "batches"}),
+    Row: frozenset({"record", "names", "void", "runs", "median_per_s", "batches"}),
     Latency: frozenset({"tail"}),
     Score: frozenset({"mix"}),
     MachineEnergy: frozenset({"readings"}),

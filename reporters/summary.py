@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from mixmark.harness.contracts.schema import Mix, Result
+from mixmark.harness.contracts.schema import Finding, Mix, Result
 from mixmark.harness.judge import hosts, screening
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import HOUR_NS, KWH_J, Figure
@@ -24,6 +24,8 @@ from mixmark.reporters.figures import significant
 
 MOST_OTHERS = 2  # routes that a line compares with the best route
 LONGEST_REASON, LONGEST_FAILURE = 240, 80  # letters
+WORST = ("failed", "invalid", "not audited yet")
+"""The states of a row that the line of a suite without a figure shows first."""
 
 
 @dataclass(frozen=True)
@@ -184,13 +186,15 @@ def _suites(judgement: Judgement) -> Iterator[SuiteLine]:
     for suite in dict.fromkeys(row.record.route.suite for row in judgement.solo_rows):
         own = [row for row in judgement.solo_rows if row.record.route.suite == suite]
         best = _best(own, models)
-        yield _best_line(own, best, names, tried) if best else _failed_line(own, names)
+        yield _best_line(own, best, names, tried) if best else _failed_line(own, names, judgement.findings)
 
 
-def _failed_line(own: Sequence[Row], names: dict[str, str]) -> SuiteLine:
-    failed = next((row for row in own if row.status in ("failed", "invalid")), own[0])
-    why = "only tried for seconds" if failed.status == "screened" else "an audit or a rule found it invalid"
-    why = failed.record.error.message if failed.record.error else why
+def _failed_line(own: Sequence[Row], names: dict[str, str], findings: Sequence[Finding]) -> SuiteLine:
+    failed = min(own, key=lambda row: WORST.index(row.status) if row.status in WORST else len(WORST))
+    messages = [each.message for each in findings if each.about == failed.key and each.voids]
+    if failed.record.error:
+        messages = [failed.record.error.message]
+    why = messages[0].removeprefix("not audited yet: ") if messages else "only tried for seconds"
     suite, reason = figures.name(failed.record.route.suite), figures.name(why, LONGEST_FAILURE)
     return SuiteLine(suite, failed.status, _route(failed, names), reason)
 

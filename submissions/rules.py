@@ -149,7 +149,7 @@ def valid(submission: Submission) -> Breaches:
     """No finding about a result is invalid."""
     for contribution in submission.contributions:
         for finding in contribution.findings:
-            if finding.severity == "invalid":
+            if finding.voids:
                 yield contribution.home, f"{finding.rule}: {finding.about}: {finding.message}"
 
 

@@ -108,7 +108,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
     evidence, steps = _scored(evidence, doubts)
     findings = (*_found(FIRST, evidence), *doubts, *_found(LAST, evidence))
     invalid = integrity.invalid(findings)
-    all_rows = rows.rows(evidence, invalid)
+    all_rows = rows.rows(evidence, findings)
     solo_rows, hosted = (
         rows.merge_runs([row for row in all_rows if row.record.route.hosted is own]) for own in (False, True)
     )

@@ -325,7 +325,7 @@ def _problems(
         words = dict.fromkeys(f"{failure.kind}: {failure.message}" for failure in failures)
         problems.append(ScoreProblem(f"all of its parts failed: {'; '.join(words)}", device=host))
     for record in records:
-        messages = [each.message for each in doubts if each.about == record.key and each.severity == "invalid"]
+        messages = [each.message for each in doubts if each.about == record.key and each.voids]
         if record.key in faults and host_of(record.route.device) not in lost:
             messages.append(f"{faults[record.key].kind}: {faults[record.key].message}")
         problems += [ScoreProblem(message, record.route.suite, record.route.device) for message in messages]

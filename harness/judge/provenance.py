@@ -27,7 +27,7 @@ class Provenance:
     tier: Tier
     preset: str
     verdict: VerdictWord
-    """The verdict over the whole result: solid, fair, disturbed, invalid or unfinished."""
+    """The verdict over the whole result: solid, fair, disturbed, partial, invalid or unfinished."""
     cpu_model: str | None
     cpu_threads: int | None
     """Hardware threads, of all hosts together."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from mixmark.harness.contracts.schema import Boundary, Int64s, Record, Result, UnitNames
+from mixmark.harness.contracts.schema import Boundary, Finding, Int64s, Record, Result, UnitNames
 from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.judge.statistics.intervals import over_runs, percentile
+
+Void = Literal["invalid", "not audited yet"]
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,9 @@ class Row:
     """The fraction of the device's ceiling that was reached."""
     energy: Energy | None = None
     """None: not measured, or only in part; the findings say why."""
-    invalid: bool = False
-    """Whether a rule found it invalid, for example for a wrong output. It counts for nothing then."""
+    void: Void | None = None
+    """Why it counts for nothing: a rule found it invalid, for example for a wrong output, or the run ended before its
+    audit. None: it counts."""
     runs: int = 1
     """The number of runs that the throughput is of; all else is of the run with the median throughput."""
     median_per_s: float | None = None
@@ -88,22 +92,24 @@ class Row:
 
     @property
     def status(self) -> str:
-        """ok, invalid, failed, refused, or unsupported; screened: screening runs showed that another route is faster;
-        unaudited: a hosted service has weights of its own."""
+        """ok, invalid, failed, refused, or unsupported; not audited yet: the run ended before its audit; screened:
+        screening runs showed that another route is faster; unaudited: a hosted service has weights of its own."""
         error = self.record.error
         if error is not None:
             return "failed" if error.attempted else error.kind
-        if self.invalid:
-            return "invalid"
+        if self.void:
+            return self.void
         return "screened" if self.record.screening else "unaudited" if self.record.route.hosted else "ok"
 
 
-def rows(evidence: Evidence, invalid: Collection[str]) -> tuple[Row, ...]:
+def rows(evidence: Evidence, findings: Sequence[Finding]) -> tuple[Row, ...]:
     """A row for each record but the probes' and the mix's, in the order of the run, suites kept together. The
     screening runs of a route that was measured afterwards have none.
 
-    invalid: the keys of the records that a rule found invalid.
+    findings: those of all rules.
     """
+    void: dict[str, Void] = {each.about: "not audited yet" for each in findings if each.severity == "pending"}
+    void |= {each.about: "invalid" for each in findings if each.severity == "invalid"}
     measured = {each.key: each for each in evidence.measured}
     whole = {record.route.model_dump_json() for record in evidence.result.records if is_solo(record)}
     records = [
@@ -114,14 +120,14 @@ def rows(evidence: Evidence, invalid: Collection[str]) -> tuple[Row, ...]:
     suites = list(dict.fromkeys(record.route.suite for record in records))
     records.sort(key=lambda record: suites.index(record.route.suite))
     return tuple(
-        _row(evidence, measured[record.key], record.key in invalid)
+        _row(evidence, measured[record.key], void.get(record.key))
         if record.key in measured
-        else Row(record, unit_names(evidence.result, record), invalid=record.key in invalid)
+        else Row(record, unit_names(evidence.result, record), void=void.get(record.key))
         for record in records
     )
 
 
-def _row(evidence: Evidence, each: Measurement, invalid: bool) -> Row:
+def _row(evidence: Evidence, each: Measurement, void: Void | None) -> Row:
     done = each.completions
     if each.record.screening:  # its feeds may lack units, so that nothing but its pace means anything
         return Row(
@@ -130,7 +136,7 @@ def _row(evidence: Evidence, each: Measurement, invalid: bool) -> Row:
             feeds=len(done),
             units=timestamps.units(done),
             throughput_per_s=each.throughput_per_s,
-            invalid=invalid,
+            void=void,
         )
     interval = each.interval
     streams = timestamps.time_per_unit_ns(done)
@@ -146,7 +152,7 @@ def _row(evidence: Evidence, each: Measurement, invalid: bool) -> Row:
         time_per_unit=latency(streams),
         roofline_fraction=evidence.achieved(each).fraction,
         energy=_energy(each),
-        invalid=invalid,
+        void=void,
     )
 
 
@@ -194,7 +200,7 @@ def merge_runs(rows: Sequence[Row]) -> tuple[Row, ...]:
 def _over_runs(runs: list[Row]) -> Row:
     """The row over several runs. Failed and invalid runs do not count; each has its own finding."""
     measured = sorted(
-        (run.throughput_per_s, index) for index, run in enumerate(runs) if run.throughput_per_s and not run.invalid
+        (run.throughput_per_s, index) for index, run in enumerate(runs) if run.throughput_per_s and not run.void
     )
     if len(measured) < 2:
         return runs[measured[0][1]] if measured else runs[0]

@@ -96,9 +96,7 @@ def score(result: Result, doubts: Sequence[Finding], disturbed: Mapping[str, Rea
     phases, mix = mixed(result), result.mix
     if mix is None:
         return None
-    problems = [
-        ScoreProblem(absence.reason) for absence in result.absent if (absence.kind, absence.name) == ("mix", mix.name)
-    ]
+    problems = [ScoreProblem(reason)] if (reason := not_run(result)) else []
     if not (phases or problems):
         return None
     problems += [ScoreProblem(message) for message in took_no_part(result)]
@@ -118,6 +116,13 @@ def score(result: Result, doubts: Sequence[Finding], disturbed: Mapping[str, Rea
         weight_class=min((record.route.weight_class for record in records), default=16),
         unranked=tuple(_unranked(mix, result, doubts)),
     )
+
+
+def not_run(result: Result) -> Reason | None:
+    """Why the mix was not run after the solo measurements, for example because no device runs one of its suites. None:
+    it was run, or not asked for."""
+    wanted = ("mix", result.mix.name if result.mix else "")
+    return next((absence.reason for absence in result.absent if (absence.kind, absence.name) == wanted), None)
 
 
 def took_no_part(result: Result) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
     solid        several runs agree within ±5 %, and nothing disturbed them
     fair         nothing disturbed the measurement much, but something is missing or was noticed: the reasons say what
     disturbed    something changed the figures by more than a reader would accept: measure again
+    partial      the solo measurements stand, and the mix could not be run: a suite of it has no figure, or memory lacks
     invalid      something failed or is wrong, so that the command exits with 1
     unfinished   the run was interrupted
 
@@ -18,6 +19,7 @@ from typing import Literal
 
 from mixmark.harness.contracts.numbers import change
 from mixmark.harness.contracts.schema import Finding
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import disturbance
 from mixmark.harness.judge.disturbance import MUCH_FOREIGN, MUCH_STOLEN
 from mixmark.harness.judge.evidence import Evidence
@@ -25,10 +27,10 @@ from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.rows import Row
 from mixmark.harness.judge.rules.interference import speed_drifts
 from mixmark.harness.judge.rules.records import interval_known
-from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.score import Score, not_run
 from mixmark.harness.plan.presets import longer
 
-VerdictWord = Literal["solid", "fair", "disturbed", "invalid", "unfinished"]
+VerdictWord = Literal["solid", "fair", "disturbed", "partial", "invalid", "unfinished"]
 
 MUCH_DRIFT = 0.25  # of a probe's figure: the machine at the end is not the machine at the start
 MUCH_MOVED = 0.05  # of a window's throughput, by a stretch of it that ran at another level
@@ -88,6 +90,8 @@ def verdict(evidence: Evidence, findings: Sequence[Finding], rows: Sequence[Row]
         return Verdict("invalid", tuple(_wrong(evidence, findings)) or (nothing,))
     if much := disturbances(evidence):
         return Verdict("disturbed", much)
+    if reason := not_run(evidence.result):
+        return Verdict("partial", (_partial(evidence, rows, reason), *_noticed(evidence, findings)))
     if little := (*_missing(evidence, rows), *_noticed(evidence, findings)):
         return Verdict("fair", little)
     return Verdict("solid", (VerdictReason("", _agreement(evidence, rows)),))
@@ -104,6 +108,13 @@ def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[VerdictR
     invalid = [finding for finding in findings if finding.severity == "invalid"]
     for (message, rule), label in {(each.message, each.rule): labels.get(each.about, "") for each in invalid}.items():
         yield VerdictReason(rule, label + message)
+
+
+def _partial(evidence: Evidence, rows: Sequence[Row], reason: Reason) -> VerdictReason:
+    suites = evidence.result.mix.units if evidence.result.mix else {}
+    known = {row.record.route.suite for row in rows if row.status == "ok"}.intersection(suites)
+    text = f"{len(known)} of {len(suites)} suites of the mix were measured alone; {reason}"
+    return VerdictReason("mix_complete", text, "--mix none measures the suites alone and asks for no mix")
 
 
 def loaded(evidence: Evidence) -> Iterator[VerdictReason]:
@@ -214,7 +225,7 @@ NOTICED: dict[str, tuple[str, str]] = {
     "low_metering_overhead": ("reading the meters took much CPU time", ""),
 }
 """(what was noticed, its remedy) for each rule that warns, the most serious first."""
-ELSEWHERE = ("finished", "mix_bounded", "interval_known", "energy_complete")
+ELSEWHERE = ("finished", "mix_complete", "mix_bounded", "interval_known", "energy_complete")
 """The rules that warn and have a verdict of their own. The score itself says which part of the machine is not
 metered."""
 

@@ -21,7 +21,7 @@ WIDEST = 160
 NAME, COLUMN = 18, 19  # the least widths of a row's name and of a result: narrower ones would break words
 COLOURS = {
     "faster": "green", "slower": "red", "ambiguous": "yellow",
-    "solid": "green", "fair": "yellow", "disturbed": "red", "invalid": "red", "unfinished": "red",
+    "solid": "green", "fair": "yellow", "partial": "yellow", "disturbed": "red", "invalid": "red", "unfinished": "red",
 }  # fmt: skip
 
 

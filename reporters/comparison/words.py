@@ -104,9 +104,9 @@ def figure(value: Figure | None, unit: str) -> str:
 
 
 def relative(ratio: Ratio) -> str:
-    """2.00× (1.97 to 2.04), or 2.00×, no interval."""
+    """2.00× (1.97 to 2.04), or 2.00×, not proven."""
     if ratio.low is None or ratio.high is None:
-        return f"{significant(ratio.estimate)}×, no interval"
+        return f"{significant(ratio.estimate)}×, not proven"
     return f"{significant(ratio.estimate)}× ({significant(ratio.low)} to {significant(ratio.high)})"
 
 

@@ -13,7 +13,7 @@ from mixmark.submissions.board.rank import Metric
 from mixmark.submissions.board.row import IntervalAxis, Standing, Website
 from mixmark.submissions.entry import Entry, SoloMeasurement
 
-SEVERITIES = ("invalid", "warning", "note")
+SEVERITIES = ("invalid", "pending", "warning", "note")
 
 
 def facts(entry: Entry, site: Website, standings: Sequence[Standing], reports: Sequence[str]) -> dict[str, Any]:

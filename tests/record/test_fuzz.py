@@ -54,7 +54,7 @@ def shown(judgement: Judgement) -> dict[str, float]:
         seen["bits"] = score.weight_class
         seen["boundary"] = -CLASSES.index(score.boundary) if score.boundary in CLASSES else -len(CLASSES)
     for row in judgement.rows:
-        if row.throughput_per_s is not None and not row.invalid:
+        if row.throughput_per_s is not None and not row.void:
             seen[f"{row.record.key}: units per second"] = row.throughput_per_s
             if row.energy is not None:
                 seen[f"{row.record.key}: units per joule"] = 1 / row.energy.joules_per_unit

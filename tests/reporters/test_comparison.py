@@ -164,7 +164,7 @@ def test_ratios_of_a_thousand_have_a_scale() -> None:
 def test_a_relative_speed_has_its_interval_or_says_that_there_is_none() -> None:
     for form in (console.report, markdown.report, html.report):
         text = form(scored())
-        assert "1.00×, no interval" in text and "0.500× (0.4" in text
+        assert "1.00×, not proven" in text and "0.500× (0.4" in text
 
 
 def test_a_name_longer_than_its_column_is_broken_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,9 +148,15 @@ class Finding(Fact):
     """What a rule found in a result."""
 
     rule: str
-    severity: Literal["note", "warning", "invalid"]
+    severity: Literal["note", "warning", "pending", "invalid"]
+    """pending: the run ended before the audit that would tell; what it is about counts for nothing either way."""
     about: str
     message: str
+
+    @property
+    def voids(self) -> bool:
+        """Whether what it is about counts for nothing."""
+        return self.severity in ("pending", "invalid")
 
 
 class Result(Fact):

@@ -283,7 +283,7 @@ def _of_mixes(a: _Side, b: _Side, figure: str) -> Ratio | Reason:
         return f"the efficiency of {lacks.label} was not measured: {lacks.machine.no_efficiency}"
     if figure == "MX" and a.machine.boundary != b.machine.boundary:
         return f"energy boundary: {a.machine.boundary} and {b.machine.boundary}; only equal boundaries are compared"
-    return _relative(first, second, (a, b))
+    return _doubted(_relative(first, second, (a, b)), a, b)
 
 
 def _different_mixes(a: _Side, b: _Side) -> Reason | None:
@@ -323,6 +323,14 @@ def _relative(a: Figure, b: Figure, sides: tuple[_Side, _Side]) -> Ratio:
     return Ratio(estimate, estimate * math.exp(-half), estimate * math.exp(half))
 
 
+def _doubted(ratio: Ratio, *sides: _Side) -> Ratio:
+    """The ratio without its interval if a result is disturbed: then it proves nothing."""
+    disturbed = [side.label for side in sides if side.machine.verdict == "disturbed"]
+    if not disturbed:
+        return ratio
+    return Ratio(ratio.estimate, reason=f"{' and '.join(disturbed)} {'is' if len(disturbed) == 1 else 'are'} disturbed")
+
+
 def _best_measurements(side: _Side) -> dict[SuiteWork, SoloMeasurement]:
     """The fastest valid route for each work of a closed loop.
 
@@ -354,8 +362,12 @@ def _row(work: SuiteWork, sides: Sequence[_Side], best: Sequence[Mapping[SuiteWo
     baseline = best[0].get(work)
     found = [of_side.get(work) for of_side in best]
     first, result = next((own, side.judgements[0].result) for own, side in zip(found, sides, strict=True) if own)
-    routes = tuple(_best_route(measurement, baseline) if measurement else None for measurement in found)
-    return BestRoutes(work, unit_names(result, first.record), routes)
+    routes = []
+    for side, measurement in zip(sides, found, strict=True):
+        route = _best_route(measurement, baseline) if measurement else None
+        doubted = route and route.relative and _doubted(route.relative, sides[0], side)
+        routes.append(replace(route, relative=doubted) if route and doubted else route)
+    return BestRoutes(work, unit_names(result, first.record), tuple(routes))
 
 
 def _relative_rate(a: SoloMeasurement, b: SoloMeasurement) -> Ratio:

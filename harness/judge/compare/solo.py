@@ -87,8 +87,8 @@ class SoloRun:
     """None: the record has no timestamps."""
     state: str = ""
     """The settings of the device, such as its governor. A device with other settings counts as another device."""
-    invalid: Reason | None = None
-    """Why a rule found the record invalid, for example a wrong output."""
+    void: Reason | None = None
+    """Why the record counts for nothing, for example a wrong output."""
     software: Mapping[str, str] = field(default_factory=dict)
     """The versions of Mixmark and of the packages that the adapter's worker ran with, by name."""
 
@@ -138,8 +138,8 @@ class SoloRun:
     @property
     def no_figure(self) -> Reason | None:
         """Why the run has no figure to compare, in words that follow its name. None: it has one."""
-        if self.invalid:
-            return f"is invalid: {self.invalid}"
+        if self.void:
+            return f"counts for nothing: {self.void}"
         value, why = self.figure
         return f"has no figure: {why}" if value is None else None
 
@@ -477,7 +477,7 @@ def solo_measurements(judgements: Sequence[Judgement], label: str = "A") -> list
         result = judgement.result
         devices = {device.id: device for device in result.devices}
         seen: dict[Hashable, int] = defaultdict(int)
-        invalid = {finding.about: finding.message for finding in judgement.findings if finding.severity == "invalid"}
+        void = {finding.about: finding.message for finding in judgement.findings if finding.voids}
         for record in filter(is_solo, result.records):
             device = devices[record.route.device]
             run = SoloRun(
@@ -485,7 +485,7 @@ def solo_measurements(judgements: Sequence[Judgement], label: str = "A") -> list
                 device,
                 judgement.measured.get(record.key),
                 _state(hosts.system(result, device.host), device),
-                invalid.get(record.key) if record.completions else None,
+                void.get(record.key) if record.completions else None,
                 _software(result, record.route),
             )
             measurement = _target(record), record.route.device

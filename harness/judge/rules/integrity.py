@@ -34,13 +34,15 @@ BETWEEN = 0.1  # of a window may pass between feeds
 @rule
 def audited(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     """Every audited feed of every record keeps its gate. A record that was not audited although the plan asks for it
-    proves nothing, so it is invalid. What a passed audit proves is a note."""
+    proves nothing, so it is invalid, or pending if the run can go on. What a passed audit proves is a note."""
     for measured in evidence.measured:
         record, audit = measured.record, measured.record.audit
         if record.screening:
             continue
         if audit is not None and audit.problem:
             yield "invalid", record.key, f"wrong outputs: {audit.problem}"
+        elif audit is None and not record.unaudited and not evidence.result.finished:
+            yield "pending", record.key, "not audited yet: the run ended before, --resume goes on"
         elif audit is None or not audit.values:
             severity: Severity = "note" if _may_lack_audit(evidence, record) else "invalid"
             yield severity, record.key, f"not audited: {record.unaudited or 'the run ended before'}"
@@ -357,5 +359,5 @@ def findings(evidence: Evidence) -> tuple[Finding, ...]:
 
 
 def invalid(findings: Iterable[Finding]) -> frozenset[str]:
-    """The keys of the records, and whatever else, that are invalid by these findings."""
-    return frozenset(each.about for each in findings if each.severity == "invalid")
+    """The keys of the records, and whatever else, that count for nothing by these findings."""
+    return frozenset(each.about for each in findings if each.voids)

@@ -9,7 +9,7 @@ from typing import Literal
 from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge.evidence import Evidence, Measurement
 
-Severity = Literal["note", "warning", "invalid"]
+Severity = Literal["note", "warning", "pending", "invalid"]
 Rule = Callable[[Evidence], Iterator[Finding]]
 
 

@@ -124,7 +124,7 @@ def test_a_wrong_output_is_not_compared() -> None:
     gate = Gate(metric="error", at_most=0.1)
     audit = Audit(gate=gate, finished=1, feeds=(0,), values=(0.5,))
     wrong = b.model_copy(update={"records": tuple(each.model_copy(update={"audit": audit}) for each in b.records)})
-    assert "of B is invalid: wrong outputs" in refused([a], [wrong])
+    assert "of B counts for nothing: wrong outputs" in refused([a], [wrong])
 
 
 def test_an_ambiguous_verdict_says_how_many_runs_would_decide() -> None:

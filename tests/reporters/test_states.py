@@ -1,0 +1,115 @@
+"""Each state of a measurement and of a result in the words of each form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+import mixmark.reporters.comparison.console
+import mixmark.reporters.comparison.html
+import mixmark.reporters.comparison.markdown
+import mixmark.reporters.console
+import mixmark.reporters.full
+import mixmark.reporters.html
+import mixmark.reporters.json
+import mixmark.reporters.markdown
+from mixmark.harness.contracts.schema import Absent, Audit, Failure, Gate, Record, Result
+from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
+from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.judge.verdict import Verdict
+from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL, one_run
+from tests.golden.sample import MS, closed_loop, record, result
+
+FORMS: dict[str, Callable[[Judgement], str]] = {
+    "console": mixmark.reporters.console.report,
+    "full": mixmark.reporters.full.report,
+    "page": mixmark.reporters.html.report,
+    "markdown": mixmark.reporters.markdown.report,
+    "JSON": mixmark.reporters.json.report,
+}
+COMPARISONS: dict[str, Callable[[MachineComparison], str]] = {
+    "console": mixmark.reporters.comparison.console.report,
+    "page": mixmark.reporters.comparison.html.report,
+    "markdown": mixmark.reporters.comparison.markdown.report,
+}
+WRONG = Audit(gate=Gate(metric="error", at_most=0.1), feeds=(0,), values=(0.5,), finished=64)
+
+
+def measured(**changed: object) -> Record:
+    return record("a", "llm", "token", closed_loop([[100 * MS]] * 64)).model_copy(update=changed)
+
+
+def failed(kind: str) -> Record:
+    failure = Failure.model_validate({"kind": kind, "message": "so it is", "hint": "do this"})
+    return record("a", "llm", "token", error=failure)
+
+
+def without_mix(found: Result) -> Result:
+    why = "no device can run diffusion; the solo records say why"
+    return found.model_copy(
+        update={"mix": EDGE, "absent": (Absent(kind="mix", name=EDGE.name, reason=why),), "finished": True}
+    )
+
+
+STATES = {
+    "interrupted": (result(measured(unaudited=""), finished=False), 130, "unfinished", "not audited yet", "--resume"),
+    "partial": (without_mix(result(measured())), 0, "partial", "1 of 4 suites", "no device can run diffusion"),
+    "invalid": (result(measured(unaudited="", audit=WRONG)), 1, "invalid", "invalid", "wrong outputs"),
+    "never audited": (result(measured(unaudited="")), 1, "invalid", "invalid", "not audited"),
+    "failed": (result(failed("raised")), 1, "invalid", "failed", "so it is"),
+    "not measured": (result(failed("unsupported")), 1, "invalid", "unsupported", "so it is"),
+}
+"""A result, its exit code, its verdict, the words for its state, and their reason."""
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_state_has_the_same_words_in_every_form(state: str, form: str) -> None:
+    found, exit_code, verdict, words, reason = STATES[state]
+    judgement = judge(found)
+    assert (judgement.exit_code, judgement.verdict.word) == (exit_code, verdict)
+    text = " ".join(FORMS[form](judgement).split())
+    for each in (verdict, words, reason):
+        assert each in text, each
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_only_what_is_wrong_is_called_invalid(form: str) -> None:
+    for state in ("interrupted", "partial"):
+        text = FORMS[form](judge(STATES[state][0]))
+        text = text[text.index("</style>") :] if "</style>" in text else text
+        assert "invalid" not in text, state
+
+
+def test_what_is_not_audited_yet_counts_for_nothing() -> None:
+    judgement = judge(STATES["interrupted"][0])
+    [row] = judgement.solo_rows
+    assert row.status == "not audited yet" and row.throughput_per_s == pytest.approx(10.0)
+    assert [(each.severity, each.voids) for each in judgement.findings if each.rule == "audited"] == [("pending", True)]
+
+
+@pytest.mark.parametrize("form", COMPARISONS)
+@pytest.mark.parametrize("state", STATES)
+def test_a_comparison_names_the_state_of_each_side(state: str, form: str) -> None:
+    found, _, verdict, *_ = STATES[state]
+    text = COMPARISONS[form](compare_machines([("A", [judge(result(measured()))]), ("B", [judge(found)])]))
+    assert verdict in text
+
+
+@pytest.mark.parametrize("form", COMPARISONS)
+def test_a_ratio_to_a_disturbed_result_is_not_proven(form: str) -> None:
+    quiet = judge(one_run(WATTS_AT_THE_WALL, runs=3))
+    disturbed = replace(quiet, verdict=Verdict("disturbed", quiet.verdict.reasons))
+    found = compare_machines([("a", [quiet]), ("b", [disturbed]), ("c", [quiet])])
+    for first, second, third in (found.mixes_per_hour, found.mixes_per_kwh):
+        assert first is None and second is not None and third is not None
+        assert (second.low, second.reason) == (None, "B is disturbed")
+        assert third.low is not None
+    suite = found.rows[0].known[1].relative
+    assert suite is not None and (suite.low, suite.reason) == (None, "B is disturbed")
+    text = COMPARISONS[form](found)
+    assert "1.00×, not proven" in text
+    if form == "page":
+        assert text.count('class="bar unproven"') == 2 * len(found.rows) + 2  # one run of a suite has no interval either
