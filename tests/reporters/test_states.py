@@ -112,4 +112,6 @@ def test_a_ratio_to_a_disturbed_result_is_not_proven(form: str) -> None:
     text = COMPARISONS[form](found)
     assert "1.00×, not proven" in text
     if form == "page":
-        assert text.count('class="bar unproven"') == 2 * len(found.rows) + 2  # one run of a suite has no interval either
+        assert (
+            text.count('class="bar unproven"') == 2 * len(found.rows) + 2
+        )  # one run of a suite has no interval either
