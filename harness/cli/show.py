@@ -100,11 +100,39 @@ def write_page(judgement: Judgement, folder: Path) -> None:
 
 
 def print_end(judgement: Judgement, folder: Path, err: bool = False) -> None:
-    """Prints where the page or else the result lies, and how an interrupted run goes on. err: on stderr."""
+    """Prints where the page or else the result lies, and the command to go on with. err: on stderr."""
     page = folder / PAGE
     click.echo(f"page    {page}" if page.is_file() else f"result  {folder}", err=err)
-    result = judgement.result
-    if not result.finished and not result.live:
-        hosts = " --hosts FILE" if result.hosts else ""
-        command = f"mixmark run --resume {shlex.quote(str(folder))}{hosts}"
-        click.echo(f"The run was interrupted. Continue it with: {command}", err=True)
+    if not judgement.result.live:
+        click.echo(f"next    {next_command(judgement, folder)}", err=err)
+
+
+def next_command(judgement: Judgement, folder: Path) -> str:
+    """The command that makes the most of a result that is over."""
+    result, verdict, score = judgement.result, judgement.verdict.word, judgement.score
+    if verdict == "unfinished":
+        return shlex.join(["mixmark", "run", "--resume", str(folder), *(["--hosts", "FILE"] if result.hosts else [])])
+    if verdict == "invalid":
+        return shlex.join(["mixmark", "report", str(folder), "--verbose"])
+    if verdict == "partial":
+        return _again(result.command, "--mix", "none")
+    if verdict == "disturbed":
+        return _again(result.command, "--wait-idle", "60")
+    if result.tier == "smoke":
+        return _again(result.command, "--tier", "edge")
+    if score and score.grade == "indicative" and not score.unranked:
+        return _again(result.command, "--preset", "ranked")
+    if score and score.grade != "indicative":
+        return shlex.join(["mixmark", "submit", str(folder)])
+    return shlex.join(["mixmark", "report", str(folder), "--verbose"])
+
+
+def _again(command: Sequence[str], option: str, value: str) -> str:
+    """The command of a run with another value of an option, and a new folder. The record of a command has no paths."""
+    words = ["mixmark", *(word.replace("<path>", "PATH") for word in command or ("run",))]
+    for name in (option, "--out", "--resume"):
+        while name in words[:-1]:
+            at = words.index(name)
+            del words[at : at + 2]
+        words = [word for word in words if not word.startswith(f"{name}=")]
+    return shlex.join([*words, option, value])

@@ -97,7 +97,7 @@ def interrupted(shell: Shell, with_signal: int) -> subprocess.CompletedProcess[s
 def test_ctrl_c_keeps_every_finished_measurement_and_resume_goes_on(shell: Shell) -> None:
     done = interrupted(shell, signal.SIGINT)
     assert done.returncode == 130
-    assert "Continue it with: mixmark run --resume out" in done.stderr
+    assert "next    mixmark run --resume out" in done.stdout
     lines = [json.loads(line) for line in (shell.folder / "out/journal.jsonl").read_text().splitlines()[1:]]
     kept: list[dict[str, Any]] = [each for line in lines for each in line.get("records", ())]
     assert len(kept) == 1

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.verdict import Verdict, VerdictWord
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import suite_claims
 from mixmark.harness.record import store
@@ -61,15 +63,42 @@ def test_without_a_folder_the_newest_result_is_reported(
 
 
 def test_a_stored_report_ends_as_the_run_did(folder: Path, tmp_path: Path) -> None:
-    assert mixmark("report", folder).stdout.splitlines()[-1] == f"result  {folder}"
+    assert mixmark("report", folder).stdout.splitlines()[-2] == f"result  {folder}"
     (folder / show.PAGE).touch()
     for form in ((), ("--verbose",)):
-        assert mixmark("report", folder, *form).stdout.splitlines()[-1] == f"page    {folder / show.PAGE}"
+        assert mixmark("report", folder, *form).stdout.splitlines()[-2] == f"page    {folder / show.PAGE}"
     assert "page  " not in mixmark("report", folder, "--format", "csv").stdout
     begun = apart(result(record("a", "llm", "token", closed_loop([[5, 6]])))).model_copy(update={"finished": False})
     written(tmp_path / "my run", begun)
-    shown = mixmark("report", tmp_path / "my run").stderr
-    assert shown == f"The run was interrupted. Continue it with: mixmark run --resume '{tmp_path}/my run'\n"
+    shown = mixmark("report", tmp_path / "my run").stdout
+    assert shown.splitlines()[-1] == f"next    mixmark run --resume '{tmp_path}/my run'"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "changed", "following"),
+    [
+        ("unfinished", {}, "run --resume 'my run'"),
+        ("invalid", {}, "report 'my run' --verbose"),
+        ("partial", {"command": ("run", "--adapter", "acme", "--mix", "edge-1")}, "run --adapter acme --mix none"),
+        ("disturbed", {"command": ("run", "--resume", "<path>", "--bits=8")}, "run --bits=8 --wait-idle 60"),
+        ("disturbed", {"command": ("run", "--config=<path>")}, "run --config=PATH --wait-idle 60"),
+        ("fair", {"tier": "smoke", "command": ("run", "--tier=smoke", "--out", "<path>")}, "run --tier edge"),
+        ("fair", {"tier": "edge"}, "report 'my run' --verbose"),
+    ],
+)
+def test_every_state_has_a_next_command(verdict: VerdictWord, changed: dict[str, object], following: str) -> None:
+    judgement = judge(result(record("a", "llm", "token", closed_loop([[5, 6]]))).model_copy(update=changed))
+    judgement = replace(judgement, verdict=Verdict(verdict, ()))
+    assert show.next_command(judgement, Path("my run")) == f"mixmark {following}"
+
+
+@pytest.mark.parametrize(("runs", "following"), [(1, "run --preset ranked"), (3, "submit out")])
+def test_a_score_without_a_rank_asks_for_runs_and_one_with_a_rank_for_a_place(
+    runs: int, following: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+    judgement = judge(one_run(None, runs=runs).model_copy(update={"command": ("run", "--preset", "quick")}))
+    assert show.next_command(judgement, Path("out")) == f"mixmark {following}"
 
 
 @pytest.mark.parametrize(
