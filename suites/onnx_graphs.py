@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Graph, Spec, Suite
-from mixmark.harness.plugins import model_cache
+from mixmark.harness.plugins import install, model_cache
 
 if TYPE_CHECKING:
     import torch
@@ -102,7 +102,7 @@ def export(graph: Graph, opset: int = OPSET, precision: str = "fp32", data: str 
         from onnx_ir.passes.common import RemoveUnusedNodesPass
         from onnxscript.rewriter.onnx_fusions import fuse
     except ImportError as error:
-        raise Unsupported(f"exporting a graph needs {error.name}", "pip install 'mixmark[export]'") from error
+        raise Unsupported(f"exporting a graph needs {error.name}", install.command("export")) from error
 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     # torch refuses to write to a parameter with out= while it requires a gradient

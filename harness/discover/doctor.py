@@ -28,10 +28,11 @@ from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.discover.machine.counters import MachineCounters, between
 from mixmark.harness.discover.machine.disclosure import disclose
 from mixmark.harness.judge.rules import interference
+from mixmark.harness.plugins import install
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages, software
 from mixmark.harness.worker.failures import WorkerFailed
-from mixmark.harness.worker.handle import Worker, install, why
+from mixmark.harness.worker.handle import Worker, why
 from mixmark.harness.worker.process import cgroups
 from mixmark.harness.worker.process.files import ROOT, line, text
 
@@ -296,7 +297,7 @@ def _interpreter(
                 worker.call(request, TIMEOUT_S)
                 hello = worker.hello
         except WorkerFailed as failed:
-            fix = install(python)
+            fix = install.command(python=python)
             if failed.failure.hint.endswith(fix):
                 return Check(name, "warn", failed.failure.message, fix)
             return Check(name, "warn", why(failed.failure, log))

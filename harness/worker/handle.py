@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import platformdirs
 
-from mixmark.harness import VERSION
 from mixmark.harness.contracts.schema import Completions, Failure, Int64s
+from mixmark.harness.plugins import install
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import Misused, NotStarted, WorkerFailed
@@ -224,7 +224,7 @@ class Worker:
             return messages.greeting(line)
         except messages.Incompatible as error:
             self.kill()
-            hint = f"install the same version there: {install(self._python)}"
+            hint = f"install the same version there: {install.command(python=self._python)}"
             message = f"the interpreter {self._python} {error}"
             raise NotStarted(Failure(kind="crashed", message=message, hint=hint)) from error
         except messages.Garbled as error:
@@ -274,11 +274,6 @@ class Worker:
         if last := "".join(last_lines(self.log, 1)):
             cause += f"; its last output: {last}"
         return Failure(kind="crashed", message=cause, hint=f"see {self.log.name}")
-
-
-def install(python: str) -> str:
-    """The command that installs this version of Mixmark for another interpreter."""
-    return f"{python} -m pip install mixmark=={VERSION}"
 
 
 def _signal_name(number: int) -> str:

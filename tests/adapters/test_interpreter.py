@@ -27,6 +27,7 @@ from mixmark.harness.discover import config as configuration
 from mixmark.harness.discover import doctor
 from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters
+from mixmark.harness.plugins import install
 from mixmark.harness.plugins.registry import BUILT_IN, Plugin
 from mixmark.harness.record.store import open as open_result
 from mixmark.harness.worker import handle, software
@@ -252,7 +253,7 @@ def test_doctor_starts_each_interpreter_and_shows_what_differs(complete: Environ
     for name in ("adapter.acme", "meter.joules"):
         assert found[f"[{name}] python"] == Check(f"[{name}] python", "ok", runs + differs)
     old, gone = found["[adapter.old] python"], found["[adapter.gone] python"]
-    assert (old.state, old.fix) == ("warn", f"{other.python} -m pip install mixmark=={VERSION}")
+    assert (old.state, old.fix) == ("warn", install.command(python=str(other.python)))
     here = f"this is Mixmark {VERSION} with protocol {PROTOCOL}"
     assert old.message == f"the interpreter {other.python} has Mixmark 0.0.9 with protocol {PROTOCOL}, but {here}"
     assert (gone.state, gone.fix) == ("warn", "")
@@ -270,14 +271,14 @@ def test_another_version_of_mixmark_there_is_refused_with_both(tmp_path: Path) -
     here = f"this is Mixmark {VERSION} with protocol {PROTOCOL}"
     for reason in (why_absent(), of_meter.reason):
         assert f"{other.python} has Mixmark 0.0.9 with protocol {PROTOCOL}, but {here}" in reason
-        assert f"{other.python} -m pip install mixmark=={VERSION}" in reason
+        assert install.command(python=str(other.python)) in reason
 
 
 def test_an_environment_without_mixmark_is_refused_with_what_to_install(tmp_path: Path) -> None:
     empty = Environment(tmp_path / "venv")
     configured(empty.python)
     reason = f"the interpreter {empty.python} has no Mixmark; install the same version there: "
-    assert why_absent() == reason + f"{empty.python} -m pip install mixmark=={VERSION}"
+    assert why_absent() == reason + install.command(python=str(empty.python))
     empty.install_mixmark()
     assert "lacks numpy" in why_absent()
 

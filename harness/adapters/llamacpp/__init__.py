@@ -28,16 +28,15 @@ from mixmark.harness.adapters.llamacpp.gguf import TYPES
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
 from mixmark.harness.contracts.protocols import Array, Feed, Runner, Suite, Use
 from mixmark.harness.contracts.schema import Device
+from mixmark.harness.plugins import install
 from mixmark.harness.plugins.model_cache import converted
 
 REPACKED = ("F16", "Q8_0", "Q4_0")
-BUILD = (
-    "CMAKE_ARGS='-DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS=-fno-dse' pip install --no-cache-dir --no-binary llama-cpp-python"
-)
+BUILD = "CMAKE_ARGS='-DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS=-fno-dse'"
+FROM_SOURCE = "--no-cache-dir --no-binary llama-cpp-python"
 """-fno-dse: GCC 12 assumes that the instruction which configures AMX's tiles reads 8 of its 64 bytes, and removes the
 stores of the others as dead. The program then crashes in that instruction."""
-INSTALL = f"{BUILD} 'mixmark[llamacpp]'"
-REBUILD = f"{BUILD} --force-reinstall --no-deps llama-cpp-python"
+REBUILD = f"{BUILD} pip install {FROM_SOURCE} --force-reinstall --no-deps llama-cpp-python"
 BEST = {
     "avx2": "AVX2",
     "avx512f": "AVX512",
@@ -200,14 +199,18 @@ def _last_log_lines() -> str:
     return "".join(_log[-5:]).strip()
 
 
+def _install() -> str:
+    return f"{BUILD} {install.command('llamacpp')} {FROM_SOURCE}"
+
+
 def _import() -> Any:
     try:
         importlib.import_module("gguf")  # a missing package is reported here, and not in the middle of a run
         import llama_cpp
     except ImportError as error:
-        raise PluginError(f"{error.name} is not installed", INSTALL) from error
+        raise PluginError(f"{error.name} is not installed", _install()) from error
     except (OSError, RuntimeError) as error:  # the shared library does not suit this machine
-        raise PluginError(f"llama_cpp does not load: {error}", INSTALL) from error
+        raise PluginError(f"llama_cpp does not load: {error}", _install()) from error
     if not _callbacks:
         _callbacks.append(llama_cpp.llama_log_callback(_keep_log_line))
         llama_cpp.llama_log_set(_callbacks[0], ctypes.c_void_p())

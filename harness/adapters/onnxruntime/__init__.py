@@ -35,6 +35,7 @@ from mixmark.harness.adapters.onnxruntime import convert
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, HOST_PROCESSOR, Device, Precision
+from mixmark.harness.plugins import install
 from mixmark.harness.plugins.model_cache import converted
 
 if TYPE_CHECKING:
@@ -299,7 +300,7 @@ def _import() -> Any:
         importlib.import_module("onnx")  # edits the graphs; reported here if missing, and not in the middle of a run
         import onnxruntime
     except ImportError as error:
-        raise PluginError(f"{error.name} is not installed", "pip install 'mixmark[onnxruntime]'") from error
+        raise PluginError(f"{error.name} is not installed", install.command("onnxruntime")) from error
     return onnxruntime
 
 

@@ -36,6 +36,7 @@ from mixmark.harness.adapters.openvino.quantised import Rounding, WatchedSession
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
 from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Spec, Suite, Use
 from mixmark.harness.contracts.schema import HOST_POOL, Device, Precision
+from mixmark.harness.plugins import install
 
 LOW: tuple[Precision, ...] = ("int8", "int4")
 SCALING_SEED = 8
@@ -312,7 +313,7 @@ def _import() -> Any:
         importlib.import_module("onnx")  # edits the graphs; reported here if missing, and not in the middle of a run
         import openvino
     except ImportError as error:
-        raise PluginError(f"{error.name} is not installed", "pip install 'mixmark[openvino]'") from error
+        raise PluginError(f"{error.name} is not installed", install.command("openvino")) from error
     return openvino
 
 

@@ -19,6 +19,7 @@ from mixmark.harness.adapters.cpu import cpu, multiplies_bf16, threads_option
 from mixmark.harness.contracts.errors import PluginError, Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
 from mixmark.harness.contracts.schema import HOST_POOL, Device, Precision
+from mixmark.harness.plugins import install
 
 if TYPE_CHECKING:
     import torch
@@ -223,7 +224,7 @@ def _import() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise PluginError("torch is not installed", "pip install 'mixmark[torch]'") from error
+        raise PluginError("torch is not installed", install.command("torch")) from error
     return torch
 
 

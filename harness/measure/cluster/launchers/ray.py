@@ -21,6 +21,7 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.measure.cluster.launchers import Channel, Host, Launcher, command, ray_actor
 from mixmark.harness.measure.cluster.launchers.process import ENDS_WITHIN_S, EXITS_WITHIN_S, last_line
+from mixmark.harness.plugins import install
 
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0"}
 """The second keeps a late call from starting a cluster of its own after this process has left the cluster."""
@@ -170,7 +171,7 @@ def _connected(address: str) -> Any:
         import ray.cloudpickle
         import ray.util
     except ImportError as error:
-        raise UsageError("the launcher ray needs the package ray", hint="pip install 'mixmark[ray]'") from error
+        raise UsageError("the launcher ray needs the package ray", hint=install.command("ray")) from error
     if ray.is_initialized():
         return ray
     handler = signal.getsignal(signal.SIGTERM)
