@@ -144,6 +144,8 @@ class Declaration(Fact):
     form_factor: FormFactor
     origin: Line
     """Where hardware and software come from, as declared: makers and countries."""
+    meter: Line | None = None
+    """The make and model of the meter, as declared; a score at the wall needs it."""
     licence: Line | None = None
     """The licences of the software that ran, as declared."""
     notes: Notes = ""

@@ -228,6 +228,16 @@ def place(submission: Submission) -> Breaches:
         yield "", f"it lies in {submission.name} and belongs into {submission.entry.path}"
 
 
+def declared(submission: Submission) -> Breaches:
+    """The declaration names the meter of a score at the wall, and contradicts nothing that was measured."""
+    entry = submission.entry
+    if entry.boundary == "wall" and not entry.declaration.meter:
+        yield DECLARATION, "a score at the wall needs the make and model of its meter: --meter"
+    hypervisor, form = entry.machine.virtualization, entry.declaration.form_factor
+    if hypervisor and form not in ("virtual machine", "other"):
+        yield DECLARATION, f"its form factor is {form}, but it ran under a hypervisor ({hypervisor}): virtual machine"
+
+
 # Rules of several entries: all accepted ones -> breaches, with the index of the entry
 
 
@@ -248,7 +258,7 @@ STAGES: tuple[tuple[Callable[[Submission], Breaches], ...], ...] = (
     (manifest, signed),
     (result,),
     (whole_result, finished, date, private, valid, hosted, score, one_mix, one_machine, conformance, antichain, copied),
-    (place,),
+    (place, declared),
 )
 AUDIT = "E-AUDIT"
 """The audits of an entry, repeated here, pass and agree. It is checked only by --reaudit, which takes minutes."""

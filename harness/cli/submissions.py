@@ -38,6 +38,7 @@ NEEDED = {
 @click.option("--availability", metavar="WORD", help="Whether the system is available, a preview or research.")
 @click.option("--form-factor", metavar="WORD", help="Form factor: board, laptop, desktop, workstation, rack server, …")
 @click.option("--origin", metavar="TEXT", help="Makers and countries of hardware and software, as declared.")
+@click.option("--meter", metavar="TEXT", help="Make and model of the meter; a score at the wall needs it.")
 @click.option("--licence", metavar="TEXT", help="Licences of the software that ran, as declared.")
 @click.option("--provisioned-watts", type=int, metavar="W", help="Power for which the site of the system is equipped.")
 @click.option(

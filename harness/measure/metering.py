@@ -298,10 +298,8 @@ class _Reader(threading.Thread):
             self._wake.wait(begin_s + INTERVAL_S - time.monotonic() if self._state == "reading" else None)
 
     def _read(self, domain: Domain) -> None:
-        before_ns = time.monotonic_ns()
         try:
-            samples = self._meter.read(domain)
-            after_ns = time.monotonic_ns()
+            before_ns, samples, after_ns = self._samples(domain)
             if after_ns - before_ns > PATIENCE_S * 1e9:
                 raise TimeoutError(f"a read took {(after_ns - before_ns) / 1e9:.1f} s")
             if domain.id in self.lost:  # the read came too late, and the meter was given up
@@ -316,6 +314,17 @@ class _Reader(threading.Thread):
                     )
         except (Exception, SystemExit) as error:  # a plugin may raise anything; it loses its own domain
             self.lost[domain.id] = calls.error_text(error)
+
+    def _samples(self, domain: Domain) -> tuple[int, Sequence[Sample], int]:
+        """What the meter reads, between two times. A file that another program writes may be empty for a moment, so an
+        OSError leads to one more read."""
+        before_ns = time.monotonic_ns()
+        try:
+            samples = self._meter.read(domain)
+        except OSError:
+            before_ns = time.monotonic_ns()
+            samples = self._meter.read(domain)
+        return before_ns, samples, time.monotonic_ns()
 
 
 def _row(sample: Sample, before_ns: int, after_ns: int, last: tuple[int, int, float] | None) -> tuple[int, int, float]:

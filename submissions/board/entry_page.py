@@ -162,6 +162,8 @@ def _declared(entry: Entry) -> Iterator[tuple[str, str]]:
     yield "Availability", declared.availability
     yield "Form", declared.form_factor
     yield "Origin", declared.origin
+    if declared.meter:
+        yield "Meter", declared.meter
     if declared.licence:
         yield "Licence", declared.licence
     if declared.provisioned_watts:

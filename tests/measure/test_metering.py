@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from mixmark.harness.cli import commands
 from mixmark.harness.cli import meters as command
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Absent, Device, Metering
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering
 from mixmark.harness.discover.config import Config
 from mixmark.harness.judge.energy.reading import cumulative, reading
 from mixmark.harness.measure import metering
@@ -281,3 +282,26 @@ def test_mixmark_meters_without_one_says_why(monkeypatch: pytest.MonkeyPatch) ->
     )
     output = typed(monkeypatch)
     assert "There is no energy source: no meter can read anything" in output and "meter joules: x: gone" in output
+
+
+@pytest.mark.parametrize(("failures", "lost"), [(1, False), (2, True)])
+def test_a_file_that_is_empty_for_a_moment_is_read_again_once(failures: int, lost: bool) -> None:
+    left = [OSError("/sys/acme holds no number: b''")] * failures
+
+    class Flaky:
+        name = "flaky"
+
+        def domains(self, devices: object) -> list[Domain]:
+            return []
+
+        def read(self, domain: Domain) -> list[Sample]:
+            if left:
+                raise left.pop()
+            return [Sample(5.0)]
+
+    with Meters(Config(), (CPU,), FAKES) as meters:
+        domain = meters.domains[0]
+    reader = metering._Reader(Flaky(), [domain])
+    reader._rows[domain.id] = []
+    reader._read(domain)
+    assert (domain.id in reader.lost) is lost

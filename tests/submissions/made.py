@@ -25,6 +25,7 @@ DECLARED = Declaration(
     availability="available",
     form_factor="desktop",
     origin="Acme, Germany",
+    meter="Acme Wattmeter 3",
     licence="Apache-2.0",
     notes="Fans at their lowest speed.",
     price=PRICE,

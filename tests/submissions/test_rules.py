@@ -8,11 +8,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import Device, Domain, Metering, Record, Result, Samples
+from mixmark.harness.contracts.schema import Boundary, Device, Domain, Metering, Record, Result, Samples
 from mixmark.submissions import check, files, rules
 from mixmark.submissions.conclude import ACCURACY
 from mixmark.submissions.entry import DECLARATION
@@ -95,6 +96,12 @@ def one_plug_twice(folder: Path) -> None:
     rewritten(folder, change)
 
 
+def under_a_hypervisor(folder: Path) -> None:
+    rewritten(
+        folder, lambda of: of.model_copy(update={"system": of.system.model_copy(update={"virtualization": "kvm"})})
+    )
+
+
 BREAKS: dict[str, Callable[[Path], object]] = {
     "E-LINKS": link,
     "E-LIMITS": large_file,
@@ -111,6 +118,7 @@ BREAKS: dict[str, Callable[[Path], object]] = {
     "E-CONFORMANCE": report_of_other_code,
     "E-ANTICHAIN": one_plug_twice,
     "E-PLACE": other_place,
+    "E-DECLARED": under_a_hypervisor,
 }
 """Changes a valid entry into one that breaks the rule of this code, and no other rule."""
 OF_SEVERAL = {"E-SIGNED", "E-SCORE", "E-ONE-MIX", "E-ONE-MACHINE", "E-COPIED", "E-DUPLICATE"}
@@ -128,6 +136,28 @@ def test_an_entry_that_breaks_one_rule_is_rejected_by_this_rule(folder: Path, co
     (found,) = check.find(folder.parents[2])
     assert codes(found) == {code}
     assert verdict(found).entry is None
+
+
+@pytest.mark.parametrize(("form", "broken"), [("desktop", True), ("virtual machine", False), ("other", False)])
+def test_what_ran_under_a_hypervisor_is_a_virtual_machine(folder: Path, form: str, broken: bool) -> None:
+    under_a_hypervisor(folder)
+    edited(folder, form_factor=form)
+    (found,) = check.find(folder.parents[2])
+    assert codes(found) == ({"E-DECLARED"} if broken else set())
+
+
+@pytest.mark.parametrize(
+    ("boundary", "meter", "broken"),
+    [("wall", None, True), ("wall", "Acme Wattmeter 3", False), ("node", None, False), (None, None, False)],
+)
+def test_a_score_at_the_wall_names_its_meter(
+    folder: Path, boundary: Boundary | None, meter: str | None, broken: bool
+) -> None:
+    entry = verdict(folder).entry
+    assert entry is not None
+    declaration = entry.declaration.model_copy(update={"meter": meter})
+    changed = entry.model_copy(update={"boundary": boundary, "declaration": declaration})
+    assert bool(list(rules.declared(Mock(entry=changed)))) is broken
 
 
 @pytest.mark.parametrize("created_utc", ["2026-01-02T03:04:05Z", "2026-01-02T05:04:05+02:00"])
