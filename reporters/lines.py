@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from mixmark.harness.contracts.schema import Environment, Result
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.energy.total import MachineEnergy
+from mixmark.harness.judge.grade import Grade
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, ScoredRun
 from mixmark.harness.judge.provenance import Provenance, provenance
-from mixmark.harness.judge.rows import Energy, Latency, Row
+from mixmark.harness.judge.rows import Energy, Latency, Row, Status
 from mixmark.harness.judge.score import Score
 
 Value = str | int | float | None
@@ -58,7 +59,7 @@ class TableLine(Provenance):
     """The arrival rate of a server, in feeds per second."""
     run: int
     """The number of the run. Each run has a fresh process."""
-    status: str
+    status: Status | Grade | Literal["no score", "left out"]
     """ok, or why the figure does not count. For a run of the mix: its grade, `no score` or `left out`."""
     reason: str | None = None
     """Why there is no figure. For a run of the mix: why it is left out, or what the next better grade lacks."""

@@ -13,6 +13,7 @@ from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.judge.statistics.intervals import over_runs, percentile
 
 Void = Literal["invalid", "not audited yet"]
+Status = Literal["ok", "not audited yet", "invalid", "failed", "refused", "unsupported", "screened", "unaudited"]
 
 
 @dataclass(frozen=True)
@@ -91,12 +92,11 @@ class Row:
         return self.record.key
 
     @property
-    def status(self) -> str:
-        """ok, invalid, failed, refused, or unsupported; not audited yet: the run ended before its audit; screened:
-        screening runs showed that another route is faster; unaudited: a hosted service has weights of its own."""
-        error = self.record.error
-        if error is not None:
-            return "failed" if error.attempted else error.kind
+    def status(self) -> Status:
+        """Not audited yet: the run ended before its audit. Refused, unsupported: it was not attempted. Screened:
+        screening runs showed that another route is faster. Unaudited: a hosted service has weights of its own."""
+        if (error := self.record.error) is not None:
+            return error.kind if error.kind == "refused" or error.kind == "unsupported" else "failed"
         if self.void:
             return self.void
         return "screened" if self.record.screening else "unaudited" if self.record.route.hosted else "ok"

@@ -43,6 +43,7 @@ before you show it.
 | `mixmark report FOLDER --format csv` | the same as a table; unknown is empty |
 | `mixmark report FOLDER --format sql` | the same as SQL for SQLite, in a table `mixmark` |
 | `result.json` in a result folder | a [Result](#result); its [JSON Schema](result.schema.json) |
+| `raw/*.npz` in a result folder | the arrays of [raw files](#raw-files) |
 
 The lines of many results are put together by appending them:
 
@@ -172,9 +173,58 @@ COMMON = {
     "virtualization": "The kind of virtual machine.",
     "warmup_ns": "The time of the warm-up.",
     "watts": "The mean power.",
-    "weights": "`drawn`, or the checkpoint's name and hash.",
+    "weights": "`synthetic`, or the checkpoint's name and hash.",
 }
 """What a field of this name means wherever its class has no docstring for it."""
+RAW_HEAD = """\
+Files of numpy in `raw/`. `numpy.load` opens them without pickle. A record's timestamps are on the run's clock.
+
+| file | array | type | axes | meaning |
+|---|---|---|---|---|"""
+RAW = {
+    "KEY.npz": {
+        "key": ("text", "", "The key of the record."),
+        "due_ns": (
+            "int64",
+            "feeds",
+            "When each feed was due, in the order of issue; in a closed loop, when it was issued.",
+        ),
+        "issued_ns": ("int64", "feeds", "When it was issued."),
+        "ends": ("int64", "feeds", "The index behind the feed's last yield in the next two arrays."),
+        "yielded_ns": ("int64", "yields", "When each yield came, the yields of a feed one after the other."),
+        "units": ("int64", "yields", "The number of units that the yield finished."),
+        "seen_ns": (
+            "int64",
+            "feeds",
+            "When the message that the feed is finished reached the parent. Absent if the worker sent none.",
+        ),
+    },
+    "KEY.outputs.npz": {
+        "serials": ("int64", "audited feeds", "The serial numbers of the audited feeds, as in `Audit.feeds`."),
+        "previous_digests": (
+            "uint8",
+            "audited feeds, 16",
+            "The digest of the output from which the feed was derived; zeros for the first feed of a chain.",
+        ),
+        "outputs": (
+            "float32, int32, int64",
+            "audited feeds, units, …",
+            "The output of each audited feed, which an audit compares with the reference's.",
+        ),
+    },
+    "PHASE.energy.npz": {
+        "key": ("text", "", "The name of the phase."),
+        "domains": ("text", "domains", "The ids of the domains; the arrays of domain 0 end in `_0`, and so on."),
+        "before_ns_0": ("int64", "readings", "When each reading began; the source's own timestamp, if it has one."),
+        "after_ns_0": ("int64", "readings", "When it ended; the same, if the source has a timestamp."),
+        "values_0": (
+            "float64",
+            "readings",
+            "Joules of a counter, with its wraps and resets, or watts: `Domain.quantity`.",
+        ),
+    },
+}
+"""The arrays of each raw file: their types, axes and meanings."""
 NAMES: dict[object, str] = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
 
 
@@ -187,6 +237,7 @@ def page() -> str:
             if each not in shown:
                 shown.append(each)
                 parts.append(_section(each))
+    parts += ["## Raw files\n", RAW_HEAD, *_raw_rows(), ""]
     parts += ["## Columns\n", "The columns of a line, in their order. Each may be unknown.\n", _columns()]
     return "\n".join(parts)
 
@@ -228,7 +279,14 @@ def _section(of: type) -> str:
     told = docstrings(of)
     rows = [_row(name, hint, told.get(name, "")) for name, hint in _hints(of).items()]
     return "\n".join(
-        (f"### {of.__name__}\n", f"{told['']}\n", "| field | type | unit | meaning |", "|---|---|---|---|", *rows, "")
+        (
+            f"### {of.__name__}\n",
+            f"{_meaning(told[''])}\n",
+            "| field | type | unit | meaning |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        )
     )
 
 
@@ -247,6 +305,14 @@ def _columns() -> str:
     return "\n".join(("| column | type | unit | meaning |", "|---|---|---|---|", *rows, ""))
 
 
+def _raw_rows() -> list[str]:
+    return [
+        f"| `{file}` | `{name}` | {dtype} | {axes} | {meaning} |"
+        for file, arrays in RAW.items()
+        for name, (dtype, axes, meaning) in arrays.items()
+    ]
+
+
 def _percentile(name: str) -> str:
     """99.9 for p999_ns."""
     digits = name.removesuffix("_ns").removeprefix("p")
@@ -254,10 +320,13 @@ def _percentile(name: str) -> str:
 
 
 def _row(name: str, hint: Any, told: str) -> str:
-    told = told or COMMON.get(name, "")
+    told = told or ("" if _classes(hint) else COMMON.get(name, ""))  # a class tells what it holds
     assert told or _classes(hint), f"{name} has no docstring, and its name is not among those that explain themselves"
-    meaning = re.sub(r"\bNone\b", "null", told).replace("|", "\\|")
-    return f"| `{name}` | {kind(hint)} | {unit(name, hint)} | {meaning} |"
+    return f"| `{name}` | {kind(hint)} | {unit(name, hint)} | {_meaning(told)} |"
+
+
+def _meaning(told: str) -> str:
+    return re.sub(r"\bNone\b", "null", told).replace("|", "\\|")
 
 
 def unit(name: str, hint: Any) -> str:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+import types
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import Record
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.contracts.schema import Record, Result
+from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
+from mixmark.harness.judge.grade import Grade
+from mixmark.harness.judge.judgement import Judgement, judge
 from mixmark.harness.judge.mixed_run import Figure
+from mixmark.harness.judge.rows import Status
 from mixmark.reporters import json as json_reporter
-from mixmark.reporters.lines import columns
+from mixmark.reporters.lines import TableLine, columns, lines
 from tests.docs import json_page
-from tests.golden.sample import sample
+from tests.fakes.machine import one_run
+from tests.golden.sample import sample, unmetered
+from tests.record.test_store import written
 
 AGAIN = "python -m tests.docs.json_page"
 
@@ -25,25 +35,89 @@ def test_the_reference_is_that_of_the_code() -> None:
     assert json_page.SCHEMA.read_text("utf-8") == json_page.schema(), AGAIN
 
 
-def test_the_reference_has_a_row_for_every_key_of_a_report_and_every_column() -> None:
-    page = json_page.page()
-    keys: set[str] = set()
+def contradictions(value: Any, hint: Any, where: str = "") -> list[str]:
+    """Where a value of the JSON is not as the page says: other fields, another type, a word that is not listed."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if json_page._is_object(hint):
+        told = json_page._hints(hint)
+        if not isinstance(value, dict) or value.keys() != told.keys():
+            return [f"{where}: {hint.__name__} has {set(value) if isinstance(value, dict) else value}"]
+        return [one for name in told for one in contradictions(value[name], told[name], f"{where}.{name}")]
+    if origin in (Union, types.UnionType):
+        found = [contradictions(value, each, where) for each in inner]
+        return [] if [] in found else max(found, key=len)
+    if origin is Literal:
+        return [] if value in inner else [f"{where}: {value!r} is none of {inner}"]
+    if origin in (dict, Mapping) and isinstance(value, dict):
+        return [one for key in value for one in contradictions(value[key], inner[1], f"{where}[{key}]")]
+    if origin in (tuple, list, Sequence) and isinstance(value, list):
+        kinds = [*inner] if len(inner) == len(value) and ... not in inner else [inner[0]] * len(value)
+        return [one for at, each in enumerate(value) for one in contradictions(each, kinds[at], f"{where}[{at}]")]
+    plain = (int, float) if hint is float else hint if isinstance(hint, type) and not origin else ()
+    right = isinstance(value, plain) and (hint is bool or not isinstance(value, bool))
+    return [] if right else [f"{where}: {value!r} is no {hint}"]
 
-    def walk(value: Any) -> None:
-        if isinstance(value, dict):
-            keys.update(value)
-            for each in value.values():
-                walk(each)
-        elif isinstance(value, list):
-            for each in value:
-                walk(each)
 
+def interrupted() -> Result:
+    return sample().model_copy(update={"finished": False})
+
+
+@pytest.mark.parametrize("result", [sample(), unmetered(), interrupted(), one_run(300.0, runs=3), one_run(None)])
+def test_a_report_has_exactly_the_fields_types_and_words_of_the_page(result: Result) -> None:
+    judgement = judge(result)
+    assert contradictions(json.loads(json_reporter.report(judgement)), Judgement) == []
+    for line in lines(judgement):
+        assert [*line] == [*columns()]
+        hints = get_type_hints(TableLine)
+        plain = {name: value for name, value in line.items() if name in hints}
+        assert [one for name, value in plain.items() for one in contradictions(value, hints[name], name)] == []
+
+
+def test_a_comparison_has_exactly_the_fields_of_the_page() -> None:
+    first, second = ([judge(one_run(watts))] for watts in (300.0, 200.0))
+    found = compare_machines([("a", first), ("b", second)])
+    assert contradictions(json.loads(json_reporter.written(found)), MachineComparison) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"status": "scouted"}, ".rows[0].status: 'scouted' is none of"),
+        ({"feeds": 1.5}, ".rows[0].feeds: 1.5 is no"),
+        ({"pace": 1}, ".rows[0]: Row has"),
+    ],
+)
+def test_a_report_that_departs_from_the_page_is_found(change: dict[str, Any], said: str) -> None:
     told = json.loads(json_reporter.report(judge(sample())))
-    walk(told["findings"])
-    walk(told["verdict"])
-    keys |= {*told, *told["result"], *told["result"]["records"][0], *told["rows"][0]}
-    keys |= set(columns())
-    assert {key for key in keys if f"| `{key}` |" not in page} == set()
+    told["rows"][0].update(change)
+    assert any(said in one for one in contradictions(told, Judgement))
+
+
+def test_the_arrays_of_raw_files_are_those_of_the_page(tmp_path: Path) -> None:
+    whole = sample()
+    written(tmp_path / "run", whole)
+    entry = next((json_page.DOCS.parent / "submissions/entries").glob("*/*/*/results/1/raw"))
+    ends = ("outputs.npz", "energy.npz", "npz")
+    arrays: dict[str, dict[str, set[tuple[str, int]]]] = {end: defaultdict(set) for end in ends}
+    for path in [*(tmp_path / "run/raw").iterdir(), *entry.glob("*.npz")]:
+        with np.load(path) as file:
+            for name in (each for each in file.files if not re.search(r"_[1-9]$", each)):
+                kind = "text" if file[name].dtype.kind == "U" else str(file[name].dtype)
+                arrays[next(end for end in ends if path.name.endswith(end))][name].add((kind, file[name].ndim))
+    for file, told in json_page.RAW.items():
+        found = arrays[file.partition(".")[2]]
+        assert set(found) == set(told), file
+        for name, (kinds, axes, _) in told.items():
+            most = len(axes.split(",")) if axes else 0
+            assert {kind for kind, _ in found[name]} <= set(kinds.split(", ")), (file, name)
+            assert all(ndim == most or ("…" in axes and ndim >= most - 1) for _, ndim in found[name]), (file, name)
+
+
+def test_the_page_names_every_status_and_no_word_that_is_gone() -> None:
+    page = json_page.page()
+    assert all(f"`{word}`" in page for word in (*get_args(Status), *get_args(Grade), "no score", "left out"))
+    assert "| `devices` | array of [Device](#device) |  |  |" in page  # and not what the column of that name holds
+    assert not re.search(r"\b(None|drawn weights|scouted|pilot)\b|`drawn`", page)
 
 
 @dataclass(frozen=True)
