@@ -6,9 +6,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from markupsafe import escape
+
 from mixmark.harness.contracts.schema import Finding, Hosts
 from mixmark.reporters import figures
-from mixmark.submissions.board import formats, rank, row, verdict_text
+from mixmark.submissions.board import formats, hardware, rank, row, verdict_text
 from mixmark.submissions.board.rank import Metric
 from mixmark.submissions.board.row import IntervalAxis, Standing, Website
 from mixmark.submissions.entry import Entry, SoloMeasurement
@@ -21,18 +23,21 @@ def facts(entry: Entry, site: Website, standings: Sequence[Standing], reports: S
     declared = entry.declaration
     url = site.url + row.page_of(entry)
     return {
-        "script": False,
-        "narrow": True,
         "heading": f"{declared.organisation} {declared.system}, {entry.mix}",
         "entry": entry,
         "declaration": declared,
         "sentence": row.sentence(entry, site),
+        "preview": row.page_of(entry).replace(row.PAGE, "preview.png"),
+        "description": row.sentence(entry, site),
+        "hardware": row.hardware(entry),
+        "processors": [(name, hardware.page_of(name)) for name in sorted(row.processors(entry))],
         "standings": [(standing.key.title, row.board_page(standing.key), standing.words) for standing in standings],
         "headline": list(_headline(entry)),
         "stale": rank.stale(entry, site.today, site.versions),
         "classes": list(verdict_text.classes(entry)),
         "runs": _runs(entry),
-        "suites": _suites(entry),
+        "suites": (suites := _suites(entry)),
+        "several": any(len(measurements) > 1 for _, measurements in suites),
         "findings": _findings(entry.findings),
         "machine": list(_machine(entry)),
         "declared": list(_declared(entry)),
@@ -40,6 +45,8 @@ def facts(entry: Entry, site: Website, standings: Sequence[Standing], reports: S
         "reports": reports,
         "url": url,
         "badge": f"{url.removesuffix(row.PAGE)}badge.svg",
+        "citation": formats.citation(entry, site),
+        "bibtex": escape(formats.bibtex(entry, site)),
         "alt": f"Mixmark {entry.mix}: {formats.headline(entry)}",
     }
 
@@ -58,7 +65,7 @@ def _headline(entry: Entry) -> Iterator[tuple[str, str, str]]:
         watts = figures.prefixed(entry.declaration.provisioned_watts, "W")
         yield "Provisioned power", watts, "declared, not measured"
     if entry.declaration.price:
-        yield "Price", row.price(entry), "declared"
+        yield "Price", row.price(entry), f"declared; {row.worth(entry)} per mix/h"
 
 
 def _runs(entry: Entry) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import csv
 import datetime
 import io
 import json
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -65,7 +66,7 @@ def _board(board: Board) -> dict[str, Any]:
 
 
 def _entry(entry: Entry, site: Website) -> dict[str, Any]:
-    declared = entry.declaration
+    declared, worth = entry.declaration, row.price_per_mix(entry)
     return {
         "entry": entry.path,
         "page": row.page_of(entry),
@@ -74,9 +75,18 @@ def _entry(entry: Entry, site: Website) -> dict[str, Any]:
         "availability": declared.availability,
         "devices": row.devices(entry),
         "kinds": row.kinds(entry),
+        "processor": entry.machine.cpu_model,
+        "cores": entry.machine.cpu_cores,
+        "threads": entry.machine.cpu_threads,
+        "memory_bytes": entry.machine.memory_bytes,
+        "alone": {
+            suite: {"units_per_s": solo.units_per_s.estimate, "unit": solo.unit}
+            for suite, solo in row.fastest(entry).items()
+        },
         **entry.model_dump(mode="json", include=SCORED),
         "runs": len(entry.runs),
         "price": declared.price and declared.price.model_dump(mode="json"),
+        "price_per_mix_per_hour": None if worth is None else float(worth),
         "provisioned_watts": declared.provisioned_watts,
         "measured": row.measured(entry),
         "stale": list(rank.stale(entry, site.today, site.versions)),
@@ -102,10 +112,11 @@ HEAD = (
         "watts",
         "price",
         "currency",
+        "price_per_mix_per_hour",
         "grade",
         "tuning",
     ),
-    *("availability", "runs", "measured", "mixmark", "suites", "stale", "devices", "page"),
+    *("availability", "runs", "measured", "mixmark", "suites", "stale", "devices", "hardware", "alone", "page"),
 )
 
 
@@ -122,7 +133,8 @@ def as_csv(site: Website, boards: Sequence[Board]) -> str:
 
 def _cells(site: Website, key: Key, place: Place) -> Iterator[str]:
     entry, declared, price = place.entry, place.entry.declaration, place.entry.declaration.price
-    figure = rank.figure_of(entry, key.metric)
+    figure, worth = rank.figure_of(entry, key.metric), row.price_per_mix(entry)
+    alone = (f"{suite} {solo.units_per_s.estimate} {solo.unit}/s" for suite, solo in row.fastest(entry).items())
     values = (
         *(key.id, key.metric, key.mix, key.boundary, key.weight_class, key.division),
         *((None, None) if place.rank is None else (place.rank, place.tied)),
@@ -132,10 +144,13 @@ def _cells(site: Website, key: Key, place: Place) -> Iterator[str]:
         entry.mixes_per_kwh.estimate if entry.mixes_per_kwh else None,
         entry.watts,
         *((price.amount, price.currency) if price else (None, None)),
+        None if worth is None else float(worth),
         *(entry.grade, entry.tuning, declared.availability, len(entry.runs), row.measured(entry), entry.mixmark),
         ", ".join(f"{name} {version}" for name, version in entry.suites.items()),
         "; ".join(rank.stale(entry, site.today, site.versions)),
         " + ".join(row.devices(entry)),
+        row.hardware(entry),
+        ", ".join(alone),
         site.url + row.page_of(entry),
     )
     for value in values:
@@ -182,10 +197,11 @@ def _line(site: Website, metric: Metric, place: Place, remark: str) -> str:
     stale = "; ".join(rank.stale(entry, site.today, site.versions))
     cells = (
         place.label,
-        f"[{cell(f'{declared.organisation} {declared.system}')}]({site.url}{row.page_of(entry)})",
+        f"[{cell(f'{declared.organisation} {declared.system}')}]({site.url}{row.page_of(entry)}), "
+        + cell(row.hardware(entry)),
         f"{row.value(figure)} {row.half_width(figure)}".strip(),
         row.watts(entry),
-        row.price(entry) or figures.UNKNOWN,
+        f"{row.price(entry)}, {row.worth(entry)} per mix/h" if row.price(entry) else figures.UNKNOWN,
         cell(remark),
         cell(row.measured(entry)),
         stale and f"stale: {cell(stale)}",
@@ -228,6 +244,42 @@ def headline(entry: Entry) -> str:
     if entry.mixes_per_kwh is None:
         return f"{row.whole(entry.mixes_per_hour, 'TX')}, {entry.mix}"
     return f"{row.whole(entry.mixes_per_kwh, 'MX')}, {entry.mix}, {entry.boundary}"
+
+
+def citation(entry: Entry, site: Website) -> str:
+    """An entry as a text quotes it: who, what, the score, its conditions, where and when."""
+    declared = entry.declaration
+    where = f"{site.title}, measured {row.measured(entry)}"
+    return plain(f"{declared.organisation}: {declared.system}. {_scored(entry)}. {where}. {_address(entry, site)}")
+
+
+def bibtex(entry: Entry, site: Website) -> str:
+    """The same for BibTeX. It names the first result by its SHA-256, which no later change of the board alters."""
+    declared = entry.declaration
+    fields = {
+        "author": f"{{{_bib(declared.organisation)}}}",
+        "title": f"{{{_bib(declared.system)}: Mixmark {_bib(entry.mix)}}}",
+        "howpublished": _bib(site.title),
+        "year": _bib(row.measured(entry)[:4]),
+        "note": _bib(f"{_scored(entry)}; measured {row.measured(entry)}; SHA-256 {entry.results[0][:16]}"),
+        "url": _address(entry, site),
+    }
+    key = "-".join((*declared.folders, entry.mix, f"{entry.weight_class}-bit"))
+    lines = (f"  {name} = {{{value}}}," for name, value in fields.items())
+    return "\n".join((f"@misc{{mixmark-{key},", *lines, "}"))
+
+
+def _scored(entry: Entry) -> str:
+    return f"{headline(entry)}, {entry.weight_class}-bit weights, {entry.division}, {entry.grade}"
+
+
+def _address(entry: Entry, site: Website) -> str:
+    return plain(site.url + row.page_of(entry))
+
+
+def _bib(words: str) -> str:
+    """Words as BibTeX reads them. Braces and backslashes, which could end the field, are left out."""
+    return re.sub(r"([&%$#_])", r"\\\1", re.sub(r"[{}\\]", "", plain(words))).replace("±", r"$\pm$")
 
 
 def badge(entry: Entry, standings: Sequence[Standing]) -> str:

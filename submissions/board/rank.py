@@ -159,10 +159,17 @@ def _board(key: Key, entries: Sequence[Entry]) -> Board:
             ranked.append(entry)
         else:
             unranked.append(Place(entry, None))
+    if not ranked:
+        unranked.sort(key=lambda place: len(lacks(place.entry)))  # the nearest to a rank first
     found = ranks([figure_of(entry, key.metric) for entry in ranked])
     sizes = Counter(found)
     places = (Place(entry, rank, sizes[rank] - 1) for entry, rank in zip(ranked, found, strict=True))
     return Board(key, tuple(places), tuple(unranked))
+
+
+def lacks(entry: Entry) -> tuple[str, ...]:
+    """What an entry has instead of what a rank needs: 1 of 3 runs. Empty: nothing is known."""
+    return entry.reasons.get("ranked", ())
 
 
 def _descending(figure: Figure) -> tuple[float, float]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from mixmark.harness.contracts.device_ids import part_of
 from mixmark.harness.judge.mixed_run import HOUR_NS, Figure
@@ -14,12 +15,13 @@ from mixmark.harness.plan import mixes
 from mixmark.reporters import figures, summary
 from mixmark.submissions.board import rank
 from mixmark.submissions.board.rank import Board, Key, Metric, ends
-from mixmark.submissions.entry import Entry
+from mixmark.submissions.entry import Entry, SoloMeasurement
 
 UNITS: Mapping[Metric, str] = {"MX": "mix/kWh", "TX": "mix/h"}
 NAMES: Mapping[Metric, str] = {"MX": "Mixes per kWh", "TX": "Mixes per hour"}
 LOGARITHMIC_FROM = 12  # the ratio of the best estimate of a board to the worst
-DEVICES = 3  # named in a row; the page of an entry has all
+SUITES = 4
+"""The columns of a row for suites."""
 PAGE = "index.html"
 
 
@@ -57,14 +59,16 @@ class IntervalAxis:
     logarithmic: bool = False
 
     @classmethod
-    def of(cls, figures: Sequence[Figure]) -> IntervalAxis:
-        """An axis that holds all intervals: from a little below the least to a little above the greatest, so that a
-        reader sees which intervals overlap; logarithmic if estimates lie far apart."""
+    def of(cls, figures: Sequence[Figure], from_zero: bool = False) -> IntervalAxis:
+        """An axis that holds all intervals: from a little below the least, or from zero for bars, to a little above the
+        greatest; logarithmic if estimates lie far apart."""
         intervals = [ends(figure) for figure in figures]
         least = min((low for low, _ in intervals), default=0.0)
         most = max((high for _, high in intervals), default=1.0)
         if 0 < least * LOGARITHMIC_FROM < most:
             return cls(least / 1.15, most * 1.15, True)
+        if from_zero:
+            return cls(0.0, most * 1.02 or 1.0)
         margin = max((most - least) * 0.06, abs(most) * 0.004, 1e-12)
         return cls(least - margin, most + margin)
 
@@ -118,17 +122,71 @@ def price(entry: Entry) -> str:
     return str(entry.declaration.price or "")
 
 
+def price_per_mix(entry: Entry) -> Decimal | None:
+    """The declared price for each mix per hour. None: no price is declared."""
+    declared = entry.declaration.price
+    return Decimal(declared.amount) / Decimal(entry.mixes_per_hour.estimate) if declared else None
+
+
+def worth(entry: Entry) -> str:
+    """The declared price for each mix per hour in words: 12.3 EUR. Empty: no price is declared."""
+    declared, per_mix = entry.declaration.price, price_per_mix(entry)
+    return "" if declared is None or per_mix is None else f"{figures.significant(float(per_mix))} {declared.currency}"
+
+
+def hardware(entry: Entry) -> str:
+    """What one buys: Acme Quartz, 16 cores, 32 threads, 64.0 GiB, 2 × Acme Topaz."""
+    machine = entry.machine
+    models = Counter(group.system.cpu_model for group in machine.hosts for _ in group.names)
+    processors = ", ".join(_times(Counter({model: count for model, count in models.items() if model})))
+    counts = machine.cpu_cores, machine.cpu_threads, machine.memory_bytes
+    return figures.system(
+        processors or machine.cpu_model, *counts, [name for kind, name in _silicon(entry) if kind != "cpu"]
+    )
+
+
+def fastest(entry: Entry, processor: str | None = None) -> dict[str, SoloMeasurement]:
+    """The fastest solo measurement of each suite. The rate of a server is its arrival rate, so it does not count.
+
+    processor: the name of the devices that count. None: all do.
+    """
+    found: dict[str, SoloMeasurement] = {}
+    for solo in sorted(entry.solo_measurements, key=lambda solo: solo.units_per_s.estimate):
+        if solo.scenario != "server" and processor in (None, device_name(entry, solo.device)):
+            found[solo.suite] = solo
+    return found
+
+
+def rate(solo: SoloMeasurement | None) -> str:
+    """The rate of a solo measurement, under a head with its unit."""
+    return figures.UNKNOWN if solo is None else figures.significant(solo.units_per_s.estimate)
+
+
 def devices(entry: Entry) -> list[str]:
-    """The names of the devices, each with its count: 8 × Acme Topaz. Slices of one device are one, and a group adds
-    none to its parts."""
+    """The names of the devices, each with its count: 8 × Acme Topaz."""
+    return _times(Counter(name for _, name in _silicon(entry)))
+
+
+def processors(entry: Entry) -> set[str]:
+    """The names of its processors and accelerators."""
+    return {name for _, name in _silicon(entry)}
+
+
+def _silicon(entry: Entry) -> Iterator[tuple[str, str]]:
+    """(kind, name) of each device. Slices of one device are one, and a group adds none to its parts."""
     known = {device.id: device for device in entry.machine.devices}
-    named: dict[str, str] = {}
+    seen = set()
     for device in entry.machine.devices:
         for part in (device.slice_of,) if device.slice_of else map(part_of, device.parts or (device.id,)):
             model = entry.machine.processor_of(part)
             name = model if device.slice_of else known.get(part, device).name
-            named.setdefault(part, figures.name(name or model or part))
-    return [f"{count} × {name}" if count > 1 else name for name, count in Counter(named.values()).items()]
+            if part not in seen:
+                yield device.kind, figures.name(name or model or part)
+            seen.add(part)
+
+
+def _times(named: Counter[str]) -> list[str]:
+    return [f"{count} × {name}" if count > 1 else name for name, count in named.items()]
 
 
 def device_name(entry: Entry, id: str) -> str:
@@ -137,13 +195,6 @@ def device_name(entry: Entry, id: str) -> str:
         (device.name or entry.machine.processor_of(id) for device in entry.machine.devices if device.id == id), ""
     )
     return figures.name(name or id)
-
-
-def few_devices(entry: Entry) -> str:
-    """The first devices: 2 × Acme Topaz + Acme Quartz + 3 more."""
-    named = devices(entry)
-    rest = f" + {len(named) - DEVICES} more" if len(named) > DEVICES else ""
-    return " + ".join(named[:DEVICES]) + rest
 
 
 def kinds(entry: Entry) -> list[str]:
@@ -156,15 +207,6 @@ def measured(entry: Entry) -> str:
     return rank.moment(entry).date().isoformat()
 
 
-def made_by(entry: Entry) -> str:
-    """The versions as a row shows them: 0.1.0, suites 1; with every suite if their versions differ."""
-    suites = {figures.name(name, 12): figures.name(version, 12) for name, version in entry.suites.items()}
-    words = ", ".join(f"{name} {version}" for name, version in suites.items())
-    if len(set(entry.suites.values())) == 1:
-        words = f"suites {next(iter(suites.values()))}"
-    return f"{figures.name(entry.mixmark, 16)}, {words}"
-
-
 def versions(entry: Entry) -> str:
     """Mixmark 0.1.0; llm 1, dlrm 1."""
     suites = ", ".join(f"{figures.name(name)} {figures.name(version)}" for name, version in entry.suites.items())
@@ -172,10 +214,8 @@ def versions(entry: Entry) -> str:
 
 
 def why_unranked(entry: Entry) -> str:
-    """Why an entry has no rank."""
-    if reasons := entry.reasons.get("ranked", ()):
-        return "; ".join(reasons)
-    return "its interval is not known" if entry.ranked else f"{entry.grade}: never ranked"
+    """What an entry has instead of what a rank needs."""
+    return "; ".join(rank.lacks(entry)) or "its interval is not known"
 
 
 def sentence(entry: Entry, site: Website) -> str:

@@ -18,8 +18,9 @@ from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan import mixes
 from mixmark.reporters import figures, summary
 from mixmark.reporters.charts import decades, steps
-from mixmark.submissions.board import formats, rank, row
+from mixmark.submissions.board import formats, hardware, rank, row
 from mixmark.submissions.board.entry_page import facts
+from mixmark.submissions.board.picture import bars
 from mixmark.submissions.board.rank import Board, Key, Metric, Place, figure_of
 from mixmark.submissions.board.row import IntervalAxis, Website
 from mixmark.submissions.entry import Entry
@@ -47,6 +48,7 @@ PAGES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+PAGES.filters["name"] = figures.name
 
 
 def build(site: Website, entries: Iterable[Entry], out: Path, reports: Reports = lambda entry: {}) -> tuple[Board, ...]:
@@ -64,7 +66,9 @@ def build(site: Website, entries: Iterable[Entry], out: Path, reports: Reports =
             fresh.chmod(0o755)
             boards = rank.boards(entries)
             for name, content in pages(site, boards, entries, reports):
-                _write(fresh / name, content)
+                _write(fresh / name, content.encode())
+            for name, picture in pictures(boards):
+                _write(fresh / name, picture)
             if out.exists():
                 shutil.rmtree(out)
             fresh.rename(out)
@@ -82,31 +86,65 @@ def pages(
     """(name, content) of every file of the site."""
     for name in ("style.css", "board.js"):
         yield name, files("mixmark.submissions.board").joinpath("pages", name).read_text("utf-8")
-    common = {"site": site, "today": f"{site.today.day} {site.today:%B %Y}", "UNKNOWN": figures.UNKNOWN}
-    page = PAGES.get_template("board.jinja")
-    yield "index.html", page.render(**common, **_board(site, boards, boards[0] if boards else None, ""))
+    yield "index.html", _page(site, "board", "index.html", _board(site, boards, boards[0] if boards else None, ""))
     for board in boards:
-        yield row.board_page(board.key), page.render(**common, **_board(site, boards, board, "../"))
+        address = row.board_page(board.key)
+        yield address, _page(site, "board", address, _board(site, boards, board, "../"))
     standings = row.standings(boards)
-    page = PAGES.get_template("entry.jinja")
     for entry in entries:
         home = f"entries/{entry.path}"
-        root = "../" * (home.count("/") + 1)
         where, made = standings[entry.path], reports(entry)
-        yield f"{home}/{row.PAGE}", page.render(**common, root=root, **facts(entry, site, where, list(made)))
+        shown = facts(entry, site, where, list(made))
+        yield row.page_of(entry), _page(site, "entry", row.page_of(entry), shown)
         for name, content in made.items():
             yield f"{home}/{name}", content
         yield f"{home}/badge.svg", formats.badge(entry, where)
-    yield (
-        "reading.html",
-        PAGES.get_template("reading.jinja").render(
-            **common, root="", heading="How to read this", script=False, narrow=True, published=list(_mixes(site))
-        ),
-    )
+    found = hardware.processors(entries)
+    about = "All entries of each processor and accelerator, over all boards."
+    index = {"heading": "Hardware", "description": about, "found": found}
+    yield hardware.INDEX, _page(site, "processors", hardware.INDEX, index)
+    for processor in found:
+        yield processor.page, _page(site, "hardware", processor.page, {"narrow": False, **hardware.facts(processor)})
+    about = "What a score, a board and a rank of Mixmark mean."
+    reading = {"heading": "How to read this", "description": about, "published": list(_mixes(site))}
+    yield "reading.html", _page(site, "reading", "reading.html", reading)
+    entering = {"heading": "Enter your machine", "description": "Three commands from a machine to a row of a board."}
+    yield "enter.html", _page(site, "enter", "enter.html", entering)
     yield "leaderboard.csv", formats.as_csv(site, boards)
     yield "leaderboard.md", formats.as_markdown(site, boards)
     yield "feed.xml", formats.as_feed(site, entries)
     yield INDEX, formats.as_json(site, boards, entries)
+
+
+def pictures(boards: Sequence[Board]) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of the preview picture of the site and of each entry, among the others of its first board."""
+    drawn: set[str] = set()
+    for board in boards:
+        listed = board.ranked or board.unranked
+        values = sorted((figure_of(place.entry, board.key.metric).estimate for place in listed), reverse=True)
+        if not drawn:
+            yield "preview.png", bars(values, None)
+        for place in _places(board):
+            if place.entry.path not in drawn:
+                drawn.add(place.entry.path)
+                own = figure_of(place.entry, board.key.metric).estimate
+                others = values if own in values else sorted((*values, own), reverse=True)
+                yield f"entries/{place.entry.path}/preview.png", bars(others, others.index(own))
+
+
+def _page(site: Website, template: str, address: str, shown: Mapping[str, Any]) -> str:
+    """The page at an address below the root of the site."""
+    common = {
+        "site": site,
+        "today": f"{site.today.day} {site.today:%B %Y}",
+        "UNKNOWN": figures.UNKNOWN,
+        "root": "../" * address.count("/"),
+        "address": address,
+        "preview": "preview.png",
+        "script": False,
+        "narrow": True,
+    }
+    return PAGES.get_template(f"{template}.jinja").render(common | dict(shown))
 
 
 def _mixes(site: Website) -> Iterator[tuple[str, str]]:
@@ -117,16 +155,18 @@ def _mixes(site: Website) -> Iterator[tuple[str, str]]:
 
 def _board(site: Website, boards: Sequence[Board], board: Board | None, root: str) -> dict[str, Any]:
     if board is None:
-        return {"board": None, "root": root, "heading": "A board without entries", "script": False, "narrow": True}
+        about = "How much AI work a whole machine does: no machine has been entered yet."
+        return {"board": None, "heading": "A board without entries", "description": about}
     key = board.key
     metric: Metric = key.metric
     other: Metric = "TX" if metric == "MX" else "MX"
     mix = mixes.frozen().get(key.mix)
-    axis = IntervalAxis.of([figure_of(place.entry, metric) for place in board.ranked])
+    axis = IntervalAxis.of([figure_of(place.entry, metric) for place in board.ranked], from_zero=True)
+    suites = _suites(board)
     lines = []
     for index, place in enumerate((*board.ranked, *board.unranked)):
         position = {"at": index, "href": root + row.page_of(place.entry)}
-        lines.append(_line(site, key, place, axis) | position)
+        lines.append(_line(site, key, place, axis, suites) | position)
     leader: dict[str, Any] = {"rank": None}
     for line, place in zip(lines, board.ranked, strict=False):
         line["kind"] = "same" if line["rank"] == leader["rank"] else "first"
@@ -137,12 +177,14 @@ def _board(site: Website, boards: Sequence[Board], board: Board | None, root: st
     ranked, apart = lines[: len(board.ranked)], lines[len(board.ranked) :]
     return {
         "board": board,
-        "root": root,
         "script": True,
         "narrow": False,
         "heading": key.title,
         "name": row.NAMES[metric],
-        "lead": Markup(_lead(board)),
+        "lead": _lead(board),
+        "description": _lead(board),
+        "suites": suites,
+        "priced": any(place.entry.declaration.price for place in board.ranked),
         "mix": summary.work(mix, site.unit_words) if mix else "",
         "switches": list(_switches(boards, key, root)),
         "unit": row.UNITS[metric],
@@ -153,8 +195,8 @@ def _board(site: Website, boards: Sequence[Board], board: Board | None, root: st
         "left": max(0, len(ranked) - STATIC_ROWS),
         "apart": apart[:STATIC_ROWS],
         "apart_left": max(0, len(apart) - STATIC_ROWS),
-        "blank": dict.fromkeys(lines[0], "") | {"low": 0, "mid": 0, "high": 0, "lead": 0, "reach": 0},
-        "data": _data(board, lines),
+        "blank": dict.fromkeys(lines[0], "") | dict.fromkeys(POSITIONS, 0) | {"rates": [""] * len(suites)},
+        "data": _data(board, lines, suites, axis.logarithmic),
     }
 
 
@@ -207,26 +249,42 @@ def _aspects(key: Key) -> dict[str, str]:
     }
 
 
-def _line(site: Website, key: Key, place: Place, axis: IntervalAxis) -> dict[str, Any]:
+def _suites(board: Board) -> list[tuple[str, str]]:
+    """(suite, unit) of each column with the rates of a suite alone, in the order of the mix."""
+    units = {suite: solo.short_unit for place in _places(board) for suite, solo in row.fastest(place.entry).items()}
+    mix = mixes.frozen().get(board.key.mix)
+    order = [suite for suite in mix.units if suite in units] if mix else sorted(units)
+    return [(suite, units[suite]) for suite in order[: row.SUITES]]
+
+
+def _places(board: Board) -> tuple[Place, ...]:
+    return *board.ranked, *board.unranked
+
+
+def _line(
+    site: Website, key: Key, place: Place, axis: IntervalAxis, suites: Sequence[tuple[str, str]]
+) -> dict[str, Any]:
     """The words of a row, and the positions of its interval on the axis of the board in percent. `lead` and `reach` are
     the begin and the width of a leader's interval, behind the rows that share its rank."""
     entry, figure = place.entry, figure_of(place.entry, key.metric)
     other = entry.mixes_per_kwh if key.metric == "TX" else entry.mixes_per_hour
+    fastest = row.fastest(entry)
     return {
         "kind": "",
         "rank": place.label,
         "system": entry.declaration.system,
-        "of": f"{entry.declaration.organisation} · {row.few_devices(entry)}",
+        "of": f"{entry.declaration.organisation} · {row.hardware(entry)}",
         "value": row.value(figure),
         "half": row.half_width(figure),
         "other": row.value(other) if other else figures.UNKNOWN,
         "watts": row.watts(entry),
         "price": row.price(entry) or figures.UNKNOWN,
+        "worth": row.worth(entry),
+        "rates": [row.rate(fastest.get(suite)) for suite, _ in suites],
         "grade": entry.grade,
         "tuning": entry.tuning,
+        "class": f"{entry.grade}, {entry.tuning}",
         "measured": row.measured(entry),
-        "made": row.made_by(entry),
-        "versions": row.versions(entry),
         "stale": "; ".join(rank.stale(entry, site.today, site.versions)),
         "why": row.why_unranked(entry) if place.rank is None else "",
         **axis.interval(figure),
@@ -237,40 +295,46 @@ def _line(site: Website, key: Key, place: Place, axis: IntervalAxis) -> dict[str
 
 def _ticks(axis: IntervalAxis) -> list[tuple[float, str]]:
     if axis.logarithmic:
-        values = [value for value in decades(axis.low, axis.high) if axis.low <= value <= axis.high]
-        return [(value, f"{value:,.12g}") for value in values[:: max(1, -(-len(values) // 5))]]
-    return steps(axis.low, axis.high, 4)
+        values = decades(axis.low, axis.high)
+        return [(value, f"{value:,.12g}") for value in values[:: max(1, -(-len(values) // 8))]]
+    return steps(axis.low, axis.high, 8)
 
 
+POSITIONS = ("low", "mid", "high", "lead", "reach")
+"""The words of a row that are positions on the axis, in percent."""
 WORDS = (
-    *("href", "rank", "system", "of", "value", "half", "other", "watts", "price", "grade", "tuning", "measured"),
-    *("made", "versions", "stale", "low", "mid", "high", "lead", "reach"),
+    *("href", "rank", "system", "of", "value", "half", "other", "watts", "price", "worth", "grade", "tuning"),
+    *("measured", "stale", *POSITIONS),
 )
 """The words of a row that the script needs to write it again."""
 
 
-def _data(board: Board, lines: Sequence[Mapping[str, Any]]) -> Markup:
-    """The data of the script, as JSON that cannot end its element."""
+def _data(
+    board: Board, lines: Sequence[Mapping[str, Any]], columns: Sequence[tuple[str, str]], logarithmic: bool
+) -> Markup:
+    """The data of the script, as JSON that cannot end its element. The suites of the columns have the first numbers."""
     names: dict[str, int] = {}
-    suites: dict[str, int] = {}
+    suites = {figures.name(suite): number for number, (suite, _) in enumerate(columns)}
     rows = []
-    for place, line in zip((*board.ranked, *board.unranked), lines, strict=True):
+    for place, line in zip(_places(board), lines, strict=True):
         entry = place.entry
         declared, price, figure = entry.declaration, entry.declaration.price, figure_of(entry, board.key.metric)
-        watts, runs = declared.provisioned_watts, len(entry.runs)
+        watts, runs, worth = declared.provisioned_watts, len(entry.runs), row.price_per_mix(entry)
         rows.append(
             [
                 [text(line[word]) for word in WORDS],
                 [place.rank, figure.estimate, figure.low, figure.high],
                 [entry.mixes_per_hour.estimate, entry.mixes_per_kwh and entry.mixes_per_kwh.estimate, entry.watts],
-                [float(price.amount) if price else None, price.currency if price else ""],
+                [float(price.amount) if price else None, price.currency if price else "", worth and float(worth)],
                 [*map(text, (declared.organisation, row.kinds(entry), declared.availability)), runs, entry.level],
-                [f"{watts} W" if watts else "", text(" + ".join(row.devices(entry)))],
+                [f"{watts} W" if watts else "", text(" + ".join(row.devices(entry))), text(row.versions(entry))],
                 _best_rates(entry, names, suites),
+                line["rates"],
             ]
         )
     data = {
         "metric": board.key.metric,
+        "logarithmic": logarithmic,
         "unit": row.UNITS[board.key.metric],
         "names": [text(name) for name in names],
         "suites": list(suites),
@@ -286,6 +350,8 @@ def _best_rates(entry: Entry, names: dict[str, int], suites: dict[str, int]) -> 
     best: dict[tuple[int, int], tuple[float, str]] = {}
     known = {device.id: row.device_name(entry, device.id) for device in entry.machine.devices}
     for solo in entry.solo_measurements:
+        if solo.scenario == "server":
+            continue
         device, rate = known.get(solo.device, solo.device), solo.units_per_s.estimate
         numbers = names.setdefault(device, len(names)), suites.setdefault(figures.name(solo.suite), len(suites))
         if numbers not in best or rate > best[numbers][0]:
@@ -293,6 +359,6 @@ def _best_rates(entry: Entry, names: dict[str, int], suites: dict[str, int]) -> 
     return [[*numbers, *rate] for numbers, rate in best.items()]
 
 
-def _write(path: Path, content: str) -> None:
+def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content, encoding="utf-8")
+    path.write_bytes(content)

@@ -10,15 +10,15 @@ const UNKNOWN = "–";
 
 const $ = id => document.getElementById(id);
 const source = JSON.parse($("data").textContent);
-const systems = source.rows.map(([words, score, rates, price, who, more, cells], at) => {
-  const [href, rank, system, of, value, half, other, watts, priced, grade, tuning, measured, made, versions, stale, low, mid, high, lead, reach] = words;
+const systems = source.rows.map(([words, score, rates, price, who, more, cells, alone], at) => {
+  const [href, rank, system, of, value, half, other, watts, priced, worth, grade, tuning, measured, stale, low, mid, high, lead, reach] = words;
   return {
-    at, href, rank, system, of, value, half, other, watts, price: priced, grade, tuning, measured, made, versions, stale, low, mid, high, lead, reach,
+    at, href, rank, system, of, value, half, other, watts, price: priced, worth, grade, tuning, measured, stale, alone, low, mid, high, lead, reach,
     place: score[0], score: { value: score[1], low: score[2] ?? score[1], high: score[3] ?? score[1] },
-    tx: rates[0], mx: rates[1], power: rates[2], amount: price[0], currency: price[1],
+    tx: rates[0], mx: rates[1], power: rates[2], amount: price[0], currency: price[1], each: price[2],
     organisation: who[0], kinds: who[1], availability: who[2], runs: who[3], level: who[4],
-    provisioned: more[0], devices: more[1], cells,
-    text: [system, of, more[1], grade, tuning, made].join(" ").toLowerCase(),
+    provisioned: more[0], devices: more[1], versions: more[2], cells,
+    text: [system, of, more[1], grade, tuning].join(" ").toLowerCase(),
   };
 });
 const ranked = systems.filter(each => each.place !== null);
@@ -46,8 +46,17 @@ const KEYS = {
   rank: each => each.at, system: each => each.system.toLowerCase(), value: each => each.score.value,
   other: each => (source.metric === "MX" ? each.tx : each.mx), watts: each => each.power,
   price: each => (each.amount === null ? null : [each.currency, each.amount]), measured: each => each.measured,
+  worth: each => (each.each === null ? null : [each.currency, each.each]),
 };
 const DOWN_FIRST = new Set(["value", "other", "measured"]);
+for (const at of systems.length ? systems[0].alone.keys() : []) {
+  KEYS[`suite${at + 1}`] = each => best(each, at)?.[2];
+  DOWN_FIRST.add(`suite${at + 1}`);
+}
+
+function best(system, suite) {
+  return system.cells.filter(one => one[1] === suite).sort((a, b) => b[2] - a[2])[0];
+}
 
 function compared(one, other) {
   if (Array.isArray(one)) return one[0] === other[0] ? one[1] - other[1] : one[0] < other[0] ? -1 : 1;
@@ -75,6 +84,7 @@ function write(system, before) {
   const band = row.querySelector(".lead");
   band.setAttribute("x", `${system.lead}%`);
   band.setAttribute("width", `${system.reach}%`);
+  if (!source.logarithmic) row.querySelector(".bar").setAttribute("width", `${system.mid}%`);
   span.setAttribute("x1", `${system.low}%`);
   span.setAttribute("x2", `${system.high}%`);
   dot.setAttribute("cx", `${system.mid}%`);
@@ -82,14 +92,13 @@ function write(system, before) {
   put(".v small", system.half);
   put(".o", system.other);
   put(".w", system.watts);
-  put(".e", system.price);
-  put(".k span", system.grade);
-  put(".k small", system.tuning);
+  row.querySelectorAll(".u").forEach((cell, at) => { cell.textContent = system.alone[at]; });
+  put(".e span", system.price);
+  put(".e small", system.worth && `${system.worth} per mix/h`);
   put(".d span", system.measured);
-  row.querySelector(".d span").title = system.versions;
   put(".d .warn", system.stale ? "stale" : "");
   row.querySelector(".d .warn").title = system.stale;
-  put(".d .made", system.made);
+  put(".d .class", `${system.grade}, ${system.tuning}`);
   const box = row.querySelector("input");
   box.setAttribute("aria-label", `compare ${system.system}`);
   box.disabled = false;
@@ -229,7 +238,6 @@ function beside() {
   const otherOf = each => (source.metric === "MX" ? each.tx : each.mx);
   const verdict = each => (each.score.low <= base.score.high && base.score.low <= each.score.high
     ? "a tie: the intervals overlap" : `${times(each.score.value, base.score.value)} the first`);
-  const best = (each, suite) => each.cells.filter(one => one[1] === suite).sort((a, b) => b[2] - a[2])[0];
   const head = make("tr", [make("td", "")]);
   head.append(...list.map(each => make("th", [make("a", each.system, { href: each.href }), make("small", each.organisation)], { scope: "col" })));
   const plain = told => each => cell(told(each) || UNKNOWN);
@@ -238,7 +246,7 @@ function beside() {
     line(source.unit, (each, first) => cell(`${each.value} ${each.half}`, first ? "the first" : verdict(each))),
     line(other, (each, first) => cell(each.other, first || !otherOf(each) || !otherOf(base) ? "" : `${times(otherOf(each), otherOf(base))} the first`)),
     line("power", (each, first) => cell(each.watts, first || !each.power || !base.power ? "" : `${times(each.power, base.power)} the first`)),
-    line("price, declared", plain(each => each.price)),
+    line("price, declared", each => cell(each.price, each.worth && `${each.worth} per mix/h`)),
     line("provisioned, declared", plain(each => each.provisioned)),
     line("devices", plain(each => each.devices)),
     ...source.suites.map((name, suite) => line(`${name} alone, best device`, (each, first) => {
@@ -449,7 +457,7 @@ if (table) {
   form.elements.sort.addEventListener("change", event => { sorted = { by: event.target.value, down: DOWN_FIRST.has(event.target.value) }; refresh(); });
   form.addEventListener("submit", event => event.preventDefault());
   for (const head of table.tHead.querySelectorAll("[data-sort]")) {
-    const button = make("button", head.textContent, { type: "button" });
+    const button = make("button", [...head.childNodes], { type: "button" });
     button.addEventListener("click", () => sortBy(head.dataset.sort));
     head.replaceChildren(button);
   }

@@ -87,7 +87,16 @@ def test_everybody_can_read_the_board(page: Tab) -> None:
     readable(page)
 
 
-@pytest.mark.parametrize("name", ["reading.html", f"entries/{ENTRIES[0].path}/index.html"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "reading.html",
+        "enter.html",
+        "hardware.html",
+        "hardware/acme-quartz.html",
+        f"entries/{ENTRIES[0].path}/index.html",
+    ],
+)
 def test_everybody_can_read_the_other_pages(browser: Tab, site: Path, name: str) -> None:
     browser.open(site / name)
     readable(browser)
@@ -137,6 +146,11 @@ def test_a_reader_sorts_filters_and_sees_the_rest(page: Tab) -> None:
     names = page.run(NAMES)
     assert names == sorted(names, key=str.lower) and names != best
     assert page.run("document.querySelector('[aria-sort]').dataset.sort") == "system"
+    for by, cell in (("suite2", ".u2"), ("worth", ".e small")):
+        page.run(f"sortBy('{by}')")
+        cells = page.run(f"[...document.querySelectorAll('#ranked tbody {cell}')].map(each => each.textContent)")
+        figures = [float(words.split()[0].replace(",", "")) for words in cells if words]
+        assert figures == sorted(figures, reverse=by == "suite2") and len(set(figures)) > 9
     page.run("document.querySelector('[data-sort=rank] button').click()")
     page.run("document.querySelector('#more button').click()")
     assert len(page.run(NAMES)) == 125 and page.run(NAMES)[:100] == best

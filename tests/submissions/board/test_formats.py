@@ -4,13 +4,16 @@ import csv
 import io
 import json
 import re
+import struct
 import xml.etree.ElementTree as ElementTree
+import zlib
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from mixmark.harness.contracts.schema import Device
-from mixmark.submissions.board import formats, row
+from mixmark.submissions.board import formats, picture, row
 from mixmark.submissions.board.rank import boards
 from mixmark.submissions.board.row import standings
 from mixmark.submissions.entry import Entry
@@ -131,3 +134,33 @@ def test_no_control_character_is_written() -> None:
         formats.as_feed(SITE, entries),
     ):
         assert all(letter.isprintable() or letter == "\n" for letter in text)
+
+
+def test_a_citation_names_the_score_its_conditions_and_where_it_stands() -> None:
+    site = SITE.__class__(**{**vars(SITE), "url": "https://example.org/board/"})
+    entry = next(entry for entry in CROWDS["many"] if entry.mixes_per_kwh and entry.ranked)
+    declared = entry.declaration.model_copy(update={"organisation": "Acme & Söhne", "system": "One_2"})
+    entry = entry.model_copy(update={"declaration": declared})
+    address = f"https://example.org/board/entries/acme-sohne/one-2/{entry.mix}-{entry.weight_class}-bit/index.html"
+    words = formats.citation(entry, site)
+    assert words.startswith("Acme & Söhne: One_2. ") and words.endswith(f". {address}")
+    assert formats.headline(entry) in words and row.measured(entry) in words
+    lines = formats.bibtex(entry, site).splitlines()
+    assert lines[0] == f"@misc{{mixmark-acme-sohne-one-2-{entry.mix}-{entry.weight_class}-bit," and lines[-1] == "}"
+    assert r"  author = {{Acme \& Söhne}}," in lines and f"  url = {{{address}}}," in lines
+    assert any(r"One\_2" in line for line in lines)
+    for number in range(4):
+        text = formats.bibtex(hostile(number), site)
+        assert text.count("{") == text.count("}") and len(text.splitlines()) == len(lines)
+
+
+@pytest.mark.parametrize(("count", "own"), [(1, None), (3, 2), (40, 0), (40, 20), (40, 39)])
+def test_a_picture_has_the_bar_of_the_entry_in_its_colour(count: int, own: int | None) -> None:
+    data = picture.bars([100.0 - each for each in range(count)], own)
+    header = struct.unpack(">II", data[16:24])
+    assert header == (picture.WIDTH_PX, picture.HEIGHT_PX)
+    pixels = zlib.decompress(data[data.index(b"IDAT") + 4 :])
+    lines = [pixels[at : at + header[0] + 1] for at in range(0, len(pixels), header[0] + 1)]
+    drawn = [max(line) for line in lines]
+    begun = [now for before, now in pairwise(drawn) if now and not before]
+    assert len(begun) == min(count, picture.MOST_BARS) and begun.count(2) == 1

@@ -9,8 +9,11 @@ from urllib.parse import unquote
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.numbers import significant
+from mixmark.harness.judge.mixed_run import Figure
 from mixmark.submissions.board import site as board_site
 from mixmark.submissions.board.rank import boards
+from mixmark.submissions.board.row import page_of
 from mixmark.submissions.board.site import build, pages
 from mixmark.submissions.entry import Entry
 from tests.fakes.entries import made
@@ -89,7 +92,13 @@ def test_the_table_is_there_without_a_script_and_has_every_figure_of_the_json() 
             row, entry = Page(text), by_path[place["entry"]]
             assert f"../entries/{place['entry']}/index.html" in row.values("href")
             assert entry["system"] in row.text and entry["measured"] in row.text
-            assert entry["mixmark"] in row.text and "suites 1" in row.text
+            assert entry["mixmark"] not in row.text, "versions are on the page of the entry"
+            assert "16 cores, 32 threads, 64.0 GiB" in row.text, "what one buys"
+            assert all(significant(alone["units_per_s"]) in row.text for alone in entry["alone"].values())
+            if entry["price"]:
+                each = float(entry["price"]["amount"]) / entry["mixes_per_hour"]["estimate"]
+                assert each == pytest.approx(entry["price_per_mix_per_hour"])
+                assert "rank" not in place or f"{significant(each)} EUR per mix/h" in row.text
             assert ("stale" in row.text) == bool(entry["stale"])
             if "rank" in place:
                 assert bool(re.search('class="lead" x="0.0%" width="0.0%"', text)) == (not place["tied"])
@@ -112,7 +121,6 @@ def test_an_old_entry_is_marked_on_every_page_that_shows_it() -> None:
     files = written([entry])
     assert "llm was version 0 and is now version 1" in files["index.html"]
     assert "llm was version 0 and is now version 1" in files[f"entries/{entry.path}/index.html"]
-    assert "0.1.0, llm 0, dlrm 1" in files["index.html"]
     fresh = SITE.__class__(**{**vars(SITE), "versions": {}})
     assert ">stale<" in files["index.html"]
     assert ">stale<" not in dict(pages(fresh, boards([entry]), [entry]))["index.html"]
@@ -176,3 +184,54 @@ def test_the_same_entries_make_the_same_site_in_any_order() -> None:
     later = SITE.__class__(**{**vars(SITE), "today": datetime.date(2030, 1, 1)})
     data = json.loads(dict(pages(later, boards(entries), entries))["leaderboard.json"])
     assert all(entry["stale"] for entry in data["entries"])
+
+
+def test_a_processor_has_a_page_with_all_its_entries() -> None:
+    entries = crowd(60)
+    files = written(entries)
+    with_it = [entry for entry in entries if any(device.name == "Acme Quartz" for device in entry.machine.devices)]
+    page = Page(files["hardware/acme-quartz.html"])
+    assert 1 < len(with_it) < len(entries)
+    for entry in entries:
+        assert (f"../entries/{entry.path}/index.html" in page.values("href")) == (entry in with_it)
+    solo = next(solo for solo in with_it[0].solo_measurements if solo.device == "cpu:0")
+    assert significant(solo.units_per_s.estimate) in page.text
+    assert "hardware/acme-quartz.html" in Page(files["hardware.html"]).values("href")
+    assert any(link.endswith("hardware/acme-quartz.html") for link in Page(files[page_of(with_it[0])]).values("href"))
+
+
+def test_a_reader_is_told_how_to_enter_on_every_board_and_on_an_empty_one() -> None:
+    for files, name in ((written(crowd(60)), "index.html"), (written([]), "index.html"), (written([]), "enter.html")):
+        for command in ("mixmark run --preset ranked", "mixmark submit", "mixmark check"):
+            assert command in Page(files[name]).text
+
+
+def test_a_board_without_a_ranked_entry_shows_the_nearest_first_and_what_it_lacks() -> None:
+    def lacking(number: int, *reasons: str) -> Entry:
+        changes = {"mix": "edge-1", "weight_class": 16, "division": "closed", "ranked": False, "mixes_per_kwh": None}
+        entry = made(number)
+        return entry.model_copy(update={**changes, "reasons": {"ranked": reasons}})
+
+    far, near = lacking(1, "1 of 3 runs", "a window of 9 s of 60 s"), lacking(2, "2 of 3 runs")
+    for first, second in ((far, near), (near, far)):
+        faster = first.model_copy(update={"mixes_per_hour": Figure(100.0)})
+        words = Page(written([faster, second])["index.html"]).text
+        assert "No system is ranked on this board yet" in words
+        assert words.index("For a rank: 2 of 3 runs") < words.index("For a rank: 1 of 3 runs; a window of 9 s of 60 s")
+
+
+def test_a_link_to_a_page_has_a_title_a_description_and_a_picture(tmp_path: Path) -> None:
+    entries = crowd(40)
+    site = SITE.__class__(**{**vars(SITE), "url": "https://example.org/board/"})
+    build(site, entries, tmp_path / "site")
+    pictures = set()
+    for path in (tmp_path / "site").rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        told = dict(re.findall(r'<meta (?:property|name)="(og:[a-z_]+|description)" content="([^"]*)">', text))
+        assert told["og:title"] and told["og:description"] == told["description"]
+        assert told["og:url"] == f"{site.url}{path.relative_to(tmp_path / 'site')}"
+        picture = tmp_path / "site" / told["og:image"].removeprefix(site.url)
+        pictures.add(picture)
+        assert picture.read_bytes().startswith(b"\x89PNG")
+    assert len(pictures) == len(entries) + 1
+    assert "og:image" not in written(entries)["index.html"], "a picture needs a whole address"
