@@ -111,6 +111,12 @@ def whole_percent(fraction: float | None) -> str:
     return UNKNOWN if fraction is None else f"{fraction * 100:.0f} %"
 
 
+def roofline(fraction: float | None) -> str:
+    """A fraction of the roofline: 43 %. A route faster than the probe shows that the probe found too low a limit, so
+    no more than 100 % is claimed: ≥ 100 %."""
+    return "≥ 100 %" if fraction is not None and fraction > 1.005 else whole_percent(fraction)
+
+
 def ratio(relative: Relative) -> str:
     return UNKNOWN if relative.ratio is None else f"{significant(relative.ratio)}×"
 

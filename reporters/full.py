@@ -121,7 +121,7 @@ def _rates(out: Console, result: Result, rows: Sequence[Row]) -> Table:
             *target,
             "\n".join(figures.throughput(row)),
             *latency,
-            figures.whole_percent(row.roofline_fraction),
+            figures.roofline(row.roofline_fraction),
             "\n".join(figures.spent(row.energy)[: figures.energy_parts(rows)]),
         )
         suite_before = route.suite

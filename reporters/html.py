@@ -112,7 +112,7 @@ def _figures(row: Row) -> Iterator[tuple[str, str]]:
         yield "Arrivals", figures.rate(row.record.rate_per_s, "feeds")
     if row.record.latency_limits is not None and row.record.scenario == "server":
         yield "Limits", _limits(row.record.latency_limits)
-    yield "Roofline", figures.whole_percent(row.roofline_fraction)
+    yield "Roofline", figures.roofline(row.roofline_fraction)
     yield "Energy", " · ".join(_spent(row))
     yield "Feeds", f"{row.feeds:,}"
     yield f"{row.record.unit.capitalize()}s", f"{row.units:,}"

@@ -88,7 +88,7 @@ def _row(row: Row, names: dict[str, str], energy_parts: int) -> Sequence[str]:
         figures.tail(row.latency),
         figures.typical(row.first_unit),
         figures.typical(row.time_per_unit),
-        figures.whole_percent(row.roofline_fraction),
+        figures.roofline(row.roofline_fraction),
         ", ".join(figures.spent(row.energy)[:energy_parts]),
     )
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from mixmark.harness.contracts.schema import Finding, Mix, Result
-from mixmark.harness.judge import hosts, screening
+from mixmark.harness.judge import hosts, references, screening
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import HOUR_NS, KWH_J, Figure
-from mixmark.harness.judge.references import ReferenceScore
+from mixmark.harness.judge.references import ReferenceRate, ReferenceScore
 from mixmark.harness.judge.rows import Row
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.verdict import VerdictWord
@@ -24,6 +24,10 @@ from mixmark.reporters.figures import significant
 
 MOST_OTHERS = 2  # routes that a line compares with the best route
 LONGEST_REASON, LONGEST_FAILURE = 240, 80  # letters
+PROVEN: tuple[VerdictWord, ...] = ("solid", "fair")
+"""The verdicts under which a comparison with another machine is a finding and not a guess."""
+FAR = 0.5
+"""A route that reaches less of its roofline is far from it."""
 WORST = ("failed", "invalid", "not audited yet")
 """The states of a row that the line of a suite without a figure shows first."""
 
@@ -37,7 +41,7 @@ class SuiteLine:
     """The throughput with its interval, if that is known. Without a throughput: the status."""
     route: str
     others: str
-    """The speed relative to the other routes. Empty: there is no other route."""
+    """Whether it is far from its roofline, and its speed relative to the other routes. Empty: nothing to say."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ def _limits(judgement: Judgement) -> str:
     suite = max(planned, key=lambda name: planned[name])
     best = _best([row for row in judgement.solo_rows if row.record.route.suite == suite], {})
     fraction = best[0][0].roofline_fraction if best else None
-    speed = f", at {figures.whole_percent(min(1.0, fraction))} of its roofline" if fraction else ""
+    speed = f", at {figures.roofline(fraction)} of its roofline" if fraction else ""
     time, reached = figures.whole_percent(planned[suite]), figures.whole_percent(diagnosis.kappa.estimate)
     return (
         f"The largest part of its time goes into {figures.name(suite)} ({time}{speed}); with all suites at once it "
@@ -159,17 +163,52 @@ def _scale(judgement: Judgement) -> Iterator[str]:
     found = judgement.score
     if found is None or found.mixes_per_hour is None:
         return
-    for reference in judgement.against:
-        yield _against(found, found.mixes_per_hour, reference)
+    alone = references.fastest(judgement.solo_rows, judgement.result)
+    own = references.interval(found.mixes_per_hour) if judgement.verdict.word in PROVEN else None
+    for reference in _nearest(judgement, found, found.mixes_per_hour.estimate):
+        yield _against(found, found.mixes_per_hour.estimate, own, reference) + _alone(alone, reference)
 
 
-def _against(found: Score, mixes_per_hour: Figure, reference: ReferenceScore) -> str:
-    faster = f"{significant(mixes_per_hour.estimate / reference.mixes_per_hour)} × the speed"
+def _nearest(judgement: Judgement, found: Score, mixes_per_hour: float) -> list[ReferenceScore]:
+    """The machines that the user named; without any, the nearest published ones on either side, the faster first."""
+    others = [each for each in judgement.against if each.entry is None]
+    if others:
+        return others
+    published = [each for each in judgement.against if each.created_utc != judgement.result.created_utc]
+    alike = [each for each in published if each.weight_class == found.weight_class] or published
+    alike.sort(key=lambda each: each.mixes_per_hour)
+    slower = [each for each in alike if each.mixes_per_hour <= mixes_per_hour][-1:]
+    return [each for each in alike if each.mixes_per_hour > mixes_per_hour][:1] + slower
+
+
+def _against(found: Score, mixes_per_hour: float, own: tuple[float, float] | None, reference: ReferenceScore) -> str:
+    """own: the interval of the machine's mixes per hour. None: nothing about its speed is proven."""
+    ratio, other = significant(mixes_per_hour / reference.mixes_per_hour), reference.interval
+    name = figures.name(reference.name)
+    if own is None or other is None:
+        words = f"about {ratio} × the mixes per hour of {name}"
+    elif own[0] > other[1] or own[1] < other[0]:
+        words = f"{'faster' if own[0] > other[1] else 'slower'} than {name}: {ratio} × its mixes per hour"
+    else:
+        words = f"as fast as {name}, as far as the intervals tell: {ratio} × its mixes per hour"
     if found.mixes_per_kwh is not None and reference.mixes_per_kwh is not None and found.boundary == reference.boundary:
-        faster += f" and {significant(found.mixes_per_kwh.estimate / reference.mixes_per_kwh)} × the mixes per kWh"
+        words += f" and {significant(found.mixes_per_kwh.estimate / reference.mixes_per_kwh)} × its mixes per kWh"
     bits = "" if reference.weight_class == found.weight_class else f", with {reference.weight_class}-bit weights"
     date = figures.name(reference.created_utc[:10])
-    return f"{faster} of {figures.name(reference.name)} ({reference.grade}, {date}{bits})"
+    return f"{words} ({reference.grade}, {date}{bits})"
+
+
+def _alone(own: Mapping[str, ReferenceRate], reference: ReferenceScore) -> str:
+    """How much faster each suite is alone; suites of another version are left out."""
+    shared = [
+        suite for suite in own if suite in reference.alone and own[suite].version == reference.alone[suite].version
+    ]
+    times = {suite: own[suite].units_per_s / reference.alone[suite].units_per_s for suite in shared}
+    return (
+        "; alone " + ", ".join(f"{figures.name(suite)} {significant(times[suite])} ×" for suite in shared)
+        if shared
+        else ""
+    )
 
 
 def _score(judgement: Judgement) -> str:
@@ -218,6 +257,8 @@ def _best_line(
         parts.insert(0, f"the fastest of {len(alike) + 1} equal devices, {times} × the slowest")
     if left_out > 0:
         parts.append(f"{left_out} more")
+    if first.roofline_fraction is not None and first.roofline_fraction < FAR:
+        parts.insert(0, f"far from its roofline ({figures.roofline(first.roofline_fraction)})")
     return SuiteLine(figures.name(first.record.route.suite), rate, _route(first, names), ", ".join(parts))
 
 

@@ -2,7 +2,7 @@
 
     python -m mixmark.submissions.references    writes harness/judge/references.json from submissions/entries
 
-It holds the newest two of each mix of the ranked entries of the closed division that `mixmark check` accepts. A mix
+It holds the ranked entries of the closed division that `mixmark check` accepts; a report names the nearest ones. A mix
 without a ranked entry has its indicative ones instead: a report names the grade of each, and a rough scale is better
 than none.
 """
@@ -11,30 +11,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from itertools import groupby, islice
 from pathlib import Path
 
-from mixmark.harness.judge.references import ReferenceScore
+from mixmark.harness.judge.references import ReferenceRate, ReferenceScore, interval
 from mixmark.submissions import check
+from mixmark.submissions.board import row
 from mixmark.submissions.entry import Entry
 
 ENTRIES = Path(__file__).parent / "entries"
 SHIPPED = Path(__file__).parent.parent / "harness" / "judge" / "references.json"
-MOST = 2
-"""The references of a mix: a reader compares a machine with few others."""
 
 
 def reference(entry: Entry) -> ReferenceScore:
     """The facts of an entry that a report shows."""
     return ReferenceScore(
         name=f"{entry.declaration.organisation} {entry.declaration.system}",
+        entry=entry.path,
         mix=entry.mix,
         mixes_per_hour=entry.mixes_per_hour.estimate,
+        interval=interval(entry.mixes_per_hour),
         mixes_per_kwh=entry.mixes_per_kwh.estimate if entry.mixes_per_kwh else None,
         boundary=entry.boundary,
         weight_class=entry.weight_class,
         grade=entry.grade,
         created_utc=entry.ended_utc,
+        alone={
+            suite: ReferenceRate(version=solo.suite_version, units_per_s=solo.units_per_s.estimate)
+            for suite, solo in row.fastest(entry).items()
+        },
     )
 
 
@@ -46,8 +50,7 @@ def written(entries: Iterable[Entry]) -> str:
     shown.sort(key=lambda entry: entry.path)
     shown.sort(key=lambda entry: entry.ended_utc, reverse=True)
     shown.sort(key=lambda entry: entry.mix)
-    newest = [entry for _, of_mix in groupby(shown, lambda entry: entry.mix) for entry in islice(of_mix, MOST)]
-    lines = [json.dumps(reference(entry).model_dump(mode="json"), ensure_ascii=False) for entry in newest]
+    lines = [json.dumps(reference(entry).model_dump(mode="json"), ensure_ascii=False) for entry in shown]
     return "[" + "".join(f"\n  {line}," for line in lines).rstrip(",") + ("\n" if lines else "") + "]\n"
 
 

@@ -6,14 +6,16 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 
 from mixmark.harness.contracts.schema import Failure, Record, Result
 from mixmark.harness.judge import references
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.judge.references import ReferenceScore
-from mixmark.reporters import console, full, html
+from mixmark.reporters import console, figures, full, html
 from mixmark.reporters.summary import summary
 from tests.fakes.machine import SECOND, WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import GPU, SUITES, closed_loop, record, result, sample, unmetered
@@ -55,18 +57,80 @@ def test_the_sentence_says_what_the_machine_does(measured: Result) -> None:
 def test_the_score_is_compared_with_references_of_the_same_mix(measured: Result) -> None:
     of_another_mix = OTHER.model_copy(update={"mix": "edge-8"})
     shown = summary(judge(measured, (of_another_mix, OTHER)))
-    assert shown.scale == ("2.37 × the speed and 1.58 × the mixes per kWh of Acme box (official, 2026-10-02)",)
+    assert shown.scale == (
+        "about 2.37 × the mixes per hour of Acme box and 1.58 × its mixes per kWh (official, 2026-10-02)",
+    ), "one run has no interval"
     narrower = OTHER.model_copy(update={"boundary": "node", "weight_class": 8})
     shown = summary(judge(measured, (narrower,)))
-    assert shown.scale == ("2.37 × the speed of Acme box (official, 2026-10-02, with 8-bit weights)",)
+    assert shown.scale == ("about 2.37 × the mixes per hour of Acme box (official, 2026-10-02, with 8-bit weights)",)
+
+
+def test_only_disjoint_intervals_of_a_good_result_show_who_is_faster(measured: Result) -> None:
+    judged = judge(measured)
+    assert judged.score is not None
+    interval = Figure(100.0, 95.0, 105.0)
+    judged = replace(
+        judged,
+        score=replace(judged.score, mixes_per_hour=interval, mixes_per_kwh=None),
+        verdict=replace(judged.verdict, word="solid"),
+    )
+
+    def words(low: float, high: float, found: Judgement = judged) -> str:
+        other = OTHER.model_copy(update={"mixes_per_hour": (low + high) / 2, "interval": (low, high)})
+        return summary(replace(found, against=(other,))).scale[0]
+
+    assert words(80, 90).startswith("faster than Acme box: 1.18 × its mixes per hour")
+    assert words(110, 120).startswith("slower than Acme box: 0.870 ×")
+    assert words(100, 120).startswith("as fast as Acme box, as far as the intervals tell: 0.909 ×")
+    disturbed = replace(judged, verdict=replace(judged.verdict, word="disturbed"))
+    assert words(80, 90, disturbed).startswith("about 1.18 ×")
+
+
+def test_of_many_published_machines_the_nearest_on_either_side_are_named(measured: Result) -> None:
+    own = judge(measured).score
+    assert own is not None and own.mixes_per_hour is not None
+    tx = own.mixes_per_hour.estimate
+    speeds = {"far": 9.0, "above": 1.2, "below": 0.9, "slow": 0.1}
+    published = [
+        OTHER.model_copy(update={"name": name, "entry": f"acme/{name}", "mixes_per_hour": tx * times})
+        for name, times in speeds.items()
+    ]
+    itself = OTHER.model_copy(
+        update={"name": "itself", "entry": "acme/x", "mixes_per_hour": tx, "created_utc": measured.created_utc}
+    )
+    other_weights = OTHER.model_copy(
+        update={"name": "light", "entry": "acme/y", "mixes_per_hour": tx * 1.01, "weight_class": 4}
+    )
+    lines = summary(judge(measured, (*published, itself, other_weights))).scale
+    assert [line.partition(" of ")[2].split()[0] for line in lines] == ["above", "below"]
+    named = [each.model_copy(update={"entry": None}) for each in published]
+    assert len(summary(judge(measured, named)).scale) == 4, "the user asked for all of them"
 
 
 def test_any_result_with_a_score_is_a_reference(measured: Result) -> None:
     found = judge(measured)
-    reference = references.reference(found.result, found.score, "the same")
-    assert reference is not None
-    assert summary(judge(measured, (reference,))).scale[0].startswith("1.00 × the speed and 1.00 × the mixes")
+    rows = found.solo_rows
+    reference = references.reference(found.result, found.score, "the same", rows)
+    assert reference is not None and reference.alone
+    (line,) = summary(judge(measured, (reference,))).scale
+    assert line.startswith("about 1.00 × the mixes per hour of the same and 1.00 × its mixes per kWh (")
+    assert all(f"{suite} 1.00 ×" in line.partition("; alone ")[2] for suite in reference.alone)
+    suite, rate = next(iter(reference.alone.items()))
+    newer = reference.model_copy(update={"alone": {suite: rate.model_copy(update={"version": "99"})}})
+    assert "alone" not in summary(judge(measured, (newer,))).scale[0], "rates of two versions do not compare"
     assert references.reference(sample(), judge(sample()).score, "without a mix") is None
+
+
+def test_a_route_far_from_its_roofline_is_called_so_and_none_claims_more_than_all_of_it(measured: Result) -> None:
+    judged = judge(measured)
+
+    def others(fraction: float) -> str:
+        rows = tuple(replace(row, roofline_fraction=fraction) for row in judged.solo_rows)
+        return summary(replace(judged, solo_rows=rows)).suites[0].others
+
+    assert others(0.32).startswith("far from its roofline (32 %)")
+    assert "roofline" not in others(0.5)
+    assert [figures.roofline(each) for each in (None, 0.43, 1.0, 1.03)] == ["–", "43 %", "100 %", "≥ 100 %"]
 
 
 def test_the_published_references_can_be_read() -> None:
