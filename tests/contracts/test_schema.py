@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from mixmark.harness.contracts.schema import Limits, RateTrial, Route, Share
+import numpy as np
+import pytest
+
+from mixmark.harness.contracts.schema import Completions, Conditions, Limits, RateTrial, Route, Share
 
 
 def test_a_trial_of_a_rate_may_have_no_feed() -> None:
@@ -13,3 +16,14 @@ def test_the_first_run_of_a_share_is_number_one() -> None:
     route = Route(suite="llm", tier="smoke", suite_version="1", device="cpu:0", adapter="torch", precision="fp32")
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
     assert Share(key="a", route=route, scenario="offline", limits=limits).run == 1
+
+
+def test_a_feed_without_a_yield_is_refused() -> None:
+    at_ns = np.array([10, 20])
+    with pytest.raises(ValueError, match="a feed has no yield"):
+        Completions(at_ns, at_ns, np.array([0, 2]), at_ns + 5, np.array([1, 1]))
+
+
+def test_an_interval_of_no_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="ends before it begins"):
+        Conditions(begin_ns=5, end_ns=5)

@@ -115,3 +115,8 @@ def test_an_unknown_share_of_the_roofline_says_why() -> None:
     assert roofline.achieved(short, known(1, 1)).note == "the cost model has 3 yields a feed, the record 2 to 2"
     still = record("a", "llm", "token", closed_loop([[0, 0, 0]]), costs=COSTS)
     assert roofline.achieved(still, known(1, 1)) == roofline.Achieved(None, "the clock did not tick")
+
+
+def test_what_moves_no_bytes_needs_no_ceiling_of_them() -> None:
+    one = record("a", "gemm", "product", closed_loop([[400]]), costs=(Cost(name="gemm", flops=100, bytes=0),))
+    assert roofline.achieved(one, known(1e9, None)) == roofline.Achieved(0.25)

@@ -377,6 +377,8 @@ def test_what_a_rank_needs() -> None:
     assert lacking(scored(of(*three[:2]))) == ("indicative", "2 of 3 runs")
     short = scored(five(seconds=119))
     assert lacking(short) == ("indicative", "a window of 119 s of 120 s")
+    one = scored(of(*(run(f"mixed.{index}", 119 if index == 2 else 600) for index in range(5))))
+    assert one.missing[0] == "a window of 119 s of 120 s", "the shortest one counts"
     own = five().model_copy(update={"mix": EDGE.model_copy(update={"name": "mine"})})
     assert lacking(scored(own)) == ("indicative", "mine is a mix of one's own")
     seeded = scored(five().model_copy(update={"seed": 7}))
@@ -385,6 +387,7 @@ def test_what_a_rank_needs() -> None:
 
 def test_what_an_official_score_needs_beside_its_runs() -> None:
     assert scored(five(audits=29)).missing == tuple(f"{suite} had 29 feeds audited of 30" for suite in MIX)
+    assert scored(of(*(run(f"mixed.{index}") for index in range(5)), watts=None)).grade == "official", "TX has no meter"
     few = {pair: (10, round(MIX[pair[0]])) for pair in FEEDS}  # of which all were audited
     assert scored(five(feeds=few, audits=10)).grade == "official"
 

@@ -150,13 +150,23 @@ def test_a_feed_that_has_the_device_to_itself_has_its_pace_beside_suites_that_ru
     assert dispatcher.tally(3 * SECOND).paces == pytest.approx(dict.fromkeys(rates, 1.0))
 
 
-def test_feeds_that_count_nothing_are_made_up_for() -> None:
-    """Each second feed of the GPU's diffusion breaks its limit."""
+@pytest.mark.parametrize("suite", ["diffusion", "resnet50"])  # of a mix the first is 1 unit, the second 1,000
+def test_feeds_that_count_nothing_are_made_up_for(suite: str) -> None:
+    """Each second feed of the suite on the GPU breaks its limit."""
     late = itertools.cycle((True, False))
-    machine = Machine(MIX, GPU_AND_CPU, QUANTA, counts=lambda pair: pair != ("diffusion", "gpu:0") or next(late))
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, counts=lambda pair: pair != (suite, "gpu:0") or next(late))
     machine.run(300)
-    done = machine.run(1500)
-    assert done == pytest.approx(0.1658, rel=0.02)  # λ* where that rate is half
+    half = {**GPU_AND_CPU, (suite, "gpu:0"): GPU_AND_CPU[suite, "gpu:0"] / 2}
+    bound_per_s = place(MIX, solo(half), [device("gpu:0"), device("cpu:0")]).bound_per_s
+    assert machine.run(1500) == pytest.approx(bound_per_s, rel=0.02)
+
+
+def test_work_under_way_counts_from_when_an_idle_device_got_it() -> None:
+    plan = place({"llm": 1.0}, solo({("llm", "cpu:0"): 10.0}), [device("cpu:0")])
+    one = {("llm", "cpu:0"): 1}
+    dispatcher = Dispatcher({"llm": 1.0}, plan, one, one, lambda *_: plan, 0)
+    assert [dispatcher.next("cpu:0", at_s * SECOND) for at_s in (5, 8)] == ["llm", "llm"]
+    assert dispatcher.tally(20 * SECOND).unfinished_s == {"cpu:0": 15}, "not from the begin, nor from the second feed"
 
 
 def test_what_is_planned_must_be_loaded() -> None:

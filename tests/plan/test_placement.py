@@ -98,6 +98,15 @@ def test_efficiency_may_prefer_a_slower_route() -> None:
     assert verify(plan, MIX) == ()
 
 
+def test_efficiency_gives_up_devices_until_none_is_worth_its_watts() -> None:
+    """Equal in speed; 0.3 mixes a joule with all of them, 0.4 without the last one, and 0.5 with the first one alone."""
+    gpus = [gpu(name) for name in "abc"]
+    rates = [rate("llm", each.id, 1, watts) for each, watts in zip(gpus, (1, 3, 5), strict=True)]
+    power = Power({each.id: 0 for each in gpus}, 1)
+    plan = place({"llm": 1.0}, rates, gpus, "efficiency", power=power)
+    assert (plan.fractions, plan.watts) == ({"llm": {"gpu:a": pytest.approx(1)}}, pytest.approx(2))
+
+
 def test_host_threads_are_paid_for_only_where_the_accelerator_is_used() -> None:
     spared = place(MIX, RATES, [GPU, CPU], host_fraction=0.1)
     assert sum(spared.fractions[suite].get("cpu:0", 0) for suite in MIX) == pytest.approx(0.9)
@@ -105,6 +114,13 @@ def test_host_threads_are_paid_for_only_where_the_accelerator_is_used() -> None:
     useless = [each.model_copy(update={"units_per_s": each.units_per_s / 1000}) for each in RATES[::2]]
     alone = place(MIX, useless + RATES[1::2], [GPU, CPU], host_fraction=0.1)
     assert not any("gpu:0" in devices for devices in alone.fractions.values())
+
+
+def test_host_threads_are_paid_for_in_full_where_the_accelerator_is_used_a_little() -> None:
+    """Ten feeds of the LLM take the GPU a tenth of its time, and it is hardly able to run the other suite."""
+    rates = [rate("llm", "gpu:0", 10), rate("resnet50", "gpu:0", 1e-4), rate("resnet50", "cpu:0", 1)]
+    plan = place(DUO, rates, [GPU, CPU], host_fraction=0.2)
+    assert plan.fractions["resnet50"]["cpu:0"] == pytest.approx(0.8)
 
 
 def test_a_host_that_only_feeds_accelerators_computes_nothing() -> None:
@@ -244,6 +260,9 @@ def test_a_false_certificate_is_found_without_a_solver() -> None:
     assert "less than no time" in wrong(bound_fractions={**plan.fractions, "dlrm": {"cpu:0": -0.3}})
     assert "two routes" in wrong(rates=(*plan.rates, plan.rates[0]))
     assert "the bound reaches 0" in wrong(bound_fractions={})
+    assert wrong(fractions={**plan.fractions, "dlrm": {}}) == "the plan reaches 0 mix/s, not 0.23741"
+    unpriced = {suite: price for suite, price in plan.suite_prices.items() if suite != "dlrm"}
+    assert "priced below" not in wrong(suite_prices=unpriced), "it earns nothing"
 
 
 @st.composite

@@ -154,7 +154,7 @@ def _frozen(domain: Domain, samples: Samples, metering: Metering, found: EnergyR
         return False
     at_ns, values = _middles(samples), samples.values
     first = max(int(np.searchsorted(at_ns, found.begin_ns, side="right")) - 1, 0)
-    last = min(int(np.searchsorted(at_ns, found.end_ns, side="left")), len(at_ns) - 1)
+    last = int(np.searchsorted(at_ns, found.end_ns, side="left"))
     if (values[first : last + 1] != values[first]).any():
         return False
     others = np.flatnonzero(values != values[first])
@@ -230,7 +230,7 @@ def _around(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int)
     stood_ns = reads_ns[np.append(kept[1:], len(values)) - 1] - at_ns
     first = max(int(np.searchsorted(at_ns, begin_ns, side="right")) - 1, 0)
     last = min(int(np.searchsorted(at_ns, end_ns, side="left")), len(at_ns) - 1)
-    if last <= first or at_ns[first] >= end_ns or at_ns[last] <= begin_ns:
+    if last <= first:
         return None
     near = slice(first, last + 1)
     at_ns, stood_ns, watts = at_ns[near], stood_ns[near], values[kept[near]]

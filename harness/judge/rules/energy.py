@@ -98,8 +98,7 @@ def meter_timestamps_recent(evidence: Evidence) -> Iterator[tuple[Severity, str,
     known = {domain.id: domain for domain in evidence.result.domains}
     for window in _windows(evidence):
         for id in window.energy.domains:
-            reading_age_ns = window.metering.reading_age_ns.get(id, 0) if window.metering else 0
-            if window.metering is None or reading_age_ns <= LATE_NS:
+            if window.metering is None or (reading_age_ns := window.metering.reading_age_ns.get(id, 0)) <= LATE_NS:
                 continue
             read = window.energy.readings[id]
             true = in_phase(

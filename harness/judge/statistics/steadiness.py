@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -170,16 +169,11 @@ def precise(rates: Floats, half_width: float) -> npt.NDArray[np.bool_]:
     return np.asarray(mean_half_width(rates) <= half_width * rates.mean(axis=0))
 
 
-def stop_reason(rates: Floats, half_width: float, cap: int) -> Literal["precision", "cap"] | None:
-    """Why to stop after these blocks. None: go on. To be called with all blocks so far, whenever there are more.
-
-    half_width: of the 95 % interval, relative to the throughput. "precision": it was reached at two checks in a row. A
-    single one may be luck, and stopping on luck makes intervals too narrow. The speed itself plays no part.
-    """
+def twice_precise(rates: Floats, half_width: float) -> bool:
+    """Whether the 95 % interval had this half-width, relative to the throughput, at the last two checks. A single one
+    may be luck, and stopping on luck makes intervals too narrow. The speed itself plays no part."""
     done = checks(len(rates))[-2:]
-    if len(done) == 2 and all(precise(rates[:count], half_width) for count in done):
-        return "precision"
-    return "cap" if len(rates) >= cap else None
+    return len(done) == 2 and all(bool(precise(rates[:count], half_width)) for count in done)
 
 
 def enough(limits: Limits, completions: Completions) -> bool:
@@ -189,7 +183,7 @@ def enough(limits: Limits, completions: Completions) -> bool:
     blocks = block_rates(completions, limits.min_ns // checks(FEWEST_BLOCKS * 2)[1])
     if blocks is None or not is_steady(blocks.rates_per_s):
         return False
-    return stop_reason(blocks.rates_per_s, limits.half_width, cap=len(blocks) + 1) == "precision"
+    return twice_precise(blocks.rates_per_s, limits.half_width)
 
 
 @dataclass(frozen=True, eq=False)

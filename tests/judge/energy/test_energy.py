@@ -173,6 +173,15 @@ def test_power_is_integrated_by_trapezoids() -> None:
     assert read.joules == pytest.approx(joules_until(65_077 * MS) - joules_until(5_033 * MS), rel=1e-3)
 
 
+def test_power_between_two_readings_lies_on_a_line_and_beyond_them_stays_as_it_was() -> None:
+    """10 W more each second, from 100 W at 10 s to 990 W at 99 s."""
+    at = np.arange(10 * S, 100 * S, S)
+    rising = samples(at, 10 * at / S)
+    assert reading(domain(**POWER), rising, 10_500 * MS, 60_250 * MS).joules == pytest.approx(5 * (60.25**2 - 10.5**2))
+    beyond = reading(domain(**POWER), rising, 9_500 * MS, 99_500 * MS)
+    assert beyond.joules == pytest.approx(100 / 2 + 5 * (99**2 - 10**2) + 990 / 2)
+
+
 def test_power_that_is_polled_faster_than_it_updates_has_the_period_of_its_changes() -> None:
     held = samples(EVERY, watts_at(EVERY // S * S))
     assert reading(domain(**POWER), held, 1 * S, 60 * S).period_ns == 1 * S
@@ -212,6 +221,7 @@ def test_a_source_that_never_changed_in_a_phase_without_rests_is_frozen() -> Non
     log = domain(quantity="power", method="external")
     flat = np.full(len(EVERY), 150.0)
     assert in_phase(log, phase(flat, idle_s=0), 10 * S, 60 * S).reasons == ("stood still",)
+    assert in_phase(log, phase(flat, idle_s=0), 0, 60 * S).reasons == ("stood still",), "the work began with the phase"
     assert in_phase(log, phase(flat, idle_s=0), 0, 70 * S).valid, "nothing tells that the load changed"
     once = np.where(EVERY == 500 * MS, 60.0, flat)
     assert in_phase(log, phase(once, idle_s=0), 10 * S, 60 * S).valid
@@ -396,6 +406,7 @@ def test_two_walls_that_are_not_declared_as_parts_have_no_joules() -> None:
         domain(id, ("gpu:a",), quantity="power", method="external", boundary="devices") for id in ("slot", "cable")
     )
     assert summed(PACKAGE, slot, cable).joules is None
+    assert summed(WALL, PACKAGE, slot, cable).joules == 100, "the wall holds what they meter, whatever that is"
     parts = [each.model_copy(update={"covers": (f"gpu:a/{n}-of-2",)}) for n, each in enumerate((slot, cable), 1)]
     assert summed(PACKAGE, *parts).joules == 300
 
@@ -607,7 +618,8 @@ def test_a_whole_that_uses_less_than_its_parts_is_found() -> None:
 
 def test_the_power_over_time_has_holes_where_it_is_not_known() -> None:
     at, watts = power(domain(), counter())
-    assert len(at) == len(watts) + 1 and watts == pytest.approx(watts_at((at[1:] + at[:-1]) / 2), rel=1e-2)
+    assert at.tolist() == EVERY.tolist() and watts == pytest.approx(watts_at((at[1:] + at[:-1]) / 2), rel=1e-2)
+    assert power(domain(**POWER), samples(EVERY, watts_at(EVERY), took_ns=0))[0].tolist() == EVERY.tolist()
     values = joules_until(EVERY)
     values[EVERY > 30 * S] -= values[301]
     assert np.isnan(power(domain(), samples(EVERY, values))[1]).sum() == 1

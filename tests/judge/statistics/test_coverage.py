@@ -19,7 +19,7 @@ WINDOWS = 300
 
 
 def stopped_at(rates: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """[trials], the number of blocks at which `steady.stop_reason` ends each series of rates [blocks, trials]."""
+    """[trials], the number of blocks at which `steadiness.twice_precise` ends each series of rates [blocks, trials]."""
     checks = steadiness.checks(CAP)
     narrow = [steadiness.precise(rates[:count], HALF_WIDTH) for count in checks]
     stops = np.full(rates.shape[1], CAP)
@@ -31,8 +31,8 @@ def stopped_at(rates: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 def test_the_simulation_stops_where_the_rule_does() -> None:
     rates = TRUTH * (1 + 0.05 * noise(CAP, 0.5, seed=1, trials=8))
     for series, stop in zip(rates.T, stopped_at(rates), strict=True):
-        asked = [steadiness.stop_reason(series[:count], HALF_WIDTH, CAP) for count in range(1, CAP + 1)]
-        assert next(count for count, reason in enumerate(asked, 1) if reason) == stop
+        asked = (count for count in range(1, CAP) if steadiness.twice_precise(series[:count], HALF_WIDTH))
+        assert next(asked, CAP) == stop
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.5], ids=["independent", "autocorrelated"])

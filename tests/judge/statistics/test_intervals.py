@@ -132,6 +132,10 @@ def test_blocks_that_resemble_their_neighbours_are_worth_less() -> None:
     assert intervals.mean_half_width(smooth) > 1.4 * intervals.mean_half_width(white)
 
 
+def test_blocks_in_which_nothing_finished_are_independent() -> None:
+    assert intervals.effective_sample_size(np.zeros(30)) == intervals.effective_sample_size(np.full(30, 7.0))
+
+
 def test_over_runs_is_a_t_interval_on_the_logarithm() -> None:
     over = intervals.over_runs([100.0, 102.0, 104.04])
     assert over is not None
@@ -142,7 +146,10 @@ def test_over_runs_is_a_t_interval_on_the_logarithm() -> None:
     assert over.high == pytest.approx(102 * np.exp(half))
 
 
-def test_two_runs_that_differ_by_a_tenth_do_not_make_an_interval() -> None:
+def test_two_runs_make_an_interval_unless_they_differ_by_a_tenth() -> None:
+    close = intervals.over_runs([100.0, 101.0])
+    assert close is not None and close.low is not None
+    assert np.log(close.geometric_mean / close.low) == pytest.approx(12.706205 * np.log(1.01) / 2)  # t of 1 degree
     over = intervals.over_runs([100.0, 110.0])
     assert over is not None
     assert (over.low, over.high, over.runs) == (None, None, 2)

@@ -112,7 +112,7 @@ def test_equal_latencies_are_steady_and_exact() -> None:
     interval = intervals.mean_interval(blocks.rates_per_s)
     assert interval is not None
     assert interval.half_width == pytest.approx(0, abs=1e-9)
-    assert steadiness.stop_reason(blocks.rates_per_s, 0.02, cap=100) == "precision"
+    assert steadiness.twice_precise(blocks.rates_per_s, 0.02)
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.5])
@@ -139,6 +139,18 @@ def test_a_stall_is_found_where_it_is_and_what_it_costs_is_told() -> None:
     assert found is not None
     assert (found.begin, found.end, found.relative) == (17, 21, 0)
     assert found.moved == pytest.approx(4 / 56, abs=1e-3)
+
+
+def test_a_drop_at_the_very_end_is_found_to_the_last_block() -> None:
+    found = steadiness.other_level(np.concatenate((np.full(36, 100.0), np.full(4, 50.0))))
+    assert found is not None
+    assert (found.begin, found.end, found.relative) == (36, 40, pytest.approx(0.5))
+
+
+def test_a_window_that_did_all_of_its_work_at_once_has_a_rate_beside_which_there_is_none() -> None:
+    found = steadiness.other_level(np.where(np.arange(40) // 4 == 3, 1.0, 0.0))
+    assert found is not None
+    assert (found.begin, found.end, found.relative) == (12, 16, np.inf)
 
 
 def test_a_third_less_in_the_first_half_is_refused_and_named() -> None:
@@ -187,14 +199,20 @@ def test_looks_at_the_interval_are_few_and_wider_apart_each_time() -> None:
     assert steadiness.checks(19) == []
 
 
-def test_a_quiet_run_stops_when_two_looks_in_turn_are_narrow_enough() -> None:
+def test_a_quiet_run_is_precise_when_two_looks_in_turn_are_narrow_enough() -> None:
     rates = 100 + noise(60, 0, seed=5)[:, 0]
-    asked = {count: steadiness.stop_reason(rates[:count], 0.02, cap=60) for count in (1, 20, 29, 30, 31)}
-    assert asked == {1: None, 20: None, 29: None, 30: "precision", 31: "precision"}
+    asked = {count: steadiness.twice_precise(rates[:count], 0.02) for count in (1, 20, 29, 30, 31)}
+    assert asked == {1: False, 20: False, 29: False, 30: True, 31: True}
 
 
-def test_a_noisy_run_stops_at_the_cap() -> None:
+def test_a_noisy_run_is_not() -> None:
     rates = 100 + 30 * noise(60, 0, seed=6)[:, 0]
-    assert steadiness.stop_reason(rates[:59], 0.02, cap=60) is None
-    assert steadiness.stop_reason(rates, 0.02, cap=60) == "cap"
-    assert steadiness.stop_reason(rates[:1], 0.02, cap=1) == "cap"
+    assert not steadiness.twice_precise(rates, 0.02)
+
+
+def test_a_window_that_was_not_steady_goes_on_however_narrow_its_interval_is() -> None:
+    done = closed_loop([[1000]] * 46 + [[1040]] * 14)
+    blocks = steadiness.block_rates(done, 1)
+    assert blocks is not None and steadiness.twice_precise(blocks.rates_per_s, 0.05)
+    assert not steadiness.enough(LIMITS, done)
+    assert not steadiness.enough(LIMITS, closed_loop([[0]])), "nor does one in which the clock did not tick end"

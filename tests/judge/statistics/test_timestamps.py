@@ -28,6 +28,14 @@ def test_feeds_in_flight_together_count_the_time_once() -> None:
     assert timestamps.latencies_ns(done).tolist() == [100, 35]
 
 
+def test_the_most_in_flight_are_those_inside_of_the_window() -> None:
+    columns = ([0, 5, 40], [0, 5, 40], [1, 2, 3], [40, 30, 50], [1, 1, 1])
+    done = Completions(*(np.array(column) for column in columns))
+    assert timestamps.most_in_flight(done) == 2
+    assert timestamps.most_in_flight(done, inside=(30, 50)) == 1
+    assert timestamps.most_in_flight(done, inside=(60, 70)) == 0
+
+
 def test_suites_that_overlap_on_a_device_share_its_time() -> None:
     """Two feeds of the first from 0 to 10, of which one goes on to 20 beside a feed of the second, which ends at 40."""
     first = Completions(*(np.array(column) for column in ([0, 0], [0, 0], [1, 2], [10, 20], [1, 1])))
