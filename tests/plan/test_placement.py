@@ -99,7 +99,7 @@ def test_efficiency_may_prefer_a_slower_route() -> None:
 
 
 def test_efficiency_gives_up_devices_until_none_is_worth_its_watts() -> None:
-    """Equal in speed; 0.3 mixes a joule with all of them, 0.4 without the last one, and 0.5 with the first one alone."""
+    """Equal in speed; all of them do 0.3 mixes a joule, without the last one it is 0.4, the first one alone 0.5."""
     gpus = [gpu(name) for name in "abc"]
     rates = [rate("llm", each.id, 1, watts) for each, watts in zip(gpus, (1, 3, 5), strict=True)]
     power = Power({each.id: 0 for each in gpus}, 1)
