@@ -1,6 +1,6 @@
 """Mutation testing of the pure rooms: the fast tests run on a seeded sample of small defects.
 
-    python -m bench.mutants [MUTANTS [SEED]]      300 mutants take MINUTES minutes on 2 cores
+    python -m bench.mutants [MUTANTS [SEED]]      300 mutants take an hour and a quarter on 2 cores
 
 A mutant is one file of the rooms with one change: a comparison, an operator, `min` for `max`, `and` for `or`, a number
 off by one, a condition negated. The fast tests run once with coverage; then the tests that reach the changed statement
@@ -137,8 +137,8 @@ def passed(tree: Path, tests: Iterable[str], *options: str) -> bool:
 
 
 def reaching(mutant: Mutant, lines: Reached) -> set[str]:
-    """The tests that reach the changed statement. One that is executed by an import is reached by its body and by the
-    lines that name what it defines."""
+    """The tests that reach the changed statement. One that is executed by an import is reached by its body, by the lines
+    that name what it defines, and by the files of tests that name it."""
     statement, here = mutant.statement, lines.get(mutant.path, {})
     body = getattr(statement, "body", None)
     last = max(body[0].lineno - 1, statement.lineno) if body else statement.end_lineno or statement.lineno
@@ -154,6 +154,8 @@ def reaching(mutant: Mutant, lines: Reached) -> set[str]:
         for number, text in enumerate((ROOT / path).read_text("utf-8").splitlines(), 1):
             if pattern.search(text):
                 tests |= reached.get(number, set())
+    files = ROOT.glob("tests/**/test_*.py")
+    tests |= {str(file.relative_to(ROOT)) for file in files if pattern.search(file.read_text("utf-8"))}
     inside = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
     return tests.union(*(here.get(line, ()) for line in inside))
 

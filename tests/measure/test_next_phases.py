@@ -9,6 +9,7 @@ import pytest
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
+    Absent,
     Audit,
     Completions,
     Conditions,
@@ -180,6 +181,9 @@ def test_the_power_of_a_machine_at_rest_is_that_of_its_pauses() -> None:
         "whose the rest is, nobody knows"
     )
     assert rates.power(solo(*DEVICES)) is None
+    hidden = Absent(kind="meter", name="rapl dram", reason="only root may read it", covers=("memory",))
+    partly = rates.power(metered(solo(*DEVICES), WATTS, None).model_copy(update={"absent": (hidden,)}))
+    assert partly is not None and partly.rest_watts == 0, "no boundary holds more than the devices"
 
 
 def test_a_rate_has_the_watts_of_its_own_window() -> None:

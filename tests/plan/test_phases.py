@@ -65,6 +65,22 @@ def test_a_server_is_measured_where_it_is_asked_for() -> None:
     assert (share.scenario, share.rate_per_s, share.batch) == ("server", 2.5, 1)
 
 
+@pytest.mark.parametrize(("precision", "needed_gib"), [("fp32", 16), ("bf16", 32)])
+def test_a_probe_streams_nothing_where_its_matrices_would_take_more_than_a_quarter_of_the_memory(
+    precision: Precision, needed_gib: int
+) -> None:
+    """Four times a cache of 1 GiB, which the reference holds in fp32."""
+    probe = Workload("probe", "1", ("probe",), {"cache_bytes": str(1 << 30)})
+
+    def streamed(memory_bytes: int) -> str:
+        device = CPU.model_copy(update={"memory_bytes": memory_bytes, "precisions": (precision,)})
+        first, *_ = shares(solo((Target(device, "torch", {}),), (LLM,), "edge", PRESETS["quick"], probe=probe))
+        return first.route.suite_options["cache_bytes"]
+
+    assert streamed(needed_gib << 30) == str(1 << 30)
+    assert streamed((needed_gib << 30) - 16) == "0"
+
+
 def test_runs_of_a_cell_lie_apart() -> None:
     phases = solo(TARGETS[:2], (LLM,), "edge", PRESETS["quick"], runs=2)
     assert [(c[1], share.run) for c, share in zip(cells(phases), shares(phases), strict=True)] == [

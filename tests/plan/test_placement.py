@@ -104,7 +104,8 @@ def test_efficiency_gives_up_devices_until_none_is_worth_its_watts() -> None:
     rates = [rate("llm", each.id, 1, watts) for each, watts in zip(gpus, (1, 3, 5), strict=True)]
     power = Power({each.id: 0 for each in gpus}, 1)
     plan = place({"llm": 1.0}, rates, gpus, "efficiency", power=power)
-    assert (plan.fractions, plan.watts) == ({"llm": {"gpu:a": pytest.approx(1)}}, pytest.approx(2))
+    assert plan.fractions["llm"] == pytest.approx({"gpu:a": 1})
+    assert plan.watts == pytest.approx(2)
 
 
 def test_host_threads_are_paid_for_only_where_the_accelerator_is_used() -> None:
@@ -212,6 +213,11 @@ def test_groups_that_do_not_fit_into_memory_lack_memory_and_no_devices() -> None
     only_a = [each for each in large if each.device != "gpu:b"]
     with pytest.raises(MixmarkError, match="not all of llm, resnet50 fit into memory at once"):
         place(DUO, only_a, [A, B, PAIR], pool_bytes=pools)
+
+
+def test_devices_with_room_for_one_suite_each_run_it_all_the_time() -> None:
+    rates = [each.model_copy(update={"memory_bytes": 3 << 30}) for each in rated(a=(1, 1), b=(1, 1))]
+    assert place(DUO, rates, [A, B], pool_bytes={"a": 4 << 30, "b": 4 << 30}).mixes_per_s == pytest.approx(1)
 
 
 def test_groups_of_groups_and_slices_exclude_what_they_share() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import (
+    Absent,
     Audit,
     Completions,
     Device,
@@ -286,6 +287,16 @@ def test_a_lower_class_goes_on_from_what_a_higher_one_measured() -> None:
         ("solo", "llm", "torch", "int8"),
         ("probe", "probe", "torch", "int8"),
     ]
+
+
+def test_a_lower_class_no_longer_lacks_the_devices_that_it_uses() -> None:
+    before = went(grown(began(()), *candidates(target("torch", "bf16", dlrm=()))), {"torch": 7})
+    names = (("device", "cpu:0"), ("device", "npu:0"), ("meter", "rapl"), ("mix", "edge-1"))
+    absent = tuple(Absent.model_validate({"kind": kind, "name": name, "reason": "why"}) for kind, name in names)
+    more = candidates(target("torch", "bf16", "int8", dlrm=()), bits=8)
+    assert {phase.shares[0].route.device for phase in more} == {"cpu:0"}
+    low = plan.carried(before.model_copy(update={"absent": absent}), 8, more, all_routes=False)
+    assert [each.name for each in low.absent] == ["npu:0", "rapl"], "and its mix is still to come"
 
 
 def test_a_lower_class_takes_the_screening_runs_over_and_has_a_minute_of_its_own() -> None:

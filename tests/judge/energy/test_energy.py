@@ -21,6 +21,7 @@ from mixmark.harness.judge.energy.total import (
     contradictions,
     device_watts,
     disagreements,
+    of_record,
     total,
     unmeasured,
 )
@@ -538,6 +539,15 @@ def test_without_a_meter_there_is_a_reason_and_no_number() -> None:
     assert uncovered((PACKAGE,), (sliced,)) == (), "a slice is metered with its whole"
     assert device_watts(metered(PACKAGE), "p", sliced, 10 * S, 60 * S) is None, "whose joules are not its own"
     assert device_watts(metered(MODULE), "p", GPU, 10 * S, 60 * S) is None, "a module is nobody's own"
+
+
+def test_parts_of_one_phase_have_no_joules_of_their_own_also_where_only_one_was_recorded() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    part, *others = (each for each in told.records if each.scenario == "mixed")
+    assert others and of_record(told, part) is None
+    alone = told.model_copy(update={"records": (part,)})
+    assert of_record(alone, part) is None, "the others may have run and failed"
+    assert of_record(alone.model_copy(update={"phases": ()}), part) is not None
 
 
 def test_only_what_is_outside_of_the_machine_sees_the_wall() -> None:
