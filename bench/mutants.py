@@ -137,8 +137,8 @@ def passed(tree: Path, tests: Iterable[str], *options: str) -> bool:
 
 
 def reaching(mutant: Mutant, lines: Reached) -> set[str]:
-    """The tests that reach the changed statement. One that is executed by an import is reached by its body, by the lines
-    that name what it defines, and by the files of tests that name it."""
+    """The tests that reach the changed statement. One that is executed by an import is reached by its body, and by the
+    lines and the files of tests that name what it defines."""
     statement, here = mutant.statement, lines.get(mutant.path, {})
     body = getattr(statement, "body", None)
     last = max(body[0].lineno - 1, statement.lineno) if body else statement.end_lineno or statement.lineno
