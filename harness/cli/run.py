@@ -337,4 +337,4 @@ def _show(judgement: Judgement, folder: Path, form: str) -> None:
     if as_json:
         click.echo(plain(str(judgement.verdict)), err=True)
     write_page(judgement, folder)
-    print_end(judgement, folder, err=as_json)
+    print_end(judgement, folder, sys.argv[1:], err=as_json)

@@ -99,37 +99,41 @@ def write_page(judgement: Judgement, folder: Path) -> None:
         click.echo(f"The page could not be written to {page}: {error}", err=True)
 
 
-def print_end(judgement: Judgement, folder: Path, err: bool = False) -> None:
-    """Prints where the page or else the result lies, and the command to go on with. err: on stderr."""
+def print_end(judgement: Judgement, folder: Path, words: Sequence[str] = (), err: bool = False) -> None:
+    """Prints where the page or else the result lies, and the command to go on with.
+
+    words: those of the command that made the result; its record has no paths. err: on stderr.
+    """
     page = folder / PAGE
     click.echo(f"page    {page}" if page.is_file() else f"result  {folder}", err=err)
     if not judgement.result.live:
-        click.echo(f"next    {next_command(judgement, folder)}", err=err)
+        click.echo(f"next    {next_command(judgement, folder, words)}", err=err)
 
 
-def next_command(judgement: Judgement, folder: Path) -> str:
-    """The command that makes the most of a result that is over."""
+def next_command(judgement: Judgement, folder: Path, words: Sequence[str] = ()) -> str:
+    """The command that makes the most of a result that is over. words: see `print_end`."""
     result, verdict, score = judgement.result, judgement.verdict.word, judgement.score
+    words = words or [word.replace("<path>", "PATH") for word in result.command or ("run",)]
     if verdict == "unfinished":
         return shlex.join(["mixmark", "run", "--resume", str(folder), *(["--hosts", "FILE"] if result.hosts else [])])
     if verdict == "invalid":
         return shlex.join(["mixmark", "report", str(folder), "--verbose"])
     if verdict == "partial":
-        return _again(result.command, "--mix", "none")
+        return _again(words, "--mix", "none")
     if verdict == "disturbed":
-        return _again(result.command, "--wait-idle", "60")
+        return _again(words, "--wait-idle", "60")
     if result.tier == "smoke":
-        return _again(result.command, "--tier", "edge")
+        return _again(words, "--tier", "edge")
     if score and score.grade == "indicative" and not score.unranked:
-        return _again(result.command, "--preset", "ranked")
+        return _again(words, "--preset", "ranked")
     if score and score.grade != "indicative":
         return shlex.join(["mixmark", "submit", str(folder)])
     return shlex.join(["mixmark", "report", str(folder), "--verbose"])
 
 
 def _again(command: Sequence[str], option: str, value: str) -> str:
-    """The command of a run with another value of an option, and a new folder. The record of a command has no paths."""
-    words = ["mixmark", *(word.replace("<path>", "PATH") for word in command or ("run",))]
+    """The command of a run with another value of an option, and a new folder."""
+    words = ["mixmark", *command]
     for name in (option, "--out", "--resume"):
         while name in words[:-1]:
             at = words.index(name)

@@ -316,15 +316,17 @@ class _Reader(threading.Thread):
             self.lost[domain.id] = calls.error_text(error)
 
     def _samples(self, domain: Domain) -> tuple[int, Sequence[Sample], int]:
-        """What the meter reads, between two times. A file that another program writes may be empty for a moment, so an
-        OSError leads to one more read."""
+        """What the meter reads, between two times. A file that another program writes may be empty for a moment, so a
+        read that fails is repeated once. Raises what the first one raised if both fail."""
         before_ns = time.monotonic_ns()
         try:
-            samples = self._meter.read(domain)
-        except OSError:
+            return before_ns, self._meter.read(domain), time.monotonic_ns()
+        except Exception as error:  # a plugin may raise anything
             before_ns = time.monotonic_ns()
-            samples = self._meter.read(domain)
-        return before_ns, samples, time.monotonic_ns()
+            try:
+                return before_ns, self._meter.read(domain), time.monotonic_ns()
+            except Exception:
+                raise error from None
 
 
 def _row(sample: Sample, before_ns: int, after_ns: int, last: tuple[int, int, float] | None) -> tuple[int, int, float]:

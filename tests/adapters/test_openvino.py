@@ -187,7 +187,7 @@ def test_no_file_is_left_behind_even_on_failure(tmp_path: Path, monkeypatch: pyt
 def test_a_disk_without_room_for_the_weights_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1 << 30, 1 << 30, 10))
     with (
-        pytest.raises(Unsupported, match=r"has 0\.0 GB free") as refused,
+        pytest.raises(Unsupported, match=r"has [\d.]+ k?B free") as refused,
         OpenVino({}).open(cpu(), Toy(), "fp32", ALONE),
     ):
         pass

@@ -86,7 +86,7 @@ def test_as_many_feeds_as_hold_the_gates_samples(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("outputs", "serials", "problem"),
     [
-        (np.array([[1.0], [np.nan], [np.inf]]), None, "2 of 3 outputs hold values that are not finite"),
+        (np.array([[1.0], [np.nan], [np.inf]]), None, "outputs with values that are not finite: 2 of 3"),
         (np.zeros((2, 1)), np.array([4, 4]), "two outputs for one feed"),
         (np.zeros((0, 1)), None, "no outputs"),
         (np.zeros((2, 1)), np.array([0]), "no outputs"),
@@ -107,7 +107,7 @@ def test_what_cannot_be_compared_is_the_audits_problem(
         ([0, 1], 3, "the worker handed over the digests of 2 outputs of 3 finished feeds"),
         ([0, 1, 2], 2, "the worker handed over the digests of 3 outputs of 2 finished feeds"),
         ([0, 1, 2], 3, "the worker handed over 2 outputs of the 3 that it had to keep"),
-        ([0, 3], 2, "the worker handed over 1 outputs of the 2 that it had to keep"),
+        ([0, 3], 2, "the worker handed over 1 output of the 2 that it had to keep"),
         ([0, 0], 2, "the worker handed over two outputs for one feed"),
     ],
 )

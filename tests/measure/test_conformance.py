@@ -58,7 +58,7 @@ CAUGHT = {
     "concurrency_is_honoured": ("mixes up", r"in fp32: wrong outputs: .*; difference .*, at most 0.5 is allowed"),
     "server_keeps_its_latency": ("stalls", "the latency limits are not kept at p90"),
     "devices_work_at_once": ("greedy", "raised: RuntimeError: acme: npu:acme. is in use"),
-    "noise_is_harmless": ("prints", r"\d+ kB were printed in \d+ feeds"),
+    "noise_is_harmless": ("prints", r"\d+ [kM]B were printed in \d+ feeds"),
 }
 """The fault that each check catches, and its message."""
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from mixmark.harness.cli import commands
 from mixmark.harness.cli import meters as command
-from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering
 from mixmark.harness.discover.config import Config
@@ -284,9 +284,12 @@ def test_mixmark_meters_without_one_says_why(monkeypatch: pytest.MonkeyPatch) ->
     assert "There is no energy source: no meter can read anything" in output and "meter joules: x: gone" in output
 
 
-@pytest.mark.parametrize(("failures", "lost"), [(1, False), (2, True)])
-def test_a_file_that_is_empty_for_a_moment_is_read_again_once(failures: int, lost: bool) -> None:
-    left = [OSError("/sys/acme holds no number: b''")] * failures
+@pytest.mark.parametrize("error", [OSError, ValueError, MixmarkError])
+@pytest.mark.parametrize(("failures", "lost"), [(1, {}), (2, {"joules/cpu:0": "the first"})])
+def test_a_file_that_is_empty_for_a_moment_is_read_again_once(
+    error: type[Exception], failures: int, lost: dict[str, str]
+) -> None:
+    left = [error("the second"), error("the first")][-failures:]
 
     class Flaky:
         name = "flaky"
@@ -304,4 +307,4 @@ def test_a_file_that_is_empty_for_a_moment_is_read_again_once(failures: int, los
     reader = metering._Reader(Flaky(), [domain])
     reader._rows[domain.id] = []
     reader._read(domain)
-    assert (domain.id in reader.lost) is lost
+    assert {id: why.rpartition(": ")[2] for id, why in reader.lost.items()} == lost
