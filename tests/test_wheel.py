@@ -87,7 +87,7 @@ def test_a_vendor_comes_from_nothing_to_a_checked_submission(outsider: Callable[
     assert "acme/acme-one/smoke-1-16-bit obeys all rules: " in submitted
 
     outsider("mv results/acme results/mine; rm -r submissions")
-    write(outsider, SUBMIT)
+    write(outsider, SUBMIT.replace('"desktop"', '"other"'))  # the tests may run in a virtual machine, which tells
     (measured, *others) = blocks(SUBMIT)
     assert measured.split()[:2] == ["mixmark", "run"] and measured.endswith(" --out results/mine\n")
     assert [each.split()[1] for each in others] == ["submit", "submit", "check", "audit", "compare"]

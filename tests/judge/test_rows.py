@@ -6,7 +6,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import UnitNames
 from mixmark.harness.judge.rows import Row, merge_runs
-from tests.golden.sample import record
+from tests.golden.sample import closed_loop, record
 
 NAMES = UnitNames(short="img", work="images")
 
@@ -14,14 +14,10 @@ NAMES = UnitNames(short="img", work="images")
 @pytest.mark.parametrize(("rates", "middle"), [((3.0, 1.0, 2.0), 3), ((1.0, 4.0), 1), ((5.0, 2.0, 4.0, 3.0), 4)])
 def test_all_but_the_throughput_is_of_the_run_in_the_middle(rates: tuple[float, ...], middle: int) -> None:
     """The lower of two in the middle."""
-    runs = [
-        Row(
-            record(f"k{run}", "resnet50", "image").model_copy(update={"run": run}),
-            NAMES,
-            feeds=run,
-            throughput_per_s=rate,
-        )
-        for run, rate in enumerate(rates, start=1)
+    records = [
+        record(f"k{run}", "resnet50", "image", closed_loop([[100]])).model_copy(update={"run": run})
+        for run in range(1, len(rates) + 1)
     ]
+    runs = [Row(each, NAMES, feeds=each.run, throughput_per_s=rate) for each, rate in zip(records, rates, strict=True)]
     [row] = merge_runs(runs)
     assert (row.runs, row.key, row.feeds) == (len(rates), f"k{middle}", middle)
