@@ -10,7 +10,8 @@ from typing import Any
 import onnx
 
 from mixmark.harness.adapters.cpu import cores
-from mixmark.harness.adapters.onnxruntime import CPU, from_file
+from mixmark.harness.adapters.onnxruntime import from_file
+from mixmark.harness.adapters.onnxruntime.devices import CPU
 from mixmark.harness.contracts.protocols import Feed, Suite
 from mixmark.suites.dlrm import Dlrm
 from mixmark.suites.resnet50 import ResNet50

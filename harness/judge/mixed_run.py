@@ -99,6 +99,9 @@ class ScoreProblem:
     """The device, or the host."""
     phase: str = ""
     """The run that it is about. Empty: it is about all of them, or there is only one."""
+    harmless: bool = False
+    """Whether nothing is wrong: the mix could not be run, the window was too short for the machine, or a simulated device
+    took part. The solo measurements stand."""
 
     @property
     def text(self) -> str:
@@ -334,7 +337,7 @@ def _problems(
     for progress in suites:
         if not progress.units and progress.suite not in explained:
             own = [record for record in records if record.route.suite == progress.suite and record.completions]
-            problems.append(ScoreProblem(_why_nothing_counts(progress, own), progress.suite))
+            problems.append(ScoreProblem(_why_nothing_counts(progress, own), progress.suite, harmless=not own))
     return problems
 
 

@@ -96,7 +96,7 @@ def score(result: Result, doubts: Sequence[Finding], disturbed: Mapping[str, Rea
     phases, mix = mixed(result), result.mix
     if mix is None:
         return None
-    problems = [ScoreProblem(reason)] if (reason := not_run(result)) else []
+    problems = [ScoreProblem(reason, harmless=True)] if (reason := _no_score(result)) else []
     if not (phases or problems):
         return None
     problems += [ScoreProblem(message) for message in took_no_part(result)]
@@ -118,11 +118,18 @@ def score(result: Result, doubts: Sequence[Finding], disturbed: Mapping[str, Rea
     )
 
 
-def not_run(result: Result) -> Reason | None:
-    """Why the mix was not run after the solo measurements, for example because no device runs one of its suites. None:
-    it was run, or not asked for."""
+def _no_score(result: Result) -> Reason | None:
+    """Why there is no score though nothing is wrong: the mix was not run after the solo measurements, for example
+    because no device runs one of its suites, or a simulated device took part. None: neither, or no mix was asked for.
+    """
     wanted = ("mix", result.mix.name if result.mix else "")
-    return next((absence.reason for absence in result.absent if (absence.kind, absence.name) == wanted), None)
+    not_run = next((absence.reason for absence in result.absent if (absence.kind, absence.name) == wanted), None)
+    phases = {phase.name for phase in mixed(result)}
+    in_mix = {record.route.device for record in result.records if record.phase in phases}
+    simulated = sorted(each.id for each in result.devices if each.kind == "simulated" and each.id in in_mix)
+    return not_run or (
+        f"{', '.join(simulated)} took part and is no silicon: a driver simulates it" if simulated else None
+    )
 
 
 def took_no_part(result: Result) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
     solid        several runs agree within ±5 %, and nothing disturbed them
     fair         nothing disturbed the measurement much, but something is missing or was noticed: the reasons say what
     disturbed    something changed the figures by more than a reader would accept: measure again
-    partial      the solo measurements stand, and the mix could not be run: a suite of it has no figure, or memory lacks
+    partial      the solo measurements stand, and there is no score: the mix could not be run, because a suite of it has
+                 no figure or memory lacks, its window was too short for the machine, or a simulated device took part
     invalid      something failed or is wrong, so that the command exits with 1
     unfinished   the run was interrupted
 
@@ -19,15 +20,14 @@ from typing import Literal
 
 from mixmark.harness.contracts.numbers import change
 from mixmark.harness.contracts.schema import Finding
-from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import disturbance
 from mixmark.harness.judge.disturbance import MUCH_FOREIGN, MUCH_STOLEN
 from mixmark.harness.judge.evidence import Evidence
-from mixmark.harness.judge.mixed_run import HOUR_S
+from mixmark.harness.judge.mixed_run import HOUR_S, ScoreProblem
 from mixmark.harness.judge.rows import Row
 from mixmark.harness.judge.rules.interference import speed_drifts
 from mixmark.harness.judge.rules.records import interval_known
-from mixmark.harness.judge.score import Score, not_run
+from mixmark.harness.judge.score import Score
 from mixmark.harness.plan.presets import longer
 
 VerdictWord = Literal["solid", "fair", "disturbed", "partial", "invalid", "unfinished"]
@@ -90,8 +90,8 @@ def verdict(evidence: Evidence, findings: Sequence[Finding], rows: Sequence[Row]
         return Verdict("invalid", tuple(_wrong(evidence, findings)) or (nothing,))
     if much := disturbances(evidence):
         return Verdict("disturbed", much)
-    if reason := not_run(evidence.result):
-        return Verdict("partial", (_partial(evidence, rows, reason), *_noticed(evidence, findings)))
+    if problems := evidence.score.problems if evidence.score else ():  # harmless ones: of others the exit code is 1
+        return Verdict("partial", (_partial(evidence, rows, problems[0]), *_noticed(evidence, findings)))
     if little := (*_missing(evidence, rows), *_noticed(evidence, findings)):
         return Verdict("fair", little)
     return Verdict("solid", (VerdictReason("", _agreement(evidence, rows)),))
@@ -110,11 +110,15 @@ def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[VerdictR
         yield VerdictReason(rule, label + message)
 
 
-def _partial(evidence: Evidence, rows: Sequence[Row], reason: Reason) -> VerdictReason:
+def _partial(evidence: Evidence, rows: Sequence[Row], problem: ScoreProblem) -> VerdictReason:
     suites = evidence.result.mix.units if evidence.result.mix else {}
     known = {row.record.route.suite for row in rows if row.status == "ok"}.intersection(suites)
-    text = f"{len(known)} of {len(suites)} suites of the mix were measured alone; {reason}"
-    return VerdictReason("mix_complete", text, "--mix none measures the suites alone and asks for no mix")
+    text = f"{len(known)} of {len(suites)} suites of the mix were measured alone; {problem.text}"
+    remedy = "--mix none measures the suites alone and asks for no mix"
+    if evidence.runs:
+        slow = longer(max(run.length_ns for run in evidence.runs))
+        remedy = slow if problem.suite else "--device names the devices to measure"
+    return VerdictReason("mix_complete", text, remedy)
 
 
 def loaded(evidence: Evidence) -> Iterator[VerdictReason]:

@@ -30,6 +30,7 @@ Kind = Literal["adapters", "meters", "watchers", "suites", "formats", "reporters
 BUILT_IN: dict[Kind, dict[str, str]] = {
     "adapters": {
         "torch": "mixmark.harness.adapters.torch:Torch",
+        "inductor": "mixmark.harness.adapters.torch.inductor:Inductor",
         "onnxruntime": "mixmark.harness.adapters.onnxruntime:OnnxRuntime",
         "openvino": "mixmark.harness.adapters.openvino:OpenVino",
         "llamacpp": "mixmark.harness.adapters.llamacpp:LlamaCpp",

@@ -8,27 +8,38 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx
+
 import pytest
 
 from mixmark.harness.adapters.onnx_weights import lift
-from mixmark.harness.adapters.onnxruntime import OnnxRuntime, elsewhere, from_file, session_options
+from mixmark.harness.adapters.onnxruntime import (
+    OnnxRuntime,
+    OnnxSession,
+    convert,
+    elsewhere,
+    from_file,
+    session_options,
+)
 from mixmark.harness.adapters.onnxruntime.convert import replace
+from mixmark.harness.adapters.onnxruntime.devices import CPU, ProviderDevice, import_runtime
 from mixmark.harness.adapters.onnxruntime.files import Files
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
 from mixmark.harness.contracts.protocols import Array, GraphRunner, Suite, Use
 from mixmark.harness.contracts.schema import Device
 from mixmark.suites import onnx_graphs
+from mixmark.suites.diffusion import Diffusion
 from mixmark.suites.dlrm import Dlrm
 from mixmark.suites.llm import Llm
 from mixmark.suites.probe import Probe
+from mixmark.suites.resnet50 import ResNet50
 from tests.fakes.toys import HOME, Random, Toy, computes_as_torch
 
 pytestmark = pytest.mark.slow
@@ -210,6 +221,42 @@ def test_low_bits_keep_the_gate(suite: str, precision: str, tmp_path: Path, monk
     assert len(list(tmp_path.iterdir())) == 1  # the converted model, which the next worker takes
 
 
+@pytest.mark.parametrize("made", [Llm, Diffusion, Dlrm, ResNet50, Probe])
+def test_the_graphs_of_accelerators_keep_the_gate_in_fp16(made: Callable[[Any, Any], Suite], tmp_path: Path) -> None:
+    """On the CPU, which rounds to fp16 after each operator and computes some in fp32."""
+    suite = made("smoke", {})
+    folder = tmp_path if suite.name == "llm" else None  # as on accelerators
+    if folder:
+        convert.writer(suite, 16, 4, half=True)(folder)
+    session = OnnxSession(suite, ProviderDevice(cpu(), CPU), 2, folder, {}, half=True)
+    feed = suite.feeds(1, seed=1)(0)
+    output = np.concatenate([part.copy() for part in GraphRunner(suite, session, concurrency=1, facts={})(feed)])
+    with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as reference:
+        truth = np.concatenate([part.copy() for part in reference({**feed, "output": output})])
+    gate = suite.gate("fp16")
+    assert gate is not None and suite.quality(output, truth) < gate.at_most
+    assert {value.type for each in session._sessions.values() for value in each.get_inputs()} & {"tensor(float16)"}
+    assert not {value.type for each in session._sessions.values() for value in each.get_inputs()} & {"tensor(float)"}
+
+
+def test_a_split_into_many_parts_becomes_slices() -> None:
+    sizes = [1, 2, 3]
+    value, part = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    split = onnx.helper.make_node("Split", ["x", "sizes"], ["a", "b", "c"], axis=1)
+    outputs = [value(name, part, [2, size]) for name, size in zip("abc", sizes, strict=True)]
+    constant = onnx.numpy_helper.from_array(np.array(sizes), "sizes")
+    graph = onnx.helper.make_graph([split], "", [value("x", part, [2, 6])], outputs, [constant])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
+    convert.sliced(model, 3)
+    assert [node.op_type for node in model.graph.node] == ["Split"]
+    convert.sliced(model, 2)
+    assert [node.op_type for node in model.graph.node] == ["Slice"] * 3
+    x = np.arange(12, dtype=np.float32).reshape(2, 6)
+    parts = import_runtime().InferenceSession(model.SerializeToString(), session_options(1), [CPU]).run(None, {"x": x})
+    for mine, theirs in zip(parts, np.split(x, [1, 3], axis=1), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
 def test_linear_layers_are_replaced_and_other_uses_of_their_weights_stay(tmp_path: Path) -> None:
     toy = Toy()
     model = onnx.load_from_string(toy.graphs()["step"].onnx())
@@ -283,7 +330,7 @@ def test_the_devices_of_a_plug_in_provider(monkeypatch: pytest.MonkeyPatch, tmp_
         host, npu, gpu = adapter.discover()
         assert (host.id, host.offers("llm")) == ("cpu:0", ("fp32", "int8", "int4"))
         assert (npu.id, npu.name, npu.memory_pool) == ("npu:acme0", "Acme Topaz", "npu:acme0")
-        assert (gpu.id, gpu.name, gpu.precisions) == ("gpu:acme0", "Acme GPU", ("fp32",))
+        assert (gpu.id, gpu.name, gpu.precisions) == ("gpu:acme0", "Acme GPU", ("fp16", "fp32"))
     known.append(plugged("AcmeExecutionProvider", "CPU", 0))
     assert [device.id for device in adapter.discover()] == ["npu:acme0", "gpu:acme0", "cpu:0"], "the CPU is its now"
     assert {each.id: each.offers("llm") for each in adapter.discover()}["cpu:0"] == ("fp32",)

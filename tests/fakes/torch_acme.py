@@ -1,11 +1,13 @@
 """A vendor's backend for PyTorch, out of tree and without C++: device `acme`, whose memory is the host's.
 
 Every operator on it comes to `Held.__torch_dispatch__`, which computes on what the tensor holds; the few that make or
-fill one are registered with the dispatcher, as a vendor's are. torch loads it by an entry point `torch.backends`.
+fill one are registered with the dispatcher, as a vendor's are. torch loads it by an entry point `torch.backends`. COUNTED
+holds what a real one would have to do: launches of kernels, copies between host and device, and waits for it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -50,6 +52,8 @@ class Module:
 
 _setup_privateuseone_for_python_backend("acme", backend_module=Module())
 ACME = torch.device("acme:0")
+COUNTED: Counter[str] = Counter()
+"""`launches`, `bytes in`, `bytes out` and `waits`: a copy to the host waits for all that was launched before it."""
 
 
 class Held(torch.Tensor):
@@ -75,8 +79,8 @@ def _anywhere(op: Any, *args: Any, **kwargs: Any) -> Any:
     flat = _pytree.tree_leaves((args, kwargs))
     asked = [each for each in flat if isinstance(each, torch.device)]
     if op is torch.ops.aten.copy_.default:
-        _plain(args[0]).copy_(_plain(args[1]))
-        return args[0]
+        return _copy_from(args[1], args[0])
+    _count(op, args, to_host=bool(asked) and asked[0].type == "cpu")
     held = [isinstance(each, Held) for each in flat if isinstance(each, torch.Tensor) and each.dim()]
     if any(held) and not all(held):
         raise RuntimeError(f"{op}: some tensors are on acme, and some on the host")
@@ -86,6 +90,13 @@ def _anywhere(op: Any, *args: Any, **kwargs: Any) -> Any:
     with torch.inference_mode(False), torch.no_grad():  # a tensor made here has views, which one of inference has not
         out = op(*plain_args, **plain)
         return _pytree.tree_map(lambda each: _wrapped(each, back) if on_acme else each, out)
+
+
+def _count(op: Any, args: tuple[Any, ...], to_host: bool) -> None:
+    if to_host or op is torch.ops.aten._local_scalar_dense.default:
+        COUNTED.update({"waits": 1, "bytes out": args[0].nbytes})
+    elif not op.is_view:
+        COUNTED["launches"] += 1
 
 
 def _plain(value: Any) -> Any:
@@ -109,6 +120,12 @@ def _empty_strided(size: Any, stride: Any, **kwargs: Any) -> Held:
 
 
 def _copy_from(source: torch.Tensor, into: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    if isinstance(source, Held) and isinstance(into, Held):
+        COUNTED["launches"] += 1
+    elif isinstance(source, Held):
+        COUNTED.update({"waits": 1, "bytes out": source.nbytes})
+    else:
+        COUNTED["bytes in"] += into.nbytes
     _plain(into).copy_(_plain(source))
     return into
 

@@ -1,4 +1,4 @@
-"""Writes models with linear layers in 8 or 4 bits, as files that ONNX Runtime maps.
+"""Writes models that ONNX Runtime maps: linear layers in 8 or 4 bits, and Llamas of few, large operators.
 
 The layers of a Llama, and all layers in 4 bits, become `MatMulNBits`. Its accuracy level says how it takes their
 inputs: 0 leaves it to the provider, 1 is float32, and 4 is 8 bits with a scale for each group, which is the fastest by
@@ -31,23 +31,24 @@ def size_bytes(suite: Suite, bits: int) -> int:
     return count * bits // 8 + count * 4 // GROUP + (1 << 20)
 
 
-def writer(suite: Suite, bits: int, level: int) -> Callable[[Path], None]:
+def writer(suite: Suite, bits: int, level: int, half: bool = False) -> Callable[[Path], None]:
     """A function that writes each graph of the suite as `<name>.onnx` into a folder, its initialisers beside it.
 
-    A suite whose config describes a Llama gets a graph of larger operators than the exported one.
+    A suite whose config describes a Llama gets a graph of larger operators than the exported one. bits: of a weight; 16
+    and 32 only for a Llama. half: whether all floats, inputs and outputs among them, are fp16.
     """
 
     def write(folder: Path) -> None:
         import onnx
 
         for name, graph in suite.graphs().items():
-            files = Files(folder, name, suite.weights(), bits, level)
+            files = Files(folder, name, suite.weights(), bits, level, half)
             if describes_llama(suite.config):
                 files.finish(decoder(suite.config, graph, files))
             else:
                 model = onnx.load_from_string(graph.onnx())
                 replace(model, files)
-                files.finish(model)
+                files.finish(halved(model) if half else model)
 
     return write
 
@@ -82,6 +83,48 @@ def replace(model: ModelProto, files: Files) -> None:
         model.graph.initializer.remove(tensor)
         if tensor.name in used:
             files.add(tensor.name, read_weight(files.weights, tensor.name))
+
+
+def halved(model: ModelProto) -> ModelProto:
+    """The model with fp16 in place of every float, inputs and outputs included, but where an operator has no fp16.
+
+    External initialisers change their type only; whoever writes their values must follow it.
+    """
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    before = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    half: ModelProto = convert_float_to_float16(model, force_fp16_initializers=True)
+    for tensor in half.graph.initializer:
+        if tensor.external_data and before.get(tensor.name) != tensor.data_type:
+            for entry in tensor.external_data:
+                if entry.key == "length":
+                    entry.value = str(int(entry.value) // 2)
+    return half
+
+
+def sliced(model: ModelProto, most_parts: int) -> None:
+    """Replaces each Split along an axis into more than `most_parts` parts of known sizes by a Slice for each part."""
+    from onnx import helper, numpy_helper
+
+    known = {each.name: each for each in model.graph.initializer if not each.external_data}
+    nodes: list[NodeProto] = []
+    for node in model.graph.node:
+        sizes = known.get(node.input[1]) if node.op_type == "Split" and len(node.input) > 1 else None
+        if sizes is None or len(node.output) <= most_parts:
+            nodes.append(node)
+            continue
+        axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
+        ends = np.cumsum(numpy_helper.to_array(sizes))
+        for output, begin, end in zip(node.output, [0, *ends], ends, strict=False):
+            edges = {"begin": begin, "end": end, "axis": axis}
+            names = [f"{output}.{edge}" for edge in edges]
+            model.graph.initializer.extend(
+                numpy_helper.from_array(np.array([value], np.int64), name)
+                for name, value in zip(names, edges.values(), strict=True)
+            )
+            nodes.append(helper.make_node("Slice", [node.input[0], *names], [output], f"{output}.slice"))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
 
 
 def _is_linear(node: NodeProto) -> bool:

@@ -38,7 +38,7 @@ def decoder(config: Mapping[str, Any], graph: Graph, files: Files) -> ModelProto
 
     build = _Builder(config, files)
     build.network()
-    integers, floats = TensorProto.INT64, TensorProto.FLOAT
+    integers, floats = TensorProto.INT64, helper.np_dtype_to_tensor_dtype(np.dtype(files.dtype))
     cache = [1, config["num_key_value_heads"], config["max_position_embeddings"], config["head_dim"]]
     value = helper.make_tensor_value_info
     model = helper.make_graph(
@@ -91,7 +91,10 @@ class _Builder:
             branch = self._mlp(h, f"{name}mlp.")
         h, _ = self._norm("model.norm.weight", x, branch)
         shape = (config["vocab_size"], width)
-        if config["tie_word_embeddings"]:
+        if config["tie_word_embeddings"] and self.files.bits >= 16:  # the rows of the table are the head's outputs
+            rows = self._node("Reshape", [h, self._constant("row.shape", np.array([1, -1]))], ["last_row"])
+            self._node("Gemm", [rows, EMBEDDING], ["logits"], transB=1)
+        elif config["tie_word_embeddings"]:
             self.nodes.append(self.files.linear(h, EMBEDDING, shape, "logits"))
         else:
             self._linear(h, "lm_head", ["lm_head.weight"], *shape, output="logits")
@@ -113,6 +116,10 @@ class _Builder:
 
     def _embedded(self) -> str:
         """The rows of the embedding: [1, tokens, width]."""
+        if self.files.bits >= 16:
+            self.files.add(EMBEDDING, read_weight(self.files.weights, EMBEDDING))
+            self._node("Unsqueeze", ["ids", self._constant("zero", np.array([0]))], ["sequence"])
+            return self._node("Gather", [EMBEDDING, "sequence"], ["x"])
         self.files.matrix(EMBEDDING, read_weight(self.files.weights, EMBEDDING))
         table = [f"{EMBEDDING}.integers", self._constant("table.shape", np.array([self.config["vocab_size"], -1]))]
         self._node("Unsqueeze", ["ids", self._constant("zero", np.array([0]))], ["sequence"])
@@ -159,6 +166,7 @@ class _Builder:
         from onnx import numpy_helper
 
         if name not in {constant.name for constant in self.constants}:
+            value = value.astype(self.files.dtype) if value.dtype == np.float32 else value
             self.constants.append(numpy_helper.from_array(value, name))
         return name
 

@@ -26,11 +26,13 @@ Floats = npt.NDArray[np.float32]
 class Files:
     """The initialisers of a model, in the file `<name>.bin` of a folder.
 
-    exact: whether all weights so far are exact.
+    bits: of a weight of a linear layer; from 16 on, it is a float. half: whether floats are fp16. exact: whether all
+    weights so far are exact.
     """
 
-    def __init__(self, folder: Path, name: str, weights: Weights, bits: int, level: int) -> None:
+    def __init__(self, folder: Path, name: str, weights: Weights, bits: int, level: int, half: bool = False) -> None:
         self.weights, self.bits, self.exact = weights, bits, True
+        self.dtype: type[np.floating[Any]] = np.float16 if half else np.float32
         self._folder, self._name, self._level = folder, name, level
         self._data = (folder / f"{name}.bin").open("wb")
         self._added: list[Any] = []
@@ -39,6 +41,8 @@ class Files:
         """Writes an initialiser and returns its name."""
         from onnx import TensorProto, helper
 
+        if array.dtype == np.float32:
+            array = array.astype(self.dtype, copy=False)
         self._data.seek(-(-self._data.tell() // PAGE) * PAGE)
         tensor = TensorProto(
             name=name,
@@ -55,6 +59,11 @@ class Files:
 
     def matrix(self, name: str, *rows: Floats) -> None:
         """Adds the weights of a linear layer, [outputs, inputs], given one below the other."""
+        if self.bits >= 16:
+            whole = np.concatenate(rows) if len(rows) > 1 else rows[0]
+            self.exact &= self.dtype == np.float32 or bool((whole.astype(self.dtype) == whole).all())
+            self.add(f"{name}.transposed", whole.T)
+            return
         parts = [in_groups(part, self.bits, GROUP) for part in rows]
         self.exact &= all(part.exact for part in parts)
         integers = np.concatenate([part.integers for part in parts]) if len(parts) > 1 else parts[0].integers
@@ -65,6 +74,9 @@ class Files:
         """A linear layer on the weights that were added under `name`, of shape [outputs, inputs]."""
         from onnx import helper
 
+        if self.bits >= 16:
+            assert not bias, "a Llama has none"
+            return helper.make_node("MatMul", [x, f"{name}.transposed"], [output], output)
         inputs = [x, f"{name}.integers", f"{name}.scales", *(["", "", bias] if bias else [])]
         return helper.make_node(
             "MatMulNBits",

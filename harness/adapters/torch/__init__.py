@@ -40,10 +40,11 @@ class Torch:
     """
 
     name = "torch"
+    known = ("threads", "backend")
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        refuse_options("adapter torch", options, ["threads", "backend"])
-        self._threads = threads_option("torch", {k: v for k, v in options.items() if k == "threads"})
+        refuse_options(f"adapter {self.name}", options, self.known)
+        self._threads = threads_option(self.name, {k: v for k, v in options.items() if k == "threads"})
         self._backend = options.get("backend", "")
 
     def discover(self) -> Iterable[Device]:
@@ -99,14 +100,17 @@ class Torch:
         if torch_name.startswith("cuda"):
             facts["tf32"] = _turn_off_tf32()
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-        session = _TorchSession(suite, torch.device(torch_name), dtype, threads and threads // concurrency, facts)
+        session = self._session(suite, torch.device(torch_name), dtype, threads and threads // concurrency, facts)
         try:
             yield GraphRunner(suite, session, concurrency=concurrency, facts=facts)
         finally:
             session.close()
 
+    def _session(self, *arguments: Any) -> TorchSession:
+        return TorchSession(*arguments)
 
-class _TorchSession:
+
+class TorchSession:
     """The suite's modules on one device.
 
     threads: the number of CPU threads for one run; None on an accelerator.
@@ -125,6 +129,10 @@ class _TorchSession:
         if device.type == "cpu" and dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
             self._fuse()
         self._load(suite.weights())
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """What is to be done with the loaded modules: nothing, they run eagerly."""
 
     def _fuse(self) -> None:
         """Replaces modules by graphs for oneDNN. fp32 stays as the suite wrote it, since audits compare with it."""

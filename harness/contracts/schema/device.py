@@ -43,7 +43,9 @@ class Device(Fact):
 
     id: str = Field(pattern=f"^{DEVICE_ID}$")
     """The name of the physical part: `cpu:0`, `gpu:<uuid>`; with its host if a run has several: `host1/cpu:0`."""
-    kind: Literal["cpu", "gpu", "npu", "asic"]
+    kind: Literal["cpu", "gpu", "npu", "asic", "simulated"]
+    """Simulated: a software driver that computes on the host's processor. It is measured and shown, and takes part in a
+    mixed run, which then has no score: its speed is that of no silicon."""
     name: str = ""
     """Its maker's name for it; for a group, that of one of its parts."""
     parts: tuple[str, ...] = ()

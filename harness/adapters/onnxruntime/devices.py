@@ -1,0 +1,195 @@
+"""The devices that ONNX Runtime reaches, each through an execution provider of its build or of a plug-in library."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mixmark.harness.adapters.cpu import cpu
+from mixmark.harness.contracts.errors import PluginError
+from mixmark.harness.contracts.schema import HOST_PROCESSOR, Device, Precision
+from mixmark.harness.plugins import install
+
+CPU = "CPUExecutionProvider"
+CUDA = "CUDAExecutionProvider"
+WEBGPU = "WebGpuExecutionProvider"
+OTHERS: dict[str, Literal["gpu", "npu"]] = {
+    "MIGraphXExecutionProvider": "gpu",
+    "ROCMExecutionProvider": "gpu",
+    "DmlExecutionProvider": "gpu",
+    "CoreMLExecutionProvider": "npu",
+    "CANNExecutionProvider": "npu",
+    "QNNExecutionProvider": "npu",
+    "VitisAIExecutionProvider": "npu",
+}
+"""Providers with one device each, their default: they report no identity by which a meter could find the device."""
+PLUGINS = ("onnxruntime_ep_webgpu",)
+"""The packages of plug-in providers that need no configuration: their devices are found where they are installed."""
+MEMORIES = {CUDA: "cuda", WEBGPU: "webgpu"}
+"""OrtValue's name of the memory of a provider's devices. The other providers take and give the host's memory."""
+HALF: tuple[Precision, ...] = ("fp16", "fp32")
+NO_HALF = ("VitisAIExecutionProvider",)
+"""Providers that take models in fp32 only; Vitis AI's own compiler rounds them."""
+LOW_BITS = ("llm", "probe")
+"""The suites that are computed in int8 and int4, where a provider has MatMulNBits."""
+MATMUL_NBITS = (CPU, CUDA, WEBGPU, "DmlExecutionProvider")
+
+
+@dataclass(frozen=True)
+class ProviderDevice:
+    """A device and the execution provider that reaches it."""
+
+    device: Device
+    provider: str
+    plugin: Any = None
+    """The plug-in provider's own object for the device; None: the provider is part of the build."""
+
+    @property
+    def memory(self) -> str:
+        """OrtValue's name of the memory in which floats are bound. Integers, which are tokens, steps and indices, stay
+        in the host's: providers leave their arithmetic to the CPU."""
+        return MEMORIES.get(self.provider, "cpu")
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether it is no CPU: each launch costs, so few large operators are worth a converted model."""
+        return self.device.kind != "cpu"
+
+
+def devices(library: str = "") -> Iterator[ProviderDevice]:
+    """All devices. A plug-in provider that computes on the CPU replaces the runtime's own CPU provider.
+
+    library: a plug-in provider beside PLUGINS. Raises PluginError if it does not load; one of PLUGINS that does not
+    load is left out, and the reason goes to standard error.
+    """
+    runtime = import_runtime()
+    plugged = []
+    for package in PLUGINS:
+        if package != library and importlib.util.find_spec(package):
+            try:
+                plugged += _plugin_devices(runtime, package)
+            except PluginError as error:
+                print(error, file=sys.stderr)
+    plugged += _plugin_devices(runtime, library) if library else ()
+    if not any(place.device.id == HOST_PROCESSOR for place in plugged):
+        yield ProviderDevice(_with_low_bits(cpu(("fp32",)), CPU), CPU)
+    yield from plugged
+    available, reached = runtime.get_available_providers(), {place.provider for place in plugged}
+    if CUDA in available:
+        yield from (ProviderDevice(_with_low_bits(device, CUDA), CUDA) for device in _cuda_devices())
+    for provider, kind in OTHERS.items():
+        if provider in available and provider not in reached:
+            id = f"{kind}:{provider.removesuffix('ExecutionProvider').lower()}"
+            precisions: tuple[Precision, ...] = ("fp32",) if provider in NO_HALF else HALF
+            device = Device(id=id, kind=kind, memory_pool=id, precisions=precisions)
+            yield ProviderDevice(_with_low_bits(device, provider), provider)
+
+
+def _with_low_bits(device: Device, provider: str) -> Device:
+    if provider not in MATMUL_NBITS:
+        return device
+    precisions: tuple[Precision, ...] = (*device.precisions, "int8", "int4")
+    return device.model_copy(update={"precisions_by_suite": dict.fromkeys(LOW_BITS, precisions)})
+
+
+def _plugin_devices(runtime: Any, library: str) -> Iterator[ProviderDevice]:
+    """The devices of a plug-in library. If several of its providers list one device, the first one is taken.
+
+    A provider that has a memory of its own and no silicon but the CPU runs on a software driver: its device is
+    simulated. Raises PluginError if the library does not load.
+    """
+    try:
+        path = library if Path(library).is_file() else importlib.import_module(library).get_library_path()
+        if library not in _registered:
+            _registered[library] = [found.ep_name for found in runtime.get_ep_devices()]
+            runtime.register_execution_provider_library(library, str(path))
+    except Exception as error:  # its errors have no class in common
+        raise PluginError(
+            f"the plug-in provider {library} does not load: {str(error)[:300]}",
+            "library is a package with get_library_path(), or the path of a library, for onnxruntime 1.23 or later",
+        ) from error
+    count: Counter[str] = Counter()
+    seen: dict[tuple[object, ...], str] = {}
+    for found in runtime.get_ep_devices():
+        if found.ep_name in _registered[library]:
+            continue
+        kind = found.device.type.name.lower()
+        if seen.setdefault((kind, found.device.vendor_id, found.device.device_id), found.ep_name) != found.ep_name:
+            continue
+        if kind == "cpu" and found.ep_name not in MEMORIES:
+            yield ProviderDevice(cpu(("fp32",)), found.ep_name, found)
+            continue
+        name = found.ep_metadata.get("FULL_DEVICE_NAME") or f"{found.device.vendor} {kind.upper()}"
+        if kind == "cpu":
+            kind, name = "simulated", f"software driver of {found.ep_name.removesuffix('ExecutionProvider')}"
+        id = f"{kind}:{found.ep_name.removesuffix('ExecutionProvider').lower()}{count[kind]}"
+        count[kind] += 1
+        precisions = HALF if found.ep_name != WEBGPU or _adds_in_fp16(runtime, found) else ("fp32",)
+        device = Device(id=id, kind=kind, name=name, memory_pool=id, precisions=precisions)
+        yield ProviderDevice(_with_low_bits(device, found.ep_name), found.ep_name, found)
+
+
+_registered: dict[str, list[str]] = {}
+"""The providers that the process had before each plug-in was registered: a library registers once a process."""
+
+
+def _adds_in_fp16(runtime: Any, found: Any) -> bool:
+    """Whether the device adds two numbers in fp16. WebGPU's provider does not list the features of its devices."""
+    import numpy as np
+    from onnx import TensorProto, helper
+
+    a, b, c = (helper.make_tensor_value_info(name, TensorProto.FLOAT16, [2]) for name in "abc")
+    graph = helper.make_graph([helper.make_node("Add", ["a", "b"], ["c"])], "sum", [a, b], [c])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4  # a device without fp16 is no error
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    options.add_provider_for_devices([found], {})
+    one = np.ones(2, np.float16)
+    try:
+        (total,) = runtime.InferenceSession(model.SerializeToString(), options).run(None, {"a": one, "b": one})
+    except Exception:  # its errors have no class in common
+        return False
+    return bool((total == 2).all())
+
+
+def _cuda_devices() -> Iterator[Device]:
+    """The CUDA devices, listed through NVML, which takes no memory on them."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return  # a build for CUDA on a machine without the driver
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+        if visible == [""] or str(index) in visible or uuid in visible:
+            yield Device(
+                id=f"gpu:{uuid}",
+                kind="gpu",
+                name=pynvml.nvmlDeviceGetName(handle),
+                memory_pool=f"gpu:{uuid}",
+                memory_bytes=pynvml.nvmlDeviceGetMemoryInfo(handle).total,
+                precisions=HALF,
+            )
+    pynvml.nvmlShutdown()
+
+
+def import_runtime() -> Any:
+    """The module onnxruntime. Raises PluginError if it, or onnx, is not installed."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else it writes a database and sends it to its makers
+    try:
+        importlib.import_module("onnx")  # edits the graphs; reported here if missing, and not in the middle of a run
+        import onnxruntime
+    except ImportError as error:
+        raise PluginError(f"{error.name} is not installed", install.command("onnxruntime")) from error
+    return onnxruntime

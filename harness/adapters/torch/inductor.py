@@ -1,0 +1,98 @@
+"""PyTorch's compiler: each graph of a suite as one, of fixed shapes, by Inductor; on CUDA one launch, a CUDA graph.
+
+A step of a decoder launches hundreds of kernels when its module runs eagerly, and an accelerator waits for the host
+between them. This is a route beside the eager one: screening runs choose. The recipe is that of gpt-fast. The authors
+have run it on the CPU only.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mixmark.harness.adapters.torch import Torch, TorchSession
+from mixmark.harness.contracts.errors import Unsupported, UsageError
+from mixmark.harness.contracts.schema import Device
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOST_SHAPES = 64
+"""Compiled versions of one graph: a batch search tries some twenty batches, and each is a shape of its own."""
+
+
+class Inductor(Torch):
+    """Graphs by PyTorch's compiler, on accelerators.
+
+    options: those of the adapter torch, and `cpu`: `yes` compiles for the CPU too, which needs a C++ compiler and a
+    minute for each graph.
+    """
+
+    name = "inductor"
+    known = (*Torch.known, "cpu")
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        on_cpu = options.get("cpu", "no")
+        if on_cpu not in ("yes", "no"):
+            raise UsageError(f"adapter inductor: cpu is {on_cpu!r}", "give yes or no")
+        self._on_cpu = on_cpu == "yes"
+
+    def _devices(self) -> Iterator[tuple[Device, str]]:
+        yield from ((device, name) for device, name in super()._devices() if name != "cpu" or self._on_cpu)
+
+    def _session(self, *arguments: Any) -> TorchSession:
+        return CompiledSession(*arguments)
+
+
+class State(list["Tensor"]):
+    """The state of a graph; unlike a list, it can be referred to weakly."""
+
+
+class CompiledSession(TorchSession):
+    """The suite's modules, compiled when a shape of their inputs is first seen, which is in preparation."""
+
+    def _fuse(self) -> None:
+        """Leaves the modules as they are: Inductor fuses them."""
+
+    def _prepare(self) -> None:
+        import torch
+
+        torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, MOST_SHAPES)
+        # On CUDA, `reduce-overhead` records a CUDA graph for each shape and replays it in one launch.
+        mode = "reduce-overhead" if self._device.type == "cuda" else None
+        for name, module in self._modules.items():
+            module.compile(fullgraph=True, dynamic=False, mode=mode)
+            self._facts[f"compiled {name}"] = f"one graph of fixed shapes, mode {mode or 'default'}"
+        self._states: dict[str, tuple[list[Tensor], weakref.ref[State]]] = {}
+
+    def state(self, graph: str) -> Sequence[Tensor]:
+        """The state at the addresses of the last one, if that was dropped: a CUDA graph writes to fixed addresses."""
+        import torch
+
+        kept, used = self._states.get(graph, (None, None))
+        if kept is None or used is None or used() is not None:
+            kept = list(super().state(graph))
+            for tensor in kept:
+                torch._dynamo.mark_static_address(tensor, guard=False)
+        else:
+            for tensor in kept:
+                tensor.zero_()
+        handle = State(kept)
+        self._states[graph] = kept, weakref.ref(handle)
+        return handle
+
+    def run(self, graph: str, *inputs: Tensor, state: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
+        """Copies the outputs on the device: a CUDA graph writes the next ones to the same addresses."""
+        import torch
+
+        if self._device.type == "cuda":
+            torch.compiler.cudagraph_mark_step_begin()
+        try:
+            outputs = super().run(graph, *inputs, state=state)
+        except torch._dynamo.exc.TorchDynamoException as error:  # what Inductor raises is wrapped in one
+            why = next(iter(str(error).splitlines()), type(error).__name__)
+            raise Unsupported(f"torch.compile cannot compile {graph}: {why[:300]}", "the eager route stands") from error
+        with torch.inference_mode():
+            return [output.clone() for output in outputs] if self._device.type == "cuda" else outputs

@@ -1,0 +1,67 @@
+"""How often a unit copies and waits on an accelerator, counted on a stand-in: what a bare GPU would show as lost time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import json
+from collections import Counter
+
+from mixmark.harness.adapters.torch import Torch
+from mixmark.harness.contracts.protocols import Use
+from mixmark.suites.diffusion import Diffusion
+from mixmark.suites.dlrm import Dlrm
+from mixmark.suites.llm import Llm
+from mixmark.suites.resnet50 import ResNet50
+
+adapter = Torch({"backend": "tests.fakes.torch_acme"})
+acme = next(device for device in adapter.discover() if device.kind == "npu")
+from tests.fakes.torch_acme import COUNTED
+
+found = {}
+for made, batch in ((Llm, 1), (Diffusion, 1), (Dlrm, 8), (ResNet50, 2)):
+    suite = made("smoke", {})
+    feed = suite.feeds(batch, seed=1)(0)
+    with adapter.open(acme, suite, "fp32", Use.of(suite.scenarios[0])) as runner:
+        for _ in range(2):  # the second feed finds everything in place
+            COUNTED.clear()
+            parts = [part.copy() for part in runner(feed)]
+    found[suite.name] = dict(COUNTED, yields=len(parts), fed=sum(each.nbytes for each in feed.values()),
+                             yielded=sum(each.nbytes for each in parts))
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def counted() -> dict[str, dict[str, int]]:
+    """For each suite, what one feed costs."""
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, dict[str, int]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("suite", ["llm", "diffusion", "dlrm", "resnet50"])
+def test_a_feed_waits_once_for_each_yield_and_copies_nothing_twice(
+    suite: str, counted: dict[str, dict[str, int]]
+) -> None:
+    cost = counted[suite]
+    assert cost["waits"] == cost["yields"], "only `get` waits"
+    assert cost["bytes out"] == cost["yielded"], "nothing leaves the device but what is yielded"
+    assert cost["bytes in"] <= cost["fed"] + 4096, "what is fed is copied in once, and a few scalars with it"
+
+
+def test_a_decode_step_copies_one_token_out(counted: dict[str, dict[str, int]]) -> None:
+    cost = counted["llm"]
+    assert cost["yields"] == 128 and cost["bytes out"] == 8 * 128
+    assert cost["bytes in"] == 8 * 32 + 8, "the prompt and its position; token and position stay on the device"

@@ -1,0 +1,77 @@
+"""The compiled route of PyTorch, on the CPU; CUDA graphs were never run."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from mixmark.harness.adapters.torch import Torch
+from mixmark.harness.adapters.torch.inductor import CompiledSession, Inductor
+from mixmark.harness.contracts.errors import Unsupported, UsageError
+from mixmark.harness.contracts.protocols import GraphRunner, Use
+from mixmark.harness.contracts.schema import Device
+from tests.fakes.toys import Toy, computes_as_torch
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),  # Inductor imports what torch itself deprecates
+]
+
+ALONE = Use.of("single-stream")
+
+
+def cpu() -> Device:
+    return next(device for device in Torch({}).discover() if device.id == "cpu:0")
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[GraphRunner]:
+    if shutil.which("g++") is None:
+        pytest.skip("Inductor needs a C++ compiler")
+    with Inductor({"cpu": "yes"}).open(cpu(), Toy(), "fp32", ALONE) as runner:
+        assert isinstance(runner, GraphRunner)
+        yield runner
+
+
+def test_it_computes_what_the_eager_route_computes(runner: GraphRunner) -> None:
+    computes_as_torch(runner, cpu())
+    assert runner.facts["compiled step"] == "one graph of fixed shapes, mode default"
+
+
+def test_a_state_that_was_dropped_comes_again_at_its_addresses_with_zeros(runner: GraphRunner) -> None:
+    session = runner.session
+    first = session.state("step")
+    first[0].fill_(1)
+    addresses = [tensor.data_ptr() for tensor in first]
+    second = session.state("step")
+    assert [tensor.data_ptr() for tensor in second] != addresses, "the first one is in use"
+    del first, second
+    gc.collect()
+    third = session.state("step")
+    fourth = session.state("step")
+    assert not np.any(session.get(third[0])) and third[0].data_ptr() != fourth[0].data_ptr()
+
+
+def test_it_leaves_the_cpu_to_others_unless_asked() -> None:
+    assert [device for device in Inductor({}).discover() if device.kind == "cpu"] == []
+    assert [device.id for device in Inductor({"cpu": "yes"}).discover() if device.kind == "cpu"] == ["cpu:0"]
+    with pytest.raises(UsageError, match="cpu is 'maybe'"):
+        Inductor({"cpu": "maybe"})
+
+
+def test_a_graph_that_does_not_compile_is_unsupported_with_the_reason() -> None:
+    class Branching(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+            return (x + 1 if x.sum() > 0 else x - 1,)
+
+    session = CompiledSession.__new__(CompiledSession)
+    session._device, session._dtype, session._threads = torch.device("cpu"), torch.float32, None
+    session._facts, session._seen, session._modules = {}, set(), {"branch": Branching()}
+    session._prepare()
+    with pytest.raises(Unsupported, match="torch.compile cannot compile branch"):
+        session.run("branch", torch.ones(2))

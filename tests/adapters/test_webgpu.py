@@ -1,0 +1,69 @@
+"""WebGPU's plug-in provider on a software Vulkan driver: a second kind of device, with memory of its own, without a GPU.
+
+The driver is that of Debian's chromium. Each story runs in processes of its own, whose environment names the driver.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DRIVER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
+ENVIRONMENT = {
+    "ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER": "1",
+    "VK_DRIVER_FILES": str(DRIVER),
+    "LD_LIBRARY_PATH": str(DRIVER.parent),
+}
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not DRIVER.exists(), reason="needs the software Vulkan driver of Debian's chromium"),
+    pytest.mark.skipif(not importlib.util.find_spec("onnxruntime_ep_webgpu"), reason="needs mixmark[webgpu]"),
+]
+
+
+def mixmark(folder: Path, *arguments: str, driver: bool = True) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **(ENVIRONMENT if driver else {})}
+    command = [sys.executable, "-m", "mixmark.harness.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+
+
+def devices(folder: Path, driver: bool) -> dict[str, str]:
+    """The kind of each device that onnxruntime reaches."""
+    done = mixmark(folder, "devices", "--adapter", "onnxruntime", "--json", driver=driver)
+    assert done.returncode == 0, done.stderr
+    return {each["id"]: each["kind"] for each in json.loads(done.stdout)["devices"]}
+
+
+def test_a_software_driver_is_found_by_itself_and_called_simulated(tmp_path: Path) -> None:
+    assert devices(tmp_path, driver=True) == {"cpu:0": "cpu", "simulated:webgpu0": "simulated"}
+    assert devices(tmp_path, driver=False) == {"cpu:0": "cpu"}
+
+
+MIX = """
+[two]
+tier = "smoke"
+units = { dlrm = 64, resnet50 = 1 }
+"""
+
+
+def test_a_mixed_run_of_the_cpu_and_a_software_gpu_is_audited_and_has_no_score(tmp_path: Path) -> None:
+    (tmp_path / "two.toml").write_text(MIX)
+    words = ("--tier", "smoke", "--suite", "dlrm", "--suite", "resnet50", "--adapter", "onnxruntime", "--out", "out")
+    done = mixmark(tmp_path, "run", *words, "--mix", "two.toml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "NO SCORE: simulated:webgpu0 took part and is no silicon" in " ".join(done.stdout.split())
+    report = json.loads(mixmark(tmp_path, "report", "out", "--json").stdout)
+    assert report["verdict"]["word"] in ("partial", "disturbed") and report["score"]["mixes_per_hour"] is None
+    records = json.loads((tmp_path / "out/result.json").read_text())["records"]
+    of_gpu = [each for each in records if each["route"]["device"] == "simulated:webgpu0"]
+    assert {each["route"]["suite"] for each in of_gpu} >= {"dlrm", "resnet50"}
+    assert {each["scenario"] for each in of_gpu} >= {"mixed"}
+    audits = [each["audit"] for each in of_gpu if each["route"]["suite"] != "probe"]
+    assert audits and all(max(each["values"]) <= each["gate"]["at_most"] for each in audits)
