@@ -6,13 +6,17 @@ Equal texts are replaced by equal words, so that the facts of a result still agr
 
 from __future__ import annotations
 
+import getpass
 import ipaddress
 import itertools
 import re
+import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from mixmark.harness.contracts.device_ids import local, part_of
@@ -160,6 +164,15 @@ def redacted(result: Result, redactor: Redactor) -> Result:
     except ValueError as error:
         message = f"the result is not valid without the names of hosts and users: {error}"
         raise ResultError(message, "report this, with the names that the host and the user have") from error
+
+
+def own_names() -> list[tuple[str, str]]:
+    """(name, its kind) of this host and of this user."""
+    host = socket.gethostname()
+    names = [(host, "host name"), (host.partition(".")[0], "host name"), (Path.home().name, "user name")]
+    with suppress(OSError, KeyError):  # there is no such user in a container
+        names.append((getpass.getuser(), "user name"))
+    return names
 
 
 def private(content: Any) -> Iterator[tuple[str, str]]:

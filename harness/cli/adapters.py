@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +13,12 @@ from mixmark.harness.cli.conformance import OUT, shown
 from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, Seconds, refuse_before_subcommand
 from mixmark.harness.cli.sections import SectionedGroup
 from mixmark.harness.cli.tables import print_absent, print_json, print_table
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
+
+if TYPE_CHECKING:
+    from mixmark.harness.contracts.schema import Result
+    from mixmark.harness.measure.conformance.report import Report
 
 
 @click.group(cls=SectionedGroup, invoke_without_command=True)
@@ -73,12 +79,28 @@ def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | N
     metavar="SECONDS",
     help="How long a worker may be silent, which is loading or compiling, before it counts as hung.",
 )
+@click.option("--device", metavar="ID", default="", help="Check this device only. By default one of each kind.")
+@click.option(
+    "--record",
+    "recording",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write what the devices, their driver, the meters and the first steps told, without names, paths and serial "
+    "numbers: the file to send of new silicon.",
+)
 @OUT
 @WAIT_IDLE
 @CONFIG
 @JSON
 def check(
-    name: str, timeout_s: float, out: Path | None, wait_idle_s: float | None, config: Path | None, as_json: bool
+    name: str,
+    timeout_s: float,
+    device: str,
+    recording: Path | None,
+    out: Path | None,
+    wait_idle_s: float | None,
+    config: Path | None,
+    as_json: bool,
 ) -> None:
     """Check whether an adapter keeps to its contract, by running everything that it claims at the smoke tier.
 
@@ -87,15 +109,38 @@ def check(
     \b
     Examples: mixmark adapters check acme
               mixmark adapters check ./acme.py:Acme --out conformance.json
+              mixmark adapters check torch --device gpu:xpu0 --record first-contact.json
     """
     import sys
 
     from mixmark.harness.cli.machine_lock import reserve
-    from mixmark.harness.measure.conformance import check_adapter
+    from mixmark.harness.measure.conformance import adapter
+
+    if recording is not None and not recording.parent.is_dir():
+        raise UsageError(f"there is no folder {recording.parent}", "give --record a file in a folder that exists")
+
+    def keep(report: Report, result: Result | None) -> None:
+        if recording is not None:
+            recording.write_text(_recorded(report, result, config), "utf-8")
 
     with reserve(Path.cwd(), "smoke", wait_idle_s):
-        code = shown(lambda on_check: check_adapter(name, config, timeout_s, on_check), out, as_json)
+        code = shown(lambda on_check: adapter.report(name, config, timeout_s, on_check, device, keep), out, as_json)
+    if recording is not None:
+        click.echo(f"The recording is in {recording}. Look into it before you send it.", err=as_json)
     sys.exit(code)
+
+
+def _recorded(report: Report, result: Result | None, config: Path | None) -> str:
+    """The recording of a first contact as JSON, without private texts."""
+    from mixmark.harness.discover import config as configuration
+    from mixmark.harness.measure.conformance import first_contact
+    from mixmark.submissions import redact
+
+    redactor = redact.Redactor(redact.own_names())
+    sources, absent = first_contact.read_meters(report.devices, report.name, configuration.load(config))
+    recorded = first_contact.record(report, result and redact.redacted(result, redactor), sources, absent)
+    content = redactor.content(recorded.model_dump(mode="json"))
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 @adapters.command()

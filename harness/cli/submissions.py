@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,10 +88,11 @@ def submit(
     Example: mixmark submit results/X --org Acme --system "Acme One" --dry-run
     """
     from mixmark.submissions.bundle import bundle
+    from mixmark.submissions.redact import own_names
 
     results = results or (result_or_newest(None),)
     declaration = _declaration(declared, flags)
-    words = [*_own_names(), *((word, "word") for word in redact)]
+    words = [*own_names(), *((word, "word") for word in redact)]
     made = bundle(results, declaration, out, words, key, dry_run, replace, reports)
     _show(made, dry_run)
     sys.exit(0 if made.verdict.entry else 1)
@@ -169,18 +169,6 @@ def _declaration(path: Path | None, flags: dict[str, Any]) -> Declaration:
 def asks() -> bool:
     """Whether a person can be asked."""
     return sys.stdin.isatty()
-
-
-def _own_names() -> list[tuple[str, str]]:
-    """The names of this host and of this user, which are removed."""
-    import getpass
-    import socket
-
-    host = socket.gethostname()
-    names = [(host, "host name"), (host.partition(".")[0], "host name"), (Path.home().name, "user name")]
-    with suppress(OSError, KeyError):  # there is no such user in a container
-        names.append((getpass.getuser(), "user name"))
-    return names
 
 
 def _show(made: Bundle, dry_run: bool) -> None:

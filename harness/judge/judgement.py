@@ -38,6 +38,7 @@ LAST: tuple[Rule, ...] = (
     interference.canary_stable,
     interference.wall_clock_steady,
     mix.clocks_synchronised,
+    mix.accelerators_fed,
     records.precise,
     mix.score_graded,
     records.screened,

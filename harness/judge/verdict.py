@@ -222,6 +222,7 @@ NOTICED: dict[str, tuple[str, str]] = {
     "canary_stable": ("a fixed loop changed its speed", "mixmark doctor lists what can disturb"),
     "device_busy": ("much time passed between the feeds", ""),
     "clocks_synchronised": ("the clock of a host is not known well", "a link of shorter round trips to it"),
+    "accelerators_fed": ("few threads of a host feed its accelerators", ""),
     "network_quiet": ("the network carried traffic", ""),
     "energy_valid": ("an energy source gave no joules", "mixmark meters shows what it reads"),
     "energy_agrees": ("two energy sources disagree", "mixmark meters shows what they read"),

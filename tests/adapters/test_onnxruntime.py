@@ -18,6 +18,7 @@ import onnx
 
 import pytest
 
+from mixmark.harness.adapters import gpu_ids
 from mixmark.harness.adapters.onnx_weights import lift
 from mixmark.harness.adapters.onnxruntime import (
     OnnxRuntime,
@@ -306,11 +307,12 @@ def test_other_providers_become_devices(monkeypatch: pytest.MonkeyPatch) -> None
     assert [device.id for device in OnnxRuntime({}).discover()] == ["cpu:0", "npu:qnn"]
 
 
-def plugged(provider: str, kind: str, device: int, name: str = "") -> SimpleNamespace:
+def plugged(provider: str, kind: str, device: int, name: str = "", **metadata: str) -> SimpleNamespace:
     """A device as onnxruntime lists it for a plug-in provider."""
-    metadata = {"FULL_DEVICE_NAME": name} if name else {}
-    silicon = SimpleNamespace(type=SimpleNamespace(name=kind), vendor="Acme", vendor_id=7, device_id=device)
-    return SimpleNamespace(ep_name=provider, ep_metadata=metadata, device=silicon)
+    named = {"FULL_DEVICE_NAME": name} if name else {}
+    type = SimpleNamespace(name=kind)
+    silicon = SimpleNamespace(type=type, vendor="Acme", vendor_id=7, device_id=device, metadata=metadata)
+    return SimpleNamespace(ep_name=provider, ep_metadata=named, device=silicon)
 
 
 def test_the_devices_of_a_plug_in_provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -334,6 +336,30 @@ def test_the_devices_of_a_plug_in_provider(monkeypatch: pytest.MonkeyPatch, tmp_
     known.append(plugged("AcmeExecutionProvider", "CPU", 0))
     assert [device.id for device in adapter.discover()] == ["npu:acme0", "gpu:acme0", "cpu:0"], "the CPU is its now"
     assert {each.id: each.offers("llm") for each in adapter.discover()}["cpu:0"] == ("fp32",)
+
+
+def test_a_gpu_of_a_plug_in_has_the_id_that_torch_and_the_meters_give_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import onnxruntime
+
+    amd = tmp_path / "0000:03:00.0"
+    amd.mkdir()
+    (amd / "vendor").write_text("0x1002\n")
+    (amd / "unique_id").write_text("90abcdef12345678\n")
+    monkeypatch.setattr(gpu_ids, "SYSFS", tmp_path)
+    library = tmp_path / "libacme.so"
+    library.touch()
+    known = [plugged("CPUExecutionProvider", "CPU", 0)]
+    found = [
+        plugged("AcmeExecutionProvider", "GPU", 2, pci_bus_id="0000:03:00.0", Discrete="0"),
+        plugged("AcmeExecutionProvider", "GPU", 3, pci_bus_id="0000:04:00.0"),
+    ]
+    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: known)
+    monkeypatch.setattr(onnxruntime, "register_execution_provider_library", lambda name, path: known.extend(found))
+    _, integrated, other = OnnxRuntime({"library": str(library)}).discover()
+    assert integrated.id == "gpu:GPU-39306162-6364-6566-3132-333435363738" and integrated.memory_pool == "host"
+    assert (other.id, other.memory_pool) == ("gpu:acme1", "gpu:acme1"), "nothing tells its UUID"
 
 
 def test_a_plug_in_provider_that_does_not_load_says_why() -> None:

@@ -5,7 +5,10 @@ matrices, the embedding and the output head included. Weights of norms are in F3
 at fp32. At int8 and int4 llama.cpp rounds activations to Q8_0, blocks of 32 integers of 8 bits with a scale. It copies
 matrices into the order of its fastest kernels ("repacks" them): on AMX that makes decoding 1.7 times as fast in int8,
 2.8 times in int4 and 1.1 times in fp16. Some builds crash with repacked matrices, so a separate process tries them
-first. Only the CPU is offered.
+first.
+
+A build for CUDA, Vulkan, Metal, SYCL, HIP, CANN or MUSA reaches the devices that ggml lists (`devices.py`): all layers and
+the KV cache are on the device; llama.cpp looks up the rows of the embedding on the host, and chooses the token there.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ import ctypes
 import gc
 import importlib
 import multiprocessing
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,8 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from mixmark.harness.adapters.cpu import cores, cpu, flags, threads_option
+from mixmark.harness.adapters.cpu import cores, flags, threads_option
 from mixmark.harness.adapters.llamacpp import gguf
+from mixmark.harness.adapters.llamacpp.devices import GgmlDevice, devices
 from mixmark.harness.adapters.llamacpp.gguf import TYPES
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
 from mixmark.harness.contracts.protocols import Array, Feed, Runner, Suite, Use
@@ -36,6 +41,7 @@ BUILD = "CMAKE_ARGS='-DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS=-fno-dse'"
 FROM_SOURCE = "--no-cache-dir --no-binary llama-cpp-python"
 """-fno-dse: GCC 12 assumes that the instruction which configures AMX's tiles reads 8 of its 64 bytes, and removes the
 stores of the others as dead. The program then crashes in that instruction."""
+ALL_LAYERS = 9999  # llama.cpp takes any number from that of the layers on
 REBUILD = f"{BUILD} pip install {FROM_SOURCE} --force-reinstall --no-deps llama-cpp-python"
 BEST = {
     "avx2": "AVX2",
@@ -56,8 +62,7 @@ class LlamaCpp:
         self._threads = threads_option("llamacpp", options) or cores()
 
     def discover(self) -> Iterable[Device]:
-        _import()
-        yield cpu(()).model_copy(update={"precisions_by_suite": {"llm": tuple(TYPES)}})
+        return [found.device for found in devices(_import())]
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
@@ -67,17 +72,20 @@ class LlamaCpp:
         kind = next((kind for name, kind in TYPES.items() if name == precision), None)
         if kind is None:
             raise Unsupported(f"llama.cpp holds no weights in {precision}", f"it has {', '.join(TYPES)}")
+        place = next((found for found in devices(library) if found.device.id == device.id), None)
+        if place is None:
+            raise Unsupported(f"this build of llama.cpp does not reach {device.id}")
         crash = None
-        if kind in REPACKED:
+        if kind in REPACKED and place.handle is None:
             args = (type(suite), precision, kind, self._threads)
             trial = multiprocessing.get_context("spawn").Process(target=_try_repacked, args=args)
             trial.start()
             trial.join()
             crash = trial.exitcode or None
-        repacked = kind in REPACKED and crash is None
+        repacked = kind in REPACKED and place.handle is None and crash is None
         with (
             _model(suite, precision, kind) as path,
-            closing(LlamaCppRunner(library, path, suite, kind, self._threads, repacked)) as decoder,
+            closing(LlamaCppRunner(library, path, suite, kind, self._threads, repacked, place)) as decoder,
         ):
             if crash:
                 decoder.facts |= {
@@ -100,31 +108,35 @@ def _try_repacked(suite_class: Any, precision: str, kind: str, threads: int) -> 
     suite = suite_class("smoke", {})
     with (
         _model(suite, precision, kind) as path,
-        closing(LlamaCppRunner(_import(), path, suite, kind, threads, repacked=True)) as decoder,
+        closing(LlamaCppRunner(_import(), path, suite, kind, threads, True, next(devices(_import())))) as decoder,
     ):
         tokens = decoder(suite.feeds(1, 0)(0))
         next(tokens), next(tokens)
 
 
 class LlamaCppRunner:
-    """A model and its KV cache. repacked: whether llama.cpp may copy the matrices into another order."""
+    """A model and its KV cache on one device. repacked: whether llama.cpp may copy the matrices into another order."""
 
     concurrency = 1
 
-    def __init__(self, library: Any, path: Path, suite: Suite, kind: str, threads: int, repacked: bool) -> None:
+    def __init__(
+        self, library: Any, path: Path, suite: Suite, kind: str, threads: int, repacked: bool, place: GgmlDevice
+    ) -> None:
         config: Any = suite.config
         self._library = library
         self._tokens_out = suite.units(1)
         self._close = ExitStack()
         self._tokens = (library.llama_token * config["max_position_embeddings"])()
         model_settings = library.llama_model_default_params()
-        self._devices = (ctypes.c_void_p * 1)(None)  # ends with NULL: there is none but the CPU
+        handles = [place.handle] if place.handle else []
+        self._devices = (ctypes.c_void_p * (len(handles) + 1))(*handles)  # ends with NULL; the CPU is not listed
         model_settings.devices = ctypes.cast(self._devices, ctypes.c_void_p)
-        model_settings.n_gpu_layers = 0
+        model_settings.n_gpu_layers = ALL_LAYERS if handles else 0
         model_settings.use_extra_bufts = repacked
         # Repacked matrices are copies: with a mapped file they would be in memory twice.
         model_settings.load_mode = library.LLAMA_LOAD_MODE_NONE if repacked else library.LLAMA_LOAD_MODE_MMAP
         _log.clear()
+        _offloaded.clear()
         model = library.llama_model_load_from_file(str(path).encode(), model_settings)
         if not model:
             raise MixmarkError(
@@ -155,6 +167,8 @@ class LlamaCppRunner:
             "repacked": "yes" if repacked else "no",
             "llama.cpp": ", ".join(instructions),
         }
+        if handles:
+            self.facts |= offloading(place.name, _offloaded)
         if unused := missing(instructions, flags()):
             self.facts |= {"built without": f"{', '.join(unused)}, which this processor has", "build it anew": REBUILD}
 
@@ -186,12 +200,23 @@ def used(system_info: str) -> list[str]:
     ]
 
 
+def offloading(name: str, told: Sequence[tuple[int, int]]) -> dict[str, str]:
+    """The facts about the layers on a device. told: (layers on a device, all layers) of each line of llama.cpp's log."""
+    facts = {"ggml's device": name, "embedding's rows": "looked up on the host", "token": "chosen on the host"}
+    if not told:
+        return facts | {"layers on the device": "unknown: llama.cpp's log does not say"}
+    on_device, layers = told[-1]
+    facts["layers on the device"] = f"{on_device} of {layers}"
+    return facts if on_device == layers else facts | {"elsewhere": f"{layers - on_device} of {layers} layers by the CPU"}
+
+
 def missing(used: Iterable[str], flags: Iterable[str]) -> list[str]:
     """The instruction sets that the processor has and llama.cpp's build does not use."""
     return [name for flag, name in BEST.items() if flag in set(flags) and name not in set(used)]
 
 
 _log: list[str] = []  # the last lines of llama.cpp's log, which say why a call failed
+_offloaded: list[tuple[int, int]] = []  # (layers on a device, all layers) of the lines of the log that say so
 _callbacks: list[Any] = []  # the log callback, which has to live as long as the library
 
 
@@ -219,4 +244,6 @@ def _import() -> Any:
 
 
 def _keep_log_line(level: int, text: bytes, data: object) -> None:
-    _log[:] = [*_log[-9:], text.decode(errors="replace")]
+    line = text.decode(errors="replace")
+    _log[:] = [*_log[-9:], line]
+    _offloaded.extend((int(on), int(of)) for on, of in re.findall(r"offloaded (\d+)/(\d+) layers", line))

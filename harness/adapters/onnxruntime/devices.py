@@ -7,14 +7,15 @@ import importlib.util
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from mixmark.harness.adapters.cpu import cpu
+from mixmark.harness.adapters.gpu_ids import gpu_id, pci_address
 from mixmark.harness.contracts.errors import PluginError
-from mixmark.harness.contracts.schema import HOST_PROCESSOR, Device, Precision
+from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
 from mixmark.harness.plugins import install
 
 CPU = "CPUExecutionProvider"
@@ -64,7 +65,8 @@ class ProviderDevice:
 
 
 def devices(library: str = "") -> Iterator[ProviderDevice]:
-    """All devices. A plug-in provider that computes on the CPU replaces the runtime's own CPU provider.
+    """All devices, each by one provider: the build's own for CUDA comes before plug-ins, and a plug-in that computes on
+    the CPU replaces the runtime's own CPU provider.
 
     library: a plug-in provider beside PLUGINS. Raises PluginError if it does not load; one of PLUGINS that does not
     load is left out, and the reason goes to standard error.
@@ -80,10 +82,10 @@ def devices(library: str = "") -> Iterator[ProviderDevice]:
     plugged += _plugin_devices(runtime, library) if library else ()
     if not any(place.device.id == HOST_PROCESSOR for place in plugged):
         yield ProviderDevice(_with_low_bits(cpu(("fp32",)), CPU), CPU)
-    yield from plugged
     available, reached = runtime.get_available_providers(), {place.provider for place in plugged}
-    if CUDA in available:
-        yield from (ProviderDevice(_with_low_bits(device, CUDA), CUDA) for device in _cuda_devices())
+    by_cuda = list(_cuda_devices()) if CUDA in available else []
+    yield from (ProviderDevice(_with_low_bits(device, CUDA), CUDA) for device in by_cuda)
+    yield from (place for place in plugged if place.device.id not in {device.id for device in by_cuda})
     for provider, kind in OTHERS.items():
         if provider in available and provider not in reached:
             id = f"{kind}:{provider.removesuffix('ExecutionProvider').lower()}"
@@ -131,9 +133,18 @@ def _plugin_devices(runtime: Any, library: str) -> Iterator[ProviderDevice]:
             kind, name = "simulated", f"software driver of {found.ep_name.removesuffix('ExecutionProvider')}"
         id = f"{kind}:{found.ep_name.removesuffix('ExecutionProvider').lower()}{count[kind]}"
         count[kind] += 1
+        if kind == "gpu" and (address := _pci_address(found.device.metadata)):
+            id = gpu_id(address, id)
+        shared = kind == "gpu" and found.device.metadata.get("Discrete") == "0"
         precisions = HALF if found.ep_name != WEBGPU or _adds_in_fp16(runtime, found) else ("fp32",)
-        device = Device(id=id, kind=kind, name=name, memory_pool=id, precisions=precisions)
+        pool = HOST_POOL if shared else id
+        device = Device(id=id, kind=kind, name=name, memory_pool=pool, precisions=precisions)
         yield ProviderDevice(_with_low_bits(device, found.ep_name), found.ep_name, found)
+
+
+def _pci_address(metadata: Mapping[str, str]) -> str:
+    """The PCI address of a device, by what onnxruntime tells of it on Linux; empty if it tells none."""
+    return metadata.get("pci_bus_id") or (pci_address(f"card{card}") if (card := metadata.get("card_idx")) else "")
 
 
 _registered: dict[str, list[str]] = {}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.rules.rule import Severity, rule
 from mixmark.harness.judge.score import took_no_part
 
 LARGEST_CLOCK_FRACTION = 0.001
 """The largest fraction of a window by which the clock of a host may be uncertain."""
+THREADS_PER_ACCELERATOR = 2
+"""The hardware threads that a host needs for each accelerator: for the one that feeds it, and its driver's."""
 
 
 @rule
@@ -43,11 +47,34 @@ def clocks_synchronised(evidence: Evidence) -> Iterator[tuple[Severity, str, str
 
 @rule
 def mix_complete(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
-    """Every suite of the mix has units that count, no device and no host failed, and the stored prices prove λ*. A mix
-    that cannot be run here, or not to the first feed, or that a simulated device took part in, is no error: the solo measurements stand."""
+    """Every suite of the mix has units that count, no device and no host failed, and the stored prices prove λ*.
+
+    A mix that cannot be run here, or not to the first feed, or that a simulated device took part in, is no error: the
+    solo measurements stand.
+    """
     for problem in evidence.score.problems if evidence.score else ():
         severity: Severity = "warning" if problem.harmless else "invalid"
         yield severity, "run", f"no score: {problem.text}"
+
+
+@rule
+def accelerators_fed(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+    """Each host has two hardware threads for each accelerator that took part in a mixed run."""
+    phases = {run.phase for run in evidence.runs}
+    used = {record.route.device for record in evidence.result.records if record.phase in phases}
+    per_host: Counter[str] = Counter()
+    for device in evidence.result.devices:
+        if device.id in used and device.kind not in ("cpu", "simulated"):
+            per_host[device.host] += len(device.silicon)
+    systems = {name: group.system for group in evidence.result.hosts for name in group.names}
+    for host, accelerators in per_host.items():
+        threads = systems.get(host, evidence.result.system).cpu_threads
+        if threads is not None and threads < THREADS_PER_ACCELERATOR * accelerators:
+            message = (
+                f"{counted(threads, 'hardware thread')} of a host for {counted(accelerators, 'accelerator')}, fewer "
+                f"than {THREADS_PER_ACCELERATOR} for each: they may wait for the host"
+            )
+            yield "warning", host or "run", message
 
 
 @rule

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import counted, filesize, percent, significant
-from mixmark.harness.contracts.schema import Device, Record
+from mixmark.harness.contracts.schema import Device, Record, Result
 from mixmark.harness.discover import config as configuration
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.devices import unusable
@@ -273,13 +273,21 @@ CHECKS: tuple[Check[AdapterTrials], ...] = (
 """Every check, in the order in which they are made."""
 
 
-def report(adapter: str, config: Path | None, timeout_s: float, on_check: Callable[[str], None]) -> Report:
-    """See `conformance.check_adapter`."""
+def report(
+    adapter: str,
+    config: Path | None,
+    timeout_s: float,
+    on_check: Callable[[str], None],
+    device: str = "",
+    keep: Callable[[Report, Result | None], None] = lambda report, result: None,
+) -> Report:
+    """See `conformance.check_adapter`. device: the id of the only one to check; empty: one of each kind. keep: gets the
+    report, and the result of the claimed routes; None: no device was discovered."""
     configured = configuration.load(config)
     (plugin,) = setup.choose_adapters([adapter], configured).values()
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         suites = setup.load_suites(configured, "smoke")
-        trials = AdapterTrials(plugin, configured, suites, Path(folder) / "kit", timeout_s)
+        trials = AdapterTrials(plugin, configured, suites, Path(folder) / "kit", timeout_s, device)
         source: tuple[str, str, str] = (plugin.origin, "", "")
         devices: Sequence[Device] = ()
         try:
@@ -289,7 +297,20 @@ def report(adapter: str, config: Path | None, timeout_s: float, on_check: Callab
             raise UsageError(failed.failure.message, failed.failure.hint) from failed
         except WorkerFailed:
             pass  # the first check reports it
-        return new_report("adapter", plugin.name, source, devices, apply_all(CHECKS, trials, on_check))
+        if device and device not in {each.id for each in devices}:
+            found = ", ".join(each.id for each in devices) or "none"
+            raise UsageError(f"{adapter} discovers no device {device}", f"it discovers: {found}")
+        made = new_report("adapter", plugin.name, source, devices, apply_all(CHECKS, trials, on_check))
+        keep(made, trials.result(_kept(trials)) if devices else None)
+        return made
+
+
+def _kept(trials: AdapterTrials) -> Sequence[Record]:
+    """The records of all claims, with their audits if the reference could be computed."""
+    try:
+        return trials.audited
+    except Exception:  # no torch, or no worker for it: a check has reported it
+        return trials.claimed
 
 
 def _discoveries(trials: AdapterTrials) -> Sequence[Discovery]:

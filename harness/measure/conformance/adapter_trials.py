@@ -87,13 +87,16 @@ class Sessions:
 
 
 class AdapterTrials:
-    """The trials of one adapter, with one device of each kind: of eight equal accelerators, one is tried.
+    """The trials of one adapter, with one device of each kind: of eight equal accelerators, one is tried. only: the id
+    of the one device to try; empty: all.
 
     folder: an empty one, in which records and logs are left. timeout_s: how long a worker may be silent.
     """
 
-    def __init__(self, adapter: Plugin, config: Config, suites: Suites, folder: Path, timeout_s: float) -> None:
-        self.adapter, self.timeout_s = adapter, timeout_s
+    def __init__(
+        self, adapter: Plugin, config: Config, suites: Suites, folder: Path, timeout_s: float, only: str = ""
+    ) -> None:
+        self.adapter, self.timeout_s, self._only = adapter, timeout_s, only
         self._chosen = config.adapter(adapter.name)
         self._config, self._suites, self._folder = config, suites, folder
         self._phases: list[Phase] = []
@@ -112,11 +115,12 @@ class AdapterTrials:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The devices of the first discovery. Raises NotChecked if there is none."""
+        """The devices of the first discovery that are to be tried. Raises NotChecked if there is none."""
         try:
             found = self.discoveries[0].devices
         except WorkerFailed as failed:
             raise NotChecked(f"no device was discovered: {failed}") from failed
+        found = tuple(device for device in found if self._only in ("", device.id))
         if not found:
             raise NotChecked("the adapter reaches no device of this machine")
         return found
@@ -300,12 +304,16 @@ class AdapterTrials:
         self, rules: Iterable[Callable[[Evidence], Iterator[Finding]]], records: Sequence[Record]
     ) -> list[str]:
         """The findings of rules in these records, without notes, each with the route of its record."""
-        evidence = gather(
-            self._header.model_copy(update={"phases": tuple(self._phases), "records": tuple(records), "finished": True})
-        )
+        evidence = gather(self.result(records))
         found = [finding for rule in rules for finding in rule(evidence) if finding.severity != "note"]
         label_of = {record.key: record.route.label for record in records}
         return [f"{label_of.get(finding.about, finding.about)}: {finding.message}" for finding in found]
+
+    def result(self, records: Sequence[Record]) -> Result:
+        """A result with these records."""
+        return self._header.model_copy(
+            update={"phases": tuple(self._phases), "records": tuple(records), "finished": True}
+        )
 
     @property
     def log_bytes(self) -> int:

@@ -49,6 +49,15 @@ def test_a_mix_that_is_not_whole_has_no_score() -> None:
     assert said(mix.score_graded, lacking) == []
 
 
+@pytest.mark.parametrize(("threads", "warned"), [(2, False), (1, True), (None, False)])
+def test_a_host_has_two_threads_for_each_accelerator(threads: int | None, warned: bool) -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    system = told.system.model_copy(update={"cpu_threads": threads})
+    found = said(mix.accelerators_fed, told.model_copy(update={"system": system}))
+    message = "1 hardware thread of a host for 1 accelerator, fewer than 2 for each: they may wait for the host"
+    assert found == ([("warning", "run", message)] if warned else [])
+
+
 def test_a_mix_of_ones_own_is_never_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
