@@ -2,9 +2,9 @@
 
 Run: python -m bench.launches [TIER]    (edge)
 
-It counts the operators of each graph of llm and diffusion on PyTorch's meta device, without views, which launch nothing;
-an operator may launch several kernels. Then it estimates the tokens a second of a decode step on three accelerators: the
-longer of the time to read the weights and the time to launch, by public figures of bandwidth. An estimate, on paper.
+It counts the operators of each graph of llm and diffusion on PyTorch's meta device, without views, which launch none;
+some launch several kernels. Then it estimates the tokens a second of a decode step on three accelerators: the longer of
+the time to read the weights and the time to launch, by public figures of bandwidth. An estimate, on paper.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mixmark.harness.contracts.protocols import Graph, Suite
+from mixmark.harness.contracts.protocols import Graph
 from mixmark.harness.contracts.schema import Tier
 from mixmark.suites.diffusion import Diffusion
 from mixmark.suites.llm import Llm
@@ -26,11 +26,11 @@ REACHED = 0.83  # of the bandwidth, by gpt-fast's compiled decode step in bf16 (
 LAUNCH_S = 5e-6  # of an operator by eager torch: what its host thread takes, which does not depend on the GPU
 
 
-class Counting(TorchDispatchMode):
+class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the operators that are no views."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.launches: Counter[str] = Counter()
 
     def __torch_dispatch__(self, *call: Any, **_: Any) -> Any:
@@ -52,13 +52,13 @@ def launches(graph: Graph, length: int) -> Counter[str]:
     ]
     with torch.inference_mode(), Counting() as counting:
         graph.module()(*values)
-    return counting.launches
+    found: Counter[str] = counting.launches
+    return found
 
 
 def main() -> None:
     tier = cast(Tier, next(iter(sys.argv[1:]), "edge"))
-    suites: tuple[Suite, ...] = (Llm(tier, {}), Diffusion(tier, {}))
-    for suite in suites:
+    for suite in (Llm(tier, {}), Diffusion(tier, {})):
         for name, graph in suite.graphs().items():
             counted = launches(graph, length=1)
             common = ", ".join(f"{count} {op.removeprefix('aten::')}" for op, count in counted.most_common(4))
@@ -66,9 +66,8 @@ def main() -> None:
     llm = Llm(tier, {})
     step_bytes = next(cost.bytes for cost in llm.costs("bf16", 1) if cost.name == "decode")
     launched_s = launches(llm.graphs()["step"], length=1).total() * LAUNCH_S
-    print(
-        f"\nAn estimate: a decode step in bf16 reads {step_bytes / 1e9:.2f} GB; eager, its launches take {launched_s * 1e3:.1f} ms"
-    )
+    launching = f"eager, its launches take {launched_s * 1e3:.1f} ms"
+    print(f"\nAn estimate: a decode step in bf16 reads {step_bytes / 1e9:.2f} GB; {launching}")
     for gpu, bytes_per_s in GPUS_BYTES_PER_S.items():
         read_s = step_bytes / bytes_per_s / REACHED
         eager, compiled = 1 / max(read_s, launched_s), 1 / read_s

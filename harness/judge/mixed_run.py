@@ -100,8 +100,8 @@ class ScoreProblem:
     phase: str = ""
     """The run that it is about. Empty: it is about all of them, or there is only one."""
     harmless: bool = False
-    """Whether nothing is wrong: the mix could not be run, the window was too short for the machine, or a simulated device
-    took part. The solo measurements stand."""
+    """Whether nothing is wrong: the mix could not be run, the window was too short for the machine, or a simulated
+    device took part. The solo measurements stand."""
 
     @property
     def text(self) -> str:

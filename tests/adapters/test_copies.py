@@ -1,4 +1,4 @@
-"""How often a unit copies and waits on an accelerator, counted on a stand-in: what a bare GPU would show as lost time."""
+"""How often a unit copies and waits on an accelerator, counted on a stand-in: a GPU would only show lost time."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-
 import pytest
 
 from mixmark.harness.adapters import gpu_ids
@@ -28,6 +27,7 @@ from mixmark.harness.adapters.onnxruntime import (
     from_file,
     session_options,
 )
+from mixmark.harness.adapters.onnxruntime import devices as onnxruntime_devices
 from mixmark.harness.adapters.onnxruntime.convert import replace
 from mixmark.harness.adapters.onnxruntime.devices import CPU, ProviderDevice, import_runtime
 from mixmark.harness.adapters.onnxruntime.files import Files
@@ -236,8 +236,8 @@ def test_the_graphs_of_accelerators_keep_the_gate_in_fp16(made: Callable[[Any, A
         truth = np.concatenate([part.copy() for part in reference({**feed, "output": output})])
     gate = suite.gate("fp16")
     assert gate is not None and suite.quality(output, truth) < gate.at_most
-    assert {value.type for each in session._sessions.values() for value in each.get_inputs()} & {"tensor(float16)"}
-    assert not {value.type for each in session._sessions.values() for value in each.get_inputs()} & {"tensor(float)"}
+    ports = [port for each in session._sessions.values() for port in (*each.get_inputs(), *each.get_outputs())]
+    assert "tensor(float)" not in {port.type for port in ports} and "tensor(float16)" in {port.type for port in ports}
 
 
 def test_a_split_into_many_parts_becomes_slices() -> None:
@@ -307,6 +307,12 @@ def test_other_providers_become_devices(monkeypatch: pytest.MonkeyPatch) -> None
     assert [device.id for device in OnnxRuntime({}).discover()] == ["cpu:0", "npu:qnn"]
 
 
+@pytest.fixture
+def no_webgpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plug-in is found by itself."""
+    monkeypatch.setattr(onnxruntime_devices, "PLUGINS", ())
+
+
 def plugged(provider: str, kind: str, device: int, name: str = "", **metadata: str) -> SimpleNamespace:
     """A device as onnxruntime lists it for a plug-in provider."""
     named = {"FULL_DEVICE_NAME": name} if name else {}
@@ -315,6 +321,7 @@ def plugged(provider: str, kind: str, device: int, name: str = "", **metadata: s
     return SimpleNamespace(ep_name=provider, ep_metadata=named, device=silicon)
 
 
+@pytest.mark.usefixtures("no_webgpu")
 def test_the_devices_of_a_plug_in_provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import onnxruntime
 
@@ -338,6 +345,7 @@ def test_the_devices_of_a_plug_in_provider(monkeypatch: pytest.MonkeyPatch, tmp_
     assert {each.id: each.offers("llm") for each in adapter.discover()}["cpu:0"] == ("fp32",)
 
 
+@pytest.mark.usefixtures("no_webgpu")
 def test_a_gpu_of_a_plug_in_has_the_id_that_torch_and_the_meters_give_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""WebGPU's plug-in provider on a software Vulkan driver: a second kind of device, with memory of its own, without a GPU.
+"""WebGPU's plug-in provider on a software Vulkan driver: a second kind of device with its own memory, without a GPU.
 
 The driver is that of Debian's chromium. Each story runs in processes of its own, whose environment names the driver.
 """

@@ -891,12 +891,12 @@ class Squeezing:
     def __init__(self, suite: Suite, options: Mapping[str, str]) -> None:
         import torch
 
-        from mixmark.harness.adapters.torch import _TorchSession
+        from mixmark.harness.adapters.torch import TorchSession
         from tests.suites.separation import integers
 
         self.facts: dict[str, str] = {}
         self.suite = suite
-        self.session = _TorchSession(suite, torch.device("cpu"), torch.float32, torch.get_num_threads(), self.facts)
+        self.session = TorchSession(suite, torch.device("cpu"), torch.float32, torch.get_num_threads(), self.facts)
         for module in self.session._modules.values():
             for tensor in module.parameters():
                 tensor.data = integers(tensor.data, 4)

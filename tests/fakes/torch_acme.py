@@ -1,8 +1,8 @@
 """A vendor's backend for PyTorch, out of tree and without C++: device `acme`, whose memory is the host's.
 
 Every operator on it comes to `Held.__torch_dispatch__`, which computes on what the tensor holds; the few that make or
-fill one are registered with the dispatcher, as a vendor's are. torch loads it by an entry point `torch.backends`. COUNTED
-holds what a real one would have to do: launches of kernels, copies between host and device, and waits for it.
+fill one are registered with the dispatcher, as a vendor's are. torch loads it by an entry point `torch.backends`.
+COUNTED holds what a real one would have to do: launches of kernels, copies between host and device, and waits for it.
 """
 
 from __future__ import annotations

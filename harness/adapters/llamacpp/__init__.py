@@ -7,8 +7,8 @@ matrices into the order of its fastest kernels ("repacks" them): on AMX that mak
 2.8 times in int4 and 1.1 times in fp16. Some builds crash with repacked matrices, so a separate process tries them
 first.
 
-A build for CUDA, Vulkan, Metal, SYCL, HIP, CANN or MUSA reaches the devices that ggml lists (`devices.py`): all layers and
-the KV cache are on the device; llama.cpp looks up the rows of the embedding on the host, and chooses the token there.
+A build for CUDA, Vulkan, Metal, SYCL, HIP, CANN or MUSA reaches the devices that ggml lists (`devices.py`): all layers
+and the KV cache are on the device; rows of the embedding are looked up on the host, and the token is chosen there.
 """
 
 from __future__ import annotations
@@ -201,13 +201,15 @@ def used(system_info: str) -> list[str]:
 
 
 def offloading(name: str, told: Sequence[tuple[int, int]]) -> dict[str, str]:
-    """The facts about the layers on a device. told: (layers on a device, all layers) of each line of llama.cpp's log."""
+    """The facts about the layers on a device. told: (layers on a device, all layers) of each line of the log."""
     facts = {"ggml's device": name, "embedding's rows": "looked up on the host", "token": "chosen on the host"}
     if not told:
         return facts | {"layers on the device": "unknown: llama.cpp's log does not say"}
     on_device, layers = told[-1]
     facts["layers on the device"] = f"{on_device} of {layers}"
-    return facts if on_device == layers else facts | {"elsewhere": f"{layers - on_device} of {layers} layers by the CPU"}
+    return (
+        facts if on_device == layers else facts | {"elsewhere": f"{layers - on_device} of {layers} layers by the CPU"}
+    )
 
 
 def missing(used: Iterable[str], flags: Iterable[str]) -> list[str]:

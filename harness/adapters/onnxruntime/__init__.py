@@ -31,7 +31,14 @@ from mixmark.harness.adapters.cpu import cores, threads_option
 from mixmark.harness.adapters.onnx_weights import lift, read_weight
 from mixmark.harness.adapters.onnxruntime import convert
 from mixmark.harness.adapters.onnxruntime.decoder import describes_llama
-from mixmark.harness.adapters.onnxruntime.devices import CPU, CUDA, WEBGPU, ProviderDevice, devices, import_runtime
+from mixmark.harness.adapters.onnxruntime.devices import (
+    CPU,
+    CUDA,
+    WEBGPU,
+    ProviderDevice,
+    import_runtime,
+    provider_devices,
+)
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Device
@@ -72,13 +79,13 @@ class OnnxRuntime:
         self._level = int(level)
 
     def discover(self) -> Iterable[Device]:
-        return [place.device for place in devices(self._library)]
+        return [place.device for place in provider_devices(self._library)]
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         """Raises Unsupported for a precision that the device does not offer."""
         runtime = import_runtime()
-        place = next((place for place in devices(self._library) if place.device.id == device.id), None)
+        place = next((place for place in provider_devices(self._library) if place.device.id == device.id), None)
         if place is None:
             raise Unsupported(f"onnxruntime {runtime.__version__} does not reach {device.id}")
         offered = place.device.offers(suite.name)

@@ -8,6 +8,7 @@ layers in 8 bits become `DynamicQuantizeMatMul`, which has no such level.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
@@ -88,17 +89,30 @@ def replace(model: ModelProto, files: Files) -> None:
 def halved(model: ModelProto) -> ModelProto:
     """The model with fp16 in place of every float, inputs and outputs included, but where an operator has no fp16.
 
-    External initialisers change their type only; whoever writes their values must follow it.
+    External initialisers change their type only; whoever writes their values must follow it. The converter, which would
+    read them, takes them for inputs.
     """
+    from onnx import TensorProto, helper
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    before = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    external = [tensor for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
+    own_inputs = len(model.graph.input)
+    for tensor in external:
+        model.graph.initializer.remove(tensor)
+        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     half: ModelProto = convert_float_to_float16(model, force_fp16_initializers=True)
-    for tensor in half.graph.initializer:
-        if tensor.external_data and before.get(tensor.name) != tensor.data_type:
+    del half.graph.input[own_inputs:]
+    for tensor in external:
+        if tensor.data_type == TensorProto.FLOAT:
+            tensor.data_type = TensorProto.FLOAT16
             for entry in tensor.external_data:
                 if entry.key == "length":
                     entry.value = str(int(entry.value) // 2)
+        half.graph.initializer.append(tensor)
+    # A tensor that three nodes read in fp32, as Resize its scales, is cast three times by one name.
+    once = [copy.deepcopy(node) for node in {tuple(node.output): node for node in half.graph.node}.values()]
+    del half.graph.node[:]
+    half.graph.node.extend(once)
     return half
 
 

@@ -64,7 +64,7 @@ class ProviderDevice:
         return self.device.kind != "cpu"
 
 
-def devices(library: str = "") -> Iterator[ProviderDevice]:
+def provider_devices(library: str = "") -> Iterator[ProviderDevice]:
     """All devices, each by one provider: the build's own for CUDA comes before plug-ins, and a plug-in that computes on
     the CPU replaces the runtime's own CPU provider.
 
@@ -72,7 +72,7 @@ def devices(library: str = "") -> Iterator[ProviderDevice]:
     load is left out, and the reason goes to standard error.
     """
     runtime = import_runtime()
-    plugged = []
+    plugged: list[ProviderDevice] = []
     for package in PLUGINS:
         if package != library and importlib.util.find_spec(package):
             try:

@@ -40,7 +40,7 @@ class Torch:
     """
 
     name = "torch"
-    known = ("threads", "backend")
+    known: tuple[str, ...] = ("threads", "backend")
 
     def __init__(self, options: Mapping[str, str]) -> None:
         refuse_options(f"adapter {self.name}", options, self.known)

@@ -88,7 +88,7 @@ class CompiledSession(TorchSession):
         import torch
 
         if self._device.type == "cuda":
-            torch.compiler.cudagraph_mark_step_begin()
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         try:
             outputs = super().run(graph, *inputs, state=state)
         except torch._dynamo.exc.TorchDynamoException as error:  # what Inductor raises is wrapped in one

@@ -63,7 +63,7 @@ def record(
     """The recording of a kit's report and of what it measured. energy, absent: see `read_meters`."""
     return FirstContact(
         report=report,
-        result=result and result.model_dump(mode="json"),
+        result=None if result is None else result.model_dump(mode="json"),
         completions={
             each.key: {name: tuple(column.tolist()) for name, column in columns_of(each.completions).items()}
             for each in (result.records if result else ())

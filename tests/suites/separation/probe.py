@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mixmark.harness.adapters.torch import Torch, _TorchSession
+from mixmark.harness.adapters.torch import Torch, TorchSession
 from mixmark.harness.contracts.protocols import Array, Feed, Use
 from mixmark.harness.contracts.schema import Device
 from mixmark.suites.probe import Probe
@@ -22,7 +22,7 @@ Change = Callable[[Tensor], Tensor]
 def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) -> Iterator[Row]:
     suite = Probe(tier, {})
     given = list(map(suite.feeds(1, SEED), (nonces[-1] + 1, *nonces)))
-    session = _TorchSession(suite, torch.device("cpu"), torch.float32, torch.get_num_threads(), {})
+    session = TorchSession(suite, torch.device("cpu"), torch.float32, torch.get_num_threads(), {})
     matrices = {name: tensor for module in session._modules.values() for name, tensor in module.named_parameters()}
     whole = {name: tensor.data for name, tensor in matrices.items()}
 
