@@ -109,7 +109,7 @@ def check(
     \b
     Examples: mixmark adapters check acme
               mixmark adapters check ./acme.py:Acme --out conformance.json
-              mixmark adapters check torch --device gpu:xpu0 --record first-contact.json
+              mixmark adapters check torch --device gpu:xpu0 --record xpu.json
     """
     import sys
 
