@@ -20,12 +20,15 @@ from mixmark.harness.discover.devices import Found
 from mixmark.harness.measure.conformance import adapter, meter, meter_trials
 from mixmark.harness.measure.conformance.adapter import CHECKS
 from mixmark.harness.measure.conformance.adapter_trials import AdapterTrials
+from mixmark.harness.measure.conformance.first_contact import FirstContact
 from mixmark.harness.measure.conformance.report import CheckFailed, NotChecked, Report, apply
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker.process import orphans
+from mixmark.submissions.redact import private
 from tests.docs.test_pages import anchors
 from tests.fakes import conformance, gauge
 from tests.fakes.reference import NUMPY
+from tests.fakes.replay import recorded, replayed
 
 ROOT = Path(__file__).parents[2]
 ACME = f"{ROOT / 'tests/fakes/conformance.py'}:Acme"
@@ -106,6 +109,39 @@ def test_each_check_catches_its_fault(toys: Path, monkeypatch: pytest.MonkeyPatc
         assert (result.check, result.state) == (check, "failed"), str(report)
         assert re.search(message, result.message), str(result)
         assert result.docs == f"docs/vendors/conformance.md#{check}"
+
+
+@pytest.mark.slow
+def test_a_first_contact_is_recorded_without_private_texts_and_replays(toys: Path) -> None:
+    words = ["adapters", "check", ACME, "--device", "npu:acme0", "--record", "contact.json"]
+    done = CliRunner().invoke(main, words)
+    text = (toys / "contact.json").read_text()
+    contact = FirstContact.model_validate_json(text)
+    assert done.exit_code == 0 and "The recording is in contact.json" in done.output
+    assert replayed(contact) == recorded(contact) and len(replayed(contact)) == 6
+    result = contact.replayed()
+    assert result and [device.id for device in result.devices] == ["npu:acme0"]
+    assert list(private(json.loads(text))) == []
+    assert {source.name for source in contact.no_energy} >= {"ipmi"}, "why no energy is known is told"
+    content = json.loads(text)
+    content["result"]["records"][0]["facts"]["elsewhere"] = "2 of 3 nodes on cpu:0"
+    assert replayed(FirstContact.model_validate(content))["placement_is_truthful"][0] == "failed"
+
+
+@pytest.mark.slow
+def test_a_device_that_is_not_there_is_refused_with_those_that_are(toys: Path) -> None:
+    done = CliRunner().invoke(main, ["adapters", "check", ACME, "--device", "npu:none"])
+    assert done.exit_code == 2 and "discovers no device npu:none" in done.output
+    assert "it discovers: npu:acme0, npu:acme1" in done.output
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "tests/measure/first_contacts").glob("*.json")), ids=lambda path: path.stem
+)
+def test_each_recorded_first_contact_comes_to_the_same_results(path: Path) -> None:
+    contact = FirstContact.model_validate_json(path.read_bytes())
+    assert replayed(contact) == recorded(contact)
+    assert list(private(json.loads(path.read_text("utf-8")))) == []
 
 
 @pytest.mark.slow
