@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import gguf as reader
@@ -14,7 +15,9 @@ import numpy as np
 import pytest
 
 from mixmark.harness.adapters import llamacpp
-from mixmark.harness.adapters.llamacpp import LlamaCpp, gguf, missing, used
+from mixmark.harness.adapters.llamacpp import LlamaCpp, gguf, missing, offloading, used
+from mixmark.harness.adapters.llamacpp import devices as ggml_devices
+from mixmark.harness.adapters.llamacpp.devices import Properties, described
 from mixmark.harness.adapters.llamacpp.gguf import TYPES
 from mixmark.harness.adapters.onnx_weights import read_weight
 from mixmark.harness.adapters.torch import Torch
@@ -176,3 +179,29 @@ def test_what_it_does_not_have_is_refused(suite: Llm) -> None:
     with pytest.raises(Unsupported, match="no weights in fp8"):
         LlamaCpp({}).open(cpu(), suite, "fp8", ALONE).__enter__()
     assert cpu().offers("dlrm") == () and cpu().offers("llm")[0] == "fp16"
+
+
+def properties(name: str, description: str, type: int, address: str = "", total: int = 0) -> Properties:
+    """What ggml tells of a device."""
+    return Properties(name.encode(), description.encode(), 0, total, type, address.encode() or None)
+
+
+def test_ggmls_devices_are_named_by_what_the_driver_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"0000:01:00.0": "gpu:GPU-5d1cae40"}
+    monkeypatch.setattr(ggml_devices, "gpu_id", lambda address, unknown: found.get(address, unknown))
+    count: Counter[str] = Counter()
+    cuda = described(properties("CUDA0", "NVIDIA H100", 1, "0000:01:00.0", 80 << 30), count)
+    assert (cuda.id, cuda.kind, cuda.name, cuda.memory_bytes) == ("gpu:GPU-5d1cae40", "gpu", "NVIDIA H100", 80 << 30)
+    assert cuda.offers("llm")[0] == "fp16" and cuda.offers("dlrm") == ()
+    integrated = described(properties("Vulkan0", "AMD Radeon 890M", 2, "0000:65:00.0", 16 << 30), count)
+    assert (integrated.id, integrated.memory_pool, integrated.memory_bytes) == ("gpu:ggml1", "host", None)
+    software = described(properties("Vulkan1", "SwiftShader Device (LLVM 16.0.0)", 1), count)
+    assert (software.id, software.kind) == ("simulated:ggml0", "simulated")
+    assert described(properties("CANN0", "Ascend910B", 1), count).kind == "npu"
+
+
+def test_layers_that_stay_on_the_cpu_are_told() -> None:
+    assert "elsewhere" not in offloading("CUDA0", [(17, 17)])
+    assert offloading("CUDA0", [(17, 17)])["layers on the device"] == "17 of 17"
+    assert offloading("CUDA0", [(9, 17)])["elsewhere"] == "8 of 17 layers by the CPU"
+    assert "unknown" in offloading("CUDA0", [])["layers on the device"]

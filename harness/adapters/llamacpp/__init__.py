@@ -28,7 +28,7 @@ import numpy as np
 
 from mixmark.harness.adapters.cpu import cores, flags, threads_option
 from mixmark.harness.adapters.llamacpp import gguf
-from mixmark.harness.adapters.llamacpp.devices import GgmlDevice, devices
+from mixmark.harness.adapters.llamacpp.devices import GgmlDevice, ggml_devices
 from mixmark.harness.adapters.llamacpp.gguf import TYPES
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
 from mixmark.harness.contracts.protocols import Array, Feed, Runner, Suite, Use
@@ -62,7 +62,7 @@ class LlamaCpp:
         self._threads = threads_option("llamacpp", options) or cores()
 
     def discover(self) -> Iterable[Device]:
-        return [found.device for found in devices(_import())]
+        return [found.device for found in ggml_devices(_import())]
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
@@ -72,7 +72,7 @@ class LlamaCpp:
         kind = next((kind for name, kind in TYPES.items() if name == precision), None)
         if kind is None:
             raise Unsupported(f"llama.cpp holds no weights in {precision}", f"it has {', '.join(TYPES)}")
-        place = next((found for found in devices(library) if found.device.id == device.id), None)
+        place = next((found for found in ggml_devices(library) if found.device.id == device.id), None)
         if place is None:
             raise Unsupported(f"this build of llama.cpp does not reach {device.id}")
         crash = None
@@ -108,7 +108,7 @@ def _try_repacked(suite_class: Any, precision: str, kind: str, threads: int) -> 
     suite = suite_class("smoke", {})
     with (
         _model(suite, precision, kind) as path,
-        closing(LlamaCppRunner(_import(), path, suite, kind, threads, True, next(devices(_import())))) as decoder,
+        closing(LlamaCppRunner(_import(), path, suite, kind, threads, True, next(ggml_devices(_import())))) as decoder,
     ):
         tokens = decoder(suite.feeds(1, 0)(0))
         next(tokens), next(tokens)

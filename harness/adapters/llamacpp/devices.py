@@ -47,7 +47,7 @@ class GgmlDevice:
     """ggml's name of it, such as `Vulkan0`, which is also that of its memory."""
 
 
-def devices(library: Any) -> Iterator[GgmlDevice]:
+def ggml_devices(library: Any) -> Iterator[GgmlDevice]:
     """All devices of llama_cpp's module; helpers of the CPU, such as BLAS, are part of it."""
     yield GgmlDevice(cpu(()).model_copy(update={"precisions_by_suite": {"llm": tuple(TYPES)}}))
     ggml = library.llama_cpp._lib  # a handle finds the functions of the libraries that it depends on, too
