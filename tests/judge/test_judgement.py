@@ -113,7 +113,7 @@ HONESTY = {
 }  # tests/judge/rules/test_integrity.py
 
 
-MIXED = {"mix_complete", "score_graded", "mix_bounded", "hosts_took_part", "clocks_synchronised"}
+MIXED = {"mix_complete", "score_graded", "mix_bounded", "hosts_took_part", "clocks_synchronised", "accelerators_fed"}
 
 
 def everything() -> Result:
