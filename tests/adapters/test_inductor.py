@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -75,3 +76,12 @@ def test_a_graph_that_does_not_compile_is_unsupported_with_the_reason() -> None:
     session._prepare()
     with pytest.raises(Unsupported, match=r"torch\.compile cannot compile branch"):
         session.run("branch", torch.ones(2))
+
+
+def test_a_thread_of_its_own_may_compile_as_many_shapes_as_a_batch_search_tries(runner: GraphRunner) -> None:
+    """A thread of feeds does not have the settings of the one that loaded the graphs, and torch allows it 8 shapes."""
+    with ThreadPoolExecutor(1) as pool:
+        for tokens in range(1, 12):
+            ids, position = np.zeros(tokens, np.int64), np.zeros(1, np.int64)
+            put = [runner.session.put(array) for array in (ids, position)]
+            pool.submit(runner.session.run, "step", *put, state=runner.session.state("step")).result()

@@ -57,9 +57,7 @@ class CompiledSession(TorchSession):
         """Leaves the modules as they are: Inductor fuses them."""
 
     def _prepare(self) -> None:
-        import torch
 
-        torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, MOST_SHAPES)
         # On CUDA, `reduce-overhead` records a CUDA graph for each shape and replays it in one launch.
         mode = "reduce-overhead" if self._device.type == "cuda" else None
         for name, module in self._modules.items():
@@ -87,11 +85,13 @@ class CompiledSession(TorchSession):
         """Copies the outputs on the device: a CUDA graph writes the next ones to the same addresses."""
         import torch
 
+        if torch._dynamo.config.cache_size_limit < MOST_SHAPES:  # each thread has a setting of its own
+            torch._dynamo.config.cache_size_limit = MOST_SHAPES
         if self._device.type == "cuda":
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         try:
             outputs = super().run(graph, *inputs, state=state)
-        except torch._dynamo.exc.TorchDynamoException as error:  # what Inductor raises is wrapped in one
+        except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
             why = next(iter(str(error).splitlines()), type(error).__name__)
             raise Unsupported(f"torch.compile cannot compile {graph}: {why[:300]}", "the eager route stands") from error
         with torch.inference_mode():
