@@ -26,11 +26,11 @@ REACHED = 0.83  # of the bandwidth, by gpt-fast's compiled decode step in bf16 (
 LAUNCH_S = 5e-6  # of an operator by eager torch: what its host thread takes, which does not depend on the GPU
 
 
-class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives its mode no types
     """Counts the operators that are no views."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.launches: Counter[str] = Counter()
 
     def __torch_dispatch__(self, *call: Any, **_: Any) -> Any:

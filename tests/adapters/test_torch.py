@@ -197,6 +197,7 @@ def test_a_backend_out_of_tree_needs_no_change() -> None:
     assert done.returncode == 0, done.stderr
 
 
+# The one test of torch that only real silicon can pass; test_copies and ON_ACME hold the rest on stand-ins.
 @pytest.mark.skipif(not torch.accelerator.is_available(), reason="needs a GPU: CI has none, a lent one runs it")
 def test_an_accelerator_agrees_with_the_cpu() -> None:
     suite = Toy()

@@ -23,6 +23,7 @@ ENVIRONMENT = {
 }
 pytestmark = [
     pytest.mark.slow,
+    # Neither is needed to work on Mixmark: a driver of Debian's, and a package without wheels for every platform.
     pytest.mark.skipif(not DRIVER.exists(), reason="needs the software Vulkan driver of Debian's chromium"),
     pytest.mark.skipif(not importlib.util.find_spec("onnxruntime_ep_webgpu"), reason="needs mixmark[webgpu]"),
 ]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,8 +85,6 @@ def powercap(root: Path) -> Iterator[tuple[Callable[[int], None], dict[str, Call
     files = {zone: os.open(folder / zone / "energy_uj", os.O_WRONLY) for zone in curves}  # opening takes longest
 
     def turn(at_ns: int) -> None:
-        if sys.platform == "win32":
-            raise NotImplementedError
         for zone, curve in curves.items():
             microjoules = round((curve(at_ns) + 255_000) * 1e6)  # it wraps after half a minute
             os.pwrite(files[zone], f"{microjoules % RANGE_UJ:>16}\n".encode(), 0)

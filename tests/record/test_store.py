@@ -189,6 +189,7 @@ except ResultError as error:
 """
 
 
+# The limit stands for a full disk, which only root can make; Windows has none.
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="no file size limit on this system")
 @pytest.mark.parametrize("full", ["raw", "journal"])
 def test_a_disk_that_fills_up_loses_nothing_that_was_written(tmp_path: Path, full: str) -> None:

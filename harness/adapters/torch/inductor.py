@@ -88,7 +88,7 @@ class CompiledSession(TorchSession):
         if torch._dynamo.config.cache_size_limit < MOST_SHAPES:  # each thread has a setting of its own
             torch._dynamo.config.cache_size_limit = MOST_SHAPES
         if self._device.type == "cuda":
-            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]  # torch gives it no types
         try:
             outputs = super().run(graph, *inputs, state=state)
         except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
