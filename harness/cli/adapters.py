@@ -119,13 +119,21 @@ def check(
     if recording is not None and not recording.parent.is_dir():
         raise UsageError(f"there is no folder {recording.parent}", "give --record a file in a folder that exists")
 
+    recorded = ""
+
     def keep(report: Report, result: Result | None) -> None:
-        if recording is not None:
-            recording.write_text(_recorded(report, result, config), "utf-8")
+        nonlocal recorded
+        recorded = _recorded(report, result, config) if recording else ""
 
     with reserve(Path.cwd(), "smoke", wait_idle_s):
         code = shown(lambda on_check: adapter.report(name, config, timeout_s, on_check, device, keep), out, as_json)
     if recording is not None:
+        try:
+            recording.write_text(recorded, "utf-8")  # the report is shown by now: a full disk loses no result
+        except OSError as error:
+            raise UsageError(
+                f"{recording} cannot be written: {error.strerror}", "give --record another file"
+            ) from error
         click.echo(f"The recording is in {recording}. Look into it before you send it.", err=as_json)
     sys.exit(code)
 

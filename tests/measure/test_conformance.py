@@ -129,6 +129,13 @@ def test_a_first_contact_is_recorded_without_private_texts_and_replays(toys: Pat
 
 
 @pytest.mark.slow
+def test_a_recording_that_cannot_be_written_loses_no_report(toys: Path) -> None:
+    done = CliRunner().invoke(main, ["adapters", "check", ACME, "--device", "npu:acme0", "--record", "/dev/full"])
+    assert done.exit_code == 2 and "19 passed" in done.output
+    assert "/dev/full cannot be written: No space left on device" in done.output and "Traceback" not in done.output
+
+
+@pytest.mark.slow
 def test_a_device_that_is_not_there_is_refused_with_those_that_are(toys: Path) -> None:
     done = CliRunner().invoke(main, ["adapters", "check", ACME, "--device", "npu:none"])
     assert done.exit_code == 2 and "discovers no device npu:none" in done.output
