@@ -45,7 +45,7 @@ class FirstContact(Fact):
     """The energy sources that could not be read."""
 
     def replayed(self) -> Result | None:
-        """The result with its timestamps. Raises ValueError if they do not belong together."""
+        """The result with its timestamps. Raises ValueError if they do not fit, TypeError if one lacks."""
         if self.result is None:
             return None
         records = [dict(record) for record in self.result["records"]]
