@@ -1,9 +1,9 @@
 """Draws charts as inline SVG: numbers in, markup out. Colours and type belong to the style sheet of the page.
 
-There are two kinds. A chart (`over_time`, `distribution`) keeps its proportions, picks the unit of its time axis, and
-has a title and a description for screen readers. A strip (`lane`, `curve`, `bar`, `span`) has no text: the page
-stretches it to the width of its place and writes its labels beside it. Names and units may come from any file, so
-`Markup.format` escapes them.
+There are two kinds. A chart (`over_time`, `over_load`, `distribution`) keeps its proportions, picks the unit of its
+time axis, and has a title and a description for screen readers. A strip (`lane`, `curve`, `bar`, `span`) has no text:
+the page stretches it to the width of its place and writes its labels beside it. Names and units may come from any file,
+so `Markup.format` escapes them.
 """
 
 from __future__ import annotations
@@ -230,6 +230,25 @@ def over_time(
     if band is not None:
         description += f"; {band.word} from {figures.duration(band.begin_ns)} to {figures.duration(band.end_ns)}"
     return _svg(key, title, f"{description}.", body)
+
+
+def over_load(
+    key: str, title: str, points: Sequence[tuple[float, float]], unit: str, text: Callable[[float], str]
+) -> Markup:
+    """A quantity over the load in percent: a dot for each point, joined by a line. The axis starts at zero.
+
+    points: at least two, by load. text: writes a value with its unit.
+    """
+    tall = PixelAxis(0, max(*(value for _, value in points), 1e-3) * HEADROOM, FLOOR, TOP)
+    left = _left_margin(tall.ticks(5))
+    wide = PixelAxis(0, max(100.0, points[-1][0]), left, WIDTH - RIGHT)
+    placed = [(wide(at), tall(value)) for at, value in points]
+    body = _across(tall, left)
+    body += Markup('<path class="line" d="M{}"/>').format("L".join(f"{x} {y}" for x, y in placed))
+    body += _joined('<circle class="dot" cx="{}" cy="{}" r="4"/>', placed)
+    body += _text("name", left, ROW, unit) + _below(wide, "load, %")
+    told = "; ".join(f"{text(value)} at {at:.0f} % load" for at, value in points)
+    return _svg(key, title, f"{told}.", body)
 
 
 def _stairs(edges: Sequence[float], tops: Sequence[float], floor: int) -> tuple[str, str]:

@@ -14,8 +14,9 @@ from rich.text import Text
 
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.reporters import figures
+from mixmark.reporters import figures, loads
 from mixmark.reporters.summary import SuiteLine, Summary, summary
+from mixmark.reporters.tables import TextTable
 from mixmark.reporters.terminal import rendered
 
 WIDTH = 100  # longer lines are hard to read
@@ -33,10 +34,10 @@ COLOURS = {
 def report(judgement: Judgement) -> str:
     """Returns the text, as wide as the terminal but at most 100 columns."""
     found = summary(judgement)
-    return rendered(lambda out: _write(out, found), WIDTH, WIDTH)
+    return rendered(lambda out: _write(out, found, judgement), WIDTH, WIDTH)
 
 
-def _write(out: Console, found: Summary) -> None:
+def _write(out: Console, found: Summary, judgement: Judgement) -> None:
     out.print(Text.assemble((found.verdict, COLOURS.get(found.verdict, "bold")), f": {plain(found.reason)}"))
     out.print()
     out.print(Text(plain(found.system)))
@@ -53,13 +54,28 @@ def _write(out: Console, found: Summary) -> None:
         out.print(Text(figures.HOSTED))
         out.print(_lines(out, found.hosted))
     out.print()
+    if levels := loads.table(judgement):
+        out.print(text_table(levels))
+        out.print()
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True)
     facts.add_column()
+    for name, value in loads.facts(judgement):
+        facts.add_row(plain(name), Text(plain(value)))
     facts.add_row("energy", Text(plain(found.energy)))
     if found.better:
         facts.add_row("better", Text(plain(found.better)))
     out.print(facts)
+
+
+def text_table(source: TextTable) -> Table:
+    """A table without lines, whose figures are aligned to the right."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False)
+    for index, column in enumerate(source.header):
+        table.add_column(column, justify="right" if index >= source.text_columns else "left", overflow="fold")
+    for row in source.rows:
+        table.add_row(*map(plain, row))
+    return table
 
 
 def _lines(out: Console, lines: Iterable[SuiteLine]) -> Table:

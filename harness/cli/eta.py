@@ -71,8 +71,8 @@ class Eta:
 
     def _unplanned(self) -> Iterator[Sequence[Share]]:
         """The shares of each phase that the run will plan: the routes that screening chooses, the confirmation runs,
-        the mix, and the mix on a part of the hosts. The first route of each suite on each device stands for the route
-        that will be chosen."""
+        the mix, also by other policies, at levels of load, and on a part of the hosts. The first route of each suite
+        on each device stands for the route that will be chosen."""
         planned = [phase.purpose for phase in self._phases]
         phases = [phase for phase in (*self._header.candidates, *self._phases) if phase.purpose == "solo"]
         shares = [phase.shares[0] for phase in reversed(phases)]
@@ -88,7 +88,10 @@ class Eta:
         mixed = [share.model_copy(update=of_mix) for share in routes.values()]
         mixes = self._procedure.mixes - planned.count("mixed")
         parts = len(scales(self._header)) - planned.count("scaling")
-        yield from [mixed] * (max(0, mixes) + max(0, parts))
+        policies = len(self._header.policies)
+        others = policies * self._procedure.mixes - planned.count("policy")
+        levels = len(self._header.levels) * (1 + policies) - planned.count("load")
+        yield from [mixed] * sum(max(0, each) for each in (mixes, parts, others, levels))
 
 
 def _load_s(share: Share) -> float:

@@ -10,6 +10,8 @@ import click
 
 from mixmark.harness.cli import complete
 
+HIGHEST = 0.9
+"""The highest level of load; see `contracts.schema.HIGHEST_LEVEL`."""
 CONFIG = click.option(
     "--config", type=click.Path(path_type=Path), help="Configuration file.  [default: mixmark.toml, if it exists]"
 )
@@ -90,3 +92,19 @@ def arrival_rate(context: click.Context, option: click.Parameter, given: str | N
     if not 0 < rate_per_s < math.inf:
         raise click.BadParameter(f"{given!r} is not an arrival rate: give feeds per second, above 0, or max.")
     return rate_per_s
+
+
+def levels(context: click.Context, option: click.Parameter, given: str | None) -> tuple[float, ...] | None:
+    """Parses a list of percentages such as 75,50,25. Empty: the option was not given; None: given without a list."""
+    if given is None or given == "":
+        return None if given == "" else ()
+    try:
+        shares = {float(word) / 100 for word in given.split(",")}
+    except ValueError:
+        shares = set()
+    if not shares or not all(0 < share <= HIGHEST for share in shares):
+        raise click.BadParameter(
+            f"{given!r} is not a list of levels of load: give percentages above 0 and up to 90, such as 75,50,25. The "
+            "mixed runs are the 100 %; nearer to it the queue of what arrives does not settle."
+        )
+    return tuple(sorted(shares, reverse=True))

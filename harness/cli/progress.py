@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
-from mixmark.harness.contracts.numbers import significant
-from mixmark.harness.contracts.schema import Phase, Record, Result, Share
+from mixmark.harness.contracts.numbers import percent, significant
+from mixmark.harness.contracts.schema import BY_PLAN, Phase, Record, Result, Share
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS
@@ -57,7 +57,7 @@ class Progress:
         self.idle_s = procedure.idle_s if metered else 0.0
         self.eta = Eta(header, procedure, self.idle_s)
         self.units = {suite.name: suite.unit_names.short for suite in header.suites}
-        self.purposes: dict[str, str] = {phase.name: phase.purpose for phase in header.phases}
+        self.prefixes = {phase.name: _prefix(phase) for phase in header.phases}
         self.phase_of = {share.key: phase.name for phase in header.phases for share in phase.shares}
         self.step = len({record.phase for record in header.records})
         self.label = self.stage = ""
@@ -101,7 +101,7 @@ class Progress:
         )
 
     def _planned(self, phases: Sequence[Phase]) -> None:
-        self.purposes |= {phase.name: phase.purpose for phase in phases}
+        self.prefixes |= {phase.name: _prefix(phase) for phase in phases}
         self.phase_of |= {share.key: phase.name for phase in phases for share in phase.shares}
         self.eta.plan(phases)
 
@@ -132,9 +132,7 @@ class Progress:
             self.pending.add(record.key)
         self._begin(0.0)
         self.stage = "the meters read the idle machine" if self.idle_s else "ending"
-        self._print(
-            f"{PREFIXES.get(self.purposes.get(record.phase, ''), '')}{record.route.label}: {self._outcome(record)}"
-        )
+        self._print(f"{self.prefixes.get(record.phase, '')}{record.route.label}: {self._outcome(record)}")
 
     def _auditing(self, record: Record) -> None:
         self._begin(self.eta.seconds("audit", record.key))
@@ -215,6 +213,14 @@ class Progress:
         self.bar.update(self.task, completed=min(done_s, 0.99 * task.total))
         self.column.bar_width = max(1, min(BAR_COLUMNS, self.console.width - TIMES_COLUMNS))
         return self.bar.get_renderable()
+
+
+def _prefix(phase: Phase) -> str:
+    """What stands before the route of a record of the phase."""
+    by = "" if phase.policy == BY_PLAN else f" by {phase.policy}"
+    if phase.load:
+        return f"at {percent(phase.load.level)} load{by}, "
+    return f"in the mix{by}, " if by else PREFIXES.get(phase.purpose, "")
 
 
 def _too_heavy(snapshot: MixSnapshot) -> str:

@@ -13,7 +13,17 @@ import click
 from mixmark.harness.cli import complete
 from mixmark.harness.cli.hosts import HOSTS, gathered, named
 from mixmark.harness.cli.machine_lock import reserve
-from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, TIER, WAIT_IDLE, Seconds, arrival_rate, weight_classes
+from mixmark.harness.cli.options import (
+    ADAPTER,
+    CONFIG,
+    JSON,
+    TIER,
+    WAIT_IDLE,
+    Seconds,
+    arrival_rate,
+    levels,
+    weight_classes,
+)
 from mixmark.harness.cli.sections import SectionedCommand
 from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, write_page
 from mixmark.harness.cli.tables import plugins_print_to_stderr, print_json, print_table
@@ -30,7 +40,7 @@ if TYPE_CHECKING:
     from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 
 SECTIONS = {
-    "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --objective --seed",
+    "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --objective --ladder --policy --seed",
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
     "Where": "--device --adapter --split-cpu --hosts --launcher --address --scaling --config",
     "Output": "--out --resume --against --verbose --json --help",
@@ -118,6 +128,24 @@ SECTIONS = {
     default="throughput",
     show_default=True,
     help="Optimise the mix for mixes per hour or for mixes per kWh.",
+)
+@click.option(
+    "--ladder",
+    "levels",
+    callback=levels,
+    is_flag=False,
+    flag_value="",
+    metavar="[PERCENT,…]",
+    help="Also serve the mix as requests that arrive, at shares of the rate of the mixed runs.  [default: without a "
+    "list 75,50,25,10; --preset official 90 to 10 in tens]",
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="NAME|FILE:CLASS",
+    shell_complete=complete.POLICY,
+    help="Also run the mix, and serve it, by this policy, in turns with the plan. Repeatable.",
 )
 @click.option(
     "--split-cpu",

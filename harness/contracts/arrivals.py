@@ -1,4 +1,4 @@
-"""The arrival times of the server scenario, which follow from a rate and a seed alone."""
+"""The arrival times of the server scenario and of a mix that is served. They follow from numbers and a seed alone."""
 
 from __future__ import annotations
 
@@ -35,9 +35,24 @@ def schedule(rate_per_s: float, seed: int, count: int) -> npt.NDArray[np.int64]:
     mean_gap_ns = 1e9 / rate_per_s
     if count * mean_gap_ns * LONGEST_GAP > 2**62:
         raise UsageError(f"{count} arrivals at a rate of {rate_per_s:g} take longer than any run")
-    uniform = ((np.random.Philox(seed).random_raw(count) >> np.uint64(11)) + 0.5) / 2**53
+    uniform = _uniform(count, seed)
     logarithms = np.fromiter(map(math.log, uniform.tolist()), np.float64, count)
     return np.cumsum(np.rint(-logarithms * mean_gap_ns).astype(np.int64))
+
+
+def within(length_ns: int, count: int, seed: int) -> npt.NDArray[np.int64]:
+    """[count], the due times in ns from 0 of so many arrivals in a time of this length, in order.
+
+    Given their count, the arrivals of a Poisson process lie like uniform numbers. So the load is exactly the target,
+    and no gap has to be stretched.
+    """
+    return np.sort((_uniform(count, seed) * length_ns).astype(np.int64))
+
+
+def _uniform(count: int, seed: int) -> npt.NDArray[np.float64]:
+    """[count], numbers above 0 and up to 1."""
+    raw = np.random.Philox(seed).random_raw(count) >> np.uint64(11)
+    return np.asarray((raw + 0.5) / 2**53, np.float64)
 
 
 def _due_ns(mean_gap_ns: float, bits: np.random.Philox) -> Iterator[int]:

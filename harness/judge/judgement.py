@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.schema import Finding, Result
-from mixmark.harness.judge import disturbance, rows, scaling, score, solo_rates
+from mixmark.harness.judge import disturbance, load, rows, scaling, score, solo_rates
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
+from mixmark.harness.judge.load import Ladder, PolicyRuns
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rows import Matrix, Row
@@ -81,6 +82,10 @@ class Judgement:
     """What explains each run of the score, by its phase."""
     scaling: tuple[ScalingStep, ...]
     """How the rate of the mix grows with the hosts. Empty: it was not asked for."""
+    ladder: Ladder | None
+    """The mix at levels of load. None: it was not asked for, or the mixed runs have no rate."""
+    policies: tuple[PolicyRuns, ...]
+    """The mix by other policies than the plan. Empty: it was not asked for."""
     findings: tuple[Finding, ...]
     verdict: Verdict
     """Whether the figures can be relied on, in one word with its reasons."""
@@ -125,6 +130,8 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         score=evidence.score,
         diagnoses=evidence.diagnoses,
         scaling=steps,
+        ladder=load.ladder(result, evidence.score, doubts),
+        policies=load.policy_runs(result, evidence.score, doubts),
         findings=findings,
         verdict=verdict(evidence, findings, (*solo_rows, *hosted), exit_code),
         against=tuple(other for other in against if result.mix and other.mix == result.mix.name),

@@ -127,6 +127,9 @@ class Benchmark:
             phases = next_phases.next_phases(
                 result, procedure.mix_limits, runs, procedure.confirm, result.objective, pool_bytes
             )
+        except next_phases.LevelImpossible as error:
+            self.result = result.model_copy(update={"absent": (*result.absent, error.absent)})
+            return self._next_phases()
         except MixmarkError as error:
             assert result.mix is not None  # without a mix nothing is planned
             reason = f"{error}; {error.hint}".removesuffix("; ")
@@ -141,7 +144,7 @@ class Benchmark:
     def _measure(self, phase: Phase) -> None:
         order = PhaseRequest(
             phase=phase,
-            idle_s=0.0 if phase.purpose in ("probe", "screening") else self._procedure.idle_s,
+            idle_s=self._idle_s(phase),
             mix=self.result.mix,
             planner=lambda: next_phases.planner(self.result, self.result.objective),
             started=lambda: self._observer.started(phase.shares[0]),
@@ -152,6 +155,15 @@ class Benchmark:
         if metering := self._executor.measure(order):
             self._keeper.meter(metering)
             self.result = self.result.model_copy(update={"meterings": (*self.result.meterings, metering)})
+
+    def _idle_s(self, phase: Phase) -> float:
+        """How long the meters read the idle machine around a phase. Around the first level of load as long as a level
+        lasts at least: the idle machine is a level of the ladder."""
+        if phase.purpose in ("probe", "screening"):
+            return 0.0
+        levels = [each.name for each in self.result.phases if each.load]
+        shortest_s = self._procedure.mix_limits.min_ns / presets.SECOND if phase.name in levels[:1] else 0.0
+        return max(self._procedure.idle_s, shortest_s)
 
     def _measured(self, records: Sequence[Record], connections: Sequence[Connection]) -> None:
         """Keeps all records of a phase at once: a mixed phase without one of its parts would be taken for a whole

@@ -31,6 +31,17 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
+class Handed:
+    """A feed that was handed out."""
+
+    suite: str
+    due_ns: int | None = None
+    """When its request was due. None: requests do not arrive by time."""
+    request: int = -1
+    """The number of its request. -1: feeds are handed out one by one."""
+
+
+@dataclass(frozen=True)
 class Tally:
     """The sums that the dispatcher of a host reports to the coordinator of several (`measure.cluster.coordinator`)."""
 
@@ -97,7 +108,6 @@ class Dispatcher:
         quanta: Mapping[Pair, int],
         concurrency: Mapping[Pair, int],
         plan: Planner,
-        begin_ns: int,
     ) -> None:
         """quanta: the units of a feed for every pair (suite, device) that is loaded, planned or not.
         concurrency: the number of feeds that each of them runs at a time. A device may hold one more than the most.
@@ -117,9 +127,8 @@ class Dispatcher:
         self._of_pair: dict[Pair, _Observed] = {}
         self._of_device: dict[str, _Observed] = {}
         self._last: dict[str, str] = {}
-        self._busy_since_ns = dict.fromkeys(self._concurrency, begin_ns)
         self._placement = placement
-        self._begin_ns = self._checked_ns = begin_ns
+        self.begin(0)
         self._planned = dict.fromkeys(self._solo, 1.0)
         self._credit: Mapping[str, float] | None = None
         self._adopt(placement)
@@ -144,8 +153,13 @@ class Dispatcher:
         """The suites that no device can run any more; the other suites continue in proportion."""
         return tuple(suite for suite in self._finished if suite not in self._mix_units)
 
-    def next(self, device: str, now_ns: int) -> str | None:
-        """Returns the suite of the feed that the device gets next, which then counts as handed out, or None to wait."""
+    def begin(self, begin_ns: int) -> None:
+        """Begins the phase."""
+        self._begin_ns = self._checked_ns = begin_ns
+        self._busy_since_ns = dict.fromkeys(self._concurrency, begin_ns)
+
+    def next(self, device: str, now_ns: int) -> Handed | None:
+        """Returns the feed that the device gets next, which then counts as handed out, or None to wait."""
         if now_ns - self._checked_ns >= REBALANCE_NS:
             self._rebalance(now_ns)
         if device not in self._concurrency or self._held[device] > self._concurrency[device]:
@@ -165,7 +179,7 @@ class Dispatcher:
                 self._held[device] += 1
                 progress[suite] = after
                 self._last[device] = suite
-                return suite
+                return Handed(suite)
         return None
 
     def _stays(self, suite: str, device: str) -> float:
@@ -174,11 +188,12 @@ class Dispatcher:
             return 0.0
         return STAY_S * self._solo[suite, device].units_per_s / self._mix_units[suite]
 
-    def finished(self, device: str, suite: str, begin_ns: int, end_ns: int, units: int) -> None:
+    def finished(self, device: str, handed: Handed, begin_ns: int, end_ns: int, units: int) -> None:
         """Records that a feed which was handed out is finished or failed.
 
         begin_ns: when the device began to work on it, without the time in the queue. units: those that count; 0 if the
         feed failed or exceeded its latency limit."""
+        suite = handed.suite
         pair = suite, device
         if not self._in_flight[pair]:
             raise ValueError(f"{device} was given no feed of {suite}")
@@ -204,6 +219,12 @@ class Dispatcher:
             paces={pair: self._pace(pair) for pair in self._solo},
             unfinished_s=self._unfinished_s(now_ns),
         )
+
+    def next_arrival_ns(self) -> None:
+        """Feeds do not arrive by time."""
+
+    def arrival_delay_ns(self) -> None:
+        """Feeds do not arrive by time."""
 
     def surplus(self, now_ns: int) -> float:
         """See the function `surplus`."""

@@ -13,8 +13,9 @@ from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed, solo
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.mixed import MixSnapshot
-from mixmark.harness.measure.phase import RESERVE, attend
+from mixmark.harness.measure.phase import RESERVE, Part, attend
 from mixmark.harness.plan.placement import Planner
+from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker.process import memory
 
 
@@ -64,6 +65,8 @@ class LocalExecutor:
     equipment: Equipment
     folder: Path
     meters: Meters
+    policies: Mapping[str, Plugin] = field(default_factory=dict)
+    """The policies that phases of the mix name."""
 
     @property
     def metered(self) -> bool:
@@ -82,8 +85,14 @@ class LocalExecutor:
         if phase.placement is None:
             return attend(phase, self.equipment, self.folder, solo.drive, request.stage, self.meters.pids)
         assert request.mix is not None  # a placement is of a mix
-        drive = mixed.local_driver(request.mix, phase, request.planner(), request.mixing)
-        return attend(phase, self.equipment, self.folder, drive, request.stage, self.meters.pids, drive.on_ready)
+        policy = self.policies[phase.policy].load() if phase.purpose in ("policy", "load") else None
+        drive = mixed.local_driver(request.mix, phase, request.planner(), request.mixing, policy)
+
+        def on_ready(parts: Sequence[Part]) -> None:
+            self.meters.rest(request.idle_s, ready=True)
+            drive.on_ready(parts)
+
+        return attend(phase, self.equipment, self.folder, drive, request.stage, self.meters.pids, on_ready)
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         sizes = {device.memory_pool: device.memory_bytes for device in devices if device.memory_bytes}

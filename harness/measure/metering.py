@@ -66,6 +66,7 @@ class Meters:
         self._processes: list[MeterProcess] = []
         self._begin_ns = 0
         self._idle_ns: list[tuple[int, int]] = []
+        self._ready_ns: tuple[int, int] | None = None
         try:
             for name in dict.fromkeys((*found, *map(_meter_of, pythons))):
                 sections = [section for section in config.meters if _meter_of(section) == name]
@@ -149,16 +150,21 @@ class Meters:
     def begin(self) -> None:
         """Drops all samples and starts to keep new ones."""
         self._begin_ns = time.monotonic_ns()
-        self._idle_ns = []
+        self._idle_ns, self._ready_ns = [], None
         for reader in self._readers:
             reader.begin()
 
-    def rest(self, seconds: float) -> None:
-        """Waits while no worker runs, so that the idle power is measured. Without a meter it does not wait."""
+    def rest(self, seconds: float, ready: bool = False) -> None:
+        """Waits, so that the idle power is measured. Without a meter it does not wait. ready: all suites are loaded;
+        else no worker runs."""
         if self._readers and seconds > 0:
             begin_ns = time.monotonic_ns()
             time.sleep(seconds)
-            self._idle_ns.append((begin_ns, time.monotonic_ns()))
+            rested_ns = begin_ns, time.monotonic_ns()
+            if ready:
+                self._ready_ns = rested_ns
+            else:
+                self._idle_ns.append(rested_ns)
 
     def current_power(self) -> CurrentPower | None:
         """The power of the last LOOK_BACK_S seconds. None: it is not known."""
@@ -182,6 +188,7 @@ class Meters:
             end_ns=time.monotonic_ns(),
             cpu_ns=sum(reader.cpu_ns - reader.cpu_before_ns for reader in self._readers),
             idle_ns=tuple(self._idle_ns),
+            ready_ns=self._ready_ns,
             samples={id: samples for reader in self._readers for id, samples in reader.samples().items()},
             lost={id: why for reader in self._readers for id, why in reader.lost.items()},
             reading_age_ns={

@@ -14,6 +14,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,17 +22,19 @@ import numpy as np
 
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.policy import Policy
 from mixmark.harness.contracts.schema import Completions, Failure, Limits, Mix, Phase, Placement, Rate, ServiceLimits
 from mixmark.harness.judge.statistics.timestamps import is_in_time
-from mixmark.harness.measure.dispatch import Dispatcher, Grant, Pair, Tally, least_surplus, most_at_once
+from mixmark.harness.measure.dispatch import Dispatcher, Grant, Handed, Pair, Tally, least_surplus, most_at_once
 from mixmark.harness.measure.phase import Part
+from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan.placement import Planner
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 
 BRIEF_NS = 1_000_000_000  # a shorter feed has the next one queued behind it: waiting for the parent takes 1 ms
 BALANCED = 0.005  # the surplus with which a window ends: a quarter of what its score may be too low
-TICK_S = 0.25  # between updates of the display, and the longest sleep of a device that has to wait
+TICK_NS = 250_000_000  # between updates of the display, and the longest sleep of a device that has to wait
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class MixSnapshot:
     planned_per_s: float
     """Mixes per second, by the plan that the phase began with."""
     least_surplus: float
-    """See `dispatch.least_surplus`; of the longest window, by the same plan."""
+    """See `dispatch.least_surplus`; of the longest window, by the same plan. 0: a policy hands out requests."""
     running: Mapping[str, str]
     """The suite that each device runs; empty while the device waits."""
     tally: Tally
@@ -68,6 +71,44 @@ class LoadedSuites:
     """The units in a feed of each pair."""
     concurrency: Mapping[str, int]
     """The number of feeds that each device runs at a time."""
+
+
+class WorkSource(Protocol):
+    """Hands out the feeds of a mixed phase: a `Dispatcher` by the plan, a `RequestQueue` by a policy. It is pure."""
+
+    @property
+    def mixes(self) -> float:
+        """The mixes that are finished."""
+
+    def begin(self, begin_ns: int) -> None:
+        """Begins the phase."""
+
+    def next(self, device: str, now_ns: int) -> Handed | None:
+        """The next feed of a device, or None to wait."""
+
+    def finished(self, device: str, handed: Handed, begin_ns: int, end_ns: int, units: int) -> None:
+        """Records that a feed is finished. begin_ns: when the device began to work on it. units: those that count."""
+
+    def lost(self, device: str, now_ns: int) -> None:
+        """Records that a device has failed."""
+
+    def surplus(self, now_ns: int) -> float:
+        """The fraction of the work that no mix counts yet. The phase may end when it is small."""
+
+    def tally(self, now_ns: int) -> Tally:
+        """The sums so far."""
+
+    def next_arrival_ns(self) -> int | None:
+        """When the next request is due. None: no more will arrive, or requests do not arrive by time."""
+
+    def arrival_delay_ns(self) -> int | None:
+        """The 99th percentile of the time from when a request was due until it was taken up: the harness's own delay.
+        None: requests do not arrive by time."""
+
+
+Source = Callable[[Mapping[str, float], Placement, Mapping[Pair, int], Mapping[Pair, int], Planner], WorkSource]
+"""Makes a source of work from the units of a mix, the plan, the units of a feed and the concurrency of each pair, and
+the planner. Raises ValueError or MixmarkError."""
 
 
 class MixLeader(Protocol):
@@ -115,12 +156,28 @@ class LocalLeader:
 
 
 def local_driver(
-    mix: Mix, phase: Phase, plan: Planner, on_snapshot: Callable[[MixSnapshot], None] = lambda snapshot: None
+    mix: Mix,
+    phase: Phase,
+    plan: Planner,
+    on_snapshot: Callable[[MixSnapshot], None] = lambda snapshot: None,
+    policy: Callable[[Table, Table], Policy] | None = None,
 ) -> MixDriver:
-    """The driver of a phase of a run with one host; see `LocalLeader`."""
+    """The driver of a phase of a run with one host; see `LocalLeader`. policy: None: the plan of a mixed phase."""
     assert phase.placement is not None  # it is a phase of a mix
     leader = LocalLeader(mix, phase.placement, plan, phase.shares[0].limits, on_snapshot)
-    return MixDriver(phase.placement.rates, mix.limits, leader)
+    if policy is None:
+        return MixDriver(phase.placement.rates, mix.limits, leader)
+
+    def source(
+        mix_units: Mapping[str, float],
+        placement: Placement,
+        quanta: Mapping[Pair, int],
+        concurrency: Mapping[Pair, int],
+        plan: Planner,
+    ) -> WorkSource:
+        return RequestQueue(mix_units, placement, quanta, concurrency, policy, phase.load, mix.limits)
+
+    return MixDriver(phase.placement.rates, mix.limits, leader, source)
 
 
 def planned(placement: Placement, loaded: LoadedSuites, mix_units: Mapping[str, float], plan: Planner) -> Placement:
@@ -143,38 +200,46 @@ class _Stream:
     """The feeds of one part, finished and in flight."""
 
     part: Part
-    done: list[tuple[int, list[int]]] = field(default_factory=list)
-    """(when it was issued, its yields) of each finished feed; yields are timestamps in ns and units in turn."""
+    done: list[tuple[int, int, list[int]]] = field(default_factory=list)
+    """(when it was due, when it was issued, its yields) of each finished feed; yields are timestamps in ns and units in
+    turn."""
     seed: int = 0
     """The seed of the window, once it has begun."""
     sent: int = 0
     """The number of feeds that were sent."""
-    posted_ns: deque[int] = field(default_factory=deque)
-    """When each feed in flight was sent."""
+    in_flight: dict[int, tuple[Handed, int]] = field(default_factory=dict)
+    """What was sent and is not finished, by its number: the feed, and when it was sent."""
     skew_ns: int | None = None
 
     @property
     def pair(self) -> Pair:
         return self.part.share.route.suite, self.part.share.route.device
 
-    def send(self) -> None:
+    def send(self, handed: Handed) -> None:
         """Sends the next feed to its worker."""
-        self.posted_ns.append(time.monotonic_ns())
+        self.in_flight[self.sent] = handed, time.monotonic_ns()
         nonce = seeds.nonce(self.seed, self.sent)
         self.part.worker.send(messages.Feed(key=self.part.share.key, serial=self.sent, nonce=nonce))
         self.sent += 1
 
     def may_queue_behind(self, held: int) -> bool:
         """Whether one more feed may be sent behind this suite's. held: the number of feeds at the worker."""
-        brief = bool(self.done) and self.done[-1][1][-2] - self.done[-1][0] < BRIEF_NS
+        brief = bool(self.done) and self.done[-1][2][-2] - self.done[-1][1] < BRIEF_NS
         return held < self.part.concurrency or (brief and held == self.part.concurrency)
 
 
 class MixDriver:
-    """Drives a mixed phase on a host. rates: those of the plan. service: the limits of a feed of each suite."""
+    """Drives a mixed phase on a host. rates: those of the plan. service: the limits of a feed of each suite. source:
+    makes what hands out the feeds."""
 
-    def __init__(self, rates: Sequence[Rate], service: Mapping[str, ServiceLimits], leader: MixLeader) -> None:
-        self._rates, self._service, self._leader = tuple(rates), service, leader
+    def __init__(
+        self,
+        rates: Sequence[Rate],
+        service: Mapping[str, ServiceLimits],
+        leader: MixLeader,
+        source: Source = Dispatcher,
+    ) -> None:
+        self._rates, self._service, self._leader, self._source = tuple(rates), service, leader, source
         self._devices: _Devices | None = None
 
     def on_ready(self, parts: Sequence[Part]) -> None:
@@ -184,63 +249,88 @@ class MixDriver:
         for stream in streams:
             stream.seed = stream.part.begin()
         try:
-            self._devices = _Devices(streams, self._rates, self._service, self._leader)
+            self._devices = _Devices(streams, self._rates, self._service, self._leader, self._source)
         except (ValueError, MixmarkError) as error:
             raise WorkerFailed(Failure(kind="no result", message=f"the plan cannot be run: {error}")) from error
 
     def __call__(self, parts: Sequence[Part]) -> None:
-        """Feeds all devices until the phase is over."""
+        """Feeds all devices until the phase is over. Raises WorkerFailed if no work could be handed out."""
         assert self._devices is not None  # `on_ready` comes first
         devices = self._devices
         parent_window_ns = devices.run()
+        if devices.error is not None:
+            raise WorkerFailed(Failure(kind="no result", message=str(devices.error))) from devices.error
+        delay_ns = devices.source.arrival_delay_ns()
         for stream in devices.streams.values():
             if stream.done:
                 draft = stream.part.draft
                 draft.completions, draft.ended_by = _columns(stream.done), "time"
                 draft.parent_window_ns, draft.skew_ns = parent_window_ns, stream.skew_ns
+                draft.arrival_delay_ns = delay_ns
+                draft.latency_limits = stream.part.suite.latency if delay_ns is not None else None
+
+
+@dataclass
+class _Holding:
+    """What one device holds."""
+
+    feeds: deque[_Stream] = field(default_factory=deque)
+    """The streams of the feeds that were sent to it and are not finished."""
+    next: tuple[_Stream, Handed] | None = None
+    """The feed that was handed out and waits until another worker of the device is done."""
 
 
 class _Devices:
-    """Runs all devices concurrently, one thread per device."""
+    """Runs all devices concurrently. One thread per device receives what it finished."""
 
     def __init__(
-        self, streams: Sequence[_Stream], rates: Sequence[Rate], service: Mapping[str, ServiceLimits], leader: MixLeader
+        self,
+        streams: Sequence[_Stream],
+        rates: Sequence[Rate],
+        service: Mapping[str, ServiceLimits],
+        leader: MixLeader,
+        source: Source,
     ) -> None:
         """Waits until the phase begins. Raises ValueError or MixmarkError if the loaded suites do not make a mix."""
         self.service, self.leader = service, leader
         self.streams = {stream.pair: stream for stream in streams}
         self.by_key = {stream.part.share.key: stream for stream in streams}
-        self.longest_ns = streams[0].part.share.limits.max_ns
-        self.running = dict.fromkeys(dict.fromkeys(device for _, device in self.streams), "")
+        self.limits = streams[0].part.share.limits
+        self.holding = {device: _Holding() for _, device in self.streams}
         self.changed = threading.Condition()
         self.stopping = False
+        self.error: MixmarkError | None = None
+        """Why no work could be handed out."""
         self.stop_ns = 0
         concurrency = {pair: stream.part.concurrency for pair, stream in self.streams.items()}
-        most = {device: most_at_once(concurrency, device) for device in self.running}
+        most = {device: most_at_once(concurrency, device) for device in self.holding}
         quanta = {pair: stream.part.units for pair, stream in self.streams.items()}
         loaded = LoadedSuites(tuple(rate for rate in rates if (rate.suite, rate.device) in quanta), quanta, most)
         self.mix_units, placement, plan = leader.begin(loaded)
         self.feeds = dict.fromkeys(self.mix_units, 0)
         self.planned_per_s = placement.mixes_per_s
-        self.least_surplus = least_surplus(placement, self.mix_units, quanta, self.longest_ns / 1e9)
+        self.source = source(self.mix_units, placement, quanta, concurrency, plan)
+        whole = least_surplus(placement, self.mix_units, quanta, self.limits.max_ns / 1e9)
+        self.least_surplus = whole if isinstance(self.source, Dispatcher) else 0.0
         self.begin_ns = time.monotonic_ns()
-        self.dispatcher = Dispatcher(self.mix_units, placement, quanta, concurrency, plan, self.begin_ns)
 
     def run(self) -> tuple[int, int]:
-        """Returns when dispatching began and when it stopped, on this process's clock."""
-        threads = [threading.Thread(target=self._keep_busy, args=(device,), name=device) for device in self.running]
+        """Returns when the phase began and when it ended, on this process's clock."""
+        threads = [threading.Thread(target=self._receive, args=(device,), name=device) for device in self.holding]
         self.begin_ns = time.monotonic_ns()
+        self.source.begin(self.begin_ns)
         try:
             for thread in threads:
                 thread.start()
             while not self.stopping:
                 with self.changed:
                     if grant := self.leader.grant():
-                        self.dispatcher.granted(grant, time.monotonic_ns())
+                        assert isinstance(self.source, Dispatcher)  # several hosts run by the plan
+                        self.source.granted(grant, time.monotonic_ns())
                         self.changed.notify_all()
                     self._end_if_over(any_left=any(thread.is_alive() for thread in threads))
                 self.leader.watch(self._snapshot())
-                time.sleep(TICK_S)  # rather than wait for a change: the display takes no core from a device
+                self._arrivals(time.monotonic_ns() + TICK_NS)
         except BaseException:
             self.stopping = True
             for stream in self.streams.values():
@@ -252,12 +342,25 @@ class _Devices:
                     thread.join()
         return self.begin_ns, self.stop_ns
 
+    def _arrivals(self, until_ns: int) -> None:
+        """Sends each request that arrives until then to its device. It sleeps rather than wait for a change, so that
+        it takes no core from a device."""
+        while not self.stopping and (now_ns := time.monotonic_ns()) < until_ns:
+            due_ns = self.source.next_arrival_ns()
+            time.sleep(max(0, min(until_ns, due_ns or until_ns) - now_ns) / 1e9)
+            if due_ns is not None and due_ns < until_ns:
+                with self.changed:
+                    for device in self.holding:
+                        with suppress(WorkerFailed):  # the device's own thread finds its worker gone
+                            self._send(device)
+                    self.changed.notify_all()
+
     def _end_if_over(self, any_left: bool = True) -> None:
         """any_left: whether any device still works."""
         now_ns = time.monotonic_ns()
         elapsed_ns = now_ns - self.begin_ns
-        lasted_ns = self.leader.end_ns(elapsed_ns, self.dispatcher.surplus(now_ns))
-        if lasted_ns is None and (elapsed_ns >= self.longest_ns or not any_left):
+        lasted_ns = self.leader.end_ns(elapsed_ns, self.source.surplus(now_ns))
+        if lasted_ns is None and (elapsed_ns >= self.limits.max_ns or not any_left):
             lasted_ns = elapsed_ns
         if lasted_ns is not None and not self.stopping:
             self.stopping, self.stop_ns = True, min(now_ns, self.begin_ns + lasted_ns)
@@ -268,43 +371,54 @@ class _Devices:
         with self.changed:
             return MixSnapshot(
                 elapsed_ns=elapsed_ns,
-                longest_ns=self.longest_ns,
-                mixes=self.dispatcher.mixes,
+                longest_ns=self.limits.max_ns,
+                mixes=self.source.mixes,
                 planned_per_s=self.planned_per_s,
                 least_surplus=self.least_surplus,
-                running=dict(self.running),
-                tally=self.dispatcher.tally(self.begin_ns + elapsed_ns),
+                running={id: each.feeds[0].pair[0] if each.feeds else "" for id, each in self.holding.items()},
+                tally=self.source.tally(self.begin_ns + elapsed_ns),
                 feeds=dict(self.feeds),
                 mix_units=self.mix_units,
             )
 
-    def _keep_busy(self, device: str) -> None:
-        """Keeps one device busy. All of the device works for one worker at a time."""
-        held: deque[_Stream] = deque()
-        chosen: _Stream | None = None
+    def _send(self, device: str) -> None:
+        """Sends a device the feeds that it gets now. All of the device works for one worker at a time."""
+        holding = self.holding[device]
+        while not self.stopping:
+            held = holding.feeds
+            if holding.next is None and (not held or held[-1].may_queue_behind(len(held))):
+                try:
+                    handed = self.source.next(device, time.monotonic_ns())
+                except MixmarkError as error:
+                    self.error, self.stopping, self.stop_ns = error, True, time.monotonic_ns()
+                    self.changed.notify_all()
+                    return
+                holding.next = (self.streams[handed.suite, device], handed) if handed else None
+            if holding.next is None or (held and held[0].part.worker is not holding.next[0].part.worker):
+                return
+            stream, handed = holding.next
+            holding.next = None
+            held.append(stream)
+            stream.send(handed)
+
+    def _receive(self, device: str) -> None:
+        """Receives what the device finished, and sends it the next feeds, until the phase is over."""
+        held = self.holding[device].feeds
         try:
             while True:
                 with self.changed:
-                    if self.stopping:
-                        chosen = None
-                    elif chosen is None and (not held or held[-1].may_queue_behind(len(held))):
-                        suite = self.dispatcher.next(device, time.monotonic_ns())
-                        chosen = self.streams[suite, device] if suite else None
-                    if chosen and (not held or held[0].part.worker is chosen.part.worker):
-                        chosen.send()
-                        held.append(chosen)
-                        chosen = None
-                        continue
-                    self.running[device] = held[0].pair[0] if held else ""
+                    self._send(device)
                     if not held:
                         if self.stopping:
                             return
-                        self.changed.wait(TICK_S)
+                        self.changed.wait(TICK_NS / 1e9)
                         continue
-                fed = held[0].part.worker.receive(messages.Fed, held[0].part.timeout_s, on_window=self._on_window)
-                held.remove(stream := self.by_key[fed.key])
+                    part = held[0].part
+                fed = part.worker.receive(messages.Fed, part.timeout_s, on_window=self._on_window)
+                with self.changed:
+                    held.remove(stream := self.by_key[fed.key])
                 stream.part.commitments.digests[fed.serial] = fed.digest
-                self._finished(stream, fed.issued_ns, fed.yields)
+                self._finished(stream, fed)
         except Exception as error:  # of any kind: the other devices go on
             failure = failure_of(error)
             for (_, ran_on), stream in self.streams.items():
@@ -312,8 +426,8 @@ class _Devices:
                     stream.part.failure = failure
                     stream.part.worker.kill()
             with self.changed:
-                self.running[device] = ""
-                self.dispatcher.lost(device, time.monotonic_ns())
+                self.holding[device] = _Holding()
+                self.source.lost(device, time.monotonic_ns())
                 self.changed.notify_all()
 
     def _on_window(self, message: messages.InWindow, received_ns: int) -> int:
@@ -322,30 +436,34 @@ class _Devices:
             raise messages.Garbled(f"{type(message).__name__} came in a mixed phase")
         return self.by_key[message.key].part.commitments.draw_key(message.done, message.commitment)
 
-    def _finished(self, stream: _Stream, issued_ns: int, marks: list[int]) -> None:
-        """Keeps the timestamps of a feed. Raises ValueError, TypeError or OverflowError if they cannot be any."""
+    def _finished(self, stream: _Stream, fed: messages.Fed) -> None:
+        """Keeps the timestamps of a feed. Raises ValueError, TypeError, LookupError or OverflowError if they cannot be
+        any."""
         suite, device = stream.pair
-        times_ns, units = array("q", [issued_ns, *marks[0::2]]), array("q", marks[1::2])
+        issued_ns = fed.issued_ns
+        times_ns, units = array("q", [issued_ns, *fed.yields[0::2]]), array("q", fed.yields[1::2])
         if list(times_ns) != sorted(times_ns):
             raise ValueError("time runs backwards inside a feed")
         if len(units) != len(times_ns) - 1 or min(units) <= 0:
             raise ValueError("a yield without units")
-        skew_ns = max(stream.posted_ns.popleft() - issued_ns, times_ns[-1] - time.monotonic_ns())
+        handed, posted_ns = stream.in_flight.pop(fed.serial)
+        skew_ns = max(posted_ns - issued_ns, times_ns[-1] - time.monotonic_ns())
         stream.skew_ns = skew_ns if stream.skew_ns is None else max(stream.skew_ns, skew_ns)
-        stream.done.append((issued_ns, marks))
+        due_ns = issued_ns if handed.due_ns is None else min(handed.due_ns, issued_ns)
+        stream.done.append((due_ns, issued_ns, fed.yields))
         service = self.service.get(suite, ServiceLimits())
-        kept = is_in_time(service, times_ns[1] - issued_ns, times_ns[-1] - issued_ns, sum(units[1:]))
+        kept = is_in_time(service, times_ns[1] - due_ns, times_ns[-1] - due_ns, sum(units[1:]))
         with self.changed:
             self.feeds[suite] = self.feeds.get(suite, 0) + 1
-            self.dispatcher.finished(device, suite, issued_ns, times_ns[-1], sum(units) if kept else 0)
+            self.source.finished(device, handed, issued_ns, times_ns[-1], sum(units) if kept else 0)
             self._end_if_over()
             self.changed.notify_all()
 
 
-def _columns(done: Sequence[tuple[int, list[int]]]) -> Completions:
+def _columns(done: Sequence[tuple[int, int, list[int]]]) -> Completions:
     """The finished feeds as a table, in the order of their issue."""
-    ordered = sorted(done, key=lambda feed: feed[0])
-    issued = np.array([issued_ns for issued_ns, _ in ordered], np.int64)
-    flat = np.concatenate([np.array(marks, np.int64) for _, marks in ordered])
-    ends = np.cumsum([len(marks) // 2 for _, marks in ordered])
-    return Completions(issued, issued, ends, flat[0::2], flat[1::2])
+    ordered = sorted(done, key=lambda feed: feed[1])
+    due, issued = (np.array([feed[column] for feed in ordered], np.int64) for column in (0, 1))
+    flat = np.concatenate([np.array(marks, np.int64) for _, _, marks in ordered])
+    ends = np.cumsum([len(marks) // 2 for _, _, marks in ordered])
+    return Completions(due, issued, ends, flat[0::2], flat[1::2])

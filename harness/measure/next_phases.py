@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import takewhile
+from itertools import product, takewhile
+from statistics import geometric_mean
 from typing import Any
 
-from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Limits, Phase, Record, Result, Share
+from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.numbers import percent
+from mixmark.harness.contracts.schema import (
+    BITS_PER_WEIGHT,
+    BY_PLAN,
+    Absent,
+    Limits,
+    Mix,
+    Phase,
+    Placement,
+    Record,
+    Result,
+    Share,
+)
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import disturbance, screening, solo_rates
 from mixmark.harness.judge.evidence import Evidence, gather
+from mixmark.harness.judge.mixed_run import HOUR_S, run_of
 from mixmark.harness.judge.rules import integrity
-from mixmark.harness.plan.phases import RouteKey, confirmations, mixed, of_mix, routes_of, scales, screening_phase
+from mixmark.harness.plan.load import load_at, request_units
+from mixmark.harness.plan.phases import (
+    RouteKey,
+    by_policy,
+    confirmations,
+    mixed,
+    of_mix,
+    routes_of,
+    scales,
+    screening_phase,
+    served,
+)
 from mixmark.harness.plan.placement import Objective, Planner, Power, place
 from mixmark.harness.plan.presets import SECOND
 
@@ -123,6 +150,59 @@ def _next_scaling_phase(
     return ()
 
 
+class LevelImpossible(MixmarkError):
+    """A level of load that cannot be served. `absent` says why; the run goes on without it."""
+
+    def __init__(self, absent: Absent) -> None:
+        super().__init__(absent.reason)
+        self.absent = absent
+
+
+def _behind(result: Result, rounds: int) -> str | None:
+    """The first policy that ran the mix less often than the plan did."""
+    runs = Counter(phase.policy for phase in result.phases if phase.purpose == "policy")
+    return next((policy for policy in result.policies if runs[policy] < rounds), None)
+
+
+def _next_level(
+    result: Result, limits: Limits, placement: Placement, pool_bytes: Mapping[str, int]
+) -> tuple[Phase, ...]:
+    """The next load that is served, by each policy in turn. Raises LevelImpossible."""
+    mix = result.mix
+    assert mix is not None  # the caller has checked it
+    known = {(phase.load.level, phase.policy) for phase in result.phases if phase.load}
+    left_out = {each.name for each in result.absent if each.kind == "mix"}
+    for level, policy in product(result.levels, (BY_PLAN, *result.policies)):
+        name = f"{mix.name} at {percent(level)}"
+        if (level, policy) in known or name in left_out:
+            continue
+        quanta = {
+            (record.route.suite, record.route.device): record.feed_units
+            for record in result.records
+            if record.scenario == "mixed" and record.feed_units
+        }
+        first = next((record for record in result.records if record.scenario == "mixed" and record.seed), None)
+        try:
+            rate_per_s = _rate_per_s(result, mix)
+            if first is None or first.seed is None or not rate_per_s:
+                raise UsageError("the mixed runs have no rate of which it would be a share")
+            seed = seeds.derived(first.seed, name)
+            load = load_at(level, rate_per_s, mix.units, request_units(quanta), limits, seed)
+        except UsageError as error:
+            reason = f"{error}; {error.hint}".removesuffix("; ")
+            raise LevelImpossible(Absent(kind="mix", name=name, reason=reason)) from error
+        return (served(result, placement, limits, load, policy, pool_bytes),)
+    return ()
+
+
+def _rate_per_s(result: Result, mix: Mix) -> float | None:
+    """The mixes per second of the mixed runs, their geometric mean. None: a run has none."""
+    doubts = integrity.findings(gather(result))
+    runs = [run_of(result, mix, phase, doubts) for phase in result.phases if phase.purpose == "mixed"]
+    rates = [run.mixes_per_hour.estimate / HOUR_S if run and not run.problems else 0.0 for run in runs]
+    return geometric_mean(rates) if rates and min(rates) > 0 else None
+
+
 def next_phases(
     result: Result,
     limits: Limits,
@@ -132,13 +212,19 @@ def next_phases(
     pool_bytes: Mapping[str, int],
 ) -> tuple[Phase, ...]:
     """The next phases of a run whose planned phases are all over: first further screening runs of close routes, then
-    the routes that the screening runs chose, then their confirmation runs, then the mixed phases one by one, then the
-    phases on a part of the hosts. Empty: the run is over or has no mix. Raises MixmarkError if no plan can be made."""
+    the routes that the screening runs chose, then their confirmation runs, then the mixed phases one by one, each with
+    those by other policies, then the loads, then the phases on a part of the hosts. Empty: the run is over or has no
+    mix. Raises LevelImpossible, or another MixmarkError if no plan can be made."""
     mix = result.mix
     planned = [phase.placement for phase in result.phases if phase.placement and phase.purpose == "mixed"]
     if mix is None:
         return ()
+    if planned and (policy := _behind(result, len(planned))):  # in turns, so that all have the same minutes
+        run = 1 + sum(phase.purpose == "policy" and phase.policy == policy for phase in result.phases)
+        return (by_policy(result, planned[0], limits, policy, run, pool_bytes),)
     if len(planned) >= runs:
+        if phases := _next_level(result, limits, planned[0], pool_bytes):
+            return phases
         return _next_scaling_phase(result, limits, objective, pool_bytes) if scales(result) else ()
     if planned:  # runs of one plan can be compared
         return (mixed(result, planned[0], limits, len(planned) + 1, pool_bytes),)

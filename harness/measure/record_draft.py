@@ -51,6 +51,7 @@ class RecordDraft:
     ended_by: Literal["precision", "cap", "time"] | None = None
     parent_window_ns: tuple[int, int] | None = None
     skew_ns: int | None = None
+    arrival_delay_ns: int | None = None
     latency_limits: LatencyLimits | None = None
     audit: Audit | None = None
     unaudited: str = ""

@@ -12,6 +12,7 @@ from mixmark.harness.contracts.choices import choose_by_name
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
+    BY_PLAN,
     Absent,
     Device,
     Domain,
@@ -33,6 +34,8 @@ from mixmark.harness.measure.metering import metered
 from mixmark.harness.plan import mixes, phases, presets
 from mixmark.harness.plan.phases import Workload
 from mixmark.harness.plan.placement import Objective
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.plugins.suite_claims import refuse_contradictions
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
@@ -59,6 +62,10 @@ class RunRequest:
     preset: str = "quick"
     mix: str | None = None
     objective: Objective = "throughput"
+    levels: tuple[float, ...] | None = ()
+    """The loads at which the mix is also served; None: those of the preset."""
+    policies: tuple[str, ...] = ()
+    """Names, or specs such as ./mine.py:Mine."""
     split_cpu: str | None = None
     hosts: Path | None = None
     launcher: str | None = None
@@ -104,6 +111,8 @@ class PreparedRun:
     mix: Mix | None
     folders: Mapping[WeightClass, Path]
     """The result folder of each weight class, the most bits first."""
+    policies: Mapping[str, Plugin]
+    """The policies that the run names, and that of the plan."""
     bench: Workbench | None = None
     """What was found where the command line names devices. None: no device was looked for yet."""
 
@@ -144,6 +153,7 @@ def prepare(request: RunRequest) -> PreparedRun:
         raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
     if request.scaling and not (mix and request.on_hosts) and not resumed:
         raise UsageError("--scaling runs a mix on a part of several hosts", hint="give --hosts, and a mix")
+    policies = _policies(request, resumed, mix)
     if not request.on_hosts:
         setup.choose_adapters(
             request.adapters, config
@@ -155,7 +165,23 @@ def prepare(request: RunRequest) -> PreparedRun:
     if request.devices and not request.on_hosts and not resumed:
         bench = setup.prepare(config, suites, request.adapters, request.split_cpu)
         bench.targets(request.devices)  # refuses a device that is not here
-    return PreparedRun(request, resumed, config, suites, workloads, mix, folders, bench)
+    return PreparedRun(request, resumed, config, suites, workloads, mix, folders, policies, bench)
+
+
+def _policies(request: RunRequest, resumed: Result | None, mix: Mix | None) -> Mapping[str, Plugin]:
+    """The policies that the run names, and that of the plan. Raises UsageError for an unknown one, and if the run has
+    no mix to serve."""
+    specs = {registry.name_of_spec(name): name for name in request.policies if registry.is_spec(name)}
+    found = registry.find("policies", specs.values())
+    names = resumed.policies if resumed else [name for name in request.policies if name not in specs.values()]
+    if not resumed and (request.policies or request.levels != ()) and (request.on_hosts or not mix):
+        option = "--policy" if request.policies else "--ladder"
+        lacks = "it does not run on several hosts" if request.on_hosts else "it needs a mix: leave --mix none away"
+        raise UsageError(f"{option} runs or serves a mix on this machine", hint=lacks)
+    chosen = choose_by_name("policy", [BY_PLAN, *names, *specs], found)
+    for policy in chosen:
+        found[policy].load()  # an error of its file comes before anything is measured
+    return {name: found[name] for name in chosen}
 
 
 def _interrupted(folder: Path) -> Result:
@@ -187,7 +213,11 @@ def this_machine(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
     meters = stack.enter_context(metered(devices, () if run.resumed else request.adapters, run.config))
     equipment = bench.equipment(request.seed, request.timeout_s)
     return MeasuredMachine(
-        bench, meters.devices, meters.domains, meters.absent, lambda folder: LocalExecutor(equipment, folder, meters)
+        bench,
+        meters.devices,
+        meters.domains,
+        meters.absent,
+        lambda folder: LocalExecutor(equipment, folder, meters, run.policies),
     )
 
 
@@ -250,6 +280,8 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
         "devices": machine.devices,
         "domains": machine.domains,
         "scaling": request.scaling,
+        "levels": presets.PRESETS[request.preset].levels if request.levels is None else request.levels,
+        "policies": tuple(name for name in run.policies if name != BY_PLAN),
         "absent": (*header.absent, *machine.absent, *unused),
     }
     return header.model_copy(update=update)

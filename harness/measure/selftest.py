@@ -26,7 +26,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     setup.choose_adapters(request.adapters, config)
     folder = request.out or store.RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
     store.refuse_used(folder)
-    return PreparedRun(request, None, config, suites, workloads, None, {16: folder})
+    return PreparedRun(request, None, config, suites, workloads, None, {16: folder}, {})
 
 
 def measure(run: PreparedRun, pairs: int, observed: Observed) -> Result:

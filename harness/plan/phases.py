@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
+    BY_PLAN,
     MIXES,
     Absent,
     Device,
     Limits,
+    Load,
     Phase,
     Placement,
     Precision,
@@ -31,6 +33,7 @@ from mixmark.harness.contracts.schema import (
     weight_class,
 )
 from mixmark.harness.plan.bound import sharing
+from mixmark.harness.plan.load import limits_of
 from mixmark.harness.plan.presets import OUT_OF_CACHE, PROBING, SCREENING, SMOKE, SMOKE_SCREENING, Preset
 
 RouteKey = tuple[str, str, str, str]
@@ -291,6 +294,8 @@ def of_mix(
     purpose: Purpose,
     run: int,
     pool_bytes: Mapping[str, int],
+    policy: str = BY_PLAN,
+    load: Load | None = None,
 ) -> Phase:
     """A phase of the mix. It loads the routes of the placement, and, in case rates change, other routes that also fit
     into memory, except on devices that share silicon with a loaded one."""
@@ -320,7 +325,23 @@ def of_mix(
         }
         shares[rate.device].append(share.model_copy(update=update))
     tasks = tuple(Task(device=device, shares=tuple(each)) for device, each in shares.items())
-    return Phase(name=name, purpose=purpose, tasks=tasks, placement=placement)
+    return Phase(name=name, purpose=purpose, tasks=tasks, placement=placement, policy=policy, load=load)
+
+
+def by_policy(
+    result: Result, placement: Placement, limits: Limits, policy: str, run: int, pool_bytes: Mapping[str, int]
+) -> Phase:
+    """The mix by a policy, on the routes of the plan."""
+    return of_mix(result, placement, limits, _key(f"{policy}{run}"), "policy", run, pool_bytes, policy)
+
+
+def served(
+    result: Result, placement: Placement, limits: Limits, load: Load, policy: str, pool_bytes: Mapping[str, int]
+) -> Phase:
+    """The requests of a load, served by a policy on the routes of the plan."""
+    name = _key(f"load{round(load.level * 100)}" + ("" if policy == BY_PLAN else f"-{policy}"))
+    limits = limits_of(load, placement, limits)
+    return of_mix(result, placement, limits, name, "load", 1, pool_bytes, policy, load)
 
 
 def scales(result: Result) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from mixmark.harness.contracts.schema import Absent
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.plugins.calls import error_with_line
 
-Kind = Literal["adapters", "meters", "watchers", "suites", "formats", "reporters", "comparisons"]
+Kind = Literal["adapters", "meters", "watchers", "suites", "formats", "policies", "reporters", "comparisons"]
 
 BUILT_IN: dict[Kind, dict[str, str]] = {
     "adapters": {
@@ -60,6 +60,13 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "onnx": "mixmark.suites.formats.onnx:write",
         "gguf": "mixmark.harness.adapters.llamacpp.gguf:export",
     },
+    "policies": {
+        "plan": "mixmark.harness.plan.policies:Planned",
+        "round-robin": "mixmark.harness.plan.policies:RoundRobin",
+        "fastest-device": "mixmark.harness.plan.policies:FastestDevice",
+        "greedy": "mixmark.harness.plan.policies:Greedy",
+        "deadline": "mixmark.harness.plan.policies:Deadline",
+    },
     "reporters": {
         "console": "mixmark.reporters.console:report",
         "full": "mixmark.reporters.full:report",
@@ -88,6 +95,7 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
         *("infer", "gate", "reference", "quality", "costs"),
     ),
     "formats": ("__call__",),
+    "policies": ("choose",),
     "reporters": ("__call__",),
     "comparisons": ("__call__",),
 }
@@ -116,15 +124,19 @@ class Plugin:
             loaded = getattr(module, attribute)
         except (Exception, SystemExit) as error:
             raise PluginError(
-                f"{self.kind[:-1]} {self.name} ({self.spec}) does not load: {error_with_line(error)}"
+                f"{singular(self.kind)} {self.name} ({self.spec}) does not load: {error_with_line(error)}"
             ) from error
         missing = [member for member in MEMBERS[self.kind] if not hasattr(loaded, member)]
         if missing:
             raise PluginError(
-                f"{self.kind[:-1]} {self.name} ({self.spec}) lacks {', '.join(missing)}",
+                f"{singular(self.kind)} {self.name} ({self.spec}) lacks {', '.join(missing)}",
                 hint="docs/vendors/contract.md shows the shape that each kind of plugin has",
             )
         return loaded
+
+
+def singular(kind: Kind) -> str:
+    return "policy" if kind == "policies" else kind[:-1]
 
 
 def find(kind: Kind, specs: Iterable[str] = ()) -> dict[str, Plugin]:
@@ -150,7 +162,7 @@ def refused_entry_points(kind: Kind) -> tuple[Absent, ...]:
     """The entry points that `find` leaves out because of their names, with the reason."""
     return tuple(
         Absent(
-            kind=cast(Any, kind[:-1]),
+            kind=cast(Any, singular(kind)),
             name=f"{plain(entry.name, 40)} of {plain(_distribution(entry), 80)}",
             reason=problem,
         )
@@ -178,7 +190,7 @@ def source_hash(plugin: Plugin) -> tuple[str, str]:
 def name_problem(kind: Kind, name: str) -> Reason | None:
     """Why a plugin that is not built in may not have this name."""
     if name.casefold() in BUILT_IN[kind]:
-        return f"{name} is the name of a built-in {kind[:-1]}, and reserved for it"
+        return f"{name} is the name of a built-in {singular(kind)}, and reserved for it"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         return f"{name!a} is no name: give one of ASCII letters, digits, dots, dashes and underscores"
     return None

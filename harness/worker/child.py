@@ -393,7 +393,7 @@ def _plugin(setup: messages.Setup) -> Plugin:
         return Plugin(setup.kind, setup.name, setup.spec, setup.origin)
     found = registry.find(setup.kind)
     if setup.name not in found:
-        kind = setup.kind[:-1]
+        kind = registry.singular(setup.kind)
         raise PluginError(
             f"the interpreter {sys.executable} has no {kind} {setup.name}, it has {', '.join(found)}",
             hint=f"install the {kind}'s package there, with an entry point of the group mixmark.{setup.kind}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from mixmark.harness.contracts.schema import (
     Task,
 )
 from mixmark.harness.measure import mixed
-from mixmark.harness.measure.dispatch import Dispatcher, Pair
+from mixmark.harness.measure.dispatch import Dispatcher, Handed, Pair
 from mixmark.harness.plan.placement import Planner, Power, place
 from tests.golden.sample import result as bare
 
@@ -80,27 +81,33 @@ class Machine:
         concurrency: int = 1,
         marks: Mapping[str, int] | None = None,
         may_wait: bool = False,
+        source: mixed.Source = Dispatcher,
     ) -> None:
         """marks: the number of equal steps in which the units of a suite's feed come, one where it is not named.
-        may_wait: whether all devices may wait at once, as those of a host without credit do."""
+        may_wait: whether all devices may wait at once, as those of a host without credit do. source: makes what hands
+        out the feeds."""
         devices = [device(id) for id in dict.fromkeys(id for _, id in rates)]
         self.plan: Planner = plan or partial(place, devices=devices)
         self.actual = actual or (lambda pair, at_s: rates[pair])
         self.mix_units, self.quanta, self.concurrency, self.counts = mix_units, quanta, concurrency, counts
-        self.queues: dict[str, list[str]] = {each.id: [] for each in devices}
+        self.queues: dict[str, list[Handed]] = {each.id: [] for each in devices}
         self.running: dict[str, int] = dict.fromkeys(self.queues, 0)
         self.yields = marks or {}
         self.now_ns, self.may_wait = 0, may_wait
-        self.ends: list[tuple[int, int, str, str, int]] = []
+        self.ends: list[tuple[int, int, str, Handed, int]] = []
+        self.begun = 0
         self.busy_ns = dict.fromkeys(self.queues, 0)
         self.done: dict[Pair, list[tuple[int, int]]] = {pair: [] for pair in rates}
         """Begin and end of every feed that finished."""
+        self.due_ns: dict[Pair, list[int]] = {}
+        """When the request of every feed was due that finished."""
+        self.responses_ns: dict[tuple[str, int], list[int]] = {}
+        """The response times of the feeds of every request that arrived by time."""
         placement = self.plan(mix_units, solo(rates, watts))
         # A host's part of a mix may lack suites that it can run, and gets later.
         self.placement = placement = placement.model_copy(update={"rates": tuple(solo(rates, watts))})
-        self.dispatcher = Dispatcher(
-            mix_units, placement, quanta, dict.fromkeys(quanta, concurrency), self.plan, begin_ns=0
-        )
+        self.dispatcher: Any = source(mix_units, placement, quanta, dict.fromkeys(quanta, concurrency), self.plan)
+        self.dispatcher.begin(0)
 
     def lose(self, id: str) -> None:
         del self.queues[id]
@@ -113,21 +120,32 @@ class Machine:
         begin_ns, before = self.now_ns, self.dispatcher.mixes
         while self.step(until_s):
             pass
-        return (self.dispatcher.mixes - before) / max(1, self.now_ns - begin_ns) * SECOND
+        return float((self.dispatcher.mixes - before) / max(1, self.now_ns - begin_ns) * SECOND)
 
     def step(self, until_s: float) -> bool:
         """Goes on to the next feed that finishes by then. False: there is none."""
         self.hand_out()
+        arrival_ns = self.dispatcher.next_arrival_ns()
+        while arrival_ns is not None and arrival_ns <= until_s * SECOND:
+            if self.ends and self.ends[0][0] < arrival_ns:
+                break
+            self.now_ns = arrival_ns
+            self.hand_out()
+            arrival_ns = self.dispatcher.next_arrival_ns()
         if not self.ends and not self.may_wait:
             raise AssertionError("every device waits")
         if not self.ends or self.ends[0][0] > until_s * SECOND:
             return False
-        self.now_ns, _, id, suite, since_ns = heapq.heappop(self.ends)
+        self.now_ns, _, id, handed, since_ns = heapq.heappop(self.ends)
+        suite = handed.suite
         self.running[id] -= 1
         self.busy_ns[id] += self.now_ns - since_ns
         self.done[suite, id].append((since_ns, self.now_ns))
+        if handed.due_ns is not None:
+            self.due_ns.setdefault((suite, id), []).append(handed.due_ns)
+            self.responses_ns.setdefault((suite, handed.request), []).append(self.now_ns - handed.due_ns)
         units = self.quanta[suite, id] if self.counts((suite, id)) else 0
-        self.dispatcher.finished(id, suite, since_ns, self.now_ns, units)
+        self.dispatcher.finished(id, handed, since_ns, self.now_ns, units)
         return True
 
     def window(self, limits: Limits) -> float:
@@ -148,7 +166,7 @@ class Machine:
     def stamped(self, suite: str) -> float:
         """The mixes of a suite with a timestamp before now, of feeds under way too."""
         spans = [(pair, *span) for pair, done in self.done.items() for span in done]
-        spans += [((name, id), since_ns, end_ns) for end_ns, _, id, name, since_ns in self.ends]
+        spans += [((handed.suite, id), since_ns, end_ns) for end_ns, _, id, handed, since_ns in self.ends]
         units = 0
         for pair, since_ns, end_ns in spans:
             steps = self.steps(pair, since_ns, end_ns) if pair[0] == suite else ([], [])
@@ -160,18 +178,18 @@ class Machine:
         while given:
             given = False
             for id, queue in self.queues.items():
-                if suite := self.dispatcher.next(id, self.now_ns):
-                    queue.append(suite)
+                if handed := self.dispatcher.next(id, self.now_ns):
+                    queue.append(handed)
                     given = True
                 while queue and self.running[id] < self.concurrency:
                     self._start(id, queue.pop(0))
 
-    def _start(self, id: str, suite: str) -> None:
+    def _start(self, id: str, handed: Handed) -> None:
         self.running[id] += 1
-        took_s = self.concurrency * self.quanta[suite, id] / self.actual((suite, id), self.now_ns / SECOND)
-        heapq.heappush(
-            self.ends, (self.now_ns + max(1, round(took_s * SECOND)), len(self.ends), id, suite, self.now_ns)
-        )
+        self.begun += 1
+        pair = handed.suite, id
+        took_s = self.concurrency * self.quanta[pair] / self.actual(pair, self.now_ns / SECOND)
+        heapq.heappush(self.ends, (self.now_ns + max(1, round(took_s * SECOND)), self.begun, id, handed, self.now_ns))
 
 
 MIX = {"llm": 200.0, "diffusion": 1.0, "dlrm": 40_000.0, "resnet50": 1000.0}

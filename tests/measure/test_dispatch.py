@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.schema import Placement, Rate
-from mixmark.harness.measure.dispatch import Dispatcher, Pair, least_surplus, surplus
+from mixmark.harness.measure.dispatch import Dispatcher, Handed, Pair, least_surplus, surplus
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.placement import Power, place
 from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, device, solo
@@ -142,11 +142,11 @@ def test_a_feed_that_has_the_device_to_itself_has_its_pace_beside_suites_that_ru
     rates = {("llm", "cpu:0"): 10.0, ("dlrm", "cpu:0"): 10.0}
     concurrency = {("llm", "cpu:0"): 1, ("dlrm", "cpu:0"): 2}
     plan = place({"llm": 1.0, "dlrm": 1.0}, solo(rates), [device("cpu:0")])
-    dispatcher = Dispatcher({"llm": 1.0, "dlrm": 1.0}, plan, dict.fromkeys(rates, 10), concurrency, lambda *_: plan, 0)
+    dispatcher = Dispatcher({"llm": 1.0, "dlrm": 1.0}, plan, dict.fromkeys(rates, 10), concurrency, lambda *_: plan)
     given = Counter(dispatcher.next("cpu:0", 0) for _ in range(3))
-    assert given["llm"] and given["dlrm"]
-    dispatcher.finished("cpu:0", "llm", 0, SECOND, 10)  # at its solo rate
-    dispatcher.finished("cpu:0", "dlrm", SECOND, 3 * SECOND, 10)  # two of them in two seconds: at theirs
+    assert given[Handed("llm")] and given[Handed("dlrm")]
+    dispatcher.finished("cpu:0", Handed("llm"), 0, SECOND, 10)  # at its solo rate
+    dispatcher.finished("cpu:0", Handed("dlrm"), SECOND, 3 * SECOND, 10)  # two of them in two seconds: at theirs
     assert dispatcher.tally(3 * SECOND).paces == pytest.approx(dict.fromkeys(rates, 1.0))
 
 
@@ -164,8 +164,8 @@ def test_feeds_that_count_nothing_are_made_up_for(suite: str) -> None:
 def test_work_under_way_counts_from_when_an_idle_device_got_it() -> None:
     plan = place({"llm": 1.0}, solo({("llm", "cpu:0"): 10.0}), [device("cpu:0")])
     one = {("llm", "cpu:0"): 1}
-    dispatcher = Dispatcher({"llm": 1.0}, plan, one, one, lambda *_: plan, 0)
-    assert [dispatcher.next("cpu:0", at_s * SECOND) for at_s in (5, 8)] == ["llm", "llm"]
+    dispatcher = Dispatcher({"llm": 1.0}, plan, one, one, lambda *_: plan)
+    assert [dispatcher.next("cpu:0", at_s * SECOND) for at_s in (5, 8)] == [Handed("llm")] * 2
     assert dispatcher.tally(20 * SECOND).unfinished_s == {"cpu:0": 15}, "not from the begin, nor from the second feed"
 
 
@@ -177,7 +177,7 @@ def test_what_is_planned_must_be_loaded() -> None:
 def test_a_feed_that_was_never_given_cannot_finish() -> None:
     machine = Machine(MIX, GPU_AND_CPU, QUANTA)
     with pytest.raises(ValueError, match=r"cpu:0 was given no feed of llm"):
-        machine.dispatcher.finished("cpu:0", "llm", 0, 1, 20)
+        machine.dispatcher.finished("cpu:0", Handed("llm"), 0, 1, 20)
 
 
 def test_no_device_holds_more_than_its_slots_and_one() -> None:

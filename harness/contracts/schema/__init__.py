@@ -30,9 +30,12 @@ from mixmark.harness.contracts.schema.device import (
 from mixmark.harness.contracts.schema.energy import Boundary, Domain, Metering, Samples
 from mixmark.harness.contracts.schema.fact import Fact, Int64s
 from mixmark.harness.contracts.schema.plan import (
+    BY_PLAN,
+    HIGHEST_LEVEL,
     MIXES,
     LatencyLimits,
     Limits,
+    Load,
     Mix,
     Phase,
     Placement,
@@ -79,7 +82,9 @@ from mixmark.harness.contracts.schema.result import (
 
 __all__ = [
     "BITS_PER_WEIGHT",
+    "BY_PLAN",
     "DIGEST_BYTES",
+    "HIGHEST_LEVEL",
     "HOSTED",
     "HOST_NAME",
     "HOST_POOL",
@@ -111,6 +116,7 @@ __all__ = [
     "Int64s",
     "LatencyLimits",
     "Limits",
+    "Load",
     "Metering",
     "Mix",
     "NoiseFloor",

@@ -82,6 +82,8 @@ class Metering(Fact):
     """CPU time of the sampling threads."""
     idle_ns: tuple[tuple[int, int], ...] = ()
     """The intervals without any worker: before the phase's workers were started, and after they had ended."""
+    ready_ns: tuple[int, int] | None = None
+    """The interval in which all suites of a phase of a mix were loaded and nothing was asked. None: there was none."""
     samples: Annotated[Mapping[str, Samples], SkipValidation, SkipJsonSchema(), Field(exclude=True)] = {}
     """The samples by domain. They are stored beside result.json as raw/<phase>.energy.npz."""
     lost: dict[str, str] = {}

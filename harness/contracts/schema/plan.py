@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from mixmark.harness.contracts.schema.device import Precision, Route, ScenarioName, Tier
 from mixmark.harness.contracts.schema.fact import Fact
 
-Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scaling"]
+Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scaling", "policy", "load"]
 """Why a phase is run.
 
     probe         measures the ceilings of a device
@@ -19,8 +19,10 @@ Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scalin
     confirmation  measures a route of the placement alone once more
     mixed         runs the mix
     scaling       runs the mix on the first 1, 2, 4, … of several hosts, to show how the rate grows with the hosts
+    policy        runs the mix by another policy than the plan, to show what the plan gains
+    load          serves requests of the mix that arrive, at a share of the rate of the mixed runs
 """
-MIXES: tuple[Purpose, ...] = ("mixed", "scaling")
+MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load")
 """The purposes of phases that run a mix by a placement."""
 
 
@@ -80,6 +82,31 @@ class Task(Fact):
     shares: tuple[Share, ...] = Field(min_length=1)
 
 
+HIGHEST_LEVEL = 0.9
+"""The highest load of requests that arrive: nearer to 1 their queue does not settle in any time."""
+BY_PLAN = "plan"
+"""The name of the policy of the score."""
+
+
+class Load(Fact):
+    """Requests of a mix that arrive by independent Poisson processes, one for each suite, while a phase lasts.
+
+    `contracts.arrivals.within` gives the due times of a suite: seeds.derived(seed, suite), from the begin of the phase.
+    """
+
+    level: float = Field(gt=0, le=HIGHEST_LEVEL)
+    """The load: the share of the rate of the mixed runs that arrives."""
+    mixes_per_s: float = Field(gt=0)
+    """The mixes that arrive per second."""
+    length_ns: int = Field(gt=0)
+    """The time in which requests arrive."""
+    requests: dict[str, int] = Field(min_length=1)
+    """The number of requests of each suite that arrive."""
+    request_units: dict[str, int]
+    """The units in a request of each suite: a feed on every device, or several feeds in a row."""
+    seed: int = Field(ge=0)
+
+
 class Phase(Fact):
     """The tasks that run at the same time. A solo measurement is a phase of one task with one share."""
 
@@ -88,6 +115,10 @@ class Phase(Fact):
     tasks: tuple[Task, ...] = Field(min_length=1)
     placement: Placement | None = None
     """The placement by which the shares of a phase of a mix were chosen; None for any other purpose."""
+    policy: str = BY_PLAN
+    """The policy that assigned the work of a phase of a mix."""
+    load: Load | None = None
+    """The requests that arrive; None for any other purpose than `load`."""
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -107,6 +138,8 @@ class Phase(Fact):
             raise ValueError(
                 f"phase {self.name} is {self.purpose}: a phase of a mix has a placement, and no other has one"
             )
+        if (self.purpose == "load") != (self.load is not None):
+            raise ValueError(f"phase {self.name} is {self.purpose}: a phase that serves a load has one, and no other")
         return self
 
 

@@ -377,6 +377,9 @@ class Record(Fact):
     skew_ns: int | None = None
     """In a mixed phase, the largest distance of a timestamp from the interval between the feed's request and its
     output. Below 0: no timestamp lay outside."""
+    arrival_delay_ns: int | None = Field(default=None, ge=0)
+    """In a phase with a load, the 99th percentile of the time from when a request was due until the harness took it up,
+    over the requests of all suites."""
     audit: Audit | None = None
     """The audit of the outputs. None: `unaudited` says why there is none."""
     unaudited: str = ""

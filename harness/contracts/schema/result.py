@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 from mixmark.harness.contracts.schema.device import HOST_NAME, Device, Tier, WeightClass
 from mixmark.harness.contracts.schema.energy import Domain, Metering
 from mixmark.harness.contracts.schema.fact import LARGEST, Fact
-from mixmark.harness.contracts.schema.plan import Mix, Phase
+from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase
 from mixmark.harness.contracts.schema.record import Absent, Record
 
 # History of SCHEMA: 1 first shape; 2 a phase says its purpose, a probe is a scenario, what is absent has a kind,
@@ -196,6 +196,10 @@ class Result(Fact):
     """The objective of the plan of the mixed phases."""
     scaling: bool = False
     """Whether the mix is also run on the first 1, 2, 4, … of several hosts."""
+    levels: tuple[Annotated[float, Field(gt=0, le=HIGHEST_LEVEL)], ...] = ()
+    """The loads at which the mix is also served, as shares of the rate of the mixed runs."""
+    policies: tuple[str, ...] = ()
+    """The policies by which the mix is also run and served, to compare them with the plan."""
     suites: tuple[SuiteFacts, ...] = ()
     """All suites that loaded, whether the run uses them or not."""
     records: tuple[Record, ...]

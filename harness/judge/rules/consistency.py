@@ -33,6 +33,7 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge.energy.coverage import hosts as hosts_of
 from mixmark.harness.judge.hosts import clock_bound_ns
+from mixmark.harness.judge.load import unknown_due
 
 RULE = "consistency"
 MOST_FINDINGS = 20  # of a folder in which nothing fits
@@ -44,7 +45,7 @@ SAME_GAPS = 16  # different times between timestamps that two records cannot sha
 ABSURD = 1e15  # joules or watts, beyond which a meter is given up while it is read
 LONGEST_READ_NS = 2 * NS_PER_S  # after which a meter is given up while it is read
 LARGEST_DRIFT = 0.1  # of a clock against another: 0.0005 is real, and the line through few messages may be steeper
-SCENARIO_OF: dict[Purpose, str] = {"probe": "probe", "mixed": "mixed", "scaling": "mixed"}
+SCENARIO_OF: dict[Purpose, str] = {"probe": "probe", **dict.fromkeys(MIXES, "mixed")}
 """The scenario of the shares of a phase; a phase of another purpose has shares of the scenarios that a user chooses."""
 
 
@@ -94,6 +95,7 @@ def contradictions(result: Result, claims: SuiteClaims) -> Iterator[str]:
     yield from _complete(result)
     yield from _weight_class(result)
     yield from _mixes(result)
+    yield from _arrivals(result)
     yield from _times(result)
     yield from _copies(result)
     yield from _meterings(result)
@@ -309,6 +311,14 @@ class _Span:
 
     def add(self, begin_ns: int, end_ns: int) -> None:
         self.begin_ns, self.end_ns = min(self.begin_ns, begin_ns), max(self.end_ns, end_ns)
+
+
+def _arrivals(result: Result) -> Iterator[str]:
+    """The requests of a load were due when its seed says."""
+    for phase in (phase for phase in result.phases if phase.load):
+        records = [record for record in result.records if record.phase == phase.name]
+        if unknown := unknown_due(phase, records):
+            yield f"{counted(unknown, 'feed')} of {phase.name} answered no request that arrived"
 
 
 def _times(result: Result) -> Iterator[str]:

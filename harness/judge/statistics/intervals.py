@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -184,14 +184,19 @@ def logarithms(values: Sequence[float]) -> Floats:
 
 
 def within_limits(completions: Completions, limits: LatencyLimits) -> bool | None:
-    """Whether each latency limit holds at its percentile, by MLPerf's early-stopping bound. None: the sample is too
-    small to tell."""
+    """Whether each latency limit holds at its percentile. None: the sample is too small to tell."""
     pairs = (
         (latencies_ns(completions), limits.total_ns),
         (first_unit_ns(completions), limits.first_ns),
         (time_per_unit_ns(completions), limits.per_unit_ns),
     )
-    bounds = [(early_stopping(values, limits.percentile), limit) for values, limit in pairs if limit is not None]
+    return holds(pairs, limits.percentile)
+
+
+def holds(pairs: Iterable[tuple[Int64s, int | None]], q: float) -> bool | None:
+    """Whether the percentile of each sample keeps its limit, by MLPerf's early-stopping bound. pairs: samples with
+    their limits; None: no limit. None: a sample is too small to tell."""
+    bounds = [(early_stopping(values, q), limit) for values, limit in pairs if limit is not None]
     if any(bound is None for bound, _ in bounds):
         return None
     return all(bound <= limit for bound, limit in bounds if bound is not None)

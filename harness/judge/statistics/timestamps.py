@@ -186,17 +186,17 @@ def gaps_ns(completions: Completions) -> Int64s:
 
 
 def in_time(completions: Completions, limits: ServiceLimits) -> npt.NDArray[np.bool_]:
-    """[feeds], whether each feed kept the limits of its mix, counted from its issue."""
+    """[feeds], whether each feed kept the limits of its mix, from when it was due: in a closed loop its issue."""
     first, last = completions.starts, completions.ends - 1
-    marks, issued = completions.yielded_ns, completions.issued_ns
+    marks, due = completions.yielded_ns, completions.due_ns
     behind = np.add.reduceat(completions.units, first) - completions.units[first]
-    return np.broadcast_to(is_in_time(limits, marks[first] - issued, marks[last] - issued, behind), len(completions))
+    return np.broadcast_to(is_in_time(limits, marks[first] - due, marks[last] - due, behind), len(completions))
 
 
 def is_in_time(limits: ServiceLimits, first_ns: Any, last_ns: Any, behind: Any) -> Any:
     """Whether a feed kept the limits; many feeds by arrays.
 
-    first_ns, last_ns: the first and the last mark, counted from the issue. behind: the units after the first mark.
+    first_ns, last_ns: the first and the last mark, from when the feed was due. behind: the units after the first mark.
     """
     kept: Any = True
     if limits.first_ns is not None:

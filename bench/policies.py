@@ -1,0 +1,82 @@
+"""What placing a mix by the plan gains: simulated machines of 2 to 4 unlike devices, run by each policy.
+
+Run: python -m bench.policies [MACHINES]    (1000)
+
+Each machine has its own rates, up to 100 times apart, and noise of 2 % a feed. The mix is edge-1. Printed is the
+distribution of the plan's mixes per hour over those of each policy, in windows of 60 mixes.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Mapping
+
+import numpy as np
+
+from bench.dispatch import EDGE_1
+from mixmark.harness.contracts.schema import Placement
+from mixmark.harness.measure.dispatch import Dispatcher, Pair
+from mixmark.harness.measure.mixed import Source, WorkSource
+from mixmark.harness.measure.request_queue import RequestQueue
+from mixmark.harness.plan import policies
+from mixmark.harness.plan.placement import Planner
+from tests.fakes.machine import Machine, Rates
+
+COMPARED = {
+    "round-robin": policies.RoundRobin,
+    "fastest-device": policies.FastestDevice,
+    "greedy": policies.Greedy,
+    "deadline": policies.Deadline,
+}
+FEEDS = {"llm": 128, "diffusion": 1, "dlrm": 16_384, "resnet50": 64}
+MIXES = 60.0
+NOISE = 0.02
+
+
+def by(policy: type) -> Source:
+    """A closed run by a policy."""
+
+    def source(
+        mix_units: Mapping[str, float],
+        placement: Placement,
+        quanta: Mapping[Pair, int],
+        concurrency: Mapping[Pair, int],
+        plan: Planner,
+    ) -> WorkSource:
+        return RequestQueue(mix_units, placement, quanta, concurrency, policy, None, {})
+
+    return source
+
+
+def random_rates(seed: int) -> Rates:
+    """The units per second of 2 to 4 devices, of which each is better at some suites than at others."""
+    chance = random.Random(seed)
+    devices = [f"npu:{index}" for index in range(chance.randint(2, 4))]
+    typical = {"llm": 20.0, "diffusion": 1.0, "dlrm": 50_000.0, "resnet50": 500.0}
+    return {
+        (suite, id): rate * size * 10 ** chance.uniform(-0.5, 0.5)
+        for id, size in ((id, 10 ** chance.uniform(-0.5, 0.5)) for id in devices)
+        for suite, rate in typical.items()
+    }
+
+
+def mixes_per_s(seed: int, source: Source) -> float:
+    """The rate of a machine in a window of about MIXES mixes."""
+    rates, noise = random_rates(seed), random.Random(seed)
+    quanta = {pair: FEEDS[pair[0]] for pair in rates}
+    machine = Machine(EDGE_1, rates, quanta, lambda pair, at_s: rates[pair] * noise.gauss(1, NOISE), source=source)
+    return machine.run(MIXES / machine.placement.bound_per_s)
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if sys.argv[1:] else 1000
+    planned = np.array([mixes_per_s(seed, Dispatcher) for seed in range(count)])
+    for name, policy in COMPARED.items():
+        gains = planned / np.array([mixes_per_s(seed, by(policy)) for seed in range(count)])
+        told = "  ".join(f"p{q} {np.percentile(gains, q):.3f}" for q in (1, 10, 50, 90, 99))
+        print(f"plan over {name:<15} least {gains.min():.3f}  {told}  most {gains.max():.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

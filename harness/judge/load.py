@@ -1,0 +1,297 @@
+"""The mix served at levels of load, and by other policies than the plan.
+
+    response time      from when a request was due until its last unit, also if it waited long before it was begun
+    MX of the ladder   Σ mixes per hour / Σ kW over the mixed runs, the levels and the ready idle: each for equal time
+    departure          the largest (P(u) - line(u)) / P(1), where line(u) leads from the ready idle to the mixed runs
+    goodput            the highest load at which every suite keeps its latency limits
+
+The ladder stands beside the score and is never a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mixmark.harness.contracts.numbers import counted, duration, percent
+from mixmark.harness.contracts.schema import BY_PLAN, Finding, Int64s, LatencyLimits, Mix, Phase, Record, Result
+from mixmark.harness.contracts.text import Reason
+from mixmark.harness.judge.energy import total as machine
+from mixmark.harness.judge.mixed_run import Figure, ScoredRun, run_of
+from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.statistics.intervals import holds, over_runs, percentile
+from mixmark.harness.plan.load import due_ns
+
+LARGEST_DELAY = 0.01
+"""The harness's own delay, p99, as a fraction of the shortest latency limit, above which a level does not count."""
+RUN = ("mixed", "load")
+"""The phases before which the ready idle is read."""
+OVERLOADED = 0.01
+"""The fraction of a suite's requests that may be left when a level ends: a queue that settles leaves none."""
+
+
+@dataclass(frozen=True)
+class Responses:
+    """What became of the requests of one suite at a level."""
+
+    suite: str
+    arrived: int
+    """The number of requests that arrived."""
+    answered: int
+    """The requests of which every unit was finished, in time or not."""
+    p50_ns: int | None
+    """Of the response times. None, as for the other percentiles: too few requests carry it."""
+    p90_ns: int | None
+    p99_ns: int | None
+    limits: LatencyLimits | None
+    """Those of the suite. None: it has none."""
+    keeps_limits: bool | None
+    """None: it has no limits, or too few requests tell."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """The mix served at one level of load, by one policy."""
+
+    policy: str
+    """The policy that assigned the requests to devices."""
+    target: float
+    """The load: the share of the rate of the mixed runs that arrived."""
+    actual: float
+    """The mixes per hour that were completed, over those of the mixed runs. The time after the last arrival counts."""
+    run: ScoredRun
+    """What was completed, and its energy."""
+    responses: tuple[Responses, ...]
+    delay_ns: int
+    """The harness's own delay, p99: from when requests were due until it took them up."""
+    problems: tuple[Reason, ...]
+    """Why its figures do not count. Empty: they do."""
+
+    @property
+    def keeps_limits(self) -> bool | None:
+        """Whether every suite keeps its latency limits. None: too few requests of one tell."""
+        kept = [each.keeps_limits for each in self.responses if each.limits is not None]
+        if self.problems or False in kept:
+            return False
+        return None if None in kept else True
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The mix at full load, at the levels, and at rest."""
+
+    mixes_per_hour: Figure
+    """TX of the mixed runs: the full load."""
+    watts: float | None
+    """The mean power of the mixed runs. None, as for the other powers: not measured."""
+    ready_watts: float | None
+    """The power when everything is loaded and nothing is asked."""
+    bare_watts: float | None
+    """The power when no worker runs."""
+    levels: tuple[Level, ...]
+    """By policy, the plan first, and from the highest load to the lowest."""
+    missing: Mapping[str, Reason]
+    """Why levels were not served, by their names."""
+
+    def of(self, policy: str = BY_PLAN) -> tuple[Level, ...]:
+        return tuple(level for level in self.levels if level.policy == policy)
+
+    @property
+    def mixes_per_kwh(self) -> float | None:
+        """MX of the ladder. None: a power is not known, or a level has a problem."""
+        levels = self.of()
+        watts = [self.watts, self.ready_watts, *(level.run.total.watts for level in levels)]
+        known = [each for each in watts if each is not None]
+        if not levels or len(known) < len(watts) or any(level.problems for level in levels) or not sum(known):
+            return None
+        rates = [self.mixes_per_hour.estimate, *(level.run.mixes_per_hour.estimate for level in levels)]
+        return sum(rates) / (sum(known) / 1000)
+
+    @property
+    def idle_over_full(self) -> float | None:
+        """The ready idle over the power of the mixed runs."""
+        return self.ready_watts / self.watts if self.ready_watts is not None and self.watts else None
+
+    @property
+    def departure(self) -> float | None:
+        """The largest departure of the power from the line; above 0: the machine draws more than it."""
+        if self.ready_watts is None or not self.watts:
+            return None
+        found = []
+        for level in self.of():
+            if level.run.total.watts is not None and not level.problems:
+                line = self.ready_watts + (self.watts - self.ready_watts) * level.actual
+                found.append((level.run.total.watts - line) / self.watts)
+        return max(found, key=abs, default=None)
+
+    @property
+    def goodput(self) -> float | None:
+        """The highest level at which the plan keeps every limit. None: at none, or too few requests tell."""
+        return max((level.target for level in self.of() if level.keeps_limits), default=None)
+
+
+@dataclass(frozen=True)
+class PolicyRuns:
+    """The mix run by another policy than the plan."""
+
+    policy: str
+    """The policy that assigned the work to devices."""
+    mixes_per_hour: Figure | None
+    """None: `problems` says why."""
+    gain: Figure | None
+    """TX by the plan over TX by the policy, over the pairs of runs."""
+    problems: tuple[Reason, ...]
+
+
+def policy_runs(result: Result, score: Score | None, doubts: Sequence[Finding]) -> tuple[PolicyRuns, ...]:
+    """The runs of each policy, beside those of the plan in the same minutes. doubts: of the integrity rules."""
+    if score is None:
+        return ()
+    found = []
+    for policy in result.policies:
+        phases = [phase for phase in result.phases if phase.purpose == "policy" and phase.policy == policy]
+        runs = [run for phase in phases if (run := run_of(result, score.mix, phase, doubts)) is not None]
+        problems = [problem.text for problem in score.problems]
+        problems += [f"{run.phase}: {problem.text}" for run in runs for problem in run.problems]
+        if len(runs) < len(phases) or not phases:
+            problems.append("it was not run to its end")
+        figure = gain = None
+        if not problems:
+            rates = [run.mixes_per_hour.estimate for run in runs]
+            figure = _over(rates)
+            planned = [run.mixes_per_hour.estimate for run in score.runs]
+            gain = _over([by_plan / rate for by_plan, rate in zip(planned, rates, strict=False)])
+        found.append(PolicyRuns(policy, figure, gain, tuple(dict.fromkeys(problems))))
+    return tuple(found)
+
+
+def ladder(result: Result, score: Score | None, doubts: Sequence[Finding]) -> Ladder | None:
+    """None: no level was asked for, or the mixed runs have no rate. doubts: of the integrity rules."""
+    if score is None or score.mixes_per_hour is None or not result.levels:
+        return None
+    full = score.mixes_per_hour
+    served = [phase for phase in result.phases if phase.load]
+    levels = [level for phase in served if (level := _level(result, score.mix, phase, full, doubts)) is not None]
+    runs = [*score.counted(), *(level.run for level in levels)]
+    order = {policy: at for at, policy in enumerate((BY_PLAN, *result.policies))}
+    prefix = f"{score.mix.name} at "
+    return Ladder(
+        mixes_per_hour=full,
+        watts=score.watts,
+        ready_watts=_mean(ready_watts(result, phase.name) for phase in result.phases if phase.purpose in RUN),
+        bare_watts=_mean(watts for run in runs for watts in run.total.idle_watts),
+        levels=tuple(sorted(levels, key=lambda level: (order.get(level.policy, 0), -level.target))),
+        missing={each.name: each.reason for each in result.absent if each.name.startswith(prefix)},
+    )
+
+
+def ready_watts(result: Result, phase: str) -> float | None:
+    """The power while everything was loaded before a phase of the mix, and nothing was asked. None: not measured."""
+    metering = machine.metered(result, phase)
+    if metering is None or metering.ready_ns is None:
+        return None
+    return machine.total(result, phase, *metering.ready_ns).watts
+
+
+def _level(result: Result, mix: Mix, phase: Phase, full: Figure, doubts: Sequence[Finding]) -> Level | None:
+    """None: nothing of it was recorded."""
+    run, load = run_of(result, mix, phase, doubts), phase.load
+    if run is None or load is None:
+        return None
+    records = [record for record in result.records if record.phase == phase.name]
+    responses = tuple(_responses(suite, phase, records) for suite in mix.units)
+    delay_ns = max((record.arrival_delay_ns or 0 for record in records), default=0)
+    return Level(
+        policy=phase.policy,
+        target=load.level,
+        actual=run.mixes_per_hour.estimate / full.estimate,
+        run=run,
+        responses=responses,
+        delay_ns=delay_ns,
+        problems=(*(problem.text for problem in run.problems), *_problems(responses, delay_ns)),
+    )
+
+
+def _responses(suite: str, phase: Phase, records: Sequence[Record]) -> Responses:
+    """records: those of the phase."""
+    assert phase.load is not None  # the caller has checked it
+    own = [record for record in records if record.route.suite == suite and record.completions is not None]
+    limits = next((record.latency_limits for record in own if record.latency_limits), None)
+    first, total, per_unit = requests_ns(own, phase.load.request_units[suite])
+    keeps = None
+    if limits:
+        pairs = ((total, limits.total_ns), (first, limits.first_ns), (per_unit, limits.per_unit_ns))
+        keeps = holds(pairs, limits.percentile)
+    return Responses(
+        suite=suite,
+        arrived=phase.load.requests[suite],
+        answered=len(total),
+        p50_ns=percentile(total, 0.5),
+        p90_ns=percentile(total, 0.9),
+        p99_ns=percentile(total, 0.99),
+        limits=limits,
+        keeps_limits=keeps,
+    )
+
+
+def requests_ns(records: Sequence[Record], units: int) -> tuple[Int64s, Int64s, Int64s]:
+    """(first, total, per unit) of each request that was answered: the times from when it was due until its first and
+    its last unit, and the mean time of a unit after the first yield.
+
+    records: of one suite. units: in a request; one that lacks any was not answered.
+    """
+    found: list[tuple[int, int, int]] = []
+    for done in (record.completions for record in records if record.completions is not None):
+        first_at, last_at = done.yielded_ns[done.starts], done.yielded_ns[done.ends - 1]
+        feed_units = np.add.reduceat(done.units, done.starts)
+        due, request = np.unique(done.due_ns, return_inverse=True)
+        first = np.full(len(due), np.iinfo(np.int64).max)
+        last = np.zeros(len(due), np.int64)
+        count, behind = np.zeros(len(due), np.int64), np.zeros(len(due), np.int64)
+        np.minimum.at(first, request, first_at)
+        np.maximum.at(last, request, last_at)
+        np.add.at(count, request, feed_units)
+        np.add.at(behind, request, feed_units - done.units[done.starts])
+        whole = count >= units
+        per_unit = (last - first) // np.maximum(behind, 1)
+        found += zip(*(each[whole].tolist() for each in (first - due, last - due, per_unit)), strict=True)
+    columns = np.array(found, np.int64).reshape(-1, 3)
+    return columns[:, 0], columns[:, 1], columns[:, 2]
+
+
+def _problems(responses: Sequence[Responses], delay_ns: int) -> Iterator[Reason]:
+    for each in responses:
+        left = each.arrived - each.answered
+        if left > OVERLOADED * each.arrived:
+            requests = counted(each.arrived, "request")
+            yield f"overloaded: {left} of {requests} of {each.suite} were not answered when the level ended"
+    known = [each.limits for each in responses if each.limits]
+    limits = [ns for each in known for ns in (each.first_ns, each.per_unit_ns, each.total_ns) if ns]
+    if limits and delay_ns > LARGEST_DELAY * min(limits):
+        yield (
+            f"the harness took requests up {duration(delay_ns)} late (p99), more than {percent(LARGEST_DELAY)} of the "
+            f"shortest limit, {duration(min(limits))}"
+        )
+
+
+def unknown_due(phase: Phase, records: Sequence[Record]) -> int:
+    """The number of feeds whose due time is none that the phase drew. records: those of the phase."""
+    assert phase.load is not None  # the caller has checked it
+    drawn, unknown = due_ns(phase.load), 0
+    for record in records:
+        if record.completions is not None and record.parent_window_ns is not None:
+            since = record.completions.due_ns - record.parent_window_ns[0]
+            unknown += int((~np.isin(since, drawn.get(record.route.suite, np.zeros(0, np.int64)))).sum())
+    return unknown
+
+
+def _over(values: Sequence[float]) -> Figure | None:
+    over = over_runs(values) if values and min(values) > 0 else None
+    return Figure(over.geometric_mean, over.low, over.high) if over else None
+
+
+def _mean(values: Iterator[float | None]) -> float | None:
+    known = [each for each in values if each is not None]
+    return sum(known) / len(known) if known else None

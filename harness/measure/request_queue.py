@@ -1,0 +1,237 @@
+"""Hands out a mix as requests that a policy assigns to devices. This module is pure, as `dispatch` is.
+
+A request of a suite is the same work on every device: as many units as its largest feed has. A device whose feeds are
+smaller runs several of them for one request.
+
+Requests arrive at their due times, or, without a load, as soon as others are finished: then a few of them are always
+unfinished, in the proportion of the mix, so that policies can be compared when there is no end of work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.numbers import counted
+from mixmark.harness.contracts.policy import DeviceLoad, Policy, Request
+from mixmark.harness.contracts.schema import Load, Placement, ServiceLimits
+from mixmark.harness.measure.dispatch import Handed, Pair, Tally, most_at_once, surplus
+from mixmark.harness.plan.load import due_ns, request_units
+from mixmark.harness.plugins.calls import error_with_line
+
+STUCK_NS = 10_000_000_000  # for which a policy may leave requests waiting while no device has anything to do
+BRIEF_S = 0.25  # of work in hand: a device with less has room for one more feed, which need not wait for the parent
+
+Table = Mapping[str, Mapping[str, float]]
+"""A number for each suite and device."""
+
+
+class PolicyFailed(MixmarkError):
+    """A policy raised an error, or chose what cannot be."""
+
+
+@dataclass(eq=False)
+class _Given:
+    """A request that a device was given and has not finished."""
+
+    request: Request
+    device: str
+    feeds_left: int
+    begun: bool = False
+
+
+class _Device:
+    """What a device was given."""
+
+    def __init__(self, concurrency: int) -> None:
+        self.concurrency = concurrency
+        self.queued: deque[_Given] = deque()
+        """The feeds that were not handed out yet, by their requests."""
+        self.held = 0
+        self.work_s = 0.0
+        """The expected time of all feeds, queued and held."""
+        self.since_ns = 0
+        """When the device last finished a feed, or got one while it had none."""
+
+    def load(self, name: str, now_ns: int) -> DeviceLoad:
+        spent_s = (now_ns - self.since_ns) / 1e9
+        feeds, room = self.held + len(self.queued), self.concurrency + (self.work_s < BRIEF_S)
+        return DeviceLoad(device=name, busy_s=max(0.0, self.work_s - spent_s), has_room=feeds < room)
+
+
+class RequestQueue:
+    """The requests of a phase: those that wait, and those that devices were given."""
+
+    def __init__(
+        self,
+        mix_units: Mapping[str, float],
+        placement: Placement,
+        quanta: Mapping[Pair, int],
+        concurrency: Mapping[Pair, int],
+        policy: Callable[[Table, Table], Policy],
+        load: Load | None,
+        limits: Mapping[str, ServiceLimits],
+    ) -> None:
+        """quanta: the units of a feed for every pair that is loaded. concurrency: the number of feeds that each of them
+        runs at a time. limits: those of the mix. Raises PolicyFailed."""
+        self._placement, self._mix_units, self._quanta = placement, dict(mix_units), quanta
+        self._load, self._limits = load, limits
+        self._units = dict(load.request_units) if load else request_units(quanta)
+        self._seconds: dict[str, dict[str, float]] = {suite: {} for suite in mix_units}
+        for rate in placement.rates:
+            if (rate.suite, rate.device) in quanta:
+                self._seconds[rate.suite][rate.device] = self._units[rate.suite] / rate.units_per_s
+        self._devices = {id: _Device(most_at_once(concurrency, id)) for id in dict.fromkeys(id for _, id in quanta)}
+        with _blamed("does not begin"):
+            self._policy = policy(self._seconds, placement.fractions)
+        self._waiting: dict[int, Request] = {}
+        self._given: dict[int, _Given] = {}
+        self._coming: deque[tuple[int, str]] = deque()
+        self._arrived = dict.fromkeys(mix_units, 0)
+        self._finished: dict[str, float] = dict.fromkeys(mix_units, 0.0)
+        self._most = sum(each.concurrency + 1 for each in self._devices.values()) + len(mix_units)
+        self._stuck_since_ns: int | None = None
+        self._delays_ns: list[int] = []
+
+    def begin(self, begin_ns: int) -> None:
+        """Begins the phase."""
+        if self._load:
+            due = due_ns(self._load).items()
+            self._coming = deque(sorted((begin_ns + at, suite) for suite, at_ns in due for at in at_ns.tolist()))
+
+    @property
+    def mixes(self) -> float:
+        """The mixes that are finished."""
+        return min((self._finished[suite] / count for suite, count in self._mix_units.items()), default=0.0)
+
+    def next_arrival_ns(self) -> int | None:
+        """When the next request is due. None: no more will arrive, or requests do not arrive by time."""
+        return self._coming[0][0] if self._coming else None
+
+    def arrival_delay_ns(self) -> int | None:
+        """The 99th percentile of the time from when a request was due until it was taken up. None: none arrived."""
+        delays_ns = sorted(self._delays_ns)
+        return delays_ns[math.ceil(0.99 * len(delays_ns)) - 1] if delays_ns else None
+
+    def next(self, device: str, now_ns: int) -> Handed | None:
+        """The next feed of a device, or None to wait. Raises PolicyFailed."""
+        if device not in self._devices:
+            return None
+        self._arrive(now_ns)
+        self._assign(now_ns)
+        own = self._devices[device]
+        if not own.queued or own.held > own.concurrency:
+            return None
+        given = own.queued.popleft()
+        given.begun = True
+        own.held += 1
+        return Handed(given.request.suite, given.request.due_ns if self._load else None, given.request.number)
+
+    def finished(self, device: str, handed: Handed, begin_ns: int, end_ns: int, units: int) -> None:
+        """Records that a feed is finished. units: those that count."""
+        own, given = self._devices[device], self._given[handed.request]
+        own.held -= 1
+        busy = own.held or own.queued
+        own.work_s = max(0.0, own.work_s - self._feed_s(handed.suite, device)) if busy else 0.0
+        own.since_ns = end_ns
+        self._finished[handed.suite] += units
+        given.feeds_left -= 1
+        if not given.feeds_left:
+            del self._given[handed.request]
+
+    def lost(self, device: str, now_ns: int) -> None:
+        """Records that the device has failed. Requests that it had begun are lost; the others wait again, and are lost
+        if no other device runs their suite."""
+        del self._devices[device]
+        for number, given in [(number, each) for number, each in self._given.items() if each.device == device]:
+            del self._given[number]
+            if not given.begun:
+                self._waiting[number] = given.request
+        for own in self._seconds.values():
+            own.pop(device, None)
+        self._mix_units = {suite: count for suite, count in self._mix_units.items() if self._seconds[suite]}
+        self._waiting = {n: each for n, each in sorted(self._waiting.items()) if each.suite in self._mix_units}
+        self._coming = deque(each for each in self._coming if each[1] in self._mix_units)
+
+    def tally(self, now_ns: int) -> Tally:
+        """The sums, for the display."""
+        return Tally(finished=dict(self._finished), handed_out={}, paces={}, unfinished_s=self._unfinished_s(now_ns))
+
+    def surplus(self, now_ns: int) -> float:
+        """Of requests that arrive: 1 while any is left, and 0 in the end. Else as that of a mixed phase by the plan."""
+        if self._load:
+            return 1.0 if self._coming or self._waiting or self._given else 0.0
+        return surplus(self._placement, self._mix_units, self._finished, self._unfinished_s(now_ns))
+
+    def _unfinished_s(self, now_ns: int) -> dict[str, float]:
+        """The work of each device on feeds that are not finished."""
+        return {id: max(0, now_ns - each.since_ns) / 1e9 for id, each in self._devices.items() if each.held}
+
+    def _arrive(self, now_ns: int) -> None:
+        """Takes up the requests that are due; without a load, enough for the devices."""
+        while self._coming and self._coming[0][0] <= now_ns:
+            at_ns, suite = self._coming.popleft()
+            self._delays_ns.append(now_ns - at_ns)
+            self._wait(suite, at_ns)
+        while not self._load and self._mix_units and len(self._waiting) + len(self._given) < self._most:
+            behind = min(
+                self._mix_units, key=lambda each: self._arrived[each] * self._units[each] / self._mix_units[each]
+            )
+            self._wait(behind, now_ns)
+
+    def _wait(self, suite: str, at_ns: int) -> None:
+        number = sum(self._arrived.values())
+        self._arrived[suite] += 1
+        limit_ns = self._limits.get(suite, ServiceLimits()).total_ns
+        self._waiting[number] = Request(number=number, suite=suite, due_ns=at_ns, limit_ns=limit_ns)
+
+    def _assign(self, now_ns: int) -> None:
+        """Lets the policy assign what waits. Raises PolicyFailed."""
+        while self._waiting:
+            loads = tuple(each.load(id, now_ns) for id, each in self._devices.items())
+            with _blamed("failed"):
+                choice = self._policy.choose(tuple(self._waiting.values()), loads, now_ns)
+            if choice is None:
+                break
+            self._give(choice, now_ns)
+        if self._waiting and not self._given:
+            self._stuck_since_ns = self._stuck_since_ns or now_ns
+            if now_ns - self._stuck_since_ns > STUCK_NS:
+                left = counted(len(self._waiting), "request")
+                raise PolicyFailed(f"the policy leaves {left} waiting, and no device has anything to do")
+        else:
+            self._stuck_since_ns = None
+
+    def _give(self, choice: object, now_ns: int) -> None:
+        """Gives a request to a device. Raises PolicyFailed if that cannot be."""
+        if not (isinstance(choice, tuple) and len(choice) == 2 and isinstance(choice[0], Request)):
+            raise PolicyFailed(f"the policy chose {choice!r:.80}, and not a request and a device")
+        request, device = choice
+        if self._waiting.get(request.number) != request:
+            raise PolicyFailed(f"the policy chose request {request.number}, which does not wait")
+        if device not in self._seconds[request.suite]:
+            raise PolicyFailed(f"the policy gave {device!r:.80} a request of {request.suite}, which it does not run")
+        del self._waiting[request.number]
+        own = self._devices[device]
+        feeds = math.ceil(self._units[request.suite] / self._quanta[request.suite, device])
+        if not (own.held or own.queued):
+            own.since_ns = now_ns
+        given = self._given[request.number] = _Given(request, device, feeds)
+        own.queued.extend([given] * feeds)
+        own.work_s += feeds * self._feed_s(request.suite, device)
+
+    def _feed_s(self, suite: str, device: str) -> float:
+        return self._seconds[suite][device] * self._quanta[suite, device] / self._units[suite]
+
+
+@contextmanager
+def _blamed(what: str) -> Iterator[None]:
+    """Raises the errors of a policy as PolicyFailed. what: completes `the policy …`."""
+    try:
+        yield
+    except Exception as error:
+        raise PolicyFailed(f"the policy {what}: {error_with_line(error)}") from error

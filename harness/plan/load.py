@@ -1,0 +1,77 @@
+"""How much of a mix arrives at a level of load: the requests of each suite, their size and their due times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from mixmark.harness.contracts import arrivals, seeds
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.numbers import duration, percent
+from mixmark.harness.contracts.schema import Int64s, Limits, Load, Placement
+from mixmark.harness.plan.presets import longer
+
+ENOUGH_REQUESTS = 100
+"""Of the suite whose requests are the largest part of a mix: so many carry a p90."""
+DRAIN = 0.25  # of the time in which requests arrive: what is not done so long after it was never going to be in time
+
+
+def request_units(quanta: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    """The units in a request of each suite: the least that is a whole number of feeds on every device.
+
+    quanta: the units of a feed of each suite on each device.
+    """
+    units: dict[str, int] = {}
+    for (suite, _), quantum in quanta.items():
+        units[suite] = math.lcm(units.get(suite, 1), quantum)
+    return units
+
+
+def load_at(
+    level: float,
+    mixes_per_s: float,
+    mix_units: Mapping[str, float],
+    units: Mapping[str, int],
+    limits: Limits,
+    seed: int,
+) -> Load:
+    """The load at a level. It lasts until ENOUGH_REQUESTS of the coarsest suite have arrived, if the limits allow, and
+    always for a whole number of them, so that the suites arrive in the proportion of the mix.
+
+    mixes_per_s: the rate of the mixed runs. units: in a request of each suite. Raises UsageError if not one request of
+    the coarsest suite arrives in the longest time.
+    """
+    arriving = level * mixes_per_s
+    coarsest, mixes = max(((suite, units[suite] / mix_units[suite]) for suite in mix_units), key=lambda each: each[1])
+    gap_ns = mixes / arriving * 1e9
+    most = int(limits.max_ns / gap_ns)
+    if not most:
+        raise UsageError(
+            f"at {percent(level)} load a request of {coarsest} arrives every {duration(gap_ns)}, and a level lasts "
+            f"{duration(limits.max_ns)} at most",
+            hint=longer(limits.max_ns) or "--tier with smaller suites has shorter requests",
+        )
+    count = min(most, max(ENOUGH_REQUESTS, math.ceil(limits.min_ns / gap_ns)))
+    return Load(
+        level=level,
+        mixes_per_s=arriving,
+        length_ns=round(count * gap_ns),
+        requests={suite: max(1, round(count * mixes * each / units[suite])) for suite, each in mix_units.items()},
+        request_units={suite: units[suite] for suite in mix_units},
+        seed=seed,
+    )
+
+
+def limits_of(load: Load, plan: Placement, limits: Limits) -> Limits:
+    """The limits of a phase with the load: it ends when all requests are done, or DRAIN after the last could arrive."""
+    slowest_s = max(load.request_units[rate.suite] / rate.units_per_s for rate in plan.rates)
+    drain_ns = max(DRAIN * load.length_ns, 2e9 * slowest_s)
+    return limits.model_copy(update={"min_ns": load.length_ns, "max_ns": load.length_ns + round(drain_ns)})
+
+
+def due_ns(load: Load) -> dict[str, Int64s]:
+    """The due times of the requests of each suite, from the begin of the phase."""
+    return {
+        suite: arrivals.within(load.length_ns, count, seeds.derived(load.seed, suite))
+        for suite, count in load.requests.items()
+    }

@@ -1,0 +1,287 @@
+"""The ladder and the policies of a made-up machine, to the digit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.policies import by
+from mixmark.harness.contracts.schema import (
+    Absent,
+    Completions,
+    LatencyLimits,
+    Metering,
+    Phase,
+    Record,
+    Result,
+    Samples,
+)
+from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.judge.load import Ladder, Level, requests_ns
+from mixmark.harness.judge.mixed_run import Figure
+from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
+from mixmark.harness.measure.request_queue import RequestQueue
+from mixmark.harness.plan import mixes, policies
+from mixmark.harness.plan.load import load_at, request_units
+from mixmark.harness.plan.presets import PRESETS
+from mixmark.reporters import console, full
+from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, SECOND, WALL, Machine, one_run, phase, record
+
+LEVELS = (0.75, 0.5, 0.25)
+IDLE_W, FULL_W = 100.0, 600.0
+LIMIT = LatencyLimits(percentile=0.9, total_ns=60 * SECOND, source="a story")
+
+
+@pytest.fixture(autouse=True)
+def _published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+
+
+def watts_at(level: float) -> float:
+    """A machine that draws more than its share in between: 100 W idle, 600 W full, and 60 W above the line."""
+    return IDLE_W + (FULL_W - IDLE_W) * level + 60 * (level < 1)
+
+
+def metering(name: str, watts: float, end_ns: int) -> Metering:
+    """Bare idle at 80 W, then ready idle, then the phase, each read 20 times a second."""
+    at = np.arange(-20 * SECOND, end_ns + 12 * SECOND, SECOND // 20)
+    values = np.where(at < -11 * SECOND, 80.0, np.where(at < 0, IDLE_W, np.where(at <= end_ns, watts, 80.0)))
+    values = values + 1e-4 * np.resize((0, 1), len(at))
+    rests = ((-19 * SECOND, -12 * SECOND), (end_ns + SECOND, end_ns + 11 * SECOND))
+    return Metering(
+        phase=name,
+        begin_ns=int(at[0]),
+        end_ns=int(at[-1]),
+        cpu_ns=0,
+        idle_ns=rests,
+        ready_ns=(-10 * SECOND, -SECOND),
+        samples={WALL.id: Samples(at, at, values)},
+    )
+
+
+def level_of(result: Result, level: float, policy: str = "plan", delay_ns: int = 1000) -> tuple[Phase, list[Record]]:
+    """A level as simulated devices serve it."""
+    placement = result.phases[0].placement
+    assert placement is not None
+    rate_per_s = placement.mixes_per_s
+    limits = PRESETS["quick"].mix.model_copy(update={"max_ns": 10**13})
+    load = load_at(level, rate_per_s, MIX, request_units(QUANTA), limits, seed=7)
+
+    def source(units: Any, placement: Any, quanta: Any, concurrency: Any, plan: Any) -> RequestQueue:
+        return RequestQueue(units, placement, quanta, concurrency, policies.Planned, load, {})
+
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, source=source, may_wait=True)
+    machine.run(1e6)
+    end_ns = max(machine.now_ns, load.length_ns)
+    name = f"load{round(level * 100)}" + ("" if policy == "plan" else f"-{policy}")
+    records = []
+    for pair, spans in machine.done.items():
+        if spans:
+            done = Completions(
+                np.array(machine.due_ns[pair]),
+                np.array([begin for begin, _ in spans]),
+                np.arange(1, len(spans) + 1),
+                np.array([end for _, end in spans]),
+                np.full(len(spans), QUANTA[pair]),
+            )
+            made = record(name, pair, done, (0, end_ns))
+            records.append(made.model_copy(update={"arrival_delay_ns": delay_ns, "latency_limits": LIMIT}))
+    whole = phase(records, placement).model_dump()
+    return Phase.model_validate(whole | {"purpose": "load", "policy": policy, "load": load}), records
+
+
+def with_ladder(base: Result, *levels: tuple[Phase, list[Record]], **more: Any) -> Result:
+    names = [each.name for each in base.phases]
+    ends = {
+        each.phase: each.parent_window_ns[1]
+        for each in (*base.records, *(record for _, records in levels for record in records))
+        if each.parent_window_ns
+    }
+    powers = dict.fromkeys(names, watts_at(1)) | {
+        each.name: watts_at(each.load.level) for each, _ in levels if each.load
+    }
+    kept = [each for each in base.meterings if each.phase not in powers]
+    return base.model_copy(
+        update={
+            "levels": LEVELS,
+            "phases": (*base.phases, *(each for each, _ in levels)),
+            "records": (*base.records, *(record for _, records in levels for record in records)),
+            "meterings": (*kept, *(metering(name, watts, ends[name]) for name, watts in powers.items())),
+            **more,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def base() -> Result:
+    return one_run(600.0)
+
+
+@pytest.fixture(scope="module")
+def ladder_result(base: Result) -> Result:
+    return with_ladder(base, *(level_of(base, level) for level in LEVELS))
+
+
+def ladder_of(judged: Judgement) -> Ladder:
+    assert judged.ladder is not None
+    return judged.ladder
+
+
+def test_the_arithmetic_of_the_ladder(ladder_result: Result) -> None:
+    found = ladder_of(judge(ladder_result))
+    assert [level.target for level in found.levels] == list(LEVELS)
+    assert found.ready_watts == pytest.approx(IDLE_W, rel=1e-4)
+    assert found.bare_watts == pytest.approx(80, rel=1e-4)
+    assert found.watts == pytest.approx(FULL_W, rel=1e-3)
+    watts = [level.run.total.watts or 0.0 for level in found.levels]
+    assert watts == pytest.approx([watts_at(level) for level in LEVELS], rel=1e-3)
+    rates = [level.run.mixes_per_hour.estimate for level in found.levels]
+    assert rates == pytest.approx([level * found.mixes_per_hour.estimate for level in LEVELS], rel=0.03)
+    kilowatts = (FULL_W + sum(watts) + IDLE_W) / 1000
+    assert found.mixes_per_kwh == pytest.approx((found.mixes_per_hour.estimate + sum(rates)) / kilowatts, rel=1e-3)
+    assert found.idle_over_full == pytest.approx(1 / 6, rel=1e-3)
+    assert found.departure == pytest.approx(60 / FULL_W, abs=0.02), "they lie 60 W above the line"
+
+
+def test_the_goodput_is_the_highest_level_that_keeps_its_limits(ladder_result: Result) -> None:
+    def at(total_s: float) -> float | None:
+        limits = LIMIT.model_copy(update={"total_ns": round(total_s * SECOND)})
+        records = tuple(
+            each.model_copy(update={"latency_limits": limits}) if each.latency_limits else each
+            for each in ladder_result.records
+        )
+        return ladder_of(judge(ladder_result.model_copy(update={"records": records}))).goodput
+
+    slowest = [
+        max(each.p90_ns or 0 for each in level.responses) / SECOND for level in ladder_of(judge(ladder_result)).levels
+    ]
+    assert slowest == sorted(slowest, reverse=True), "the more arrives, the longer they wait"
+    assert at(10 * slowest[0]) == 0.75
+    assert at(0.01) is None
+    assert at(slowest[1] * 1.3) in (0.5, 0.75)
+
+
+def test_what_was_not_answered_or_taken_up_late_makes_a_level_void(base: Result) -> None:
+    served, records = level_of(base, 0.5)
+    lazy = [each.model_copy(update={"arrival_delay_ns": SECOND}) for each in records]
+    [late] = ladder_of(judge(with_ladder(base, (served, lazy)))).levels
+    assert late.problems == (
+        "the harness took requests up 1.00 s late (p99), more than 1.0 % of the shortest limit, 60.0 s",
+    )
+    half = []
+    for each in records:
+        done = each.completions
+        assert done is not None
+        count = max(1, len(done) // 2)
+        cut = Completions(
+            done.due_ns[:count], done.issued_ns[:count], done.ends[:count], done.yielded_ns[:count], done.units[:count]
+        )
+        half.append(each.model_copy(update={"completions": cut}))
+    [over] = ladder_of(judge(with_ladder(base, (served, half)))).levels
+    assert any(why.startswith("overloaded: ") for why in over.problems)
+    assert over.keeps_limits is False
+    assert ladder_of(judge(with_ladder(base, (served, half)))).mixes_per_kwh is None
+
+
+def test_a_feed_that_answers_what_never_arrived_contradicts_the_result(base: Result) -> None:
+    served, records = level_of(base, 0.5)
+    done = records[0].completions
+    assert done is not None
+    moved = Completions(done.due_ns - 1, done.issued_ns, done.ends, done.yielded_ns, done.units)
+    forged = [records[0].model_copy(update={"completions": moved}), *records[1:]]
+
+    def about_load(levels: list[Record]) -> list[str]:
+        told = contradictions(with_ladder(base, (served, levels)), SuiteClaims())
+        return [each for each in told if "answered no request" in each]
+
+    assert about_load(records) == []
+    assert about_load(forged) == [f"{len(done)} feeds of load50 answered no request that arrived"]
+
+
+def test_a_level_that_was_not_served_says_why(ladder_result: Result) -> None:
+    why = Absent(kind="mix", name="edge-9 at 10 %", reason="one request takes longer")
+    judged = judge(ladder_result.model_copy(update={"absent": (why,)}))
+    assert judged.score is not None and not judged.score.problems, "the score does not depend on the ladder"
+    text = console.report(judged)
+    assert "not served: edge-9 at 10 %" in text
+    assert "one request takes longer" in text
+
+
+def test_the_reports_show_the_ladder(ladder_result: Result) -> None:
+    for report in (console.report, full.report):
+        text = report(judge(ladder_result))
+        for word in ("ready idle", "bare idle", "75 %", "over the ladder", "of the power of full load"):
+            assert word in text, word
+
+
+def test_policies_are_compared_with_the_plan_of_the_same_minutes() -> None:
+    base = one_run(None, runs=3)
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, source=by(policies.FastestDevice))
+    machine.run(600)
+    placement = base.phases[0].placement
+    assert placement is not None
+    phases, records = [], []
+    for run in (1, 2, 3):
+        own = [
+            record(f"fastest-device{run}", pair, _whole(spans, QUANTA[pair]), (0, machine.now_ns))
+            for pair, spans in machine.done.items()
+            if spans
+        ]
+        whole = phase(own, placement).model_dump() | {"purpose": "policy", "policy": "fastest-device"}
+        phases.append(Phase.model_validate(whole))
+        records += own
+    result = base.model_copy(
+        update={
+            "policies": ("fastest-device",),
+            "phases": (*base.phases, *phases),
+            "records": (*base.records, *records),
+        }
+    )
+    judged = judge(result)
+    [found] = judged.policies
+    assert found.gain is not None and judged.score is not None and judged.score.mixes_per_hour is not None
+    by_policy = found.mixes_per_hour.estimate if found.mixes_per_hour else 0
+    assert found.gain.estimate == pytest.approx(judged.score.mixes_per_hour.estimate / by_policy, rel=1e-6)
+    assert found.gain.half_width == pytest.approx(0.025, abs=0.01), "runs of the plan are 1 % apart"
+    missing = judge(result.model_copy(update={"phases": base.phases, "records": base.records}))
+    assert missing.policies[0].gain is None
+    assert missing.policies[0].problems == ("it was not run to its end",)
+
+
+def _whole(spans: list[tuple[int, int]], units: int) -> Completions:
+    begins, ends = (np.array(column) for column in zip(*spans, strict=True))
+    return Completions(begins, begins, np.arange(1, len(begins) + 1), ends, np.full(len(begins), units))
+
+
+def test_a_request_of_several_feeds_lasts_from_when_it_was_due_until_the_last_is_done() -> None:
+    due = np.array([0, 0, 5])
+    done = Completions(due, np.array([1, 2, 6]), np.array([2, 4, 6]), np.array([3, 4, 7, 9, 8, 12]), np.array([1] * 6))
+    made = record("load50", ("llm", "gpu:0"), done, (0, 20))
+    first, total, per_unit = requests_ns([made], 4)
+    assert (first.tolist(), total.tolist(), per_unit.tolist()) == ([3], [9], [3]), "the second lacks two units"
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 0.9), st.floats(1, 1000)), min_size=1, max_size=6), st.floats(1, 1000))
+def test_the_efficiency_over_the_ladder_lies_between_those_of_its_levels(
+    levels: list[tuple[float, float]], ready_watts: float
+) -> None:
+    full = Figure(1000.0)
+
+    def level(target: float, watts: float) -> Level:
+        class Total:
+            pass
+
+        total, run = Total(), Total()
+        total.watts = watts  # type: ignore[attr-defined] # a stand-in with the two figures that the ladder reads
+        run.total, run.mixes_per_hour = total, Figure(target * 1000)  # type: ignore[attr-defined] # as above
+        return Level("plan", target, target, run, (), 0, ())  # type: ignore[arg-type] # as above
+
+    made = [level(*each) for each in levels]
+    found = Ladder(full, 500.0, ready_watts, None, tuple(made), {})
+    each = [2000.0, 0.0, *(target * 1e6 / watts for target, watts in levels)]
+    assert found.mixes_per_kwh is not None
+    assert min(each) <= found.mixes_per_kwh <= max(each)

@@ -1,0 +1,256 @@
+"""Requests that a policy assigns to simulated devices on a fake clock."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.policies import COMPARED, by, mixes_per_s
+from mixmark.harness.contracts.policy import DeviceLoad, Request
+from mixmark.harness.contracts.schema import Load, ServiceLimits
+from mixmark.harness.measure.dispatch import Dispatcher, Pair
+from mixmark.harness.measure.request_queue import STUCK_NS, PolicyFailed, RequestQueue
+from mixmark.harness.plan import policies
+from mixmark.harness.plan.load import due_ns, load_at, request_units
+from mixmark.harness.plan.policies import Greedy
+from mixmark.harness.plan.presets import PRESETS
+from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, Rates
+
+DUO: Rates = {("a", "gpu:0"): 10.0, ("a", "cpu:0"): 5.0, ("b", "cpu:0"): 10.0}
+ONE_EACH = dict.fromkeys(DUO, 1)
+ALL: list[Any] = [policies.Planned, *COMPARED.values()]
+
+
+def a_load(requests: Mapping[str, int], length_s: float, units: Mapping[str, int] | None = None, seed: int = 1) -> Load:
+    return Load(
+        level=0.5,
+        mixes_per_s=1,
+        length_ns=round(length_s * SECOND),
+        requests=dict(requests),
+        request_units=dict(units or dict.fromkeys(requests, 1)),
+        seed=seed,
+    )
+
+
+def served(
+    load: Load | None,
+    policy: Any = Greedy,
+    rates: Rates = DUO,
+    quanta: Mapping[Pair, int] = ONE_EACH,
+    actual: Callable[[Pair, float], float] | None = None,
+    limits: Mapping[str, ServiceLimits] | None = None,
+    **more: Any,
+) -> Machine:
+    mix_units = {suite: 1.0 for suite, _ in rates}
+
+    def source(units: Any, placement: Any, quanta: Any, concurrency: Any, plan: Any) -> RequestQueue:
+        return RequestQueue(units, placement, quanta, concurrency, policy, load, limits or {})
+
+    return Machine(mix_units, rates, quanta, actual, source=source, may_wait=load is not None, **more)
+
+
+@pytest.mark.parametrize("busy", [0.3, 0.6])
+def test_one_device_is_the_queue_of_pollaczek_and_khinchine(busy: float) -> None:
+    """Three services of 0.05 s to one of 0.25 s: E[S] = 0.1 s, E[S²] = 0.0175 s²; W = λ E[S²] / 2 (1 − ρ) + E[S]."""
+    count, chance = 200_000, random.Random(2)
+    load = a_load({"a": count}, count * 0.1 / busy)
+    machine = served(
+        load, rates={("a", "cpu:0"): 10.0}, quanta={("a", "cpu:0"): 1}, actual=lambda *_: chance.choice((20, 20, 20, 4))
+    )
+    machine.run(1e9)
+    assert len(machine.responses_ns) == count
+    response_s = statistics.mean(ends[-1] for ends in machine.responses_ns.values()) / 1e9
+    assert response_s == pytest.approx(0.1 + busy / 0.1 * 0.0175 / 2 / (1 - busy), rel=0.02)
+
+
+def test_a_request_is_the_same_work_everywhere_and_is_done_with_its_last_feed() -> None:
+    quanta = {("a", "gpu:0"): 4, ("a", "cpu:0"): 6, ("b", "cpu:0"): 1}
+    assert request_units(quanta) == {"a": 12, "b": 1}
+    machine = served(a_load({"a": 1, "b": 1}, 1, {"a": 12, "b": 1}), policies.FastestDevice, quanta=quanta)
+    machine.run(100)
+    assert [len(spans) for spans in machine.done.values()] == [3, 0, 1]
+    ((_, first),) = [(key, ends) for key, ends in machine.responses_ns.items() if key[0] == "a"]
+    assert first == pytest.approx([0.4e9, 0.8e9, 1.2e9], rel=1e-6)
+
+
+def test_a_load_is_taken_up_when_it_is_due_and_the_phase_is_over_when_all_is_done() -> None:
+    load = a_load({"a": 20, "b": 10}, 10)
+    machine = served(load)
+    machine.run(3)
+    assert machine.dispatcher.surplus(machine.now_ns) == 1
+    machine.run(100)
+    assert machine.dispatcher.surplus(machine.now_ns) == 0
+    assert machine.dispatcher.arrival_delay_ns() == 0
+    assert machine.dispatcher.next_arrival_ns() is None
+    drawn = {suite: [int(at) for at in times] for suite, times in due_ns(load).items()}
+    begun = {
+        suite: sorted(begin for pair, spans in machine.done.items() if pair[0] == suite for begin, _ in spans)
+        for suite in drawn
+    }
+    assert all(begin >= due for suite in drawn for begin, due in zip(begun[suite], drawn[suite], strict=True))
+    assert drawn["a"] == sorted(drawn["a"])
+    assert drawn["a"][:10] != drawn["b"], "each suite has arrivals of its own"
+
+
+def test_who_gets_what() -> None:
+    """`a` takes 0.1 s on the GPU and 0.2 s on the CPU; the GPU is busy for 0.15 s, so the CPU would finish later."""
+    seconds = {"a": {"gpu:0": 0.1, "cpu:0": 0.2}, "b": {"cpu:0": 0.1}}
+    plan = {"a": {"cpu:0": 0.5}, "b": {"cpu:0": 0.5}}
+    waiting = [
+        Request(number=0, suite="a", due_ns=0, limit_ns=None),
+        Request(number=1, suite="b", due_ns=5, limit_ns=10**10),
+        Request(number=2, suite="b", due_ns=9, limit_ns=10**9),
+    ]
+    loads = [DeviceLoad("gpu:0", 0.15, has_room=False), DeviceLoad("cpu:0", 0.0, has_room=True)]
+
+    def chosen(policy: Any, loads: Sequence[DeviceLoad] = loads) -> list[tuple[int, str] | None]:
+        own = policy(seconds, plan)
+        choices = [own.choose(waiting, loads, 10) for _ in range(2)]
+        return [choice and (choice[0].number, choice[1]) for choice in choices]
+
+    assert chosen(policies.RoundRobin) == [(0, "gpu:0"), (0, "cpu:0")]
+    assert chosen(policies.FastestDevice)[0] == (0, "gpu:0")
+    assert chosen(policies.Greedy)[0] == (0, "cpu:0")
+    assert chosen(policies.Planned)[0] == (0, "cpu:0")
+    assert chosen(policies.Planned, loads[:1])[0] == (0, "gpu:0"), "its planned device is gone"
+    assert chosen(policies.Deadline)[0] == (2, "cpu:0"), "it has the least slack"
+    assert chosen(policies.Deadline, loads[:1]) == [None, None], "nobody has room"
+    assert chosen(policies.RoundRobin, loads[1:]) == [(0, "cpu:0"), (0, "cpu:0")]
+
+
+@pytest.mark.parametrize("policy", ALL)
+def test_a_device_that_dies_loses_what_it_had_begun_and_the_others_serve_the_rest(policy: Any) -> None:
+    machine = served(a_load({"a": 50, "b": 20}, 8), policy)
+    machine.run(2)
+    machine.lose("gpu:0")
+    machine.run(100)
+    answered = len(machine.responses_ns)
+    assert 67 <= answered <= 70
+    assert machine.dispatcher.surplus(machine.now_ns) == 0
+
+
+def test_what_only_the_dead_device_could_do_is_lost_and_the_phase_still_ends() -> None:
+    machine = served(a_load({"a": 50, "b": 20}, 8))
+    machine.run(2)
+    machine.lose("cpu:0")
+    machine.run(100)
+    assert machine.dispatcher.surplus(machine.now_ns) == 0
+    assert sum(suite == "a" for suite, _ in machine.responses_ns) >= 48
+    assert sum(suite == "b" for suite, _ in machine.responses_ns) < 10
+
+
+class _Chooses:
+    """A policy whose choice a test gives."""
+
+    def __init__(self, choice: Callable[[Sequence[Request]], Any]) -> None:
+        self.choice = choice
+
+    def __call__(self, seconds: Any, plan: Any) -> _Chooses:
+        return self
+
+    def choose(self, waiting: Sequence[Request], devices: Any, now_ns: int) -> Any:
+        return self.choice(waiting)
+
+
+@pytest.mark.parametrize(
+    ("choice", "says"),
+    [
+        (lambda waiting: (waiting[0], "tpu:7"), "gave 'tpu:7' a request of"),
+        (lambda waiting: (next(each for each in waiting if each.suite == "b"), "gpu:0"), "request of b, which it does"),
+        (lambda waiting: "cpu:0", "chose 'cpu:0', and not a request and a device"),
+        (lambda waiting: (waiting[0].__class__(99, "a", 0, None), "cpu:0"), "request 99, which does not wait"),
+        (lambda waiting: 1 / 0, "failed: ZeroDivisionError"),
+    ],
+)
+def test_a_policy_that_chooses_what_cannot_be_is_named(choice: Any, says: str) -> None:
+    with pytest.raises(PolicyFailed, match=says):
+        served(None, _Chooses(choice)).run(10)
+
+
+def test_a_policy_that_gives_a_request_twice_is_named() -> None:
+    kept: list[Request] = []
+
+    def choice(waiting: Sequence[Request]) -> Any:
+        kept.append(waiting[0])
+        return kept[0], "cpu:0"
+
+    with pytest.raises(PolicyFailed, match="which does not wait"):
+        served(None, _Chooses(choice)).run(10)
+
+
+def test_a_policy_that_lets_all_wait_for_ever_is_named() -> None:
+    machine = served(None, _Chooses(lambda waiting: None))
+    queue = machine.dispatcher
+    assert queue.next("cpu:0", 5) is None
+    assert queue.next("cpu:0", STUCK_NS) is None
+    with pytest.raises(PolicyFailed, match="waiting, and no device has anything to do"):
+        queue.next("cpu:0", STUCK_NS + 6)
+
+
+def test_a_closed_run_by_the_fastest_device_is_bound_by_the_device_with_most_work() -> None:
+    """The GPU is faster at all but dlrm, so it does 2 + 2 + 0.5 s of a mix; the CPU 1.33 s."""
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, source=by(policies.FastestDevice))
+    machine.run(300)
+    assert machine.run(1500) == pytest.approx(1 / 4.5, rel=0.02)
+
+
+def test_in_turns_the_slow_device_sets_the_pace() -> None:
+    """Each device does half of all requests: the CPU needs 10 + 50 + 0.67 + 5 s for its half of a mix."""
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, source=by(policies.RoundRobin))
+    machine.run(300)
+    assert machine.run(3000) == pytest.approx(1 / 65.7, rel=0.03)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_plan_is_not_worse_than_turns(seed: int) -> None:
+    """`python -m bench.policies` does so for a thousand machines."""
+    assert mixes_per_s(seed, Dispatcher) > 0.98 * mixes_per_s(seed, by(policies.RoundRobin))
+
+
+@st.composite
+def loads(draw: st.DrawFn) -> tuple[Load, Rates, Mapping[Pair, int], Any, int]:
+    suites = [f"s{index}" for index in range(draw(st.integers(1, 3)))]
+    devices = [f"npu:{index}" for index in range(draw(st.integers(1, 3)))]
+    pairs = [(s, d) for s in suites for d in devices if d == devices[0] or draw(st.booleans())]
+    rates = {pair: draw(st.floats(0.5, 50)) for pair in pairs}
+    quanta = {pair: draw(st.sampled_from([1, 2, 4])) for pair in pairs}
+    units = request_units(quanta)
+    requests = {suite: draw(st.integers(1, 30)) for suite in suites}
+    load = a_load(requests, draw(st.floats(0.1, 60)), units, draw(st.integers(0, 9)))
+    return load, rates, quanta, draw(st.sampled_from(ALL)), draw(st.integers(1, 3))
+
+
+@given(loads())
+@settings(max_examples=60, deadline=None)
+def test_no_request_is_lost_or_answered_twice_or_before_it_is_due(drawn: Any) -> None:
+    load, rates, quanta, policy, concurrency = drawn
+    machine = served(load, policy, rates, quanta, concurrency=concurrency)
+    machine.run(1e6)
+    answered = dict.fromkeys(load.requests, 0)
+    for (suite, _), ends in machine.responses_ns.items():
+        answered[suite] += 1
+        assert min(ends) > 0
+    assert answered == load.requests
+    for suite, count in load.requests.items():
+        units = sum(len(spans) * quanta[pair] for pair, spans in machine.done.items() if pair[0] == suite)
+        assert units == count * load.request_units[suite]
+    assert machine.dispatcher.surplus(machine.now_ns) == 0
+
+
+@given(st.floats(0.1, 0.9), st.floats(0.01, 100))
+def test_a_machine_and_a_load_that_are_faster_alike_have_the_same_requests(level: float, speed: float) -> None:
+    limits = PRESETS["quick"].mix
+    units = {"llm": 128, "dlrm": 1024}
+    mix = {"llm": 50.0, "dlrm": 200_000.0}
+    slow = load_at(level, 1.0, mix, units, limits.model_copy(update={"min_ns": 10**9, "max_ns": 10**15}), 1)
+    fast_limits = limits.model_copy(update={"min_ns": 0, "max_ns": 10**15})
+    fast = load_at(level, speed, mix, units, fast_limits, 1)
+    if slow.requests["llm"] == fast.requests["llm"] == 100:
+        assert fast.requests == slow.requests
+        assert fast.length_ns == pytest.approx(slow.length_ns / speed, rel=1e-6)
