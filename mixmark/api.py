@@ -9,6 +9,7 @@ from mixmark.harness.contracts.errors import (
     WrongOutput,
     refuse_options,
 )
+from mixmark.harness.contracts.policy import DeviceLoad, Policy, Request
 from mixmark.harness.contracts.protocols import (
     AcceleratorState,
     Adapter,
@@ -73,6 +74,7 @@ __all__ = [
     "Completions",
     "Cost",
     "Device",
+    "DeviceLoad",
     "Domain",
     "Feed",
     "Feeds",
@@ -87,10 +89,12 @@ __all__ = [
     "Meter",
     "MixmarkError",
     "PluginError",
+    "Policy",
     "Precision",
     "Preparer",
     "Record",
     "Reporter",
+    "Request",
     "Result",
     "ResultError",
     "Route",

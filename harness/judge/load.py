@@ -143,6 +143,7 @@ class PolicyRuns:
     gain: Figure | None
     """TX by the plan over TX by the policy, over the pairs of runs."""
     problems: tuple[Reason, ...]
+    """Why the figures are not known. Empty: they are."""
 
 
 def policy_runs(result: Result, score: Score | None, doubts: Sequence[Finding]) -> tuple[PolicyRuns, ...]:

@@ -105,6 +105,7 @@ class Load(Fact):
     request_units: dict[str, int]
     """The units in a request of each suite: a feed on every device, or several feeds in a row."""
     seed: int = Field(ge=0)
+    """The seed of the due times, drawn when the level was planned."""
 
 
 class Phase(Fact):
