@@ -133,6 +133,13 @@ def tail(latency: Latency) -> str:
     return UNKNOWN if latency.tail is None else f"{latency.tail[0]} {duration(latency.tail[1])}"
 
 
+def jitter(row: Row) -> str:
+    """How even a stream of units is: p99 1.12 ×, longest 3.40 × the median gap. Empty: not known."""
+    if row.gap_p99 is None or row.gap_most is None:
+        return ""
+    return f"p99 {significant(row.gap_p99)} ×, longest {significant(row.gap_most)} × the median gap"
+
+
 def scenario(record: Record) -> str:
     """The scenario with its batch or arrivals: offline ×2048, server 5/s, server max 12.3/s."""
     if record.rate_per_s is not None:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.contracts.schema import Result, System
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.judgement import Judgement
@@ -149,7 +150,11 @@ def _latencies(row: Row) -> tuple[Sequence[str], Sequence[str]]:
     short = figures.name(row.names.short, figures.LONGEST_UNIT)
     spans = (("feed", row.latency), ("first", row.first_unit), (f"/{short}", row.time_per_unit))
     typical = [f"{name:<5} {figures.typical(latency)}" for name, latency in spans]
-    return typical, [figures.tail(latency) for _, latency in spans]
+    tail = [figures.tail(latency) for _, latency in spans]
+    if row.gap_p99 is not None and row.gap_most is not None:
+        typical.append("gaps")
+        tail.append(f"p99 {significant(row.gap_p99)} ×, most {significant(row.gap_most)} ×")
+    return typical, tail
 
 
 def _remarks(judgement: Judgement) -> Table:

@@ -109,6 +109,8 @@ def _figures(row: Row) -> Iterator[tuple[str, str]]:
     for _, name, latency in _latencies(row):
         if latency.mean_ns is not None:
             yield name, " · ".join(f"{percentile} {figures.duration(ns)}" for percentile, ns in _percentiles(latency))
+    if row.gap_p99 is not None:
+        yield f"Between {row.record.unit}s", figures.jitter(row)
     if row.record.rate_per_s is not None:
         yield "Arrivals", figures.rate(row.record.rate_per_s, "feeds")
     if row.record.latency_limits is not None and row.record.scenario == "server":

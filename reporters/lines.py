@@ -78,6 +78,10 @@ class TableLine(Provenance):
     """The time from when a feed was due to its first unit: an LLM's time to first token."""
     time_per_unit: Latency = NO_LATENCY
     """The mean time of a feed's further units: an LLM's time per output token."""
+    gap_p99: float | None = None
+    """The 99th percentile of the time between neighbouring units of a feed, over its median."""
+    gap_most: float | None = None
+    """The longest such time over the median."""
     roofline_fraction: float | None = None
     """The fraction of the device's measured ceiling that was reached."""
     energy_per_unit_j: float | None
@@ -166,6 +170,8 @@ def _solo(origin: dict[str, Any], row: Row, result: Result) -> TableLine:
         latency=row.latency,
         first_unit=row.first_unit,
         time_per_unit=row.time_per_unit,
+        gap_p99=row.gap_p99,
+        gap_most=row.gap_most,
         roofline_fraction=row.roofline_fraction,
         energy_per_unit_j=row.energy.joules_per_unit if row.energy else None,
         **_energy(row.energy),

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from markupsafe import Markup
 
-from mixmark.harness.contracts.schema import BY_PLAN
+from mixmark.harness.contracts.schema import BY_PLAN, Result
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.load import Ladder, Level, PolicyRuns, Responses
+from mixmark.harness.judge.load import Ladder, Level, PolicyRuns, Responses, ready_watts
+from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.reporters import charts, figures
 from mixmark.reporters.figures import UNKNOWN, percent, significant
 from mixmark.reporters.tables import TextTable
@@ -53,6 +54,16 @@ def _gain(policy: PolicyRuns) -> str:
         within = f" ± {percent(policy.gain.half_width)}"
     by = UNKNOWN if policy.mixes_per_hour is None else significant(policy.mixes_per_hour.estimate)
     return f"{significant(policy.gain.estimate)} × its {by} mixes per hour{within}"
+
+
+def idle(run: ScoredRun, result: Result) -> Iterator[tuple[str, str]]:
+    """The power at rest around a run: without any worker, and with everything loaded."""
+    bare = [watts for watts in run.total.idle_watts if watts is not None]
+    ready = ready_watts(result, run.phase)
+    told = [f"bare {figures.prefixed(sum(bare) / len(bare), 'W')}"] if bare else []
+    told += [f"ready {figures.prefixed(ready, 'W')}, with everything loaded"] if ready is not None else []
+    if told:
+        yield "idle", "; ".join(told)
 
 
 def table(judgement: Judgement) -> TextTable | None:

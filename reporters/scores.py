@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mixmark.harness.contracts.schema import Mix, Placement
+from mixmark.harness.contracts.schema import Mix, Placement, Result
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, Figure, ScoredRun
@@ -44,7 +44,7 @@ def score_text(judgement: Judgement) -> ScoreText | None:
     facts, tables = [] if found.problems else [("grade", found.graded)], []
     if run := found.median_run():
         diagnosis = judgement.diagnoses[run.phase]
-        facts += [*_facts(run, diagnosis), *_nominal(found), *hosts.facts(run), *hosts.missing(judgement)]
+        facts += [*_facts(run, diagnosis, result), *_nominal(found), *hosts.facts(run), *hosts.missing(judgement)]
         tables += [_streams(run, found.mix), _parts(diagnosis, names), *hosts.tables(run, judgement)]
         facts += loads.facts(judgement)
         tables += filter(None, [loads.table(judgement)])
@@ -73,7 +73,7 @@ def _trouble(found: Score) -> str:
     return f"{NOT_MEASURED}: {found.unmeasured}" if found.mixes_per_kwh is None else ""
 
 
-def _facts(run: ScoredRun, diagnosis: Diagnosis) -> list[tuple[str, str]]:
+def _facts(run: ScoredRun, diagnosis: Diagnosis, result: Result) -> list[tuple[str, str]]:
     joules = UNKNOWN
     if run.total.joules is not None:
         watts = figures.prefixed(run.total.watts, "W")
@@ -90,6 +90,7 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis) -> list[tuple[str, str]]:
         ("window", f"{run.phase}: {figures.duration(run.length_ns)}, {STEADINESS[run.steady]}"),
         ("completed", f"{significant(run.mixes)} mixes"),
         ("energy", joules),
+        *loads.idle(run, result),
         ("best possible, λ*", f"{significant(diagnosis.bound_per_hour)} mixes per hour{estimated}, {proof}"),
         ("reached, κ", _interval(diagnosis.kappa)),
         ("surplus", f"{figures.percent(run.surplus)} of the work, which no mix counts"),

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mixmark.harness.contracts.schema import Boundary, Finding, Int64s, Record, Result, UnitNames
+from mixmark.harness.contracts.schema import Boundary, Completions, Finding, Int64s, Record, Result, UnitNames
 from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.judge.statistics.intervals import over_runs, percentile
@@ -72,6 +72,11 @@ class Row:
     """The time from when a feed was due to its first unit. Known only if feeds yield several times."""
     time_per_unit: Latency = Latency()
     """The mean time of a feed's further units. Known only if feeds yield several times."""
+    gap_p99: float | None = None
+    """The 99th percentile of the time between neighbouring units of a feed, over its median: 1 is an even stream. None:
+    feeds yield once, or too few units tell."""
+    gap_most: float | None = None
+    """The longest such time over the median."""
     roofline_fraction: float | None = None
     """The fraction of the device's ceiling that was reached."""
     energy: Energy | None = None
@@ -140,6 +145,7 @@ def _row(evidence: Evidence, each: Measurement, void: Void | None) -> Row:
         )
     interval = each.interval
     streams = timestamps.time_per_unit_ns(done)
+    gap_p99, gap_most = _jitter(done)
     return Row(
         record=each.record,
         names=unit_names(each.result, each.record),
@@ -150,10 +156,22 @@ def _row(evidence: Evidence, each: Measurement, void: Void | None) -> Row:
         latency=latency(timestamps.latencies_ns(done)),
         first_unit=latency(timestamps.first_unit_ns(done)) if len(streams) else Latency(),
         time_per_unit=latency(streams),
+        gap_p99=gap_p99,
+        gap_most=gap_most,
         roofline_fraction=evidence.achieved(each).fraction,
         energy=_energy(each),
         void=void,
     )
+
+
+def _jitter(done: Completions) -> tuple[float | None, float | None]:
+    """How far the times between the units of a feed scatter: see `Row.gap_p99` and `Row.gap_most`."""
+    gaps_ns = timestamps.gaps_ns(done)
+    typical_ns = percentile(gaps_ns, 0.5)
+    if not typical_ns:
+        return None, None
+    late_ns = percentile(gaps_ns, 0.99)
+    return None if late_ns is None else late_ns / typical_ns, float(gaps_ns.max()) / typical_ns
 
 
 def unit_names(result: Result, record: Record) -> UnitNames:

@@ -174,13 +174,13 @@ def _policies(request: RunRequest, resumed: Result | None, mix: Mix | None) -> M
     specs = {registry.name_of_spec(name): name for name in request.policies if registry.is_spec(name)}
     found = registry.find("policies", specs.values())
     names = resumed.policies if resumed else [name for name in request.policies if name not in specs.values()]
+    chosen = choose_by_name("policy", [BY_PLAN, *names, *specs], found)
+    for policy in chosen:
+        found[policy].load()  # an error of its file comes before anything is measured
     if not resumed and (request.policies or request.levels != ()) and (request.on_hosts or not mix):
         option = "--policy" if request.policies else "--ladder"
         lacks = "it does not run on several hosts" if request.on_hosts else "it needs a mix: leave --mix none away"
         raise UsageError(f"{option} runs or serves a mix on this machine", hint=lacks)
-    chosen = choose_by_name("policy", [BY_PLAN, *names, *specs], found)
-    for policy in chosen:
-        found[policy].load()  # an error of its file comes before anything is measured
     return {name: found[name] for name in chosen}
 
 

@@ -1,8 +1,8 @@
 """An adapter with as many devices as asked for, each as fast as asked for; the CPU's work is sleeping.
 
 options: `s.<device>.<suite>` seconds a sample, in fp32; `parts.<device>`: the devices of a group, `a+b`; `int8`: the
-part of that time which int8 takes, where it is offered; `die.<device>`, `raise.<device>`, `hang.<device>`: at which
-feed of a suite that happens.
+part of that time which int8 takes, where it is offered; `slots`: how many feeds a device takes at once;
+`die.<device>`, `raise.<device>`, `hang.<device>`: at which feed of a suite that happens.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from mixmark import Array, Device, Feed, Precision, Runner, Suite, Unsupported, 
 
 
 class Player:
-    concurrency = 1
-
     def __init__(self, suite: str, device: str, options: Mapping[str, str], precision: str) -> None:
         self.facts = {"band": device}
+        self.concurrency = int(options.get("slots", 1))
         self.sample_s = float(options[f"s.{device}.{suite}"]) * float(options.get(precision, 1))
         self.ends = {how: int(options.get(f"{how}.{device}", 0)) for how in ("die", "raise", "hang")}
         self.feeds = 0
