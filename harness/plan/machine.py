@@ -1,0 +1,595 @@
+"""Plans a machine: how many devices of each kind do a mix, at what price and power.
+
+This is the question of `plan.bound` with whole numbers of devices. Let n[k] be the devices of kind k, y[w,k] the time
+that they give to suite w, in devices, r[w,k] the units per second of one device, and m[w] the units of w in one mix:
+
+    Σ_k r[w,k] y[w,k] ≥ λ m[w] for each suite,   Σ_w y[w,k] ≤ n[k] for each kind,   n whole
+
+An accelerator occupies a slot of a host and takes time of the host's processors for its threads. The suites that a
+device runs fit into its memory: devices of a kind are divided among the largest sets of suites that fit. The solver's
+bound proves each answer or says how far a better one could be.
+
+All of it is a prediction: a machine keeps only a part of what its devices do alone, which `Retained` states.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.numbers import counted, significant
+from mixmark.harness.plan.bound import EXACT, NOTHING
+
+Question = Literal["cheapest", "most", "efficient"]
+"""The lowest cost for a demand, the most mixes per hour, or the most mixes per kWh."""
+MOST = 1000  # devices of a kind, if nothing else limits them
+MOST_SETS = 200  # of suites that fit into a memory together; four suites have at most 6
+TIME_LIMIT_S = 10.0  # of one program; what it found by then has a gap
+HOUR_S, HOURS_A_YEAR = 3600, 8766
+SCALE = 1e3  # of the objective in the solver, whose absolute tolerances are about 1e-6
+FEWER = 1e-8  # of the objective for each device, so that of equal machines the one of fewer devices is found
+INFEASIBLE = 2  # the status of scipy's milp
+WHOLE = ("count", "set")
+"""The columns that are whole numbers."""
+Level = Literal[-1, 0, 1]
+"""The low end of every rate, the estimate, or the high end."""
+LEVELS: tuple[Level, ...] = (-1, 0, 1)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What one device of a kind does of a suite, alone."""
+
+    suite: str
+    units_per_s: float
+    half_width: float = 0.0
+    """Half the width of the rate's 95 % interval, as a fraction of it."""
+    extra_watts: float | None = 0.0
+    """The power above idle. None: not known."""
+    memory_bytes: int = 0
+    device: str = ""
+    """The device, if one of the kind holds several, such as a host with a GPU on its chip."""
+    pool: str = ""
+    """Its memory."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Something that one buys whole: a host with its processors, or an accelerator for a host."""
+
+    name: str
+    speeds: tuple[Speed, ...]
+    is_host: bool = False
+    slots: int = 0
+    """The accelerators that a host takes."""
+    processors: frozenset[str] = frozenset({""})
+    """The devices of a host that run host threads."""
+    threads: float = 0.0
+    """The fraction of a host's processor time that its host threads take."""
+    pool_bytes: Mapping[str, int] = field(default_factory=dict)
+    """The memory of each pool that is limited."""
+    idle_watts: float | None = None
+    price: float | None = None
+    rack_units: float | None = None
+    owned: int = 0
+    """How many of it need not be bought."""
+    declared: frozenset[str] = frozenset()
+    """The figures that the user declared: price, watts, rack units, slots."""
+
+    @property
+    def has_watts(self) -> bool:
+        return self.idle_watts is not None and all(speed.extra_watts is not None for speed in self.speeds)
+
+
+@dataclass(frozen=True)
+class Retained:
+    """The fraction of a planned rate that mixed runs reached, and the lowest and highest of these runs."""
+
+    estimate: float = 1.0
+    low: float = 1.0
+    high: float = 1.0
+    runs: int = 0
+
+    def factor(self, speed: Speed, level: Level) -> float:
+        if not level:
+            return self.estimate
+        return self.low * (1 - speed.half_width) if level < 0 else self.high * (1 + speed.half_width)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a machine must keep. None: no limit."""
+
+    mixes_per_hour: float | None = None
+    """The least that it must do."""
+    budget: float | None = None
+    watts: float | None = None
+    rack_units: float | None = None
+    hosts: int | None = None
+    at_least: Mapping[str, int] = field(default_factory=dict)
+    at_most: Mapping[str, int] = field(default_factory=dict)
+
+    def named(self) -> Iterator[tuple[str, Limits]]:
+        """Each limit in words, and the limits without it."""
+        words: dict[str, str] = {
+            "mixes_per_hour": "{} mixes per hour",
+            "budget": "a budget of {}",
+            "watts": "a power of {} W",
+            "rack_units": "{} rack units",
+        }
+        for name, text in words.items():
+            if (value := getattr(self, name)) is not None:
+                blank: dict[str, Any] = {name: None}
+                yield text.format(significant(value)), replace(self, **blank)
+        if self.hosts is not None:
+            yield counted(self.hosts, "host"), replace(self, hosts=None)
+        for kind, count in self.at_least.items():
+            yield f"at least {count} of {kind}", replace(self, at_least=_without(self.at_least, kind))
+        for kind, count in self.at_most.items():
+            yield f"at most {count} of {kind}", replace(self, at_most=_without(self.at_most, kind))
+
+
+@dataclass(frozen=True)
+class Energy:
+    """What electricity costs."""
+
+    per_kwh: float = 0.0
+    years: float = 3.0
+
+    @property
+    def per_watt(self) -> float:
+        return self.per_kwh * self.years * HOURS_A_YEAR / 1000
+
+
+@dataclass(frozen=True)
+class Range:
+    """A prediction, and what it would be at the low and high ends of all rates."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A machine that is predicted to be best, and the proof."""
+
+    question: Question
+    counts: Mapping[str, int]
+    """The devices of each kind in use."""
+    time: Mapping[str, Mapping[str, float]]
+    """The time of each kind for each suite, in devices."""
+    mixes_per_hour: Range
+    """What the machine does at full load."""
+    planned_per_hour: float
+    """What `time`, `watts` and `energy_cost` are of: the demand, or all that the machine does."""
+    watts: float | None
+    price: float | None
+    """Of the devices that must be bought."""
+    energy_cost: float | None
+    rack_units: float | None
+    gap: float | None
+    """How much better any other machine could be, as a fraction. 0: proved optimal. None: nothing is proved."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """The kinds that may be used, and the mix that they do."""
+
+    kinds: Sequence[Kind]
+    mix_units: Mapping[str, float]
+    retained: Retained = Retained()
+    energy: Energy | None = None
+    mip_gap: float = 0.0
+    """The relative gap at which the solver may stop."""
+
+    def answer(self, question: Question, limits: Limits) -> Answer:
+        """Raises UsageError if a suite runs nowhere or no machine keeps the limits, which it names."""
+        self._check(question, limits)
+        program = _Program(self, limits)
+        try:
+            best, gap = program.best(question)
+            if program.per_hour(best) <= 0:
+                raise _Infeasible
+        except _Infeasible:
+            raise self._contradiction(limits) from None
+        return self._answered(question, limits, program, best, gap)
+
+    def alone(self, question: Question, limits: Limits) -> dict[str, Answer]:
+        """The answers if devices of one kind do all of the work, in any hosts."""
+        found = {}
+        for kind in self.kinds:
+            kinds = [each if each is kind else replace(each, speeds=()) for each in self.kinds]
+            kinds = [each for each in kinds if each is kind or (each.is_host and not kind.is_host)]
+            if self.mix_units.keys() <= {speed.suite for speed in kind.speeds}:
+                try:
+                    found[kind.name] = replace(self, kinds=kinds).answer(question, limits)
+                except MixmarkError:  # this kind alone cannot do it
+                    continue
+        return found
+
+    def front(self, limits: Limits, steps: int = 6) -> list[Answer]:
+        """Machines of which none is better than another in work, price and power at once: the most work within equal
+        steps of the price and, at each of these, of the power."""
+        best = self.answer("most", limits)
+        price = best.price or 0
+        prices = [price * step / steps for step in range(1, steps + 1)] if price else [limits.budget]
+        found = []
+        for budget in prices:
+            within = replace(limits, budget=budget)
+            try:
+                top = self.answer("most", within)
+            except MixmarkError:  # too little for any machine
+                continue
+            found.append(top)
+            for step in range(1, steps) if top.watts else ():
+                capped = replace(within, watts=(top.watts or 0) * step / steps)
+                try:
+                    found.append(self.answer("most", capped))
+                except MixmarkError:
+                    continue
+        return _undominated(found)
+
+    def _check(self, question: Question, limits: Limits) -> None:
+        able = {speed.suite for kind in self.kinds for speed in kind.speeds}
+        if missing := [suite for suite in self.mix_units if suite not in able]:
+            raise UsageError(
+                f"no device that may be used runs {', '.join(missing)}", "the mix needs every one of its suites"
+            )
+        if question == "cheapest" and limits.mixes_per_hour is None:
+            raise UsageError("the cheapest machine needs to know the work", "say how many mixes per hour it must do")
+
+    def _contradiction(self, limits: Limits) -> UsageError:
+        """Names limits that no machine keeps together, none of which is to blame alone unless it is the only one."""
+
+        def possible(tried: Limits) -> bool:
+            try:
+                program = _Program(self, tried)
+                return program.per_hour(program.solve(program.goal("most"))[0]) > 0
+            except _Infeasible:
+                return False
+
+        culprits = []
+        while True:
+            for words, others in limits.named():
+                if words not in culprits and not possible(others):
+                    limits = others
+                    break
+                if words not in culprits:
+                    culprits.append(words)
+            else:
+                break
+        if not culprits:
+            return UsageError("no machine of these devices does the mix", "its suites do not fit into their memory")
+        these = " and ".join(culprits)
+        return UsageError(f"no machine keeps {these}", "relax one of these, or offer other devices")
+
+    def _answered(self, question: Question, limits: Limits, program: _Program, best: Any, gap: float | None) -> Answer:
+        counts = {kind.name: n for kind in self.kinds if (n := round(best[program.at["count", kind.name]]))}
+        own = [kind for kind in self.kinds if kind.name in counts]
+        best, planned = program.trimmed(best, limits.mixes_per_hour if question == "cheapest" else None)
+        watts = float(program.dense(program.power()) @ best) if all(kind.has_watts for kind in own) else None
+        full = Limits(watts=limits.watts, at_least=counts, at_most=counts)
+        low, estimate, high = (self._at_full_load(own, full, level) for level in LEVELS)
+        bought = {kind.name: max(0, counts[kind.name] - kind.owned) for kind in own}
+        priced = all(kind.price is not None or not bought[kind.name] for kind in own)
+        sized = all(kind.rack_units is not None or not kind.is_host for kind in own)
+        return Answer(
+            question=question,
+            counts=counts,
+            time=program.time(best),
+            mixes_per_hour=Range(estimate, low, high),
+            planned_per_hour=planned,
+            watts=watts,
+            price=math.fsum((kind.price or 0) * bought[kind.name] for kind in own) if priced else None,
+            energy_cost=None if watts is None or self.energy is None else watts * self.energy.per_watt,
+            rack_units=math.fsum((kind.rack_units or 0) * counts[kind.name] for kind in own) if sized else None,
+            gap=gap,
+        )
+
+    def _at_full_load(self, kinds: Sequence[Kind], limits: Limits, level: Level) -> float:
+        program = _Program(replace(self, kinds=kinds), limits, level)
+        return program.per_hour(program.solve(program.goal("most"))[0])
+
+
+class _Infeasible(Exception):
+    """No machine keeps the limits."""
+
+
+class _Program:
+    """The mixed-integer program. Its columns: `count` of a kind, `bought` of an owned kind, `set` of devices that hold
+    a set of suites, `time` of such devices for one of their speeds, `in` for the accelerators in a kind of host, and
+    `mixes`, in units of `ell`."""
+
+    def __init__(self, planner: Planner, limits: Limits, level: Level = 0) -> None:
+        self.kinds, self.mix_units, self.limits = planner.kinds, planner.mix_units, limits
+        self.energy, self.mip_gap = planner.energy, planner.mip_gap
+        self.hosts = [kind for kind in self.kinds if kind.is_host]
+        self.accelerators = [kind for kind in self.kinds if not kind.is_host]
+        self.factor = [[planner.retained.factor(speed, level) for speed in kind.speeds] for kind in self.kinds]
+        self.sets = [_sets(kind, self.mix_units) for kind in self.kinds]
+        demand = limits.mixes_per_hour
+        self.ell = demand / HOUR_S if demand else self._fastest()
+        self.columns = list(self._names())
+        self.at = {name: column for column, name in enumerate(self.columns)}
+
+    def _fastest(self) -> float:
+        """The mixes per second of a device that is as fast as the fastest for every suite."""
+        best = dict.fromkeys(self.mix_units, 0.0)
+        for kind in self.kinds:
+            for speed in kind.speeds:
+                if speed.suite in best:
+                    best[speed.suite] = max(best[speed.suite], speed.units_per_s / self.mix_units[speed.suite])
+        return 1 / math.fsum(1 / rate for rate in best.values()) if all(best.values()) else 1.0
+
+    def _names(self) -> Iterator[tuple[str, Any]]:
+        yield from (("count", kind.name) for kind in self.kinds)
+        yield from (("bought", kind.name) for kind in self.kinds if kind.owned and kind.price is not None)
+        for k, pools in enumerate(self.sets):
+            yield from (("set", (k, each)) for pool in pools.values() if len(pool) > 1 for each in pool)
+            yield from (("time", (k, each, s)) for pool in pools.values() for each in pool for s in each)
+        yield from (("in", (own.name, host.name)) for own in self.accelerators for host in self.hosts if host.slots)
+        yield "mixes", ""
+
+    @cached_property
+    def _times(self) -> list[tuple[int, int, tuple[int, ...], int]]:
+        """Column, kind, set and speed of each time."""
+        return [(column, *name[1]) for column, name in enumerate(self.columns) if name[0] == "time"]
+
+    def _rows(self) -> Iterator[tuple[dict[int, float], float, float]]:
+        """Yields each constraint as its coefficients by column, its lowest and its highest value."""
+        at = self.at
+        done: dict[str, dict[int, float]] = {suite: {at["mixes", ""]: -1.0} for suite in self.mix_units}
+        busy: dict[tuple[int, str, Any], dict[int, float]] = defaultdict(dict)
+        for column, k, held, s in self._times:
+            speed = self.kinds[k].speeds[s]
+            rate = speed.units_per_s * self.factor[k][s] / self.mix_units[speed.suite] / self.ell
+            done[speed.suite][column] = rate
+            busy[k, speed.device, held][column] = 1.0
+        yield from ((row, 0.0, math.inf) for row in done.values())
+        for (k, _, held), row in busy.items():
+            holders = at.get(("set", (k, held)), at["count", self.kinds[k].name])
+            yield row | {holders: -1.0}, -math.inf, 0
+        for k, pools in enumerate(self.sets):
+            for pool in pools.values():
+                if len(pool) > 1:
+                    yield {at["set", (k, held)]: 1.0 for held in pool} | {at["count", self.kinds[k].name]: -1.0}, 0, 0
+        yield from self._host_rows(busy)
+        yield from self._limit_rows()
+
+    def _host_rows(
+        self, busy: Mapping[tuple[int, str, Any], Mapping[int, float]]
+    ) -> Iterator[tuple[dict[int, float], float, float]]:
+        at = self.at
+        for own in self.accelerators:
+            inside = {at["in", (own.name, host.name)]: 1.0 for host in self.hosts if host.slots}
+            yield inside | {at["count", own.name]: -1.0}, 0, 0
+        for k, host in enumerate(self.kinds):
+            if not host.is_host:
+                continue
+            hosted = self.accelerators if host.slots else ()
+            if hosted:
+                slots = {at["in", (own.name, host.name)]: 1.0 for own in hosted}
+                yield slots | {at["count", host.name]: -float(host.slots)}, -math.inf, 0
+            # If more threads are needed than there are, a full host computes nothing.
+            threads = {at["in", (own.name, host.name)]: min(own.threads, 1 / host.slots) for own in hosted}
+            for device in host.processors:
+                time = {
+                    column: 1.0 for (of, name, _), row in busy.items() if (of, name) == (k, device) for column in row
+                }
+                if time and (host.threads or any(threads.values())):
+                    free = -max(0.0, 1 - host.threads)
+                    if free:
+                        time |= threads
+                    yield time | {at["count", host.name]: free}, -math.inf, 0
+
+    def _limit_rows(self) -> Iterator[tuple[dict[int, float], float, float]]:
+        at, limits = self.at, self.limits
+        for kind in self.kinds:
+            if ("bought", kind.name) in at:
+                yield {at["bought", kind.name]: 1.0, at["count", kind.name]: -1.0}, -float(kind.owned), math.inf
+        if limits.mixes_per_hour is not None:
+            yield {at["mixes", ""]: 1.0}, limits.mixes_per_hour / HOUR_S / self.ell, math.inf
+        counts = {at["count", kind.name]: float(kind.rack_units or 0) for kind in self.kinds}
+        for most, row in ((limits.budget, self.prices()), (limits.watts, self.power()), (limits.rack_units, counts)):
+            if most is not None:
+                yield {column: value / (most or 1) for column, value in row.items()}, -math.inf, float(most > 0)
+        if limits.hosts is not None:
+            yield {at["count", host.name]: 1.0 for host in self.hosts}, -math.inf, limits.hosts
+        for kind in self.kinds:
+            least, most = limits.at_least.get(kind.name, 0), limits.at_most.get(kind.name, MOST)
+            yield {at["count", kind.name]: 1.0}, float(least), math.inf
+            yield {at["count", kind.name]: 1.0}, -math.inf, float(most)
+
+    def prices(self) -> dict[int, float]:
+        """The price of one in each column."""
+        columns = ((self.at.get(("bought", kind.name), self.at["count", kind.name]), kind) for kind in self.kinds)
+        return {column: kind.price for column, kind in columns if kind.price is not None}
+
+    def power(self) -> dict[int, float]:
+        """The watts of one in each column."""
+        idle = {self.at["count", kind.name]: kind.idle_watts or 0.0 for kind in self.kinds}
+        return idle | {column: self.kinds[k].speeds[s].extra_watts or 0.0 for column, k, _, s in self._times}
+
+    def goal(self, question: Question) -> Any:
+        """What is to be as small as possible."""
+        goal = np.zeros(len(self.columns))
+        if question == "most":
+            goal[self.at["mixes", ""]] = -1
+            return goal
+        for column, price in self.prices().items():
+            goal[column] += price
+        if self.energy:
+            for column, watts in self.power().items():
+                goal[column] += watts * self.energy.per_watt
+        return goal
+
+    def solve(self, goal: Any, size: float | None = None) -> tuple[Any, float]:
+        """Returns the values of all columns, and a value that no solution can be below. Raises _Infeasible.
+
+        size: about how large the goal's value is. None: as large as without whole numbers.
+        """
+        size = abs(float(goal @ self._milp(goal, whole=False).x)) if size is None else size
+        scaled = goal * (SCALE / size) if size > 0 else goal
+        found = self._milp(scaled + SCALE * FEWER * self._counts, whole=True)
+        least = float(scaled @ found.x) if found.mip_dual_bound is None else float(found.mip_dual_bound)
+        bound = least * size / SCALE if size > 0 else 0.0
+        try:
+            return self.settled(found.x, scaled), bound
+        except _Infeasible:  # the numbers were whole only within the solver's tolerance
+            return found.x, bound
+
+    @cached_property
+    def _counts(self) -> Any:
+        return np.array([float(what == "count") for what, _ in self.columns])
+
+    def settled(self, values: Any, goal: Any) -> Any:
+        """The best solution with the whole numbers of this one."""
+        fixed = {column: round(values[column]) for column, (what, _) in enumerate(self.columns) if what in WHOLE}
+        return self._milp(goal, whole=False, fixed=fixed).x
+
+    def _milp(self, goal: Any, whole: bool, fixed: Mapping[int, float] | None = None) -> Any:
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
+        low, high = np.zeros(len(self.columns)), np.full(len(self.columns), np.inf)
+        for column, value in (fixed or {}).items():
+            low[column] = high[column] = value
+        found = milp(
+            goal,
+            integrality=np.array([whole and what in WHOLE for what, _ in self.columns]),
+            bounds=Bounds(low, high),
+            constraints=LinearConstraint(*self._matrix),
+            options={"mip_rel_gap": self.mip_gap, "time_limit": TIME_LIMIT_S},
+        )
+        if found.status == INFEASIBLE:
+            raise _Infeasible
+        if found.x is None:
+            raise MixmarkError(f"the solver found no machine: {found.message}", "name fewer kinds or tighter limits")
+        return found
+
+    @cached_property
+    def _matrix(self) -> tuple[Any, list[float], list[float]]:
+        from scipy.sparse import coo_array
+
+        rows = list(self._rows())
+        entries = [(row, at, value) for row, (line, _, _) in enumerate(rows) for at, value in line.items()]
+        row_of, column_of, values = zip(*entries, strict=True)
+        matrix = coo_array((values, (row_of, column_of)), shape=(len(rows), len(self.columns))).tocsr()
+        return matrix, [low for _, low, _ in rows], [high for _, _, high in rows]
+
+    def best(self, question: Question) -> tuple[Any, float | None]:
+        """Returns the values of all columns and the gap. None: nothing is proved. Raises _Infeasible."""
+        if question == "efficient":
+            return self._most_per_joule()
+        goal = self.goal(question)
+        values, bound = self.solve(goal)
+        reached = float(goal @ values)
+        if question == "cheapest" and all(kind.has_watts for kind in self.kinds) and not self.energy:
+            values = self.settled(values, self.dense(self.power()))
+        return values, _gap(abs(reached - bound), abs(reached))
+
+    def _most_per_joule(self) -> tuple[Any, float | None]:
+        """Dinkelbach's algorithm, as in `plan.placement`. At its end no machine has mixes − efficiency · watts above
+        the bound, and each draws at least what the least host draws idle."""
+        mixes, watts = -self.goal("most"), self.dense(self.power())
+        best, _ = self.solve(-mixes)
+        while True:
+            efficiency = float(mixes @ best) / max(float(watts @ best), sys.float_info.min)
+            values, bound = self.solve(efficiency * watts - mixes, size=float(mixes @ best))
+            if float(mixes @ values) <= efficiency * (1 + EXACT) * float(watts @ values):
+                least = min((host.idle_watts or 0.0 for host in self.hosts), default=0.0)
+                return best, _gap(max(0.0, -bound), efficiency * least)
+            best = values
+
+    def dense(self, row: Mapping[int, float]) -> Any:
+        values = np.zeros(len(self.columns))
+        for column, value in row.items():
+            values[column] = value
+        return values
+
+    def per_hour(self, values: Any) -> float:
+        return float(values[self.at["mixes", ""]]) * self.ell * HOUR_S
+
+    def trimmed(self, values: Any, demand: float | None) -> tuple[Any, float]:
+        """The values without work beyond the demand or the slowest suite, and the mixes per hour."""
+        done = dict.fromkeys(self.mix_units, 0.0)
+        for column, k, _, s in self._times:
+            speed = self.kinds[k].speeds[s]
+            done[speed.suite] += values[column] * speed.units_per_s * self.factor[k][s] / self.mix_units[speed.suite]
+        target = min(min(done.values()), math.inf if demand is None else demand / HOUR_S)
+        kept = values.copy()
+        for column, k, _, s in self._times:
+            suite = self.kinds[k].speeds[s].suite
+            kept[column] *= target / done[suite] if done[suite] else 0.0
+        return kept, target * HOUR_S
+
+    def time(self, values: Any) -> dict[str, dict[str, float]]:
+        """The time of each kind for each suite, in devices."""
+        found: dict[str, dict[str, float]] = {suite: {} for suite in self.mix_units}
+        for column, k, _, s in self._times:
+            if values[column] > NOTHING:
+                own, name = found[self.kinds[k].speeds[s].suite], self.kinds[k].name
+                own[name] = own.get(name, 0.0) + float(values[column])
+        return found
+
+
+def _gap(apart: float, size: float) -> float | None:
+    if apart <= EXACT * size or apart < sys.float_info.epsilon:
+        return 0.0
+    return apart / size if size > 0 else None
+
+
+def _without(counts: Mapping[str, int], kind: str) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if name != kind}
+
+
+def _sets(kind: Kind, mix_units: Mapping[str, float]) -> dict[str, list[tuple[int, ...]]]:
+    """The largest sets of a kind's speeds that fit into each of its memories. Each suite of the mix is in one, unless
+    it does not fit alone."""
+    pools: dict[str, list[int]] = defaultdict(list)
+    for s, speed in enumerate(kind.speeds):
+        if speed.suite in mix_units and speed.memory_bytes <= kind.pool_bytes.get(speed.pool, math.inf):
+            pools[speed.pool].append(s)
+    return {pool: _largest(own, kind, pool) for pool, own in pools.items()}
+
+
+def _largest(own: Sequence[int], kind: Kind, pool: str) -> list[tuple[int, ...]]:
+    room = kind.pool_bytes.get(pool, math.inf)
+    sizes = {s: kind.speeds[s].memory_bytes for s in own}
+    found = [tuple(own)] if sum(sizes.values()) <= room else []
+    for size in range(len(own) - 1, 0, -1) if not found else ():
+        for held in itertools.combinations(own, size):
+            inside = set(held)
+            if sum(sizes[s] for s in held) <= room and not any(inside <= set(larger) for larger in found):
+                found.append(held)
+                if len(found) > MOST_SETS:
+                    raise MixmarkError(
+                        f"{kind.name} can hold {counted(len(own), 'suite')} in more than {MOST_SETS} different sets",
+                        "give a mix of fewer suites",
+                    )
+    return found
+
+
+def _undominated(answers: Sequence[Answer]) -> list[Answer]:
+    """The answers that no other equals or beats in work, price and power at once, the least work first. An unknown
+    price or power counts as 0."""
+
+    def merits(answer: Answer) -> tuple[float, float, float]:
+        return answer.mixes_per_hour.estimate, -(answer.price or 0), -(answer.watts or 0)
+
+    kept: list[Answer] = []
+    for answer in sorted(answers, key=merits, reverse=True):
+        own = merits(answer)
+        others = (zip(merits(other), own, strict=True) for other in kept)
+        if not any(all(theirs >= ours - EXACT * abs(ours) for theirs, ours in pairs) for pairs in others):
+            kept.append(answer)
+    return sorted(kept, key=merits)
