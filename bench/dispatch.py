@@ -17,10 +17,22 @@ import random
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from mixmark.harness.contracts.schema import Limits, Mix, Phase, Rate, Record, Route, Share, Task
+from mixmark.harness.contracts.schema import (
+    Device,
+    Limits,
+    Mix,
+    Phase,
+    Placement,
+    Rate,
+    Record,
+    Route,
+    Share,
+    Task,
+)
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.equipment import Equipment
@@ -94,11 +106,23 @@ def windows(preset: str) -> None:
                 )
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["window"]:
-        return windows(*sys.argv[2:3] or ["quick"])
-    words = [*sys.argv[1:], *("resnet50", "smoke", "1", "3")[len(sys.argv) - 1 :]]
-    suite, tier, batch, blocks = words[0], words[1], int(words[2]), int(words[3])
+@dataclass(frozen=True)
+class Stand:
+    """One suite on the CPU by onnxruntime."""
+
+    equipment: Equipment
+    device: Device
+    mix: Mix
+    alone: Phase
+    """In a closed loop."""
+    together: Phase
+    """As a mix of this suite alone."""
+
+    def plan(self, units: Mapping[str, float], rates: Sequence[Rate]) -> Placement:
+        return place.place(units, rates, [self.device])
+
+
+def stand(suite: str = "resnet50", tier: str = "smoke", batch: int = 1) -> Stand:
     found = setup.find_devices(["onnxruntime"], Config())
     target = next(target for target in found.targets if target.device.id == "cpu:0")
     equipment = Equipment(
@@ -123,23 +147,31 @@ def main() -> None:
             "precision": "fp32",
         }
     )
-    rate = Rate(suite=suite, device="cpu:0", adapter="onnxruntime", precision="fp32", batch=batch, units_per_s=1)
+    rate = Rate(suite=suite, device="cpu:0", adapter="onnxruntime", precision="fp32", batch=batch, units_per_s=300)
     bundle = Mix.model_validate({"name": "one", "tier": tier, "units": {suite: 1}})
     solo = Share(key="solo", route=route, scenario="single-stream", batch=batch, limits=limits)
     shared = solo.model_copy(update={"key": "mixed", "scenario": "mixed"})
     placement = place.place(bundle.units, [rate], [target.device])
     alone = Phase(name="solo", purpose="solo", tasks=(Task(device="cpu:0", shares=(solo,)),))
-    together = Phase(
-        name="mixed", purpose="mixed", tasks=(Task(device="cpu:0", shares=(shared,)),), placement=placement
-    )
-    drive = mixed.local_driver(bundle, together, lambda units, rates: place.place(units, rates, [target.device]))
+    tasks = (Task(device="cpu:0", shares=(shared,)),)
+    together = Phase(name="mixed", purpose="mixed", tasks=tasks, placement=placement)
+    return Stand(equipment, target.device, bundle, alone, together)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["window"]:
+        return windows(*sys.argv[2:3] or ["quick"])
+    words = [*sys.argv[1:], *("resnet50", "smoke", "1", "3")[len(sys.argv) - 1 :]]
+    suite, tier, batch, blocks = words[0], words[1], int(words[2]), int(words[3])
+    made = stand(suite, tier, batch)
+    drive = mixed.local_driver(made.mix, made.together, made.plan)
     pairs = []
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "raw").mkdir()
         for _ in range(blocks):
-            [record] = attend(alone, equipment, Path(folder), drive_solo)
+            [record] = attend(made.alone, made.equipment, Path(folder), drive_solo)
             own = rate_per_s(record)
-            [record] = attend(together, equipment, Path(folder), drive, on_ready=drive.on_ready)
+            [record] = attend(made.together, made.equipment, Path(folder), drive, on_ready=drive.on_ready)
             pairs.append((own, rate_per_s(record)))
             print(f"  closed loop {own:10.2f}/s   mixed phase {pairs[-1][1]:10.2f}/s")
     ratio = statistics.median(dispatched / own for own, dispatched in pairs)
