@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from bench.dispatch import EDGE_1
+from mixmark.harness.contracts.policy import Policy
 from mixmark.harness.contracts.schema import Placement
 from mixmark.harness.measure.dispatch import Dispatcher, Pair
 from mixmark.harness.measure.mixed import Source, WorkSource
-from mixmark.harness.measure.request_queue import RequestQueue
+from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan import policies
 from mixmark.harness.plan.placement import Planner
 from tests.fakes.machine import Machine, Rates
 
-COMPARED = {
+COMPARED: dict[str, Callable[[Table, Table], Policy]] = {
     "round-robin": policies.RoundRobin,
     "fastest-device": policies.FastestDevice,
     "greedy": policies.Greedy,
@@ -34,7 +35,7 @@ MIXES = 60.0
 NOISE = 0.02
 
 
-def by(policy: type) -> Source:
+def by(policy: Callable[[Table, Table], Policy]) -> Source:
     """A closed run by a policy."""
 
     def source(
