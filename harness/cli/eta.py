@@ -91,7 +91,8 @@ class Eta:
         policies = len(self._header.policies)
         others = policies * self._procedure.mixes - planned.count("policy")
         levels = len(self._header.levels) * (1 + policies) - planned.count("load")
-        yield from [mixed] * sum(max(0, each) for each in (mixes, parts, others, levels))
+        drills = self._header.drills - planned.count("drill")
+        yield from [mixed] * sum(max(0, each) for each in (mixes, parts, others, levels, drills))
 
 
 def _load_s(share: Share) -> float:

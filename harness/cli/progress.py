@@ -36,6 +36,7 @@ PREFIXES = {
     "confirmation": "confirmation run, ",
     "screening": "screening run, ",
     "scaling": "in the mix on a part of the hosts, ",
+    "drill": "in the drill, ",
 }
 
 

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 
 SECTIONS = {
-    "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --objective --ladder --policy --seed",
+    "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --objective --seed",
+    "Load": "--ladder --policy --drill",
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
     "Where": "--device --adapter --split-cpu --hosts --launcher --address --scaling --config",
     "Output": "--out --resume --against --verbose --json --help",
@@ -146,6 +147,11 @@ SECTIONS = {
     metavar="NAME|FILE:CLASS",
     shell_complete=complete.POLICY,
     help="Also run the mix, and serve it, by this policy, in turns with the plan. Repeatable.",
+)
+@click.option(
+    "--drill",
+    type=click.Choice(["lose-device"]),
+    help="Also run the mix while the busiest device that others can replace is taken away and given back.",
 )
 @click.option(
     "--split-cpu",

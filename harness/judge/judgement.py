@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.schema import Finding, Result
-from mixmark.harness.judge import disturbance, load, rows, scaling, score, solo_rates
+from mixmark.harness.judge import disturbance, drill, load, rows, scaling, score, solo_rates
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
+from mixmark.harness.judge.drill import DrillOutcome
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
 from mixmark.harness.judge.load import Ladder, PolicyRuns
 from mixmark.harness.judge.references import ReferenceScore
@@ -84,6 +85,8 @@ class Judgement:
     """How the rate of the mix grows with the hosts. Empty: it was not asked for."""
     ladder: Ladder | None
     """The mix at levels of load. None: it was not asked for, or the mixed runs have no rate."""
+    drill: DrillOutcome | None
+    """What the loss of a device cost. None: it was not asked for, or not run."""
     policies: tuple[PolicyRuns, ...]
     """The mix by other policies than the plan. Empty: it was not asked for."""
     findings: tuple[Finding, ...]
@@ -131,6 +134,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         diagnoses=evidence.diagnoses,
         scaling=steps,
         ladder=load.ladder(result, evidence.score, doubts),
+        drill=drill.outcome(result, evidence.score, doubts),
         policies=load.policy_runs(result, evidence.score, doubts),
         findings=findings,
         verdict=verdict(evidence, findings, (*solo_rows, *hosted), exit_code),

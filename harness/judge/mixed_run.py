@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -204,16 +204,16 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
     bound_ns = hosts.clock_bound_ns(result, phase.name)
     begin_ns, end_ns = begin_ns - bound_ns, end_ns + bound_ns  # holds all work whose timestamps lie in the window
     edges_ns = _edges(counted, begin_ns, end_ns)
-    pace = np.stack([_mixes_by_block(suite, mix, counted, edges_ns) for suite in mix.units], axis=1).mean(axis=1)
-    enough = len(pace) >= FEWEST_BLOCKS
-    stretch = other_level(pace) if enough else None
+    mixes_in = _pace(mix, counted, edges_ns)
+    enough = len(mixes_in) >= FEWEST_BLOCKS
+    stretch = other_level(mixes_in) if enough else None
     total = machine.total(result, phase.name, begin_ns, end_ns)
     mixes = min(progress.mixes for progress in suites)
     pace_interval = energy_interval = None
     if enough and stretch is None and mixes > 0:
         joules = machine.blocks(total, result, phase.name, edges_ns)
-        pace_interval = mean_interval(pace)
-        energy_interval = ratio_interval(pace, joules) if joules is not None else None
+        pace_interval = mean_interval(mixes_in)
+        energy_interval = ratio_interval(mixes_in, joules) if joules is not None else None
     return ScoredRun(
         phase=phase.name,
         begin_ns=begin_ns,
@@ -276,6 +276,30 @@ def _edges(counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> Int64s:
     fitting = int(min(MOST_BLOCKS, (end_ns - begin_ns) // max(1, *feeds_ns)))
     blocks = fitting if fitting >= FEWEST_BLOCKS else 1
     return np.asarray(np.linspace(begin_ns, end_ns, blocks + 1).round().astype(np.int64))
+
+
+def pace(result: Result, mix: Mix, phase: Phase, edges_ns: Int64s) -> Floats:
+    """[edges - 1], the mixes of a phase between neighbouring edges: the mean progress of all suites. The feeds that a
+    drill lost do not count."""
+    records = [record for record in result.records if record.phase == phase.name and record.route.suite in mix.units]
+    counted = [each for record in records if (each := _counted(record, mix)) is not None]
+    return _pace(mix, [replace(each, kept=each.kept & ~lost(each.record, phase)) for each in counted], edges_ns)
+
+
+def lost(record: Record, phase: Phase) -> npt.NDArray[np.bool_]:
+    """[feeds], whether each feed of a record with timestamps was with its device when a drill took that away. Until it
+    is back, the device gets no other feed."""
+    done, drill = record.completions, phase.drill
+    assert done is not None and record.parent_window_ns is not None  # the caller has checked it
+    if drill is None or drill.device != record.route.device:
+        return np.zeros(len(done), bool)
+    lost_ns, back_ns = (record.parent_window_ns[0] + each for each in (drill.lost_ns, drill.back_ns))
+    return np.asarray((done.issued_ns < back_ns) & (done.yielded_ns[done.ends - 1] > lost_ns))
+
+
+def _pace(mix: Mix, counted: Sequence[_Counted], edges_ns: Int64s) -> Floats:
+    by_suite = [_mixes_by_block(suite, mix, counted, edges_ns) for suite in mix.units]
+    return np.asarray(np.stack(by_suite, axis=1).mean(axis=1))
 
 
 def _mixes_by_block(suite: str, mix: Mix, counted: Sequence[_Counted], edges_ns: Int64s) -> Floats:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -26,6 +27,7 @@ from mixmark.harness.contracts.policy import Policy
 from mixmark.harness.contracts.schema import Completions, Failure, Limits, Mix, Phase, Placement, Rate, ServiceLimits
 from mixmark.harness.judge.statistics.timestamps import is_in_time
 from mixmark.harness.measure.dispatch import Dispatcher, Grant, Handed, Pair, Tally, least_surplus, most_at_once
+from mixmark.harness.measure.drill import DrillDispatcher
 from mixmark.harness.measure.phase import Part
 from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan.placement import Planner
@@ -165,6 +167,8 @@ def local_driver(
     """The driver of a phase of a run with one host; see `LocalLeader`. policy: None: the plan of a mixed phase."""
     assert phase.placement is not None  # it is a phase of a mix
     leader = LocalLeader(mix, phase.placement, plan, phase.shares[0].limits, on_snapshot)
+    if phase.drill:
+        return MixDriver(phase.placement.rates, mix.limits, leader, partial(DrillDispatcher, drill=phase.drill))
     if policy is None:
         return MixDriver(phase.placement.rates, mix.limits, leader)
 

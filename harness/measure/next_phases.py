@@ -40,6 +40,7 @@ from mixmark.harness.plan.phases import (
     scales,
     screening_phase,
     served,
+    with_a_loss,
 )
 from mixmark.harness.plan.placement import Objective, Planner, Power, place
 from mixmark.harness.plan.presets import SECOND
@@ -151,7 +152,7 @@ def _next_scaling_phase(
 
 
 class LevelImpossible(MixmarkError):
-    """A level of load that cannot be served. `absent` says why; the run goes on without it."""
+    """A level of load or a drill that cannot be. `absent` says why, and the run goes on without it."""
 
     def __init__(self, absent: Absent) -> None:
         super().__init__(absent.reason)
@@ -195,6 +196,23 @@ def _next_level(
     return ()
 
 
+DRILL = "the drill"
+
+
+def _known(result: Result, purpose: str, name: str) -> bool:
+    """Whether a phase of the purpose was planned, or was found impossible by this name."""
+    absent = any(each.kind == "mix" and each.name == name for each in result.absent)
+    return absent or any(phase.purpose == purpose for phase in result.phases)
+
+
+def _drill(result: Result, limits: Limits, placement: Placement, pool_bytes: Mapping[str, int]) -> Phase:
+    """Raises LevelImpossible."""
+    try:
+        return with_a_loss(result, placement, limits, pool_bytes)
+    except UsageError as error:
+        raise LevelImpossible(Absent(kind="mix", name=DRILL, reason=f"{error}; {error.hint}")) from error
+
+
 def _rate_per_s(result: Result, mix: Mix) -> float | None:
     """The mixes per second of the mixed runs, their geometric mean. None: a run has none."""
     doubts = integrity.findings(gather(result))
@@ -213,8 +231,8 @@ def next_phases(
 ) -> tuple[Phase, ...]:
     """The next phases of a run whose planned phases are all over: first further screening runs of close routes, then
     the routes that the screening runs chose, then their confirmation runs, then the mixed phases one by one, each with
-    those by other policies, then the loads, then the phases on a part of the hosts. Empty: the run is over or has no
-    mix. Raises LevelImpossible, or another MixmarkError if no plan can be made."""
+    those by other policies, then the loads, the drill, and the phases on a part of the hosts. Empty: the run is over or
+    has no mix. Raises LevelImpossible, or another MixmarkError if no plan can be made."""
     mix = result.mix
     planned = [phase.placement for phase in result.phases if phase.placement and phase.purpose == "mixed"]
     if mix is None:
@@ -225,6 +243,8 @@ def next_phases(
     if len(planned) >= runs:
         if phases := _next_level(result, limits, planned[0], pool_bytes):
             return phases
+        if result.drills and not _known(result, "drill", DRILL):
+            return (_drill(result, limits, planned[0], pool_bytes),)
         return _next_scaling_phase(result, limits, objective, pool_bytes) if scales(result) else ()
     if planned:  # runs of one plan can be compared
         return (mixed(result, planned[0], limits, len(planned) + 1, pool_bytes),)

@@ -64,6 +64,7 @@ class RunRequest:
     objective: Objective = "throughput"
     levels: tuple[float, ...] | None = ()
     """The loads at which the mix is also served; None: those of the preset."""
+    drill: str | None = None
     policies: tuple[str, ...] = ()
     """Names, or specs such as ./mine.py:Mine."""
     split_cpu: str | None = None
@@ -177,8 +178,8 @@ def _policies(request: RunRequest, resumed: Result | None, mix: Mix | None) -> M
     chosen = choose_by_name("policy", [BY_PLAN, *names, *specs], found)
     for policy in chosen:
         found[policy].load()  # an error of its file comes before anything is measured
-    if not resumed and (request.policies or request.levels != ()) and (request.on_hosts or not mix):
-        option = "--policy" if request.policies else "--ladder"
+    if not resumed and (request.policies or request.levels != () or request.drill) and (request.on_hosts or not mix):
+        option = "--policy" if request.policies else "--drill" if request.drill else "--ladder"
         lacks = "it does not run on several hosts" if request.on_hosts else "it needs a mix: leave --mix none away"
         raise UsageError(f"{option} runs or serves a mix on this machine", hint=lacks)
     return {name: found[name] for name in chosen}
@@ -281,6 +282,7 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
         "domains": machine.domains,
         "scaling": request.scaling,
         "levels": presets.PRESETS[request.preset].levels if request.levels is None else request.levels,
+        "drills": request.drill is not None,
         "policies": tuple(name for name in run.policies if name != BY_PLAN),
         "absent": (*header.absent, *machine.absent, *unused),
     }

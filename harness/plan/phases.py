@@ -16,6 +16,7 @@ from mixmark.harness.contracts.schema import (
     MIXES,
     Absent,
     Device,
+    Drill,
     Limits,
     Load,
     Phase,
@@ -296,6 +297,7 @@ def of_mix(
     pool_bytes: Mapping[str, int],
     policy: str = BY_PLAN,
     load: Load | None = None,
+    drill: Drill | None = None,
 ) -> Phase:
     """A phase of the mix. It loads the routes of the placement, and, in case rates change, other routes that also fit
     into memory, except on devices that share silicon with a loaded one."""
@@ -325,7 +327,7 @@ def of_mix(
         }
         shares[rate.device].append(share.model_copy(update=update))
     tasks = tuple(Task(device=device, shares=tuple(each)) for device, each in shares.items())
-    return Phase(name=name, purpose=purpose, tasks=tasks, placement=placement, policy=policy, load=load)
+    return Phase(name=name, purpose=purpose, tasks=tasks, placement=placement, policy=policy, load=load, drill=drill)
 
 
 def by_policy(
@@ -342,6 +344,30 @@ def served(
     name = _key(f"load{round(load.level * 100)}" + ("" if policy == BY_PLAN else f"-{policy}"))
     limits = limits_of(load, placement, limits)
     return of_mix(result, placement, limits, name, "load", 1, pool_bytes, policy, load)
+
+
+def device_to_lose(placement: Placement) -> str:
+    """The device that does most of the mix, of those that the others can replace. Raises UsageError if each is the only
+    one for a suite."""
+    able: dict[str, set[str]] = defaultdict(set)
+    worth: dict[str, float] = defaultdict(float)
+    for rate in placement.rates:
+        able[rate.suite].add(rate.device)
+        part = placement.fractions.get(rate.suite, {}).get(rate.device, 0.0)
+        worth[rate.device] += part * rate.units_per_s * placement.suite_prices.get(rate.suite, 0.0)
+    spare = [device for device in worth if worth[device] and all(devices != {device} for devices in able.values())]
+    if not spare:
+        raise UsageError("no device can be taken away", "each is the only one for a suite; --split-cpu 2 makes two")
+    return max(spare, key=worth.__getitem__)
+
+
+def with_a_loss(result: Result, placement: Placement, limits: Limits, pool_bytes: Mapping[str, int]) -> Phase:
+    """The mix in three parts of equal length: whole, without a device, and whole again. Raises UsageError if no device
+    can be taken away."""
+    part_ns = min(limits.min_ns, limits.max_ns // 3)
+    drill = Drill(device=device_to_lose(placement), lost_ns=part_ns, back_ns=2 * part_ns)
+    limits = limits.model_copy(update={"min_ns": 3 * part_ns, "max_ns": 3 * part_ns})
+    return of_mix(result, placement, limits, "drill", "drill", 1, pool_bytes, drill=drill)
 
 
 def scales(result: Result) -> tuple[int, ...]:

@@ -8,7 +8,19 @@ from pathlib import Path
 ROOM = Path(__file__).parents[2] / "harness" / "judge"
 PREFIX = "mixmark.harness.judge."
 LAYERS = (
-    *("statistics", "energy", "hosts", "roofline", "mixed_run", "grade", "score", "load", "diagnosis", "evidence"),
+    *(
+        "statistics",
+        "energy",
+        "hosts",
+        "roofline",
+        "mixed_run",
+        "grade",
+        "score",
+        "load",
+        "drill",
+        "diagnosis",
+        "evidence",
+    ),
     *("screening", "disturbance", "rules", "solo_rates", "scaling", "rows", "verdict", "references", "judgement"),
     *("provenance", "compare"),
 )

@@ -91,13 +91,13 @@ class Mine:
 
 def test_a_ladder_follows_the_mix_by_each_policy_and_levels_that_cannot_be_are_told(shell: Shell) -> None:
     (shell.folder / "mine.py").write_text(MINE)
-    done = run(shell, "--ladder", "60,0.001", "--policy", "./mine.py:Mine")
+    done = run(shell, "--ladder", "60,0.001", "--policy", "./mine.py:Mine", "--drill", "lose-device")
     assert done.returncode == 0, done.stderr
     for words in ("in the mix by mine, low on npu:", "at 60 % load, low on npu:", "at 60 % load by mine, low on npu:"):
         assert words in " ".join(done.stderr.split())
     content = result(shell)
     assert [phase["name"] for phase in content["phases"] if phase["placement"]] == [
-        *("mix1", "mine1", "load60", "load60-mine")
+        *("mix1", "mine1", "load60", "load60-mine", "drill")
     ]
     told = " ".join(done.stdout.split())
     assert "plan over mine" in told
@@ -108,6 +108,9 @@ def test_a_ladder_follows_the_mix_by_each_policy_and_levels_that_cannot_be_are_t
     assert planned.actual == pytest.approx(0.6, rel=0.2)
     assert all(each.answered == each.arrived for each in planned.responses)
     assert any(why.startswith("overloaded: ") for why in mine.problems), "all goes to one device"
+    assert judged.drill is not None and not judged.drill.problems
+    assert judged.drill.lost_feeds >= 1
+    assert "a device lost without npu:" in told
     shown = json.loads(shell("report", "out", "--format", "json").stdout)
     assert [each["policy"] for each in shown["ladder"]["levels"]] == ["plan", "mine"]
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from mixmark.harness.contracts.schema.device import Precision, Route, ScenarioName, Tier
 from mixmark.harness.contracts.schema.fact import Fact
 
-Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scaling", "policy", "load"]
+Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scaling", "policy", "load", "drill"]
 """Why a phase is run.
 
     probe         measures the ceilings of a device
@@ -21,8 +21,9 @@ Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scalin
     scaling       runs the mix on the first 1, 2, 4, … of several hosts, to show how the rate grows with the hosts
     policy        runs the mix by another policy than the plan, to show what the plan gains
     load          serves requests of the mix that arrive, at a share of the rate of the mixed runs
+    drill         runs the mix while a device is taken away and given back
 """
-MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load")
+MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load", "drill")
 """The purposes of phases that run a mix by a placement."""
 
 
@@ -108,6 +109,16 @@ class Load(Fact):
     """The seed of the due times, drawn when the level was planned."""
 
 
+class Drill(Fact):
+    """A device that gets no work for a part of a phase, as if it had failed."""
+
+    device: str
+    lost_ns: int = Field(gt=0)
+    """When it is taken away, from the begin of the phase. What it holds then is lost."""
+    back_ns: int = Field(gt=0)
+    """When it may work again."""
+
+
 class Phase(Fact):
     """The tasks that run at the same time. A solo measurement is a phase of one task with one share."""
 
@@ -120,6 +131,8 @@ class Phase(Fact):
     """The policy that assigned the work of a phase of a mix."""
     load: Load | None = None
     """The requests that arrive; None for any other purpose than `load`."""
+    drill: Drill | None = None
+    """The device that is lost; None for any other purpose than `drill`."""
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -139,8 +152,9 @@ class Phase(Fact):
             raise ValueError(
                 f"phase {self.name} is {self.purpose}: a phase of a mix has a placement, and no other has one"
             )
-        if (self.purpose == "load") != (self.load is not None):
-            raise ValueError(f"phase {self.name} is {self.purpose}: a phase that serves a load has one, and no other")
+        for purpose, facts in (("load", self.load), ("drill", self.drill)):
+            if (self.purpose == purpose) != (facts is not None):
+                raise ValueError(f"phase {self.name} is {self.purpose}: it has facts of a {purpose}, or lacks them")
         return self
 
 

@@ -198,6 +198,8 @@ class Result(Fact):
     """Whether the mix is also run on the first 1, 2, 4, … of several hosts."""
     levels: tuple[Annotated[float, Field(gt=0, le=HIGHEST_LEVEL)], ...] = ()
     """The loads at which the mix is also served, as shares of the rate of the mixed runs."""
+    drills: bool = False
+    """Whether the mix is also run while its busiest device is taken away and given back."""
     policies: tuple[str, ...] = ()
     """The policies by which the mix is also run and served, to compare them with the plan."""
     suites: tuple[SuiteFacts, ...] = ()
