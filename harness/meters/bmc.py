@@ -28,10 +28,11 @@ class Controller:
     period of the source from the times at which its value changes.
     """
 
-    def __init__(self, ask: Callable[[], float], clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self._ask = ask
-        self._clock = clock
-        self._asked_ns = -EVERY_NS
+    def __init__(
+        self, ask: Callable[[], float], clock: Callable[[], int] = time.monotonic_ns, every_ns: int = EVERY_NS
+    ) -> None:
+        self._ask, self._clock, self._every_ns = ask, clock, every_ns
+        self._asked_ns = -every_ns
         self._thread: threading.Thread | None = None
         self._readings: deque[tuple[int, float]] = deque()
         self._failures: list[Exception] = []
@@ -42,7 +43,7 @@ class Controller:
             raise self._failures[-1]
         readings = [self._readings.popleft() for _ in range(len(self._readings))]
         now_ns = self._clock()
-        if (self._thread is None or not self._thread.is_alive()) and now_ns - self._asked_ns >= EVERY_NS:
+        if (self._thread is None or not self._thread.is_alive()) and now_ns - self._asked_ns >= self._every_ns:
             self._asked_ns = now_ns
             self._thread = threading.Thread(target=self._read, daemon=True)
             self._thread.start()

@@ -14,26 +14,20 @@ This meter was written from DMTF's schemas and tested on a server in the tests, 
 
 from __future__ import annotations
 
-import base64
-import json
 import math
 import os
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters.bmc import PATIENCE_S, Controller, node
+from mixmark.harness.meters import http
+from mixmark.harness.meters.bmc import Controller, node
 
 OPTIONS = ("url", "user", "password_env", "chassis", "verify")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-LONGEST = 1 << 20
 MOST_CHASSIS = 32
 
 
@@ -51,12 +45,11 @@ class Redfish:
         if address.username or address.password or address.path or address.query:
             raise UsageError("the meter redfish takes the bare address, https://HOST[:PORT], as url", hint=known)
         self._chassis = options.get("chassis")
-        self._headers = {"Accept": "application/json", "OData-Version": "4.0"}
+        headers = {"Accept": "application/json", "OData-Version": "4.0"}
         if "user" in options:
             password = (os.environ if environment is None else environment).get(options.get("password_env", ""), "")
-            token = base64.b64encode(f"{options['user']}:{password}".encode()).decode()
-            self._headers["Authorization"] = f"Basic {token}"
-        self._opener = _opener(options.get("verify", "yes"))
+            headers["Authorization"] = http.basic(options["user"], password)
+        self._client = http.Client("the controller", self._url, headers, options.get("verify", "yes"))
         self._path = ""
         self._controller = Controller(self._ask)
 
@@ -110,41 +103,7 @@ class Redfish:
         """The resource at a path. Raises MixmarkError, which names neither the address nor the account."""
         if not path.startswith("/") or path.startswith("//"):
             raise MixmarkError("the controller refers to another address")
-        request = urllib.request.Request(self._url + path, headers=self._headers)
-        try:
-            with self._opener.open(request, timeout=PATIENCE_S) as reply:
-                content = json.loads(reply.read(LONGEST))
-        except urllib.error.HTTPError as error:
-            with error:
-                advice = ": check user and password_env" if error.code in (401, 403) else ""
-                raise MixmarkError(f"the controller answers {error.code} {error.reason} for {path}{advice}") from None
-        except urllib.error.URLError as error:
-            reason = str(error.reason).replace(urlsplit(self._url).hostname or self._url, "it")  # as of a certificate
-            raise MixmarkError(f"the controller cannot be reached: {reason}") from None
-        except (OSError, HTTPException, ValueError, RecursionError) as error:
-            raise MixmarkError(f"the controller's reply for {path} cannot be read: {error}") from None
-        if not isinstance(content, dict):
-            raise MixmarkError(f"the controller's reply for {path} is no resource")
-        return content
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirections, because the account is for this controller only."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-def _opener(verify: str) -> urllib.request.OpenerDirector:
-    try:
-        context = ssl.create_default_context(cafile=None if verify in ("yes", "no", "true", "false") else verify)
-    except OSError as error:
-        raise UsageError(f"the certificate {verify} cannot be read: {error}") from error
-    if verify in ("no", "false"):
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    no_proxy = urllib.request.ProxyHandler({})
-    return urllib.request.build_opener(no_proxy, _NoRedirect, urllib.request.HTTPSHandler(context=context))
+        return self._client.json(path)
 
 
 def _link(value: object) -> str:

@@ -44,6 +44,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "ipmi": "mixmark.harness.meters.ipmi:Ipmi",
         "redfish": "mixmark.harness.meters.redfish:Redfish",
         "external": "mixmark.harness.meters.external:External",
+        "plug": "mixmark.harness.meters.plug:Plug",
     },
     "watchers": {
         "nvidia": "mixmark.harness.discover.machine.nvidia:Nvidia",

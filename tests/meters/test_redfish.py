@@ -140,9 +140,9 @@ def test_of_several_chassis_one_is_named(server: Server) -> None:
     [
         ("/redfish/v1/Chassis", None, "404"),
         ("/redfish/v1/Chassis", {"Members": "many"}, "no chassis"),
-        ("/redfish/v1/Chassis", [], "is no resource"),
-        ("/redfish/v1/Chassis", b"<html>", "cannot be read"),
-        ("/redfish/v1/Chassis", b"[" * 100_000, "cannot be read"),
+        ("/redfish/v1/Chassis", [], "is no object"),
+        ("/redfish/v1/Chassis", b"<html>", "HTML: it has another address, or wants a login"),
+        ("/redfish/v1/Chassis", b"[" * 100_000, "with no JSON"),
         ("/redfish/v1/Chassis", "http://127.0.0.1:9/redfish", "302"),
         ("/redfish/v1/Chassis", {"Members": [link("//127.0.0.1:9/")]}, "another address"),
         ("/redfish/v1/Chassis", {"Members": [link("file:/etc/passwd")]}, "another address"),

@@ -32,7 +32,6 @@ This meter was tested on real files and sockets, never on a real analyser.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +47,7 @@ from mixmark.harness.meters import covered
 from mixmark.harness.meters.external import lines
 from mixmark.harness.meters.external.lines import HEADER, POWER, UNITS, Columns
 from mixmark.harness.meters.external.sources import LONGEST_LINE, LogFile, Lost, TcpConnection, cause
+from mixmark.harness.meters.options import choice, number
 
 OPTIONS = ("name", "path", "connect", "unit", "boundary", "covers", "accuracy", "timezone", "late_s")
 BACKLOG = 4096  # bytes; a larger read found lines that arrived during a pause, and more may follow
@@ -73,14 +73,14 @@ class External:
         self._options = options
         self._id = f"external/{options['name']}" if "name" in options else "external"
         self._clocks = clocks or Clocks()
-        self._unit = _choice(options, "unit", UNITS) or "W"
-        boundary = _choice(options, "boundary", ("wall", "node", "devices")) or "wall"
+        self._unit = choice("external", options, "unit", UNITS) or "W"
+        boundary = choice("external", options, "boundary", ("wall", "node", "devices")) or "wall"
         self._boundary = cast(Literal["wall", "node", "devices"], boundary)
         self._covers = tuple(filter(None, options.get("covers", "").replace(" ", "").split(",")))
         if self._boundary == "devices" and not self._covers:
             raise UsageError("the meter external with the boundary devices needs covers", 'such as covers = "cpu:0"')
-        self._accuracy = _number(options, "accuracy")
-        self._late_s = _number(options, "late_s") or 0.0
+        self._accuracy = number("external", options, "accuracy")
+        self._late_s = number("external", options, "late_s", signed=True) or 0.0
         self._zone = _zone(options)
         self._address = _address(options["connect"]) if "connect" in options else None
         self._source: LogFile | TcpConnection | None = None
@@ -188,27 +188,6 @@ class External:
             raise Lost(f"line {self._line}: {problem}")
         self._last = sample
         return sample
-
-
-def _choice(options: Mapping[str, str], name: str, allowed: Iterable[str]) -> str | None:
-    value = options.get(name)
-    if value is not None and value not in allowed:
-        raise UsageError(f"the meter external takes {name} {', '.join(allowed)}, and not {value!r}")
-    return value
-
-
-def _number(options: Mapping[str, str], name: str) -> float | None:
-    """The option as a number; `1%` is 0.01."""
-    text = options.get(name)
-    if text is None:
-        return None
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or (name != "late_s" and value <= 0):
-        raise UsageError(f"the meter external takes a number for {name}, and not {text!r}")
-    return value
 
 
 def _zone(options: Mapping[str, str]) -> tzinfo | None:

@@ -1,0 +1,137 @@
+"""A server on this machine that answers as power plugs do.
+
+Run: python -m tests.fakes.plugs KIND WATTS [SECONDS]
+
+It prints the section for mixmark.toml and serves until the time is over: WATTS while this machine is idle, and up to
+twice that while all its CPUs are busy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import psutil
+
+SECRET = "correct horse"
+SALTS = ("5a1711", "d1d1d1")
+CHALLENGE = f"2$1000${SALTS[0]}$2000${SALTS[1]}"
+SESSION = "0123456789abcdef"
+
+
+class PlugServer(ThreadingHTTPServer):
+    """power_w, counter_j: what the plug shows now. mangled: changes each reply. needs: the header Authorization."""
+
+    daemon_threads = True
+
+    def __init__(
+        self, kind: str, power_w: Callable[[], float], counter_j: Callable[[], float], tls: ssl.SSLContext | None = None
+    ) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.kind, self.power_w, self.counter_j = kind, power_w, counter_j
+        self.mangled: Callable[[_Answers, bytes], bytes | None] = lambda request, body: body
+        self.needs = ""
+        self.asked: list[str] = []
+        if tls:
+            self.socket = tls.wrap_socket(self.socket, server_side=True)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def options(self, **more: str) -> dict[str, str]:
+        """Those that read this plug."""
+        path = {"homeassistant": "/api/states/sensor.plug", "json": "/status"}.get(self.kind, "")
+        kind = self.kind.rstrip("1")
+        own = {"kind": kind, "url": f"http://127.0.0.1:{self.server_address[1]}{path}"}
+        own |= {"power": "readings.0.watts"} if kind == "json" and "energy" not in more else {}
+        own |= {"ain": "08761 0000434", "user": "reader", "password_env": "PLUG"} if kind == "fritz" else {}
+        return own | more
+
+    def reply(self, path: str) -> Any:
+        """What the plug answers; None: it knows no such path."""
+        query = parse_qs(urlsplit(path).query)
+        watts, joules = self.power_w(), self.counter_j()
+        status = {"StatusSNS": {"Time": "t", "ENERGY": {"Total": round(joules / 3.6e6, 3), "Power": round(watts)}}}
+        entity = {"state": str(round(watts, 1)), "attributes": {"unit_of_measurement": "W"}}
+        replies: dict[str, dict[str, Any]] = {
+            "shelly": {
+                "/shelly": {"gen": 2},
+                "/rpc/Switch.GetStatus": {
+                    "id": 0,
+                    "apower": round(watts, 1),
+                    "aenergy": {"total": round(joules / 3600, 3)},
+                },
+            },
+            "shelly1": {
+                "/shelly": {"type": "SHPLG-S"},
+                "/meter/0": {"power": round(watts, 2), "is_valid": True, "total": int(joules / 60)},
+            },
+            "tasmota": {"/cm": status},
+            "homeassistant": {"/api/states/sensor.plug": entity},
+            "json": {"/status": {"readings": [{"watts": watts}], "total": joules / 3.6e6}},
+            "fritz": {"/login_sid.lua": _login(query), "/webservices/homeautoswitch.lua": self._switch(query)},
+        }
+        return replies[self.kind].get(urlsplit(path).path)
+
+    def _switch(self, query: dict[str, list[str]]) -> str:
+        if query.get("sid") != [SESSION] or query.get("ain") != ["087610000434"]:
+            return "inval\n"
+        power = query["switchcmd"] == ["getswitchpower"]
+        return f"{round(self.power_w() * 100) * 10 if power else int(self.counter_j() / 3600)}\n"
+
+
+def _login(query: dict[str, list[str]]) -> str:
+    if "response" not in query:
+        return f"<SessionInfo><SID>{'0' * 16}</SID><Challenge>{CHALLENGE}</Challenge></SessionInfo>"
+    inner = hashlib.pbkdf2_hmac("sha256", SECRET.encode(), bytes.fromhex(SALTS[0]), 1000)
+    outer = hashlib.pbkdf2_hmac("sha256", inner, bytes.fromhex(SALTS[1]), 2000).hex()
+    right = query["response"] == [f"{SALTS[1]}${outer}"] and query["username"] == ["reader"]
+    return f"<SessionInfo><SID>{SESSION if right else '0' * 16}</SID></SessionInfo>"
+
+
+class _Answers(BaseHTTPRequestHandler):
+    server: PlugServer
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        if self.server.needs and self.headers["Authorization"] != self.server.needs:
+            self.send_error(401)
+            return
+        found = self.server.reply(self.path)
+        if found is None:
+            self.send_error(404)
+            return
+        body = found.encode() if isinstance(found, str) else json.dumps(found).encode()
+        body_or_done = self.server.mangled(self, body)
+        if body_or_done is not None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body_or_done)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def main() -> None:
+    kind, watts = sys.argv[1], float(sys.argv[2])
+    end_s = time.monotonic() + float(sys.argv[3] if sys.argv[3:] else 3600)
+    joules, last_s, now_w = 0.0, time.monotonic(), watts
+
+    server = PlugServer(kind, lambda: now_w, lambda: joules)
+    options = "".join(f'{name} = "{value}"\n' for name, value in server.options(accuracy="1%").items())
+    print(re.sub("^", "[meter.plug]\n", options), flush=True)
+    while time.monotonic() < end_s:
+        busy = psutil.cpu_percent(0.2) / 100
+        at_s = time.monotonic()
+        joules, last_s, now_w = joules + now_w * (at_s - last_s), at_s, watts * (1 + busy)
+
+
+if __name__ == "__main__":
+    main()
