@@ -17,6 +17,7 @@ from mixmark.harness.contracts.schema import MIXES, Finding, Result, Route, Weig
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge import score as scoring
+from mixmark.harness.judge.catalogue import retained
 from mixmark.harness.judge.energy.coverage import rivals
 from mixmark.harness.judge.energy.total import metered, twins
 from mixmark.harness.judge.judgement import Judgement
@@ -59,6 +60,8 @@ class Contribution:
     """The routes of the mixed runs, each once."""
     score: Score | None
     findings: tuple[Finding, ...]
+    retained: tuple[float, ...]
+    """Measured over planned mixes per hour of each mixed run that counts."""
     solo_measurements: tuple[SoloMeasurement, ...]
     metered_twice: tuple[str, ...]
     """A sentence for each thing that is metered twice."""
@@ -92,6 +95,7 @@ def contribution_of(number: int, judgement: Judgement, sha256: str) -> Contribut
         routes=tuple(routes),
         score=judgement.score,
         findings=judgement.findings,
+        retained=retained(judgement),
         solo_measurements=tuple(_solo_measurements(judgement)),
         metered_twice=tuple(_metered_twice(judgement)),
         fingerprints=(*_timestamps(result), *_samples(result)),
@@ -136,6 +140,7 @@ def entry(
         watts=score.watts,
         aspects=aspects,
         runs=tuple(run for result in results for run in _runs(result)),
+        retained=tuple(fraction for result in results for fraction in result.retained),
         solo_measurements=tuple(solo for result in results for solo in result.solo_measurements),
         findings=tuple(_numbered(results)),
         machine=machine_of(first.header),

@@ -274,6 +274,8 @@ class Entry(Fact):
     """Empty: there is no MX."""
     runs: tuple[MixedRun, ...]
     """The mixed runs of all results."""
+    retained: tuple[float, ...] = ()
+    """Measured over planned mixes per hour of each mixed run that counts."""
     solo_measurements: tuple[SoloMeasurement, ...]
     """The solo measurements of all results; the runs of one result are joined."""
     findings: tuple[Finding, ...]

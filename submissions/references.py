@@ -35,6 +35,7 @@ def reference(entry: Entry) -> ReferenceScore:
         weight_class=entry.weight_class,
         grade=entry.grade,
         created_utc=entry.ended_utc,
+        retained=tuple(round(fraction, 4) for fraction in entry.retained),
         alone={
             suite: ReferenceRate(version=solo.suite_version, units_per_s=solo.units_per_s.estimate)
             for suite, solo in row.fastest(entry).items()

@@ -14,7 +14,19 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from mixmark.harness.cli import adapters, agent, cache, devices, export, leaderboard, meters, results, run, submissions
+from mixmark.harness.cli import (
+    adapters,
+    agent,
+    cache,
+    devices,
+    export,
+    leaderboard,
+    meters,
+    plan,
+    results,
+    run,
+    submissions,
+)
 from mixmark.harness.cli.sections import SectionedGroup
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import plain
@@ -85,7 +97,7 @@ def completion(shell: str) -> None:
 main.place(
     {
         "Measure": (run.run, run.selftest),
-        "Read results": (results.report, results.compare, results.audit),
+        "Read results": (results.report, results.compare, results.audit, plan.plan),
         "Look at this machine": (devices.devices, adapters.adapters, meters.meters, devices.suites, devices.doctor),
         "Publish": (submissions.submit, submissions.check, leaderboard.leaderboard),
         "Files and shell": (export.export, cache.cache, completion),

@@ -45,6 +45,8 @@ class ReferenceScore(Fact):
     grade: Grade
     created_utc: str
     """When it was measured."""
+    retained: tuple[float, ...] = ()
+    """Measured over planned mixes per hour of each mixed run."""
     alone: dict[str, ReferenceRate] = Field(default_factory=dict)
     """The rate of each suite alone."""
 

@@ -20,6 +20,14 @@ from mixmark.harness.plan.placement import Power
 UNSURE = 0.05  # half-width of a rate whose interval is not known, as a fraction: what the preset quick aims at
 
 
+def alone(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[BestRate, ...]:
+    """The rates of `solo` with their intervals."""
+    return tuple(
+        BestRate(rate, _half_width(each), False, _in_flight(each))
+        for rate, each in _solo(evidence, mix, invalid).values()
+    )
+
+
 def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, ...]:
     """The best solo rate of every route of the mix's suites, from feeds within the limits of the mix.
 

@@ -30,10 +30,12 @@ from mixmark.harness.contracts.numbers import counted, significant
 from mixmark.harness.plan.bound import EXACT, NOTHING
 
 Question = Literal["cheapest", "most", "efficient"]
-"""The lowest cost for a demand, the most mixes per hour, or the most mixes per kWh."""
+"""The lowest cost for a demand, the most mixes per hour, or the most mixes per kWh; with a demand the last is the least
+power for it."""
 MOST = 1000  # devices of a kind, if nothing else limits them
 MOST_SETS = 200  # of suites that fit into a memory together; four suites have at most 6
 TIME_LIMIT_S = 10.0  # of one program; what it found by then has a gap
+CAPS = (0.75, 0.5)  # of the power of a machine of the front, with which the same money is spent again
 HOUR_S, HOURS_A_YEAR = 3600, 8766
 SCALE = 1e3  # of the objective in the solver, whose absolute tolerances are about 1e-6
 FEWER = 1e-8  # of the objective for each device, so that of equal machines the one of fewer devices is found
@@ -194,7 +196,7 @@ class Planner:
 
     def answer(self, question: Question, limits: Limits) -> Answer:
         """Raises UsageError if a suite runs nowhere or no machine keeps the limits, which it names."""
-        self._check(question, limits)
+        self.check_suites()
         program = _Program(self, limits)
         try:
             best, gap = program.best(question)
@@ -203,6 +205,10 @@ class Planner:
         except _Infeasible:
             raise self._contradiction(limits) from None
         return self._answered(question, limits, program, best, gap)
+
+    def of(self, counts: Mapping[str, int]) -> Answer:
+        """What exactly these devices do."""
+        return self.answer("most", Limits(at_least=counts, at_most=counts))
 
     def alone(self, question: Question, limits: Limits) -> dict[str, Answer]:
         """The answers if devices of one kind do all of the work, in any hosts."""
@@ -219,7 +225,7 @@ class Planner:
 
     def front(self, limits: Limits, steps: int = 6) -> list[Answer]:
         """Machines of which none is better than another in work, price and power at once: the most work within equal
-        steps of the price and, at each of these, of the power."""
+        steps of the price, each also with less power."""
         best = self.answer("most", limits)
         price = best.price or 0
         prices = [price * step / steps for step in range(1, steps + 1)] if price else [limits.budget]
@@ -231,22 +237,21 @@ class Planner:
             except MixmarkError:  # too little for any machine
                 continue
             found.append(top)
-            for step in range(1, steps) if top.watts else ():
-                capped = replace(within, watts=(top.watts or 0) * step / steps)
+            for part in CAPS if top.watts else ():
+                capped = replace(within, watts=(top.watts or 0) * part)
                 try:
                     found.append(self.answer("most", capped))
                 except MixmarkError:
                     continue
         return _undominated(found)
 
-    def _check(self, question: Question, limits: Limits) -> None:
+    def check_suites(self) -> None:
+        """Raises UsageError if a suite of the mix runs on no kind."""
         able = {speed.suite for kind in self.kinds for speed in kind.speeds}
         if missing := [suite for suite in self.mix_units if suite not in able]:
             raise UsageError(
                 f"no device that may be used runs {', '.join(missing)}", "the mix needs every one of its suites"
             )
-        if question == "cheapest" and limits.mixes_per_hour is None:
-            raise UsageError("the cheapest machine needs to know the work", "say how many mixes per hour it must do")
 
     def _contradiction(self, limits: Limits) -> UsageError:
         """Names limits that no machine keeps together, none of which is to blame alone unless it is the only one."""
@@ -276,7 +281,7 @@ class Planner:
     def _answered(self, question: Question, limits: Limits, program: _Program, best: Any, gap: float | None) -> Answer:
         counts = {kind.name: n for kind in self.kinds if (n := round(best[program.at["count", kind.name]]))}
         own = [kind for kind in self.kinds if kind.name in counts]
-        best, planned = program.trimmed(best, limits.mixes_per_hour if question == "cheapest" else None)
+        best, planned = program.trimmed(best, None if question == "most" else limits.mixes_per_hour)
         watts = float(program.dense(program.power()) @ best) if all(kind.has_watts for kind in own) else None
         full = Limits(watts=limits.watts, at_least=counts, at_most=counts)
         low, estimate, high = (self._at_full_load(own, full, level) for level in LEVELS)
@@ -426,6 +431,8 @@ class _Program:
         if question == "most":
             goal[self.at["mixes", ""]] = -1
             return goal
+        if question == "efficient":
+            return self.dense(self.power())
         for column, price in self.prices().items():
             goal[column] += price
         if self.energy:
@@ -488,7 +495,7 @@ class _Program:
 
     def best(self, question: Question) -> tuple[Any, float | None]:
         """Returns the values of all columns and the gap. None: nothing is proved. Raises _Infeasible."""
-        if question == "efficient":
+        if question == "efficient" and self.limits.mixes_per_hour is None:
             return self._most_per_joule()
         goal = self.goal(question)
         values, bound = self.solve(goal)

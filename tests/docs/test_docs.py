@@ -27,7 +27,7 @@ from mixmark.harness.record import store
 from mixmark.harness.worker import messages
 from mixmark.reporters import console
 from mixmark.suites import diffusion, dlrm, latency_limits, llm, probe, resnet50
-from tests.docs import cheats_table, cli_page
+from tests.docs import cheats_table, cli_page, plan_page
 from tests.test_imports import ROOMS
 
 ROOT = Path(__file__).parents[2]
@@ -364,3 +364,11 @@ def test_the_table_of_cheats_is_that_of_the_tests() -> None:
     page = cheats_table.PAGE.read_text("utf-8")
     assert cheats_table.renewed(page) == page, "python -m tests.docs.cheats_table"
     assert "|  |  |" not in cheats_table.table()  # each engine says what it does
+
+
+# plan.md
+
+
+def test_the_output_of_the_plan_page_is_current() -> None:
+    page = plan_page.PAGE.read_text("utf-8")
+    assert plan_page.renewed(page) == page, "run python -m tests.docs.plan_page"

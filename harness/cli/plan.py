@@ -1,0 +1,293 @@
+"""The command that plans a machine from measured ones: plan."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mixmark.harness.cli.options import JSON
+from mixmark.harness.cli.show import result_or_newest
+from mixmark.harness.contracts.choices import choose_by_name
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.text import plain
+
+if TYPE_CHECKING:
+    from mixmark.harness.contracts.schema import Mix
+    from mixmark.harness.judge.catalogue import MeasuredMachine
+    from mixmark.harness.judge.judgement import Judgement
+    from mixmark.harness.plan.machine import Kind, Limits, Retained
+    from mixmark.submissions.entry import Price
+
+COUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e[0-9]+)?)\s*([^\s0-9]+)?")
+POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A result to plan with."""
+
+    name: str
+    judgement: Judgement
+    owned: bool
+    price: Price | None = None
+
+
+@click.command()
+@click.argument("results", nargs=-1, metavar="[RESULTS]...", type=click.Path(path_type=Path))
+@click.option(
+    "--entries",
+    multiple=True,
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Entries of a board, or results, whose devices can be bought. Repeatable.",
+)
+@click.option("--prices", metavar="FILE", type=click.Path(path_type=Path), help="TOML file with prices and more.")
+@click.option("--mix", "asked", metavar="NAME|FILE", help="Mix to plan for.  [default: the first of the results' tier]")
+@click.option(
+    "--per-hour", multiple=True, metavar="SUITE=N", help="Work of an hour instead of a mix: llm=2e6. Repeatable."
+)
+@click.option("--mixes-per-hour", type=POSITIVE, metavar="N", help="The least that the machine must do.")
+@click.option(
+    "--bits", type=click.Choice(["16", "8", "4"]), default="16", show_default=True, help="Fewest bits of a weight."
+)
+@click.option("--budget", type=POSITIVE, metavar="MONEY", help="The most that may be spent.")
+@click.option("--power", type=POSITIVE, metavar="WATTS", help="The most that the machine may draw.")
+@click.option("--rack-units", type=POSITIVE, metavar="N", help="The most rack units of its hosts.")
+@click.option("--hosts", type=click.IntRange(min=1), metavar="N", help="The most hosts.")
+@click.option("--at-most", multiple=True, metavar="KIND=N", help="The most devices of a kind. Repeatable.")
+@click.option("--add", multiple=True, metavar="KIND[=N]", help="What if there were one more, or N? Repeatable.")
+@click.option("--without", multiple=True, metavar="KIND[=N]", help="What if all, or N, were gone? Repeatable.")
+@click.option("--tariff", type=click.FloatRange(min=0), metavar="MONEY", help="Price of a kilowatt-hour.")
+@click.option(
+    "--years", type=POSITIVE, default=3.0, show_default=True, help="Years of electricity that --tariff pays for."
+)
+@click.option("--front", is_flag=True, help="Also list the machines of which none is better in work, price and power.")
+@click.option("--check", "checks", is_flag=True, help="Compare the prediction for RESULTS with their measured mixes.")
+@JSON
+def plan(
+    results: tuple[Path, ...],
+    entries: tuple[Path, ...],
+    asked: str | None,
+    bits: str,
+    front: bool,
+    checks: bool,
+    as_json: bool,
+    **more: Any,
+) -> None:
+    """Predict what to buy, what to add and what to switch off, from measured solo rates.
+
+    The devices of RESULTS (by default the newest result) are owned and cost only electricity; those of --entries can be
+    bought. A host brings its processors and takes as many accelerators as it was measured with. One program finds whole
+    numbers of devices; each answer says whether it is proved to be the best.
+
+    Every figure is a prediction at full load, and none is ranked. The devices' names are in the output; docs/plan.md
+    shows the file of prices.
+
+    \b
+    Examples: mixmark plan results/mine --without "Acme Topaz"
+              mixmark plan --entries submissions/entries --prices prices.toml --mixes-per-hour 300
+              mixmark plan --check results/mine
+    """
+    from mixmark.harness.judge import catalogue
+    from mixmark.harness.plan import outlook as outlooks
+    from mixmark.harness.plan.machine import Energy, Planner
+    from mixmark.reporters import json as as_text
+    from mixmark.reporters import plan as text
+
+    left_out: list[tuple[str, str]] = []
+    sources = list(_sources(results, entries, left_out))
+    if not sources:
+        raise _nothing(left_out)
+    mix, own = _mix(asked, more["per_hour"], sources[0].judgement.result.tier, sources)
+    machines = [(source, found) for source, found in _measured(sources, mix, int(bits), left_out)]
+    if checks:
+        checked = [
+            catalogue.check(machine, mix.units, _retained(machines, mix, bits, machine))
+            for source, machine in machines
+            if source.owned or not results
+        ]
+        click.echo(as_text.written(checked) if as_json else text.checks(checked), nl=False)
+        return
+    kinds, currency, offered = _kinds(machines, more["prices"], left_out)
+    limits = _limits(kinds, offered, own, more)
+    planner = Planner(
+        kinds,
+        mix.units,
+        _retained(machines, mix, bits),
+        None if more["tariff"] is None else Energy(more["tariff"], more["years"]),
+    )
+    outlook = outlooks.answered(planner, limits, front)
+    outlook = replace(outlook, mix=mix.name, own_work=own, currency=currency, left_out=(*left_out, *outlook.left_out))
+    click.echo(as_text.written(outlook) if as_json else text.console(outlook), nl=False)
+
+
+def _nothing(left_out: Sequence[tuple[str, str]]) -> UsageError:
+    reasons = "; ".join(f"{name}: {why}" for name, why in left_out)
+    return UsageError("there is no measured device to plan with", reasons or "name results or entries")
+
+
+def _sources(results: Sequence[Path], entries: Sequence[Path], left_out: list[tuple[str, str]]) -> Iterator[Source]:
+    """The results at these paths. An entry that does not pass its check is left out."""
+    from mixmark.harness.plugins.suite_claims import judge_stored
+    from mixmark.harness.record import store
+    from mixmark.submissions import check as checking
+    from mixmark.submissions.entry import MANIFEST, results_of
+
+    if not results and not entries:
+        results = (result_or_newest(None),)
+    for owned, path in [(True, path) for path in results] + [(False, path) for path in entries]:
+        below = store.results_below(path)
+        if below or (owned and not (path / MANIFEST).exists()):
+            for folder in below or [path]:
+                judgement = judge_stored(store.open(folder))
+                yield Source(judgement.result.system.cpu_model or folder.name, judgement, owned)
+            continue
+        folders = checking.find(path)
+        for folder, verdict in zip(folders, checking.check(folders), strict=True):
+            if verdict.entry is None:
+                problem = verdict.problems[0]
+                left_out.append((plain(verdict.path), f"mixmark check rejects it: {problem.code}: {problem.message}"))
+                continue
+            declared = verdict.entry.declaration
+            yield Source(declared.system, judge_stored(store.open(results_of(folder)[-1])), owned, declared.price)
+
+
+def _mix(asked: str | None, per_hour: Sequence[str], tier: Any, sources: Sequence[Source]) -> tuple[Mix, bool]:
+    """The mix, and whether it is the work of an hour that the user named."""
+    from mixmark.harness.contracts.schema import Mix
+    from mixmark.harness.plan import mixes
+
+    facts = {suite.name: suite for source in sources for suite in source.judgement.result.suites}
+    if not per_hour:
+        run = next((source.judgement.result.mix for source in sources if source.judgement.result.mix), None)
+        return (run if asked is None and run else mixes.load(asked, tier, facts)), False
+    if asked:
+        raise UsageError("--mix and --per-hour both name the work", "leave one of them away")
+    units: dict[str, float] = {}
+    for text in per_hour:
+        suite, _, amount = (part.strip() for part in text.partition("="))
+        choose_by_name("suite", [suite], facts)
+        found, fact = COUNT.fullmatch(amount), facts[suite]
+        count = float(re.sub("[_,]", "", found[1])) if found else 0
+        if found is None or not 0 < count < math.inf:
+            raise UsageError(f"--per-hour {text} is no work of an hour", f"for example: --per-hour {suite}=10000")
+        if found[2] and found[2].rstrip("s") not in (fact.unit, fact.unit_names.short):
+            raise UsageError(f"{suite} counts {fact.unit}s, not {found[2]}", f"give the number of {fact.unit}s")
+        units[suite] = count
+    first = next((mix for mix in mixes.frozen().values() if mix.tier == tier), None)
+    kept = {suite: limits for suite, limits in (first.limits if first else {}).items() if suite in units}
+    return Mix(name="work-of-an-hour", tier=tier, units=units, limits=kept), True
+
+
+def _measured(
+    sources: Sequence[Source], mix: Mix, bits: int, left_out: list[tuple[str, str]]
+) -> Iterator[tuple[Source, MeasuredMachine]]:
+    """The machines that can be planned with. The others are left out by name."""
+    from mixmark.harness.judge.catalogue import measured_machine
+
+    newest: Mapping[str, str] = {}
+    seen: dict[str, int] = {}
+    for source in sorted(sources, key=lambda each: each.judgement.result.created_utc, reverse=True):
+        seen[source.name] = seen.get(source.name, 0) + 1
+        name = source.name if seen[source.name] == 1 else f"{source.name} ({seen[source.name]})"
+        result = source.judgement.result
+        try:
+            if source.judgement.contradiction:
+                raise UsageError(f"its facts contradict each other: {source.judgement.contradiction}")
+            if result.tier != mix.tier:
+                raise UsageError(f"it was measured at the tier {result.tier}, and the mix is of {mix.tier}")
+            machine = measured_machine(name, source.judgement, mix, bits)
+            newest = newest or machine.versions
+            if other := [suite for suite in mix.units if machine.versions.get(suite) != newest.get(suite)]:
+                raise UsageError(f"it ran another version of {', '.join(other)} than newer results")
+        except MixmarkError as error:
+            left_out.append((plain(name), str(error)))
+            continue
+        yield source, machine
+
+
+def _retained(
+    machines: Sequence[tuple[Source, MeasuredMachine]], mix: Mix, bits: str, apart: MeasuredMachine | None = None
+) -> Retained:
+    """What the mixed runs of these machines and of published ones retained, without those of one machine."""
+    from mixmark.harness.judge import catalogue, references
+
+    found = {machine.created_utc: machine.retained for _, machine in machines}
+    for published in references.published():
+        if published.mix.startswith(f"{mix.tier}-") and published.weight_class == int(bits):
+            found.setdefault(published.created_utc, published.retained)
+    if apart is not None:
+        found.pop(apart.created_utc, None)
+    return catalogue.of_runs(found.values())
+
+
+def _kinds(
+    machines: Sequence[tuple[Source, MeasuredMachine]], prices: Path | None, left_out: list[tuple[str, str]]
+) -> tuple[list[Kind], str, set[str]]:
+    """The kinds of all machines, each once, with what is declared of them; the currency; what can be bought."""
+    from mixmark.harness.plan.prices import declare, load, one_currency
+
+    declared, currency = load(prices) if prices else ({}, None)
+    amounts = [(name, own.currency or currency) for name, own in declared.items() if own.price is not None]
+    found: dict[str, Kind] = {}
+    offered: set[str] = set()
+    for source, machine in machines:  # the newest first
+        for kind in machine.kinds:
+            own = replace(kind, owned=kind.owned if source.owned else 0)
+            offered |= set() if source.owned else {kind.name}
+            if source.price and len(machine.kinds) > 1:
+                whole = (plain(f"the price of {machine.name}"), "it is that of the host with its accelerators")
+                left_out += [] if whole in left_out else [whole]
+            elif source.price:
+                own = replace(own, price=float(source.price.amount), declared=frozenset({"price"}))
+                amounts += [] if kind.name in declared else [(kind.name, source.price.currency)]
+            if kind.name in found:
+                older = found[kind.name]
+                found[kind.name] = replace(older, owned=older.owned + own.owned)
+                left_out.append((plain(f"{kind.name} in {machine.name}"), "a newer result has the same kind"))
+            else:
+                found[kind.name] = own
+    if not found:
+        raise _nothing(left_out)
+    return declare(found.values(), declared), one_currency(amounts), offered
+
+
+def _limits(kinds: Sequence[Kind], offered: set[str], own_work: bool, more: Mapping[str, Any]) -> Limits:
+    """The limits that the options state. Of what is owned and not offered there is no more."""
+    from mixmark.harness.plan.machine import Limits
+
+    owned = {kind.name: kind.owned for kind in kinds}
+    at_least: dict[str, int] = {}
+    at_most = {name: count for name, count in owned.items() if name not in offered}
+    at_most |= _counts("--at-most", more["at_most"], owned)
+    for name, count in _counts("--add", more["add"], owned, 1).items():
+        at_least[name] = at_most[name] = owned[name] + count
+    for name, gone in _counts("--without", more["without"], owned, 0).items():
+        at_most[name] = max(0, owned[name] - gone) if gone else 0
+    return Limits(
+        mixes_per_hour=more["mixes_per_hour"] or (1.0 if own_work else None),
+        budget=more["budget"],
+        watts=more["power"],
+        rack_units=more["rack_units"],
+        hosts=more["hosts"],
+        at_least=at_least,
+        at_most=at_most,
+    )
+
+
+def _counts(option: str, texts: Sequence[str], kinds: Mapping[str, int], default: int | None = None) -> dict[str, int]:
+    """The number of each kind in texts such as KIND=2. default: the number of a text without one."""
+    found = {}
+    for text in texts:
+        name, equals, count = text.rpartition("=") if text not in kinds else (text, "", "")
+        choose_by_name("kind of device", [name or text], kinds)
+        if (not equals and default is None) or (equals and not count.strip().isdecimal()):
+            raise UsageError(f"{option} {text} has no number of devices", f"for example: {option} '{name or text}=2'")
+        found[name or text] = int(count) if equals else default or 0
+    return found

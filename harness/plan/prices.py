@@ -1,0 +1,94 @@
+"""Prices and other figures that the user declares for the planner, from a TOML file. Published results have none.
+
+currency = "EUR"
+
+["Acme Topaz"]
+price = 1200
+watts = 300
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from mixmark.harness.contracts.choices import choose_by_name
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import Fact
+from mixmark.harness.plan.machine import Kind
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Declared(Fact):
+    """What the user declares of a kind of device. None: nothing."""
+
+    price: Amount | None = None
+    currency: str | None = Field(default=None, pattern="^[A-Z]{3}$")
+    watts: Amount | None = None
+    """At full load, for a machine without a meter."""
+    idle_watts: Amount | None = None
+    """None: as at full load."""
+    rack_units: Amount | None = None
+    slots: int | None = Field(default=None, ge=0)
+    """The accelerators that a host takes. None: as many as it was measured with."""
+
+
+def load(path: Path) -> tuple[dict[str, Declared], str | None]:
+    """Reads the figures of each kind, and the currency of those that name none."""
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"cannot read the prices {path}: {error}", "docs/plan.md shows such a file") from error
+    currency = content.pop("currency", None)
+    found = {}
+    for name, table in content.items():
+        try:
+            found[name] = Declared.model_validate(table)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "it"
+            raise UsageError(f"{path}: {name}: {where}: {first['msg']}", "docs/plan.md lists the figures") from error
+    return found, currency
+
+
+def one_currency(amounts: Iterable[tuple[str, str | None]]) -> str:
+    """The currency of (name, currency) of all prices. Empty: none is named. Raises UsageError for two."""
+    named: dict[str, str] = {}
+    for name, currency in amounts:
+        named.setdefault(currency or "", name)
+    if len(named) > 1:
+        words = " and ".join(f"{name} in {currency or 'no currency'}" for currency, name in named.items())
+        raise UsageError(f"the prices are in two currencies: {words}", "give all of them in one, with --prices")
+    return next(iter(named), "")
+
+
+def declare(kinds: Iterable[Kind], declared: Mapping[str, Declared]) -> list[Kind]:
+    """The kinds with what is declared of them. Raises UsageError for a kind that does not exist, and for watts of a
+    measured one."""
+    known = list(kinds)
+    if declared:
+        choose_by_name("kind of device", list(declared), [kind.name for kind in known])
+    return [_declared(kind, declared[kind.name]) if kind.name in declared else kind for kind in known]
+
+
+def _declared(kind: Kind, own: Declared) -> Kind:
+    found = replace(
+        kind,
+        price=kind.price if own.price is None else own.price,
+        rack_units=own.rack_units,
+        slots=kind.slots if own.slots is None else own.slots,
+        declared=kind.declared | (own.model_fields_set - {"currency"}),
+    )
+    if own.watts is None:
+        return found
+    if kind.has_watts:
+        raise UsageError(f"the watts of {kind.name} are measured", "leave out the declared ones")
+    idle = own.watts if own.idle_watts is None else own.idle_watts
+    speeds = tuple(replace(speed, extra_watts=max(0.0, own.watts - idle)) for speed in kind.speeds)
+    return replace(found, idle_watts=idle, speeds=speeds)

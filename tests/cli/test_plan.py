@@ -1,0 +1,218 @@
+"""`mixmark plan` on a small measured machine (a processor and an accelerator with meters), and on made entries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mixmark.harness.cli.commands import main
+from mixmark.harness.contracts.schema import Mix
+from mixmark.harness.judge import catalogue, solo_rates
+from mixmark.harness.judge.evidence import gather
+from mixmark.harness.plan import mixes
+from mixmark.harness.plan.placement import Power, place
+from mixmark.harness.plugins.suite_claims import judge_stored
+from mixmark.harness.record import store
+from mixmark.submissions.entry import DECLARATION
+from mixmark.submissions.references import ENTRIES
+from tests.fakes.folders import GPU, MIX, Maker, write
+from tests.submissions.made import DECLARED, made
+
+HOST, CARD = "Acme Quartz", "Acme Topaz"
+
+
+@pytest.fixture(scope="session")
+def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results") / "mine"
+    write(folder, Maker(1).result(runs=2))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def entries(mine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("entries"), mine).parents[2]
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    path = tmp_path / "prices.toml"
+    path.write_text(f'currency = "EUR"\n["{HOST}"]\nprice = 500\nslots = 4\n["{CARD}"]\nprice = 100\n', "utf-8")
+    return path
+
+
+def typed(*words: object) -> Result:
+    return CliRunner().invoke(main, ["plan", *(str(word) for word in words)], catch_exceptions=False)
+
+
+def planned(*words: object) -> dict[str, Any]:
+    done = typed(*words, "--json")
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def answer(found: dict[str, Any], question: str) -> dict[str, Any]:
+    own: dict[str, Any] = next(each for each in found["answers"] if each["question"] == question)
+    return own
+
+
+def test_ones_own_machine_is_planned_as_its_mixed_run_was(mine: Path) -> None:
+    result = store.open(mine)
+    evidence = gather(result)
+    rates, threads = solo_rates.solo(evidence, MIX, ()), solo_rates.host_fraction(evidence)
+    placed = place(MIX.units, rates, result.devices, host_fraction=threads)
+    machine = catalogue.measured_machine("mine", judge_stored(result), MIX, 16)
+    assert {kind.name: kind.owned for kind in machine.kinds} == {"mine": 1, CARD: 1}
+    found = planned(mine)
+    own, kept = answer(found, "most"), found["retained"]["estimate"]
+    assert own["mixes_per_hour"]["estimate"] == pytest.approx(placed.mixes_per_s * 3600 * kept, rel=1e-6)
+    assert own["gap"] == 0
+
+
+def test_every_text_says_that_it_is_a_prediction(mine: Path) -> None:
+    text = typed(mine, "--front", "--hosts", 1).stdout
+    assert text.startswith("PREDICTED from solo rates at full load, not measured and never ranked.")
+    assert "Most work, predicted (proved optimal)" in text
+    assert "Predicted machines of which none is better" in text
+    assert typed("--check", mine).stdout.startswith("PREDICTED")
+
+
+def test_a_host_takes_as_many_accelerators_as_it_was_measured_with_or_as_are_declared(mine: Path, prices: Path) -> None:
+    refused = typed(mine, "--add", CARD)
+    assert refused.exit_code == 2
+    assert f"no machine keeps at least 2 of {CARD} and at most 1 of {HOST}" in refused.stderr
+    found = planned(mine, "--add", CARD, "--prices", prices)
+    assert answer(found, "most")["counts"] == {HOST: 1, CARD: 2}
+    assert answer(found, "most")["price"] == 100
+    assert answer(found, "most")["mixes_per_hour"]["estimate"] > found["today"]["mixes_per_hour"]["estimate"]
+
+
+def test_without_the_accelerator_the_processor_does_the_mix(mine: Path) -> None:
+    found = planned(mine, "--without", CARD)
+    assert answer(found, "most")["counts"] == {HOST: 1}
+    assert found["today"]["counts"] == {HOST: 1, CARD: 1}
+
+
+def test_measured_watts_are_those_above_idle_and_cannot_be_declared(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The devices draw 90 W and 290 W at work; the host also pays for the rest of the machine."""
+    monkeypatch.setattr(solo_rates, "power", lambda result: Power({"cpu:0": 30, GPU: 40}, rest_watts=12))
+    machine = catalogue.measured_machine("mine", judge_stored(store.open(mine)), MIX, 16)
+    for kind in machine.kinds:
+        idle, extra = {"mine": (42, 60), CARD: (40, 250)}[kind.name]
+        assert kind.idle_watts == idle
+        assert [speed.extra_watts for speed in kind.speeds] == pytest.approx([extra] * 2, rel=0.02)
+    found = answer(planned(mine), "efficient")
+    assert 82 < found["watts"] < 42 + 40 + 60 + 250 + 10
+    refused = typed(mine, "--power", found["watts"] / 100)
+    assert refused.exit_code == 2
+    assert "no machine keeps a power of" in refused.stderr
+    (tmp_path / "prices.toml").write_text(f'["{CARD}"]\nwatts = 100\n', "utf-8")
+    refused = typed(mine, "--prices", tmp_path / "prices.toml")
+    assert f"the watts of {CARD} are measured" in refused.stderr
+
+
+def test_declared_watts_are_called_declared(mine: Path, prices: Path) -> None:
+    prices.write_text(f'["{HOST}"]\nwatts = 100\n["{CARD}"]\nwatts = 300\nidle_watts = 50\n', "utf-8")
+    done = typed(mine, "--prices", prices)
+    assert f"Declared, not measured: idle watts, watts of {CARD}" in done.stdout
+    assert answer(planned(mine, "--prices", prices), "efficient")["watts"] <= 400
+
+
+def test_a_machine_is_bought_for_the_work_of_an_hour(entries: Path, prices: Path) -> None:
+    declared = prices.read_text("utf-8").replace(HOST, "Acme One").replace("price", "watts = 100\nprice")
+    prices.write_text(declared, "utf-8")
+    words = (
+        "--entries",
+        entries,
+        "--prices",
+        prices,
+        "--per-hour",
+        "dlrm=2e6 samples",
+        "--per-hour",
+        "resnet50=900_000",
+    )
+    found = planned(*words)
+    cheapest = answer(found, "cheapest")
+    assert cheapest["mixes_per_hour"]["estimate"] >= 1 - 1e-6
+    assert cheapest["price"] == 500 * cheapest["counts"]["Acme One"] + 100 * cheapest["counts"].get(CARD, 0)
+    assert answer(planned(*words, "--tariff", "0.3"), "cheapest")["energy_cost"] > 0
+    text = typed(*words).stdout
+    assert "The work of an hour: 2,000,000 dlrm, 900,000 resnet50" in text
+    assert "times the work" in text
+
+
+def test_what_cannot_be_planned_with_is_left_out_by_name(entries: Path, tmp_path: Path, prices: Path) -> None:
+    prices.write_text('["Acme One"]\nprice = 500\n', "utf-8")
+    text = typed("--entries", entries, "--prices", prices, "--budget", 700).stdout
+    assert f"Left out: {CARD}: its price is not known" in text
+
+
+def test_an_entry_that_its_check_rejects_is_left_out(mine: Path, tmp_path: Path) -> None:
+    good = made(tmp_path / "entries", mine)
+    write(tmp_path / "other", Maker(2).result().model_copy(update={"created_utc": "2026-01-02T05:04:05+00:00"}))
+    other = DECLARED.model_copy(update={"system": "Acme Two", "price": None})
+    bad = made(tmp_path / "entries", tmp_path / "other", declaration=other)
+    (bad / DECLARATION).write_text("{}", "utf-8")
+    text = typed("--entries", tmp_path / "entries", "--hosts", 1).stdout
+    assert "Left out: acme-sohne/acme-two/two-16-bit: mixmark check rejects it: E-" in text
+    assert "1 × Acme One" in text
+    (good / DECLARATION).write_text("{}", "utf-8")
+    refused = typed("--entries", tmp_path / "entries", "--hosts", 1)
+    assert refused.exit_code == 2
+    assert "mixmark check rejects it: E-" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (f'["{HOST}"]\nprice = -1\n', f"{HOST}: price: Input should be greater than or equal to 0"),
+        (f'["{HOST}"]\nprice = nan\n', f"{HOST}: price: "),
+        (f'["{HOST}"]\ncost = 1\n', f"{HOST}: cost: "),
+        (f'["{HOST}"]\nprice = 1\ncurrency = "EUR"\n["{CARD}"]\nprice = 1\ncurrency = "USD"\n', "two currencies"),
+        ('["Acme Tpaz"]\nprice = 1\n', "did you mean Acme Topaz?"),
+        ("price = [", "cannot read the prices"),
+    ],
+)
+def test_wrong_prices_are_refused_by_name(mine: Path, tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "prices.toml").write_text(content, "utf-8")
+    refused = typed(mine, "--prices", tmp_path / "prices.toml")
+    assert refused.exit_code == 2
+    assert message in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--per-hour", "llm=5"), "there is no suite 'llm'"),
+        (("--per-hour", "dlrm=0"), "no work of an hour"),
+        (("--per-hour", "dlrm=5 tokens"), "dlrm counts samples, not tokens"),
+        (("--per-hour", "dlrm=5", "--mix", "edge-1"), "both name the work"),
+        (("--mix", "edge-1"), "the mix edge-1 is for the tier edge"),
+        (("--at-most", CARD), "has no number of devices"),
+        (("--add", "Acme Tpaz"), "there is no kind of device"),
+    ],
+)
+def test_misuse_has_a_message_and_no_traceback(mine: Path, words: tuple[str, ...], message: str) -> None:
+    refused = typed(mine, *words)
+    assert refused.exit_code == 2
+    assert message in refused.stderr
+
+
+def test_published_machines_predict_their_own_mix_within_the_interval() -> None:
+    """From what the other published machines retained."""
+    machines = []
+    for folder in sorted(ENTRIES.glob("*/*/*/results/*")):
+        result = store.open(folder)
+        mix: Mix = mixes.frozen()[result.mix.name] if result.mix else mixes.frozen()["edge-1"]
+        machines.append((mix, catalogue.measured_machine(folder.parts[-4], judge_stored(result), mix, 16)))
+    assert len(machines) > 1
+    for mix, machine in machines:
+        others = catalogue.of_runs(other.retained for _, other in machines if other is not machine)
+        checked = catalogue.check(machine, mix.units, others)
+        assert checked.inside, checked
