@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import click
 
 from mixmark.harness.cli.options import JSON
 from mixmark.harness.cli.show import result_or_newest
+from mixmark.harness.cli.tables import print_json
 from mixmark.harness.contracts.choices import choose_by_name
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.text import plain
@@ -94,11 +95,10 @@ def plan(
               mixmark plan --entries submissions/entries --prices prices.toml --mixes-per-hour 300
               mixmark plan --check results/mine
     """
+    from mixmark.harness.cli import plan_text
     from mixmark.harness.judge import catalogue
     from mixmark.harness.plan import outlook as outlooks
     from mixmark.harness.plan.machine import Energy, Planner
-    from mixmark.reporters import json as as_text
-    from mixmark.reporters import plan as text
 
     left_out: list[tuple[str, str]] = []
     sources = list(_sources(results, entries, left_out))
@@ -112,7 +112,10 @@ def plan(
             for source, machine in machines
             if source.owned or not results
         ]
-        click.echo(as_text.written(checked) if as_json else text.checks(checked), nl=False)
+        if as_json:
+            print_json([asdict(each) | {"off": each.off, "inside": each.inside} for each in checked])
+        else:
+            click.echo(plan_text.checks(checked), nl=False)
         return
     kinds, currency, offered = _kinds(machines, more["prices"], left_out)
     limits = _limits(kinds, offered, own, more)
@@ -124,7 +127,10 @@ def plan(
     )
     outlook = outlooks.answered(planner, limits, front)
     outlook = replace(outlook, mix=mix.name, own_work=own, currency=currency, left_out=(*left_out, *outlook.left_out))
-    click.echo(as_text.written(outlook) if as_json else text.console(outlook), nl=False)
+    if as_json:
+        print_json(asdict(outlook))
+    else:
+        click.echo(plan_text.console(outlook), nl=False)
 
 
 def _nothing(left_out: Sequence[tuple[str, str]]) -> UsageError:

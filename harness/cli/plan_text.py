@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from mixmark.harness.contracts.numbers import percent, prefixed, significant
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.catalogue import Checked
 from mixmark.harness.plan.machine import Answer, Range
 from mixmark.harness.plan.outlook import Outlook
-from mixmark.reporters.figures import percent, prefixed, significant
 
 TITLES = {
     "cheapest": "Cheapest machine for the work",
