@@ -9,10 +9,12 @@ The user declares in mixmark.toml what the meter measures:
     accuracy=0.01               the accuracy that the meter's maker declares, here 1 %
     timezone=Europe/Berlin      the zone of timestamps that name none
     late_s=3.1                  by how many seconds the meter's clock is late, which is added to all timestamps
+    column=P-1, time=Date+Time  the columns of a log whose header is of no known format, with unit and time_format=%H…
+    only=GPU-…                  the uuid of the one GPU whose lines of nvidia-smi are read
 
 A log needs a header with `timestamp` and one of watts, milliwatts, kilowatts, joules, kilojoules, watt_hours and
-kilowatt_hours. A reading without a timestamp counts as taken when it arrives. Timestamps are ISO 8601 or seconds since
-1970.
+kilowatt_hours, or it is one that `formats` recognises by its first line. A reading without a timestamp counts as taken
+when it arrives. Timestamps are ISO 8601 or seconds since 1970, or as the format has them.
 
 If a machine has two power supplies, each with a meter, each meter is declared as a part of the whole:
 
@@ -45,11 +47,13 @@ from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.meters import covered
 from mixmark.harness.meters.external import lines
+from mixmark.harness.meters.external.formats import Format, recognised
 from mixmark.harness.meters.external.lines import HEADER, POWER, UNITS, Columns
 from mixmark.harness.meters.external.sources import LONGEST_LINE, LogFile, Lost, TcpConnection, cause
 from mixmark.harness.meters.options import choice, number
 
-OPTIONS = ("name", "path", "connect", "unit", "boundary", "covers", "accuracy", "timezone", "late_s")
+TABLE = ("column", "time", "time_format", "only")
+OPTIONS = ("name", "path", "connect", "unit", "boundary", "covers", "accuracy", "timezone", "late_s", *TABLE)
 BACKLOG = 4096  # bytes; a larger read found lines that arrived during a pause, and more may follow
 STEP_NS = 100_000_000  # a larger change of the wall clock against CLOCK_MONOTONIC: it was set
 
@@ -68,8 +72,8 @@ class External:
         refuse_options("the meter external", options, OPTIONS)
         if "path" in options and "connect" in options:
             raise UsageError("the meter external reads from path or from connect, not from both")
-        if "path" in options and "unit" in options:
-            raise UsageError("the header of a log names the unit", "unit is for connect")
+        if "path" in options and "unit" in options and "column" not in options:
+            raise UsageError("the header of a log names the unit", "unit is for connect, or with column and time")
         self._options = options
         self._id = f"external/{options['name']}" if "name" in options else "external"
         self._clocks = clocks or Clocks()
@@ -84,7 +88,10 @@ class External:
         self._zone = _zone(options)
         self._address = _address(options["connect"]) if "connect" in options else None
         self._source: LogFile | TcpConnection | None = None
+        self._format: Format | None = None
+        """Of a log. None: of lines that come over TCP."""
         self._columns: Columns | None = None
+        self._last_wall_ns = 0
         self._lost: str | None = None
         self._rest = b""
         self._line = 0
@@ -103,7 +110,8 @@ class External:
         if self._source is None:
             yield Absent(kind="meter", name=self._id, reason="no meter is named: [meter.external] in mixmark.toml")
             return
-        unit = self._columns.unit if self._columns else self._unit
+        unit = self._format.unit if self._format else self._unit
+        written = f", as {self._format.name} writes it" if self._format and self._format.name != "plain" else ""
         late = f", with {self._late_s:+g} s added to its timestamps" if self._late_s else ""
         yield Domain(
             id=self._id,
@@ -113,7 +121,7 @@ class External:
             quantity="power" if unit in POWER else "energy",
             method="external",
             accuracy=self._accuracy,
-            source=f"{self._source.label}, in {unit}{late}, as declared by its owner",
+            source=f"{self._source.label}{written}, in {unit}{late}, as declared by its owner",
         )
 
     def read(self, domain: Domain) -> Sequence[Sample]:
@@ -130,9 +138,12 @@ class External:
         self._wall_offset_ns = self._clocks.wall_ns() - self._emptied_ns
         if "path" in self._options:
             log = LogFile(Path(self._options["path"]))
-            self._columns = lines.header(log.first_line)
-            if self._columns is None:
-                raise Lost(f"{log.label} needs a header in its first line: {HEADER}")
+            try:
+                self._format = recognised(log.first_line, self._options)
+            except ValueError as error:
+                raise Lost(f"{log.label}: {error}") from error
+            if self._format is None:
+                raise Lost(f"{log.label} needs a header in its first line: {HEADER}; or name column and time")
             self._source, self._line = log, log.lines
         elif self._address:
             self._source = TcpConnection(self._address)
@@ -152,7 +163,7 @@ class External:
             if samples and sample.at_ns == samples[-1].at_ns:
                 samples.pop()  # of several at one instant, as without timestamps, the last is the newest
             samples.append(sample)
-        timed = self._columns is not None and self._columns.timestamp is not None
+        timed = self._format is not None or (self._columns is not None and self._columns.timestamp is not None)
         wall_offset_ns = self._clocks.wall_ns() - self._clocks.monotonic_ns()
         if samples and timed and abs(wall_offset_ns - self._wall_offset_ns) > STEP_NS:
             raise Lost("this machine's wall clock was set meanwhile, so the meter's timestamps mean nothing")
@@ -165,21 +176,14 @@ class External:
     def _sample(self, line: bytes, now_ns: int) -> Sample | None:
         """The reading of a line; None for a header, a comment or an empty line. Raises Lost."""
         try:
-            row = lines.fields(line)
-        except ValueError as error:
-            raise Lost(f"line {self._line} is no text: {lines.shown(line)}") from error
-        if not row or (self._columns and lines.header(line) == self._columns):  # a restarted logger repeats its header
-            return None
-        if self._columns is None:
-            if len(row) > 2:
-                raise Lost(f"line {self._line} has {len(row)} fields and not a reading, or a timestamp and a reading")
-            self._columns = Columns(len(row), 0 if len(row) > 1 else None, len(row) - 1, self._unit)
-        columns = self._columns
-        if len(row) != columns.count:
-            raise Lost(f"line {self._line} has {len(row)} fields and not {columns.count}: {lines.shown(line)}")
-        try:
-            value = float(row[columns.value]) * UNITS[columns.unit]
-            wall_ns = None if columns.timestamp is None else lines.epoch_ns(row[columns.timestamp], self._zone)
+            text = line.decode("utf-8-sig").strip()
+            found = self._format.reading(text) if self._format and text else self._from_tcp(line)
+            if found is None:
+                return None
+            at, number = found
+            unit = self._format.unit if self._format else self._unit
+            value = float(number) * UNITS[unit]
+            wall_ns = self._wall_ns(at) if at else None
         except (ValueError, OverflowError) as error:
             raise Lost(f"line {self._line} is torn or wrong: {lines.shown(line)} ({error})") from error
         at_ns = now_ns if wall_ns is None else wall_ns + round(self._late_s * 1e9) - self._wall_offset_ns
@@ -188,6 +192,25 @@ class External:
             raise Lost(f"line {self._line}: {problem}")
         self._last = sample
         return sample
+
+    def _wall_ns(self, text: str) -> int:
+        """Raises ValueError."""
+        time_format = self._format.time_format if self._format else None
+        self._last_wall_ns = lines.epoch_ns(text, self._zone, time_format, self._last_wall_ns)
+        return self._last_wall_ns
+
+    def _from_tcp(self, line: bytes) -> tuple[str, str] | None:
+        """The reading of a line of TCP: a number, or a timestamp and a number. Raises ValueError."""
+        row = lines.fields(line)
+        if not row or self._format:
+            return None
+        if self._columns is None:
+            if len(row) > 2:
+                raise ValueError(f"{len(row)} fields and not a reading, or a timestamp and a reading")
+            self._columns = Columns(len(row), 0 if len(row) > 1 else None, len(row) - 1, self._unit)
+        if len(row) != self._columns.count:
+            raise ValueError(f"{len(row)} fields and not {self._columns.count}")
+        return (row[0] if self._columns.timestamp is not None else ""), row[-1]
 
 
 def _zone(options: Mapping[str, str]) -> tzinfo | None:

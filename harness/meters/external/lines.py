@@ -65,15 +65,24 @@ def header(line: bytes) -> Columns | None:
     return None
 
 
-def epoch_ns(text: str, zone: tzinfo | None) -> int:
-    """Nanoseconds since 1970 of a timestamp: ISO 8601, or seconds since 1970. Raises ValueError."""
-    if text.replace(".", "", 1).isdecimal():
+def epoch_ns(text: str, zone: tzinfo | None, time_format: str | None = None, last_ns: int = 0) -> int:
+    """Nanoseconds since 1970 of a timestamp: ISO 8601, seconds since 1970, or as `time_format` says. Raises ValueError.
+
+    last_ns: of the line above. When daylight saving ends an hour comes twice; then the second one is meant if the first
+    would run backwards.
+    """
+    if time_format is None and text.replace(".", "", 1).isdecimal():
         return int(Decimal(text) * 1_000_000_000)
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        if zone is None:
-            raise ValueError("its timestamp has no zone: add timezone=UTC, or the zone that it is in")
-        moment = moment.replace(tzinfo=zone)
+    moment = datetime.strptime(text, time_format) if time_format else datetime.fromisoformat(text)
+    if moment.tzinfo is not None:
+        return _since_1970_ns(moment)
+    if zone is None:
+        raise ValueError("its timestamp has no zone: add timezone=UTC, or the zone that it is in")
+    first_ns, second_ns = (_since_1970_ns(moment.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
+    return second_ns if first_ns < last_ns <= second_ns else first_ns
+
+
+def _since_1970_ns(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1) * 1000
 
 
