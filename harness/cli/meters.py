@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,16 +12,20 @@ import click
 
 from mixmark.harness.cli import complete
 from mixmark.harness.cli.conformance import OUT, shown
-from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, refuse_before_subcommand
+from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, Seconds, refuse_before_subcommand
 from mixmark.harness.cli.sections import SectionedGroup
 from mixmark.harness.cli.tables import plugins_print_to_stderr, print_absent, print_json, print_table
-from mixmark.harness.contracts.numbers import significant
+from mixmark.harness.contracts.numbers import duration, significant
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Absent
+    from mixmark.harness.measure.meter_trial import MeterTrial
     from mixmark.harness.measure.metering import LiveReading
 
 LIVE_S = 5.0
+CHART = 60  # columns of a source's chart
+BARS = " ▁▂▃▄▅▆▇█"
+LATE_NS = 100_000_000  # a smaller lag is not worth a line
 SHORT = {"window too short", "short window"}  # true of every source that is read for LIVE_S, so not worth a word
 
 
@@ -120,6 +127,115 @@ def check(name: str, out: Path | None, wait_idle_s: float | None, config: Path |
     with reserve(Path.cwd(), "smoke", wait_idle_s):
         code = shown(lambda on_check: check_meter(name, config, on_check), out, as_json)
     sys.exit(code)
+
+
+@meters.command("try")
+@click.argument("name", required=False, metavar="[NAME]", shell_complete=complete.METER)
+@click.option(
+    "--seconds",
+    type=Seconds(min=2),
+    default=10,
+    show_default=True,
+    help="Length of each of the three stretches: idle, all CPUs busy, idle.",
+)
+@WAIT_IDLE
+@CONFIG
+@JSON
+def try_(name: str | None, seconds: float, wait_idle_s: float | None, config: Path | None, as_json: bool) -> None:
+    """Try the energy sources against a load: do they follow it, how late, how much do they scatter, do they agree?
+
+    With a NAME, only the sources of that meter. It ends with what to put into mixmark.toml.
+
+    Example: mixmark meters try plug
+    """
+    from mixmark.harness.cli.machine_lock import reserve
+    from mixmark.harness.contracts.choices import choose_by_name
+    from mixmark.harness.discover import config as configuration
+    from mixmark.harness.discover import setup
+    from mixmark.harness.judge.energy.coverage import antichain, unmetered
+    from mixmark.harness.measure import meter_trial
+    from mixmark.harness.measure.metering import Meters
+    from mixmark.harness.plugins import registry
+
+    configured = configuration.load(config)
+    plugins = registry.find("meters")
+    if name is not None:
+        plugins = {each: plugins[each] for each in choose_by_name("meter", [name], plugins)}
+        configured = meter_trial.config_of(configured, name)
+    devices = setup.find_devices((), configured).devices
+    with (
+        reserve(Path.cwd(), "smoke", wait_idle_s),
+        plugins_print_to_stderr(),
+        Meters(configured, devices, plugins) as found,
+    ):
+        if found.domains and not as_json:
+            click.echo(f"Idle, all CPUs busy, idle: three times {seconds:g} seconds …", err=True)
+        tried = meter_trial.trials(found, seconds, CHART)
+    readable = {each.domain.id for each in tried if each.response.full_watts is not None and not each.lost}
+    chosen = antichain(found.domains, readable, found.devices)
+    boundary = chosen[0].boundary if chosen and not unmetered(chosen, found.devices, found.absent) else None
+    missing = (*found.absent, *map(_unconfigured, found.unconfigured))
+    if as_json:
+        sources = [
+            {"domain": each.domain.model_dump(mode="json"), **asdict(each.response), "period_ns": each.period_ns}
+            for each in tried
+        ]
+        print_json({"sources": sources, "boundary": boundary, "absent": [each.model_dump() for each in missing]})
+        return
+    for each in tried:
+        click.echo("\n".join(_tried(each)))
+    if tried:
+        told = f"with the boundary {boundary}" if boundary else "as not measured: some device has no source"
+        click.echo(f"\nA run would report its energy {told}.")
+        click.echo("\n".join(_advice(tried, configured.meters)))
+    else:
+        click.echo("There is no energy source: no meter can read anything on this machine.")
+    print_absent(missing)
+
+
+def _tried(each: MeterTrial) -> Iterator[str]:
+    """A source in a few lines, with a chart of its power."""
+    found = each.response
+    yield f"\n{each.domain.id} ({each.domain.boundary}), covers {', '.join(each.domain.covers)}"
+    if each.lost:
+        yield f"  lost: {each.lost}"
+    if found.idle_watts is None or found.full_watts is None or found.noise_watts is None:
+        yield "  gave too few values"
+        return
+    highest = max(watts for watts in found.watts if watts is not None) or 1.0
+    bars = ("·" if watts is None else BARS[round(max(0.0, watts) / highest * (len(BARS) - 1))] for watts in found.watts)
+    yield f"  {''.join(bars)}  0 to {significant(highest)} W"
+    period = "never seen to change" if each.period_ns is None else f"a new value each {duration(each.period_ns)}"
+    yield (
+        f"  idle {significant(found.idle_watts)} W, busy {significant(found.full_watts)} W, scatter "
+        f"{significant(found.noise_watts)} W, {period}"
+    )
+    if found.lag_ns is None:
+        yield "  it did not clearly follow the load"
+    else:
+        how = "late" if found.lag_ns >= 0 else "early"
+        yield f"  it follows the load {duration(abs(found.lag_ns))} {how}"
+
+
+def _advice(tried: Sequence[MeterTrial], sections: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """How the sources disagree, and the lines of mixmark.toml."""
+    known = [each for each in tried if each.response.full_watts is not None and each.response.idle_watts is not None]
+    for first, second in combinations(known, 2):
+        if first.domain.boundary == second.domain.boundary and set(first.domain.covers) == set(second.domain.covers):
+            ratio = (second.response.full_watts or 0.0) / (first.response.full_watts or 1.0)
+            yield f"{second.domain.id} reads {significant(ratio)} × the watts of {first.domain.id} under load."
+    if not sections:
+        yield "Nothing has to be put into mixmark.toml: these sources are found by themselves."
+        return
+    yield "In mixmark.toml:"
+    for name, options in sections.items():
+        yield f"\n[meter.{name}]"
+        yield from (f'{option} = "{value}"' for option, value in options.items() if option not in ("name", "late_s"))
+        if "accuracy" not in options:
+            yield '# accuracy = "1%"   # as its maker declares it'
+        lag_ns = next((each.response.lag_ns for each in tried if each.domain.id.partition("/")[0] == name), None)
+        if name.partition(".")[0] == "external" and lag_ns and abs(lag_ns) > LATE_NS:
+            yield f'late_s = "{float(options.get("late_s", 0)) - lag_ns / 1e9:.2f}"   # its clock, by this trial'
 
 
 def _source_row(source: LiveReading, counted: bool) -> tuple[str, ...]:

@@ -17,11 +17,13 @@ from mixmark.harness.contracts.schema import Domain, Metering
 from mixmark.harness.discover.config import Config
 from mixmark.harness.judge.energy.reading import reading
 from mixmark.harness.judge.judgement import judge
+from mixmark.harness.measure import meter_trial
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins.registry import find
 from mixmark.harness.record import store
 from mixmark.reporters.json import report
 from tests.cli.shell import ACME, Shell
+from tests.fakes.plugs import PlugServer
 from tests.measure.test_metering import CPU
 
 pytestmark = pytest.mark.slow
@@ -120,3 +122,48 @@ def test_a_log_that_ends_too_early_has_no_joules_of_the_rest(tmp_path: Path) -> 
         domain, drained = read(options, seconds=1.0)
     found = reading(domain, drained.samples[domain.id], drained.begin_ns, drained.end_ns)
     assert found.joules is None and "ended early" in found.reasons
+
+
+def test_a_meter_is_tried_against_a_load_and_its_section_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plug shows 60 W, and 160 W while the CPUs are busy."""
+    now = [60.0]
+
+    @contextmanager
+    def load() -> Iterator[None]:
+        now[0] = 160.0
+        yield
+        now[0] = 60.0
+
+    monkeypatch.setattr(meter_trial, "SETTLE_S", 0.5)
+    monkeypatch.setattr(meter_trial.trials, "__defaults__", (load, time.sleep, time.monotonic_ns))
+    server = PlugServer("shelly", lambda: now[0] + time.time() % 0.1, lambda: 0.0)
+    try:
+        lines = "".join(f'{name} = "{value}"\n' for name, value in server.options().items())
+        (tmp_path / "mixmark.toml").write_text(f"[meter.plug]\n{lines}")
+        shell = Shell(tmp_path)
+        done = shell("meters", "try", "plug", "--seconds", "3")
+        assert done.returncode == 0, done.stderr
+        text = " ".join(done.stdout.split())
+        for words in (
+            "plug (wall), covers",
+            "it follows the load",
+            "with the boundary wall",
+            '[meter.plug] kind = "shelly"',
+        ):
+            assert words in text
+        assert '# accuracy = "1%"' in text
+        shown = json.loads(shell("meters", "try", "plug", "--seconds", "3", "--json").stdout)
+        assert shown["boundary"] == "wall"
+        [source] = shown["sources"]
+        assert source["idle_watts"] == pytest.approx(60, abs=15)
+        assert source["full_watts"] == pytest.approx(160, abs=15)
+        assert len(source["watts"]) == 60
+    finally:
+        server.shutdown()
+        server.server_close()
+    (tmp_path / "mixmark.toml").unlink()
+    nothing = shell("meters", "try", "rapl", "--seconds", "2")
+    assert "There is no energy source" in nothing.stdout or "rapl" in nothing.stdout
+    assert shell("meters", "try", "plugg").returncode == 2

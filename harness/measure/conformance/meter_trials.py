@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -15,12 +11,12 @@ import psutil
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.discover.config import Config
 from mixmark.harness.measure.conformance.report import NotChecked, trial
+from mixmark.harness.measure.meter_trial import busy_cpus, config_of
 from mixmark.harness.measure.metering import LiveReading, Meters, live
 from mixmark.harness.plugins.registry import Plugin
 
 READ_S = 3.0  # at rest, and as long under load
 BUSY_PERCENT = 50.0  # of the CPUs, above which rest cannot be told from load
-SPIN = "while True: pass"
 
 
 @dataclass(frozen=True)
@@ -40,11 +36,7 @@ class MeterTrials:
 
     def __init__(self, meter: Plugin, config: Config, devices: Sequence[Device]) -> None:
         self.meter, self.devices = meter, tuple(devices)
-        own = [name for name in {**config.meters, **config.meter_pythons} if name.partition(".")[0] == meter.name]
-        self._config = Config(
-            meters={name: config.meters[name] for name in own if name in config.meters},
-            meter_pythons={name: config.meter_pythons[name] for name in own if name in config.meter_pythons},
-        )
+        self._config = config_of(config, meter.name)
 
     @trial
     def lists(self) -> tuple[DomainList, ...]:
@@ -80,7 +72,7 @@ class MeterTrials:
     @trial
     def under_load(self) -> Mapping[str, LiveReading]:
         """The readings of each domain while every CPU was busy, by its id."""
-        with _load():
+        with busy_cpus(settle_s=0.5):
             return self._read()
 
     def _read(self) -> Mapping[str, LiveReading]:
@@ -91,16 +83,3 @@ class MeterTrials:
 
     def _meters(self) -> Meters:
         return Meters(self._config, self.devices, {self.meter.name: self.meter})
-
-
-@contextmanager
-def _load() -> Iterator[None]:
-    """Keeps every CPU busy."""
-    spinning = [subprocess.Popen([sys.executable, "-S", "-c", SPIN]) for _ in range(os.cpu_count() or 1)]
-    try:
-        time.sleep(0.5)  # until a power that is a mean over some time has risen
-        yield
-    finally:
-        for process in spinning:
-            process.kill()
-            process.wait()
