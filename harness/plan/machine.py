@@ -208,7 +208,8 @@ class Planner:
 
     def of(self, counts: Mapping[str, int]) -> Answer:
         """What exactly these devices do."""
-        return self.answer("most", Limits(at_least=counts, at_most=counts))
+        at_most = {kind.name: counts.get(kind.name, 0) for kind in self.kinds}
+        return self.answer("most", Limits(at_least=counts, at_most=at_most))
 
     def alone(self, question: Question, limits: Limits) -> dict[str, Answer]:
         """The answers if devices of one kind do all of the work, in any hosts."""
@@ -312,8 +313,8 @@ class _Infeasible(Exception):
 
 class _Program:
     """The mixed-integer program. Its columns: `count` of a kind, `bought` of an owned kind, `set` of devices that hold
-    a set of suites, `time` of such devices for one of their speeds, `in` for the accelerators in a kind of host, and
-    `mixes`, in units of `ell`."""
+    a set of suites, `time` of such devices for one of their speeds, `in` for the accelerators in a kind of host,
+    `mixes`, in units of `ell`, and `one`, which is 1."""
 
     def __init__(self, planner: Planner, limits: Limits, level: Level = 0) -> None:
         self.kinds, self.mix_units, self.limits = planner.kinds, planner.mix_units, limits
@@ -344,6 +345,7 @@ class _Program:
             yield from (("time", (k, each, s)) for pool in pools.values() for each in pool for s in each)
         yield from (("in", (own.name, host.name)) for own in self.accelerators for host in self.hosts if host.slots)
         yield "mixes", ""
+        yield "one", ""
 
     @cached_property
     def _times(self) -> list[tuple[int, int, tuple[int, ...], int]]:
@@ -468,7 +470,7 @@ class _Program:
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         low, high = np.zeros(len(self.columns)), np.full(len(self.columns), np.inf)
-        for column, value in (fixed or {}).items():
+        for column, value in ({self.at["one", ""]: 1} | dict(fixed or {})).items():
             low[column] = high[column] = value
         found = milp(
             goal,
@@ -505,16 +507,29 @@ class _Program:
         return values, _gap(abs(reached - bound), abs(reached))
 
     def _most_per_joule(self) -> tuple[Any, float | None]:
-        """Dinkelbach's algorithm, as in `plan.placement`. At its end no machine has mixes − efficiency · watts above
-        the bound, and each draws at least what the least host draws idle."""
+        """Without whole numbers, devices do at least as much per joule. Besides, no machine has mixes − efficiency ·
+        watts above the last program's bound, and each draws at least what the least host draws idle."""
+        _, highest, _ = self._climbed(whole=False)
+        best, efficiency, over = self._climbed(whole=True, enough=highest / (1 + max(self.mip_gap, EXACT)))
+        least = min((host.idle_watts or 0.0 for host in self.hosts), default=0.0)
+        gaps = _gap(highest - efficiency, efficiency), _gap(over, efficiency * least)
+        return best, min((gap for gap in gaps if gap is not None), default=None)
+
+    def _climbed(self, whole: bool, enough: float = math.inf) -> tuple[Any, float, float]:
+        """Dinkelbach's algorithm, as in `plan.placement`: the values, their mixes per joule, and the bound of mixes −
+        efficiency · watts. It may end at an efficiency that is enough."""
         mixes, watts = -self.goal("most"), self.dense(self.power())
-        best, _ = self.solve(-mixes)
+        best = self.solve(-mixes)[0] if whole else self._milp(-mixes, whole=False).x
         while True:
-            efficiency = float(mixes @ best) / max(float(watts @ best), sys.float_info.min)
-            values, bound = self.solve(efficiency * watts - mixes, size=float(mixes @ best))
+            size, drawn = float(mixes @ best), float(watts @ best)
+            efficiency = size / max(drawn, sys.float_info.min)
+            if efficiency >= enough or size <= 0:
+                return best, efficiency, math.inf
+            goal = efficiency * watts - mixes
+            goal[self.at["one", ""]] = -size / 2  # so that the solver's relative gap is at most that of the ratio
+            values, bound = self.solve(goal, size) if whole else (self._milp(goal / size, whole=False).x, 0.0)
             if float(mixes @ values) <= efficiency * (1 + EXACT) * float(watts @ values):
-                least = min((host.idle_watts or 0.0 for host in self.hosts), default=0.0)
-                return best, _gap(max(0.0, -bound), efficiency * least)
+                return best, efficiency, max(0.0, -bound - size / 2)
             best = values
 
     def dense(self, row: Mapping[int, float]) -> Any:
@@ -537,7 +552,7 @@ class _Program:
         for column, k, _, s in self._times:
             suite = self.kinds[k].speeds[s].suite
             kept[column] *= target / done[suite] if done[suite] else 0.0
-        return kept, target * HOUR_S
+        return kept, float(target * HOUR_S)
 
     def time(self, values: Any) -> dict[str, dict[str, float]]:
         """The time of each kind for each suite, in devices."""

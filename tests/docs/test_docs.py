@@ -27,7 +27,7 @@ from mixmark.harness.record import store
 from mixmark.harness.worker import messages
 from mixmark.reporters import console
 from mixmark.suites import diffusion, dlrm, latency_limits, llm, probe, resnet50
-from tests.docs import cheats_table, cli_page, plan_page
+from tests.docs import cheats_table, claims_page, cli_page, plan_page
 from tests.test_imports import ROOMS
 
 ROOT = Path(__file__).parents[2]
@@ -366,9 +366,14 @@ def test_the_table_of_cheats_is_that_of_the_tests() -> None:
     assert "|  |  |" not in cheats_table.table()  # each engine says what it does
 
 
-# plan.md
+# plan.md and claims.md
 
 
 def test_the_output_of_the_plan_page_is_current() -> None:
     page = plan_page.PAGE.read_text("utf-8")
     assert plan_page.renewed(page) == page, "run python -m tests.docs.plan_page"
+
+
+def test_the_page_of_claims_is_current() -> None:
+    page = claims_page.PAGE.read_text("utf-8")
+    assert claims_page.page() == page, "run python -m tests.docs.claims_page"
