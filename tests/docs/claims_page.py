@@ -34,10 +34,10 @@ Each machine's mix, predicted from its own solo rates and what the *other* machi
 MIXTURE = """
 ## Is a mixture cheaper than the best single kind?
 
-Published studies of mixed GPUs found 20 to 41 % more work for the same money
-([arXiv 2502.00722](https://arxiv.org/abs/2502.00722)), and up to 77 % less cost in a single case
-([arXiv 2404.14527](https://arxiv.org/abs/2404.14527)). From our entries, where *one kind* means that devices of one kind do
-all of the work, and the processors of their hosts none:
+Published studies of mixed GPUs found up to 41 % more work for the same money, 20 to 25 % on average
+([arXiv 2502.00722](https://arxiv.org/abs/2502.00722)), and 33 to 77 % less cost for three kinds of requests
+([arXiv 2404.14527](https://arxiv.org/abs/2404.14527)). From our entries, where *one kind* means that devices of one
+kind do all of the work, and the processors of their hosts none:
 """
 
 
