@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -182,6 +183,7 @@ def _board(site: Website, boards: Sequence[Board], board: Board | None, root: st
         "heading": key.title,
         "name": row.NAMES[metric],
         "lead": _lead(board),
+        "predicted": _predicted(board),
         "description": _lead(board),
         "suites": suites,
         "priced": any(place.entry.declaration.price for place in board.ranked),
@@ -198,6 +200,17 @@ def _board(site: Website, boards: Sequence[Board], board: Board | None, root: st
         "blank": dict.fromkeys(lines[0], "") | dict.fromkeys(POSITIONS, 0) | {"rates": [""] * len(suites)},
         "data": _data(board, lines, suites, axis.logarithmic),
     }
+
+
+def _predicted(board: Board) -> str:
+    """How far predictions of the board's systems lay off, each from its solo rates and what the others retained of
+    their plans. Empty: fewer than two systems tell."""
+    kept = [mean(place.entry.retained) for place in _places(board) if place.entry.retained]
+    if len(kept) < 2:
+        return ""
+    off = [abs((sum(kept) - own) / (len(kept) - 1) / own - 1) for own in kept]
+    average, most = figures.percent(mean(off)), figures.percent(max(off))
+    return f"Predictions from solo rates lay {average} off on average, {most} at most."
 
 
 def _lead(board: Board) -> str:
