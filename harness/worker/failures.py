@@ -10,6 +10,13 @@ from mixmark.harness.plugins.calls import error_with_line
 from mixmark.harness.worker.batch_search import out_of_memory
 from mixmark.harness.worker.load_generator import Overloaded
 
+LOST = (
+    *("device lost", "device_lost", "device removed", "device_removed"),  # Vulkan, Direct3D, WebGPU
+    *("unspecified launch failure", "fallen off the bus"),  # CUDA, HIP, the NVIDIA driver
+)
+"""What frameworks say when a driver has given its device up. They have no common error type for it."""
+GET_BACK = "the driver gave the device up: look into the system's log, reset the device or restart, and run again"
+
 
 class WorkerFailed(Exception):
     """Carries the `Failure` that becomes the record's error."""
@@ -39,5 +46,8 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(kind="unsupported", message=str(error), hint=error.hint)
     if isinstance(error, MixmarkError):
         return Failure(kind="raised", message=str(error), hint=error.hint)
+    message = error_with_line(error)
+    if any(sign in message.lower() for sign in LOST):
+        return Failure(kind="device lost", message=message, hint=GET_BACK)
     kind: Literal["out of memory", "raised"] = "out of memory" if out_of_memory(error) else "raised"
-    return Failure(kind=kind, message=error_with_line(error))
+    return Failure(kind=kind, message=message)

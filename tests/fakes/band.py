@@ -2,7 +2,8 @@
 
 options: `s.<device>.<suite>` seconds a sample, in fp32; `parts.<device>`: the devices of a group, `a+b`; `int8`: the
 part of that time which int8 takes, where it is offered; `slots`: how many feeds a device takes at once;
-`die.<device>`, `raise.<device>`, `hang.<device>`: at which feed of a suite that happens.
+`die.<device>`, `raise.<device>`, `hang.<device>`: at which feed of a suite that happens; `says`:
+the text of the error.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class Player:
         self.facts = {"band": device}
         self.concurrency = int(options.get("slots", 1))
         self.sample_s = float(options[f"s.{device}.{suite}"]) * float(options.get(precision, 1))
+        self.says = options.get("says", "a string broke")
         self.ends = {how: int(options.get(f"{how}.{device}", 0)) for how in ("die", "raise", "hang")}
         self.feeds = 0
 
@@ -30,7 +32,7 @@ class Player:
         if sys.platform != "win32" and self.feeds == self.ends["die"]:
             os.kill(os.getpid(), signal.SIGSEGV)
         if self.feeds == self.ends["raise"]:
-            raise RuntimeError("a string broke")
+            raise RuntimeError(self.says)
         if self.feeds == self.ends["hang"]:
             time.sleep(1000)
         time.sleep(self.sample_s * len(feed["x"]))

@@ -162,13 +162,21 @@ def test_the_window_ends_when_both_suites_have_done_as_much(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("how", "kind", "words"),
-    [("die", "crashed", "SIGSEGV"), ("raise", "raised", "a string broke"), ("hang", "hung", "")],
+    [
+        ("die", "crashed", "SIGSEGV"),
+        ("raise", "raised", "a string broke"),
+        ("raise", "out of memory", "CUDA out of memory. Tried to allocate 2.00 GiB"),
+        ("raise", "device lost", "VK_ERROR_DEVICE_LOST"),
+        ("raise", "device lost", "DXGI_ERROR_DEVICE_REMOVED: 887A0005"),
+        ("raise", "device lost", "CUDA error: unspecified launch failure"),
+        ("hang", "hung", ""),
+    ],
 )
 def test_a_device_that_is_lost_ends_its_part_and_the_others_go_on(
     tmp_path: Path, how: str, kind: str, words: str
 ) -> None:
     even = {"low": 0.02, "high": 0.02}
-    stage = Stage(tmp_path, {"a": even, "b": even}, {f"{how}.a": "6"}, timeout_s=5)
+    stage = Stage(tmp_path, {"a": even, "b": even}, {f"{how}.a": "6", "says": words}, timeout_s=5)
     records = stage.play(14 if how == "hang" else 5)  # a hang is noticed late
     lost = [record for (_, device), record in records.items() if device == "npu:a"]
     assert lost

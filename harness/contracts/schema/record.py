@@ -163,6 +163,7 @@ class Failure(Fact):
         "raised",
         "crashed",
         "out of memory",
+        "device lost",
         "hung",
         "overloaded",
         "wrong output",
