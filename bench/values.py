@@ -1,0 +1,106 @@
+"""What the synthetic weights and inputs of the suites are like: the power of a matrix product depends on its values.
+
+Run: python -m bench.values [TIER]    (smoke)
+
+For each suite: of the weights as they are stored in bf16 (and as four-bit integers), and of the inputs of one feed, the
+share of zeros, the entropy of a value in bits, and the toggling: the share of bits in which neighbours differ. Of random
+bits a half toggles; of zeros none. A Gaussian tensor stands beside them: trained weights are close to one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts.bfloat16 import round_to_bf16
+from mixmark.harness.plugins.registry import load_suite
+from mixmark.suites.weights import MULTISET
+
+SUITES = ("llm", "diffusion", "dlrm", "resnet50")
+MOST = 1 << 22
+"""Values of a tensor that are looked at."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a set of words is like."""
+
+    zeros: float
+    entropy_bits: float
+    toggling: float
+
+
+def values(words: npt.NDArray[Any], width: int) -> Values:
+    """words: unsigned integers of `width` bits, in the order of memory."""
+    words = words.ravel()
+    _, counts = np.unique(words, return_counts=True)
+    shares = counts / counts.sum()
+    flips = np.unpackbits((words[1:] ^ words[:-1]).view(np.uint8)).sum()
+    return Values(
+        zeros=float((words == 0).mean()),
+        entropy_bits=float(-(shares * np.log2(shares)).sum()),
+        toggling=float(flips / (max(1, len(words) - 1) * width)),
+    )
+
+
+def bf16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    into = np.empty(array.shape, np.uint16)
+    round_to_bf16(np.ascontiguousarray(array), into)
+    return into
+
+
+def weights_of(suite: Any) -> npt.NDArray[np.float32]:
+    """The values of all matrices of a suite, up to MOST of each."""
+    weights = suite.weights()
+    found = []
+    for name in weights.names():
+        shape = weights.spec(name).shape
+        if len(shape) < 2:
+            continue  # norms and biases: a millionth of the work
+        into = np.empty(shape, np.float32)
+        weights.read(name, into)
+        found.append(into.ravel()[:MOST])
+    return np.concatenate(found)
+
+
+def inputs_of(suite: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """The arrays of a feed, by name."""
+    make = suite.feeds(1 if suite.name in ("llm", "diffusion") else 32, seeds.pool(1))
+    for name, array in make(seeds.nonce(1, 0)).items():
+        if np.asarray(array).size > 1:
+            yield name, np.asarray(array)
+
+
+def rows(tier: str) -> Iterator[tuple[str, str, Values]]:
+    """(what, in which format, its values)."""
+    gauss = np.random.default_rng(0).standard_normal(MOST).astype(np.float32)
+    yield "a Gaussian tensor", "bf16", values(bf16(gauss), 16)
+    for name in SUITES:
+        suite = load_suite(name, tier)
+        weights = weights_of(suite)
+        yield f"weights of {name}", "bf16", values(bf16(weights), 16)
+        for input, array in inputs_of(suite):
+            if array.dtype == np.float32:
+                yield f"input {input} of {name}", "bf16", values(bf16(array), 16)
+            else:
+                yield f"input {input} of {name}", "int32", values(array.astype(np.uint32), 32)
+    nibbles = (np.random.default_rng(0).permuted(np.tile(MULTISET, (1 << 16, 1)), axis=1).ravel() & 15).astype(np.uint8)
+    yield "weights of any suite", "int4", values(nibbles, 4)
+
+
+def main() -> None:
+    tier = sys.argv[1] if sys.argv[1:] else "smoke"
+    print("| what | stored as | zeros | entropy of a value | toggling |\n|---|---|---:|---:|---:|")
+    for what, stored, found in rows(tier):
+        entropy = f"{found.entropy_bits:.2f} bits"
+        print(f"| {what} | {stored} | {found.zeros * 100:.1f} % | {entropy} | {found.toggling * 100:.0f} % |")
+
+
+if __name__ == "__main__":
+    main()
