@@ -3,8 +3,8 @@
 Run: python -m bench.values [TIER]    (smoke)
 
 For each suite: of the weights as they are stored in bf16 (and as four-bit integers), and of the inputs of one feed, the
-share of zeros, the entropy of a value in bits, and the toggling: the share of bits in which neighbours differ. Of random
-bits a half toggles; of zeros none. A Gaussian tensor stands beside them: trained weights are close to one.
+share of zeros, the entropy of a value in bits, and the toggling: the share of bits in which neighbours differ. Random
+bits toggle by a half, zeros not at all. A Gaussian tensor stands beside them: trained weights are close to one.
 """
 
 from __future__ import annotations
