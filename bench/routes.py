@@ -62,6 +62,12 @@ ROWS = {
     "dlrm-onnxruntime": RouteRow("dlrm", "offline", "torch", "bf16", "onnxruntime", "fp32", 1.2),
     "dlrm-onnxruntime-bare": RouteRow("dlrm", "offline", "onnxruntime", "fp32", "onnxruntime", "fp32", 0.98),
     "resnet50-onnxruntime-bare": RouteRow("resnet50", "offline", "onnxruntime", "fp32", "onnxruntime", "fp32", 0.98),
+    "llm-torchao-int8": RouteRow("llm", "single-stream", "inductor", "int8", "llamacpp", "int8", 1.0, {"cpu": "yes"}),
+    "llm-inductor": RouteRow("llm", "single-stream", "inductor", "bf16", "llamacpp", "bf16", 1.0, {"cpu": "yes"}),
+    "diffusion-inductor": RouteRow(
+        "diffusion", "single-stream", "inductor", "bf16", "diffusers", "bf16", 1.0, {"cpu": "yes"}
+    ),
+    "dlrm-inductor": RouteRow("dlrm", "offline", "inductor", "bf16", "torch", "fp32", 1.0, {"cpu": "yes"}),
     "diffusion-compiled": RouteRow("diffusion", "single-stream", "torch", "bf16", "diffusers", "bf16", 1.3),
     "llm-fp16": RouteRow("llm", "single-stream", "llamacpp", "fp16", "llamacpp", "fp16", 1.0),
     "llm-bf16": RouteRow("llm", "single-stream", "llamacpp", "bf16", "llamacpp", "bf16", 1.0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import shutil
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +17,7 @@ from mixmark.harness.adapters.torch.inductor import CompiledSession, Inductor
 from mixmark.harness.contracts.errors import Unsupported, UsageError
 from mixmark.harness.contracts.protocols import GraphRunner, Use
 from mixmark.harness.contracts.schema import Device
+from mixmark.suites.llm import Llm
 from tests.fakes.toys import Toy, computes_as_torch
 
 pytestmark = [
@@ -85,3 +87,27 @@ def test_a_thread_of_its_own_may_compile_as_many_shapes_as_a_batch_search_tries(
             ids, position = np.zeros(tokens, np.int64), np.zeros(1, np.int64)
             put = [runner.session.put(array) for array in (ids, position)]
             pool.submit(runner.session.run, "step", *put, state=runner.session.state("step")).result()
+
+
+def test_weights_of_eight_bits_keep_the_gate_of_llm() -> None:
+    pytest.importorskip("torchao", reason="the extra torchao is not installed")
+    suite = Llm("smoke", {})
+    adapter = Inductor({"cpu": "yes"})
+    device = next(device for device in adapter.discover() if device.id == "cpu:0")
+    assert "int8" in device.offers("llm") and "int8" not in device.offers("dlrm")
+    feed = suite.feeds(1, seed=1)(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torchao and torch about each other
+        with adapter.open(device, suite, "int8", ALONE) as runner:
+            output = np.concatenate([part.copy() for part in runner(feed)])
+            assert runner.facts["int8"].startswith("weights by torchao")
+    with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as reference:
+        truth = np.concatenate([part.copy() for part in reference({**feed, "output": output})])
+    gate = suite.gate("int8")
+    assert gate is not None
+    assert suite.quality(output, truth) < gate.at_most
+
+
+def test_without_torchao_there_are_no_eight_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mixmark.harness.adapters.torch.inductor.has_torchao", lambda: False)
+    assert all("int8" not in device.offers("llm") for device in Inductor({"cpu": "yes"}).discover())

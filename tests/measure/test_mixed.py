@@ -165,10 +165,7 @@ def test_the_window_ends_when_both_suites_have_done_as_much(tmp_path: Path) -> N
     [
         ("die", "crashed", "SIGSEGV"),
         ("raise", "raised", "a string broke"),
-        ("raise", "out of memory", "CUDA out of memory. Tried to allocate 2.00 GiB"),
         ("raise", "device lost", "VK_ERROR_DEVICE_LOST"),
-        ("raise", "device lost", "DXGI_ERROR_DEVICE_REMOVED: 887A0005"),
-        ("raise", "device lost", "CUDA error: unspecified launch failure"),
         ("hang", "hung", ""),
     ],
 )

@@ -17,3 +17,17 @@ def test_frameworks_have_many_words_for_out_of_memory() -> None:
     assert failure_of(RuntimeError("shape mismatch")).kind == "raised"
     assert failure_of(Unsupported("no", hint="try")).hint == "try"
     assert json.loads(failure_of(ValueError("x" * 9999)).model_dump_json())["message"].endswith("x")
+
+
+def test_a_device_that_its_driver_gave_up_is_told_with_what_to_do() -> None:
+    for says in (
+        "VK_ERROR_DEVICE_LOST",
+        "DXGI_ERROR_DEVICE_REMOVED: 887A0005",
+        "CUDA error: unspecified launch failure",
+        "GPU 0000:01:00.0: GPU has fallen off the bus.",
+        "WebGPU device lost",
+    ):
+        failure = failure_of(RuntimeError(says))
+        assert failure.kind == "device lost", says
+        assert says in failure.message and "reset the device" in failure.hint
+    assert failure_of(RuntimeError("a string broke")).kind == "raised"

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 NVIDIA_DRIVER = Path("/sys/module/nvidia/version")
 GPUS = ("cuda", "xpu", "mps", "musa", "supa")
 """torch's device types that are GPUs. ROCm uses `cuda`; the last two are of Moore Threads and Biren."""
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""torch's names of what it computes in. Weights of fewer bits are computed with in the best one of the device."""
 MAX_CONCURRENCY = 8
 """Feeds at once on the CPU, which share its threads: fewer threads for each feed wait less for each other."""
 
@@ -99,7 +101,8 @@ class Torch:
             facts |= {"threads": str(threads), "concurrency": str(concurrency)}
         if torch_name.startswith("cuda"):
             facts["tf32"] = _turn_off_tf32()
-        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+        computed = precision if precision in DTYPES else device.precisions[0]
+        dtype = getattr(torch, DTYPES[computed])
         session = self._session(suite, torch.device(torch_name), dtype, threads and threads // concurrency, facts)
         try:
             yield GraphRunner(suite, session, concurrency=concurrency, facts=facts)

@@ -1,14 +1,16 @@
 """PyTorch's compiler: each graph of a suite as one, of fixed shapes, by Inductor; on CUDA one launch, a CUDA graph.
 
 A step of a decoder launches hundreds of kernels when its module runs eagerly, and an accelerator waits for the host
-between them. This is a route beside the eager one: screening runs choose. The recipe is that of gpt-fast. The authors
-have run it on the CPU only.
+between them. This is a route beside the eager one: screening runs choose. The recipe is that of gpt-fast. With the
+extra `torchao` it also runs llm with weights of 8 bits. The authors have run it on the CPU only.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mixmark.harness.adapters.torch import Torch, TorchSession
@@ -16,7 +18,7 @@ from mixmark.harness.contracts.errors import Unsupported, UsageError
 from mixmark.harness.contracts.schema import Device
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 MOST_SHAPES = 64
 """Compiled versions of one graph: a batch search tries some twenty batches, and each is a shape of its own."""
@@ -40,10 +42,30 @@ class Inductor(Torch):
         self._on_cpu = on_cpu == "yes"
 
     def _devices(self) -> Iterator[tuple[Device, str]]:
-        yield from ((device, name) for device, name in super()._devices() if name != "cpu" or self._on_cpu)
+        for device, name in super()._devices():
+            if name != "cpu" or self._on_cpu:
+                offered = (*device.precisions, "int8")
+                narrow = {"precisions_by_suite": {"llm": offered}} if has_torchao() else {}
+                yield device.model_copy(update=narrow), name
 
     def _session(self, *arguments: Any) -> TorchSession:
         return CompiledSession(*arguments)
+
+
+def has_torchao() -> bool:
+    """Whether the extra `torchao` is installed."""
+    return importlib.util.find_spec("torchao") is not None
+
+
+def _in_eight_bits(modules: Iterable[nn.Module]) -> str:
+    """Turns the weights of linear layers into int8 with a scale for each row, by torchao. Returns what did it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it reports each of its kernels that this build of torch cannot load
+        import torchao
+        from torchao.quantization import Int8WeightOnlyConfig, quantize_
+    for module in modules:
+        quantize_(module, Int8WeightOnlyConfig())
+    return f"weights by torchao {torchao.__version__}, with a scale for each row"
 
 
 class State(list["Tensor"]):
@@ -57,7 +79,8 @@ class CompiledSession(TorchSession):
         """Leaves the modules as they are: Inductor fuses them."""
 
     def _prepare(self) -> None:
-
+        if self._facts.get("dtype") == "int8":
+            self._facts["int8"] = _in_eight_bits(self._modules.values())
         # On CUDA, `reduce-overhead` records a CUDA graph for each shape and replays it in one launch.
         mode = "reduce-overhead" if self._device.type == "cuda" else None
         for name, module in self._modules.items():
