@@ -31,8 +31,8 @@ def test_the_options_of_run_stand_in_sections() -> None:
     shown = CliRunner().invoke(main, ["run", "--help"]).stdout
     parts = [shown.index(f"\n{title}:\n") for title in SECTIONS]
     assert parts == sorted(parts) and len(parts) == len(SECTIONS)
-    assert shown.index("  --suite ") < parts[1] < shown.index("  --preset ") < parts[2] < shown.index("  --device ")
-    assert parts[3] < shown.index("  --out ")
+    firsts = ("  --suite ", "  --ladder ", "  --preset ", "  --device ", "  --out ")
+    assert all(part < shown.index(first) for part, first in zip(parts, firsts, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ LAYERS = (
         "evidence",
     ),
     *("screening", "disturbance", "rules", "solo_rates", "scaling", "rows", "verdict", "references", "judgement"),
-    *("provenance", "compare"),
+    *("catalogue", "provenance", "compare"),
 )
 """In the order of harness/judge/__init__.py. Each may import itself and those before it."""
 
