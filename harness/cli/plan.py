@@ -92,7 +92,7 @@ def plan(
 
     \b
     Examples: mixmark plan results/mine --without "Acme Topaz"
-              mixmark plan --entries entries --prices prices.toml --mixes-per-hour 300
+              mixmark plan --entries DIR --prices FILE --mixes-per-hour 300
               mixmark plan --check results/mine
     """
     from mixmark.harness.cli import plan_text
