@@ -323,7 +323,11 @@ def _energy(judgement: Judgement) -> str:
     found = judgement.score
     if found is not None and found.mixes_per_kwh is not None:
         power = f", {figures.prefixed(found.watts, 'W')} on average" if found.watts is not None else ""
-        return f"of the {found.boundary}, idle included{power}"
+        run = found.median_run()
+        known = [domain.accuracy for domain in judgement.result.domains if run and domain.id in run.total.domains]
+        declared = [each for each in known if each is not None]
+        accuracy = f", ± {figures.percent(max(declared))} as declared" if declared and None not in known else ""
+        return f"of the {found.boundary}, idle included{power}{accuracy}"
     if scope := figures.scope(judgement.rows):
         return scope.removeprefix("energy ")
     why = found.unmeasured if found is not None else ""
