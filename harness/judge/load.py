@@ -42,7 +42,7 @@ class Responses:
     answered: int
     """The requests of which every unit was finished, in time or not."""
     p50_ns: int | None
-    """Of the response times. None, as for the other percentiles: too few requests carry it."""
+    """The median response time. None, as for the other percentiles: too few requests carry it."""
     p90_ns: int | None
     p99_ns: int | None
     limits: LatencyLimits | None

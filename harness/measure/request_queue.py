@@ -162,7 +162,7 @@ class RequestQueue:
         return Tally(finished=dict(self._finished), handed_out={}, paces={}, unfinished_s=self._unfinished_s(now_ns))
 
     def surplus(self, now_ns: int) -> float:
-        """Of requests that arrive: 1 while any is left, and 0 in the end. Else as that of a mixed phase by the plan."""
+        """1 while a request that arrives is left, then 0. Without arrivals, that of a mixed phase by the plan."""
         if self._load:
             return 1.0 if self._coming or self._waiting or self._given else 0.0
         return surplus(self._placement, self._mix_units, self._finished, self._unfinished_s(now_ns))

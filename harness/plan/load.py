@@ -12,7 +12,7 @@ from mixmark.harness.contracts.schema import Int64s, Limits, Load, Placement
 from mixmark.harness.plan.presets import longer
 
 ENOUGH_REQUESTS = 100
-"""Of the suite whose requests are the largest part of a mix: so many carry a p90."""
+"""The requests of the suite with the largest part of a mix in each, for which a level lasts: so many carry a p90."""
 DRAIN = 0.25  # of the time in which requests arrive: what is not done so long after it was never going to be in time
 
 

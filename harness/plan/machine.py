@@ -176,7 +176,7 @@ class Answer:
     """What `time`, `watts` and `energy_cost` are of: the demand, or all that the machine does."""
     watts: float | None
     price: float | None
-    """Of the devices that must be bought."""
+    """The price of the devices that must be bought."""
     energy_cost: float | None
     rack_units: float | None
     gap: float | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -272,13 +273,8 @@ def test_the_efficiency_over_the_ladder_lies_between_those_of_its_levels(
     full = Figure(1000.0)
 
     def level(target: float, watts: float) -> Level:
-        class Total:
-            pass
-
-        total, run = Total(), Total()
-        total.watts = watts  # type: ignore[attr-defined] # a stand-in with the two figures that the ladder reads
-        run.total, run.mixes_per_hour = total, Figure(target * 1000)  # type: ignore[attr-defined] # as above
-        return Level("plan", target, target, run, (), 0, ())  # type: ignore[arg-type] # as above
+        run: Any = SimpleNamespace(total=SimpleNamespace(watts=watts), mixes_per_hour=Figure(target * 1000))
+        return Level("plan", target, target, run, (), 0, ())
 
     made = [level(*each) for each in levels]
     found = Ladder(full, 500.0, ready_watts, None, tuple(made), {})

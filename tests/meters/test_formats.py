@@ -14,6 +14,7 @@ from mixmark.harness.judge.energy.reading import reading
 from mixmark.harness.meters.external import Clocks, External
 from mixmark.harness.meters.external.formats import recognised
 from mixmark.harness.meters.external.lines import UNITS, epoch_ns
+from tests.fakes.machine import WALL
 
 LOGS = Path(__file__).parent / "logs"
 SECOND = 1_000_000_000
@@ -117,17 +118,8 @@ def test_the_energy_of_a_real_analysers_log_is_the_sum_of_its_samples() -> None:
     at, watts = ptdaemon()
     assert (len(at), watts[0]) == (200, 2.96)
     at_ns = np.array(at) - at[0]
-    domain = Domain(
-        id="wall",
-        meter="external",
-        covers=("node",),
-        boundary="wall",
-        quantity="power",
-        method="external",
-        source="a log",
-    )
     for first, last in ((0, 199), (10, 110), (60, 199)):
-        found = reading(domain, Samples(at_ns, at_ns, np.array(watts)), int(at_ns[first]), int(at_ns[last]))
+        found = reading(WALL, Samples(at_ns, at_ns, np.array(watts)), int(at_ns[first]), int(at_ns[last]))
         own = float(np.sum(np.array(watts[first:last]) * np.diff(at_ns[first : last + 1]) / 1e9))
         assert found.joules == pytest.approx(own, rel=0.001 + 0.5 * abs(watts[last] - watts[first]) / own)
 

@@ -89,7 +89,7 @@ class External:
         self._address = _address(options["connect"]) if "connect" in options else None
         self._source: LogFile | TcpConnection | None = None
         self._format: Format | None = None
-        """Of a log. None: of lines that come over TCP."""
+        """The format of the log. None: the lines come over TCP."""
         self._columns: Columns | None = None
         self._last_wall_ns = 0
         self._lost: str | None = None

@@ -7,6 +7,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Domain, Samples
 from mixmark.harness.judge.energy.step_response import StepResponse, step_response
+from tests.fakes.machine import WALL
 
 SECOND = 1_000_000_000
 WHOLE, LOAD = (0, 30 * SECOND), (10 * SECOND, 20 * SECOND)
@@ -17,16 +18,7 @@ def seen(lag_s: float, every_s: float = 0.1, noise_w: float = 0.0, full_w: float
     watts = np.where((at_s - lag_s >= 10) & (at_s - lag_s < 20), full_w, 60.0)
     watts = watts + noise_w * np.resize((1, 1, 1, 1, -1, -1, -1, -1), len(at_s)) + 1e-6 * np.arange(len(at_s))
     at_ns = (at_s * SECOND).astype(np.int64)
-    domain = Domain(
-        id="wall",
-        meter="external",
-        covers=("node",),
-        boundary="wall",
-        quantity="power",
-        method="external",
-        source="a test",
-    )
-    return step_response(domain, Samples(at_ns, at_ns, watts), WHOLE, LOAD, parts=6)
+    return step_response(WALL, Samples(at_ns, at_ns, watts), WHOLE, LOAD, parts=6)
 
 
 @pytest.mark.parametrize("lag_s", [-0.5, 0.0, 0.3, 2.5])
