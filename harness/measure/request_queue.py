@@ -233,5 +233,5 @@ def _blamed(what: str) -> Iterator[None]:
     """Raises the errors of a policy as PolicyFailed. what: completes `the policy …`."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PolicyFailed(f"the policy {what}: {error_with_line(error)}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -166,6 +167,7 @@ class _Chooses:
         (lambda waiting: "cpu:0", "chose 'cpu:0', and not a request and a device"),
         (lambda waiting: (waiting[0].__class__(99, "a", 0, None), "cpu:0"), "request 99, which does not wait"),
         (lambda waiting: 1 / 0, "failed: ZeroDivisionError"),
+        (lambda waiting: sys.exit(3), "failed: SystemExit"),
     ],
 )
 def test_a_policy_that_chooses_what_cannot_be_is_named(choice: Any, says: str) -> None:
