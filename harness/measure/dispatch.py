@@ -220,6 +220,9 @@ class Dispatcher:
             unfinished_s=self._unfinished_s(now_ns),
         )
 
+    def arrive(self, now_ns: int) -> None:
+        """Feeds do not arrive by time."""
+
     def next_arrival_ns(self) -> None:
         """Feeds do not arrive by time."""
 

@@ -103,6 +103,9 @@ class WorkSource(Protocol):
     def next_arrival_ns(self) -> int | None:
         """When the next request is due. None: no more will arrive, or requests do not arrive by time."""
 
+    def arrive(self, now_ns: int) -> None:
+        """Takes up the requests that are due."""
+
     def arrival_delay_ns(self) -> int | None:
         """The 99th percentile of the time from when a request was due until it was taken up: the harness's own delay.
         None: requests do not arrive by time."""
@@ -354,6 +357,7 @@ class _Devices:
             time.sleep(max(0, min(until_ns, due_ns or until_ns) - now_ns) / 1e9)
             if due_ns is not None and due_ns < until_ns:
                 with self.changed:
+                    self.source.arrive(time.monotonic_ns())  # also while no device has room for them
                     for device in self.holding:
                         with suppress(WorkerFailed):  # the device's own thread finds its worker gone
                             self._send(device)

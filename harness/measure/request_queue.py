@@ -112,6 +112,18 @@ class RequestQueue:
         """When the next request is due. None: no more will arrive, or requests do not arrive by time."""
         return self._coming[0][0] if self._coming else None
 
+    def arrive(self, now_ns: int) -> None:
+        """Takes up the requests that are due; without a load, enough for the devices."""
+        while self._coming and self._coming[0][0] <= now_ns:
+            at_ns, suite = self._coming.popleft()
+            self._delays_ns.append(now_ns - at_ns)
+            self._wait(suite, at_ns)
+        while not self._load and self._mix_units and len(self._waiting) + len(self._given) < self._most:
+            behind = min(
+                self._mix_units, key=lambda each: self._arrived[each] * self._units[each] / self._mix_units[each]
+            )
+            self._wait(behind, now_ns)
+
     def arrival_delay_ns(self) -> int | None:
         """The 99th percentile of the time from when a request was due until it was taken up. None: none arrived."""
         delays_ns = sorted(self._delays_ns)
@@ -121,7 +133,7 @@ class RequestQueue:
         """The next feed of a device, or None to wait. Raises PolicyFailed."""
         if device not in self._devices:
             return None
-        self._arrive(now_ns)
+        self.arrive(now_ns)
         self._assign(now_ns)
         own = self._devices[device]
         if not own.queued or own.held > own.concurrency:
@@ -170,18 +182,6 @@ class RequestQueue:
     def _unfinished_s(self, now_ns: int) -> dict[str, float]:
         """The work of each device on feeds that are not finished."""
         return {id: max(0, now_ns - each.since_ns) / 1e9 for id, each in self._devices.items() if each.held}
-
-    def _arrive(self, now_ns: int) -> None:
-        """Takes up the requests that are due; without a load, enough for the devices."""
-        while self._coming and self._coming[0][0] <= now_ns:
-            at_ns, suite = self._coming.popleft()
-            self._delays_ns.append(now_ns - at_ns)
-            self._wait(suite, at_ns)
-        while not self._load and self._mix_units and len(self._waiting) + len(self._given) < self._most:
-            behind = min(
-                self._mix_units, key=lambda each: self._arrived[each] * self._units[each] / self._mix_units[each]
-            )
-            self._wait(behind, now_ns)
 
     def _wait(self, suite: str, at_ns: int) -> None:
         number = sum(self._arrived.values())

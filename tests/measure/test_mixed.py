@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import Device, Limits, Load, Mix, Phase, Rate, Record, Route, Share, Task
@@ -271,6 +272,13 @@ def test_a_level_ends_though_its_queue_does_not(tmp_path: Path) -> None:
     records = serving(Stage(tmp_path, {"a": slow}, {}), policies.Greedy, requests=60, length_s=1)
     answered = sum(len(requests_ns([record], units)[1]) for units, record in zip((4, 2), records.values(), strict=True))
     assert 0 < answered < 120
+
+
+def test_requests_are_taken_up_while_no_device_has_room_for_them(tmp_path: Path) -> None:
+    slow = {"low": 0.3, "high": 0.3}
+    records = serving(Stage(tmp_path, {"a": slow}, {}), policies.Greedy, requests=10, length_s=1)
+    feed_ns = max(int(np.ptp(timestamps.flights_ns(c), axis=0).max()) for r in records.values() if (c := r.completions))
+    assert all((record.arrival_delay_ns or 0) < feed_ns / 2 for record in records.values())
 
 
 def test_a_policy_that_fails_ends_the_phase_and_is_named(tmp_path: Path) -> None:
