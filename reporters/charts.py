@@ -1,6 +1,6 @@
 """Draws charts as inline SVG: numbers in, markup out. Colours and type belong to the style sheet of the page.
 
-There are two kinds. A chart (`over_time`, `over_load`, `distribution`) keeps its proportions, picks the unit of its
+There are two kinds. A chart (`over_time`, `over_percent`, `distribution`) keeps its proportions, picks the unit of its
 time axis, and has a title and a description for screen readers. A strip (`lane`, `curve`, `bar`, `span`) has no text:
 the page stretches it to the width of its place and writes its labels beside it. Names and units may come from any file,
 so `Markup.format` escapes them.
@@ -232,12 +232,12 @@ def over_time(
     return _svg(key, title, f"{description}.", body)
 
 
-def over_load(
-    key: str, title: str, points: Sequence[tuple[float, float]], unit: str, text: Callable[[float], str]
+def over_percent(
+    key: str, title: str, points: Sequence[tuple[float, float]], unit: str, text: Callable[[float], str], across: str
 ) -> Markup:
-    """A quantity over the load in percent: a dot for each point, joined by a line. The axis starts at zero.
+    """A quantity over percentages: a dot for each point, joined by a line. The axis starts at zero.
 
-    points: at least two, by load. text: writes a value with its unit.
+    points: at least two, by percentage. text: writes a value with its unit. across: what the percentages are of.
     """
     tall = PixelAxis(0, max(*(value for _, value in points), 1e-3) * HEADROOM, FLOOR, TOP)
     left = _left_margin(tall.ticks(5))
@@ -246,8 +246,8 @@ def over_load(
     body = _across(tall, left)
     body += Markup('<path class="line" d="M{}"/>').format("L".join(f"{x} {y}" for x, y in placed))
     body += _joined('<circle class="dot" cx="{}" cy="{}" r="4"/>', placed)
-    body += _text("name", left, ROW, unit) + _below(wide, "load, %")
-    told = "; ".join(f"{text(value)} at {at:.0f} % load" for at, value in points)
+    body += _text("name", left, ROW, unit) + _below(wide, f"{across}, %")
+    told = "; ".join(f"{text(value)} at {at:.0f} % {across}" for at, value in points)
     return _svg(key, title, f"{told}.", body)
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.reporters import figures, loads
+from mixmark.reporters import caps, figures, loads
 from mixmark.reporters.summary import SuiteLine, Summary, summary
 from mixmark.reporters.tables import TextTable
 from mixmark.reporters.terminal import rendered
@@ -54,13 +54,13 @@ def _write(out: Console, found: Summary, judgement: Judgement) -> None:
         out.print(Text(figures.HOSTED))
         out.print(_lines(out, found.hosted))
     out.print()
-    if levels := loads.table(judgement):
-        out.print(text_table(levels))
+    for more in filter(None, (loads.table(judgement), caps.table(judgement))):
+        out.print(text_table(more))
         out.print()
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True)
     facts.add_column()
-    for name, value in loads.facts(judgement):
+    for name, value in (*loads.facts(judgement), *caps.facts(judgement)):
         facts.add_row(plain(name), Text(plain(value)))
     facts.add_row("energy", Text(plain(found.energy)))
     if found.better:

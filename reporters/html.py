@@ -22,7 +22,7 @@ from mixmark.harness.judge.hosts import processors
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.rows import Latency, Row
 from mixmark.harness.judge.statistics import timestamps
-from mixmark.reporters import charts, figures, hosts, loads, pictures, scores, summary, tables
+from mixmark.reporters import caps, charts, figures, hosts, loads, pictures, scores, summary, tables
 from mixmark.reporters.template import template
 
 POWER_BLOCKS = 160  # of a chart that is 360 px wide
@@ -48,7 +48,7 @@ def report(judgement: Judgement) -> str:
         hosted=_by_suite(judgement.hosted),
         ceilings=tables.ceilings(judgement),
         score=scores.score_text(judgement),
-        loads=loads.drawn(judgement),
+        loads=[*loads.drawn(judgement), *caps.drawn(judgement)],
         matrix=judgement.matrix,
         shorts={suite.name: suite.unit_names.short for suite in result.suites},
         panels=[_panel(row, judgement) for row in rows if row.record.completions],

@@ -156,4 +156,4 @@ def _chart(
     text: Callable[[float], str],
 ) -> tuple[str, Markup] | None:
     known = sorted((at * 100, value) for at, value in points if value is not None)
-    return (title, charts.over_load(f"load-{key}", title, known, unit, text)) if len(known) > 1 else None
+    return (title, charts.over_percent(f"load-{key}", title, known, unit, text, "load")) if len(known) > 1 else None

@@ -10,7 +10,7 @@ from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, Figure, ScoredRun
 from mixmark.harness.judge.score import NOT_MEASURED, Score
-from mixmark.reporters import figures, hosts, loads
+from mixmark.reporters import caps, figures, hosts, loads
 from mixmark.reporters.figures import UNKNOWN, significant
 from mixmark.reporters.tables import TextTable
 
@@ -46,8 +46,8 @@ def score_text(judgement: Judgement) -> ScoreText | None:
         diagnosis = judgement.diagnoses[run.phase]
         facts += [*_facts(run, diagnosis, result), *_nominal(found), *hosts.facts(run), *hosts.missing(judgement)]
         tables += [_streams(run, found.mix), _parts(diagnosis, names), *hosts.tables(run, judgement)]
-        facts += loads.facts(judgement)
-        tables += filter(None, [loads.table(judgement)])
+        facts += [*loads.facts(judgement), *caps.facts(judgement)]
+        tables += filter(None, [loads.table(judgement), caps.table(judgement)])
     if len(found.runs) > 1:
         tables.append(_runs(judgement, found))
     numbers = (("MX", found.mixes_per_kwh, "mixes per kWh"), ("TX", found.mixes_per_hour, "mixes per hour"))

@@ -92,7 +92,8 @@ class Eta:
         others = policies * self._procedure.mixes - planned.count("policy")
         levels = len(self._header.levels) * (1 + policies) - planned.count("load")
         drills = self._header.drills - planned.count("drill")
-        yield from [mixed] * sum(max(0, each) for each in (mixes, parts, others, levels, drills))
+        caps = len(self._header.caps) - planned.count("cap")
+        yield from [mixed] * sum(max(0, each) for each in (mixes, parts, others, levels, drills, caps))
 
 
 def _load_s(share: Share) -> float:

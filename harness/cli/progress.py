@@ -221,6 +221,8 @@ def _prefix(phase: Phase) -> str:
     by = "" if phase.policy == BY_PLAN else f" by {phase.policy}"
     if phase.load:
         return f"at {percent(phase.load.level)} load{by}, "
+    if phase.cap:
+        return f"at {percent(phase.cap)} power, "
     return f"in the mix{by}, " if by else PREFIXES.get(phase.purpose, "")
 
 

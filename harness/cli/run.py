@@ -21,6 +21,7 @@ from mixmark.harness.cli.options import (
     WAIT_IDLE,
     Seconds,
     arrival_rate,
+    caps,
     levels,
     weight_classes,
 )
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 SECTIONS = {
     "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --objective --seed",
-    "Load": "--ladder --policy --drill",
+    "Load": "--ladder --policy --drill --power-cap",
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
     "Where": "--device --adapter --split-cpu --hosts --launcher --address --scaling --config",
     "Output": "--out --resume --against --verbose --json --help",
@@ -152,6 +153,13 @@ SECTIONS = {
     "--drill",
     type=click.Choice(["lose-device"]),
     help="Also run the mix while the busiest device that others can replace is taken away and given back.",
+)
+@click.option(
+    "--power-cap",
+    "caps",
+    callback=caps,
+    metavar="PERCENT,…",
+    help="Also run the mix with the devices' limits of power lowered to these shares, and restore them. Needs root.",
 )
 @click.option(
     "--split-cpu",
@@ -353,7 +361,7 @@ def _on_hosts(hosts: tuple[Launcher, tuple[Host, ...]], run: PreparedRun, stack:
     def executor(folder: Path) -> Executor:
         return Cluster(agents, gathering.domains, units, folder, gathering.neighbours)
 
-    return MeasuredMachine(bench, gathering.found.devices, gathering.domains, (), executor)
+    return MeasuredMachine(bench, gathering.found.devices, gathering.domains, (), (), executor)
 
 
 def _progress(header: Result, procedure: Procedure, executor: Executor) -> Progress:

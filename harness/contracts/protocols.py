@@ -6,6 +6,7 @@
     Session   graphs on an open device: what most vendors write; `GraphRunner` makes a Runner of it
     Meter     names the domains of an energy source and reads their raw samples
     Watcher   describes a vendor's accelerators and reads what disturbs them
+    Limiter   reads and sets the limits of power of a vendor's devices
     Format    writes a suite in the files that other programs read
     Reporter  makes text of a judgement
 
@@ -43,6 +44,7 @@ from mixmark.harness.contracts.schema import (
     Domain,
     Gate,
     LatencyLimits,
+    PowerLimit,
     ScenarioName,
     UnitNames,
 )
@@ -383,6 +385,25 @@ class Watcher(Protocol):
 
     def close(self) -> None:
         """Releases the vendor's library. It is the last call."""
+
+
+class Limiter(Protocol):
+    """Reads and sets the limits of power of a vendor's devices, for `mixmark run --power-cap`. The class is called
+    without arguments, in the harness's own process. All methods but `limits` raise OSError."""
+
+    name: str
+
+    def limits(self, devices: Iterable[str]) -> Iterable[PowerLimit]:
+        """Those of the devices, by their ids. The id of a limit begins with the limiter's name and a slash."""
+
+    def read(self, id: str) -> float:
+        """The limit in force, in watts."""
+
+    def write(self, id: str, watts: float) -> None:
+        """Sets the limit. The harness reads it back."""
+
+    def processes(self, id: str) -> Sequence[int]:
+        """The ids of the processes that compute on the device."""
 
 
 class Format(Protocol):

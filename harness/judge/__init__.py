@@ -8,6 +8,7 @@ Each line imports from the lines above it only (tests/judge/test_layers.py):
     mixed_run                     one run of the mix: what was completed, in what time, for how many joules
     grade, score                  the score over all runs
     load, drill                   the mix at levels of load, by other policies, and without a device for a while
+    caps                          the mix with less power
     diagnosis                     what explains a mixed run: its bound and where the time went
     evidence                      all that the rules look at, each figure computed once
     screening, disturbance        which routes may be the fastest; which mixed runs were disturbed

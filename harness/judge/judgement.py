@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.schema import Finding, Result
-from mixmark.harness.judge import disturbance, drill, load, rows, scaling, score, solo_rates
+from mixmark.harness.judge import caps, disturbance, drill, load, rows, scaling, score, solo_rates
+from mixmark.harness.judge.caps import Frontier
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.drill import DrillOutcome
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
@@ -87,6 +88,8 @@ class Judgement:
     """The mix at levels of load. None: it was not asked for, or the mixed runs have no rate."""
     drill: DrillOutcome | None
     """What the loss of a device cost. None: it was not asked for, or not run."""
+    frontier: Frontier | None
+    """The mix with less power. None: it was not asked for, or the mix has no run."""
     policies: tuple[PolicyRuns, ...]
     """The mix by other policies than the plan. Empty: it was not asked for."""
     findings: tuple[Finding, ...]
@@ -135,6 +138,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         scaling=steps,
         ladder=load.ladder(result, evidence.score, doubts),
         drill=drill.outcome(result, evidence.score, doubts),
+        frontier=caps.frontier(result, evidence.score, doubts),
         policies=load.policy_runs(result, evidence.score, doubts),
         findings=findings,
         verdict=verdict(evidence, findings, (*solo_rows, *hosted), exit_code),

@@ -68,12 +68,15 @@ def procedure(header: Result) -> Procedure:
 
 @contextmanager
 def until_interrupted() -> Iterator[None]:
-    """Ends the block early at Ctrl-C or a termination signal.
+    """Ends the block early at Ctrl-C, a termination signal or the end of the terminal.
 
     After the first signal all further ones are ignored, also after the block, so that the result is written and shown
     before the process ends. A signal that was ignored before stays ignored.
     """
-    ends = [end for end in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(end) is not signal.SIG_IGN]
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    ends = [
+        end for name in names if (end := getattr(signal, name, None)) and signal.getsignal(end) is not signal.SIG_IGN
+    ]
 
     def interrupt(*_: object) -> None:
         for end in ends:

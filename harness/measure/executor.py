@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from mixmark.harness.contracts.schema import HOST_POOL, Connection, Device, Metering, Mix, Phase, Record, Share
+from mixmark.harness.discover import power_caps
 from mixmark.harness.discover.equipment import Equipment
+from mixmark.harness.discover.power_caps import Control
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed, solo
 from mixmark.harness.measure.metering import Meters
@@ -67,6 +70,8 @@ class LocalExecutor:
     meters: Meters
     policies: Mapping[str, Plugin] = field(default_factory=dict)
     """The policies that phases of the mix name."""
+    power: Sequence[Control] = ()
+    """The limits of power that phases with a cap lower."""
 
     @property
     def metered(self) -> bool:
@@ -76,11 +81,13 @@ class LocalExecutor:
         self.meters.begin()
         self.meters.rest(request.idle_s)
         request.started()
-        request.keep(self._attended(request), ())
+        with ExitStack() as stack:
+            request.keep(self._attended(request, stack), ())
         self.meters.rest(request.idle_s)
         return self.meters.drain(request.phase.name)
 
-    def _attended(self, request: PhaseRequest) -> list[Record]:
+    def _attended(self, request: PhaseRequest, stack: ExitStack) -> list[Record]:
+        """stack: keeps a cap of the power until it is closed."""
         phase = request.phase
         if phase.placement is None:
             return attend(phase, self.equipment, self.folder, solo.drive, request.stage, self.meters.pids)
@@ -89,6 +96,8 @@ class LocalExecutor:
         drive = mixed.local_driver(request.mix, phase, request.planner(), request.mixing, policy)
 
         def on_ready(parts: Sequence[Part]) -> None:
+            if phase.cap:
+                stack.enter_context(power_caps.lowered(self.power, phase.cap))
             self.meters.rest(request.idle_s, ready=True)
             drive.on_ready(parts)
 

@@ -33,6 +33,7 @@ from mixmark.harness.plan.load import load_at, request_units
 from mixmark.harness.plan.phases import (
     RouteKey,
     by_policy,
+    capped,
     confirmations,
     mixed,
     of_mix,
@@ -231,8 +232,8 @@ def next_phases(
 ) -> tuple[Phase, ...]:
     """The next phases of a run whose planned phases are all over: first further screening runs of close routes, then
     the routes that the screening runs chose, then their confirmation runs, then the mixed phases one by one, each with
-    those by other policies, then the loads, the drill, and the phases on a part of the hosts. Empty: the run is over or
-    has no mix. Raises LevelImpossible, or another MixmarkError if no plan can be made."""
+    those by other policies, then the loads, the drill, those with less power, and the phases on a part of the hosts.
+    Empty: the run is over or has no mix. Raises LevelImpossible, or another MixmarkError if no plan can be made."""
     mix = result.mix
     planned = [phase.placement for phase in result.phases if phase.placement and phase.purpose == "mixed"]
     if mix is None:
@@ -245,6 +246,8 @@ def next_phases(
             return phases
         if result.drills and not _known(result, "drill", DRILL):
             return (_drill(result, limits, planned[0], pool_bytes),)
+        if caps := [cap for cap in result.caps if cap not in {phase.cap for phase in result.phases}]:
+            return (capped(result, planned[0], limits, caps[0], pool_bytes),)
         return _next_scaling_phase(result, limits, objective, pool_bytes) if scales(result) else ()
     if planned:  # runs of one plan can be compared
         return (mixed(result, planned[0], limits, len(planned) + 1, pool_bytes),)

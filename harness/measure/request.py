@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -25,8 +26,9 @@ from mixmark.harness.contracts.schema import (
     WeightClass,
 )
 from mixmark.harness.discover import config as configuration
-from mixmark.harness.discover import setup
+from mixmark.harness.discover import power_caps, setup
 from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.power_caps import Control
 from mixmark.harness.discover.setup import Suites, Workbench
 from mixmark.harness.measure.benchmark import Observed, perform
 from mixmark.harness.measure.executor import Executor, LocalExecutor
@@ -65,6 +67,8 @@ class RunRequest:
     levels: tuple[float, ...] | None = ()
     """The loads at which the mix is also served; None: those of the preset."""
     drill: str | None = None
+    caps: tuple[float, ...] = ()
+    """The shares of the devices' power limits at which the mix is also run."""
     policies: tuple[str, ...] = ()
     """Names, or specs such as ./mine.py:Mine."""
     split_cpu: str | None = None
@@ -133,6 +137,8 @@ class MeasuredMachine:
     domains: tuple[Domain, ...]
     absent: tuple[Absent, ...]
     """The meters that cannot be read."""
+    power: tuple[Control, ...]
+    """The limits of power that the run lowers."""
     executor: Callable[[Path], Executor]
     """Where the phases of a result folder are measured."""
 
@@ -178,8 +184,14 @@ def _policies(request: RunRequest, resumed: Result | None, mix: Mix | None) -> M
     chosen = choose_by_name("policy", [BY_PLAN, *names, *specs], found)
     for policy in chosen:
         found[policy].load()  # an error of its file comes before anything is measured
-    if not resumed and (request.policies or request.levels != () or request.drill) and (request.on_hosts or not mix):
-        option = "--policy" if request.policies else "--drill" if request.drill else "--ladder"
+    options = {
+        "--policy": request.policies,
+        "--drill": request.drill,
+        "--ladder": request.levels != (),
+        "--power-cap": request.caps,
+    }
+    option = next((name for name, given in options.items() if given), None)
+    if option and not resumed and (request.on_hosts or not mix):
         lacks = "it does not run on several hosts" if request.on_hosts else "it needs a mix: leave --mix none away"
         raise UsageError(f"{option} runs or serves a mix on this machine", hint=lacks)
     return {name: found[name] for name in chosen}
@@ -211,6 +223,7 @@ def this_machine(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
     request = run.request
     bench = run.bench or setup.prepare(run.config, run.suites, request.adapters, request.split_cpu)
     devices = run.resumed.devices if run.resumed else bench.found.devices
+    power = _power(bench, request, run.resumed)
     meters = stack.enter_context(metered(devices, () if run.resumed else request.adapters, run.config))
     equipment = bench.equipment(request.seed, request.timeout_s)
     return MeasuredMachine(
@@ -218,8 +231,29 @@ def this_machine(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
         meters.devices,
         meters.domains,
         meters.absent,
-        lambda folder: LocalExecutor(equipment, folder, meters, run.policies),
+        power,
+        lambda folder: LocalExecutor(equipment, folder, meters, run.policies, power),
     )
+
+
+def _power(bench: Workbench, request: RunRequest, resumed: Result | None) -> tuple[Control, ...]:
+    """The limits of power that the run lowers. Raises UsageError if a cap cannot be."""
+    caps = resumed.caps if resumed else request.caps
+    if not caps:
+        return ()
+    measured = dict.fromkeys(target.device.id for target in bench.targets(request.devices))
+    before = {limit.id: limit for limit in resumed.power_limits} if resumed else {}
+    controls = tuple(
+        replace(control, limit=before.get(control.limit.id, control.limit)) for control in power_caps.find(measured)
+    )
+    for limit in (control.limit for control in controls):
+        if min(caps) * limit.watts < limit.least_watts:
+            lowest = math.ceil(limit.least_watts / limit.watts * 100)
+            raise UsageError(
+                f"{limit.id} cannot be limited to {min(caps) * limit.watts:g} W of {limit.watts:g} W",
+                f"its driver takes {limit.least_watts:g} W and more: give a cap of {lowest} or more",
+            )
+    return controls
 
 
 def measure(run: PreparedRun, machine: MeasuredMachine, observed: Observed) -> Iterator[tuple[Path, Result]]:
@@ -283,6 +317,8 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
         "scaling": request.scaling,
         "levels": presets.PRESETS[request.preset].levels if request.levels is None else request.levels,
         "drills": request.drill is not None,
+        "caps": request.caps,
+        "power_limits": tuple(control.limit for control in machine.power),
         "policies": tuple(name for name in run.policies if name != BY_PLAN),
         "absent": (*header.absent, *machine.absent, *unused),
     }

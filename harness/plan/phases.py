@@ -298,6 +298,7 @@ def of_mix(
     policy: str = BY_PLAN,
     load: Load | None = None,
     drill: Drill | None = None,
+    cap: float | None = None,
 ) -> Phase:
     """A phase of the mix. It loads the routes of the placement, and, in case rates change, other routes that also fit
     into memory, except on devices that share silicon with a loaded one."""
@@ -327,7 +328,9 @@ def of_mix(
         }
         shares[rate.device].append(share.model_copy(update=update))
     tasks = tuple(Task(device=device, shares=tuple(each)) for device, each in shares.items())
-    return Phase(name=name, purpose=purpose, tasks=tasks, placement=placement, policy=policy, load=load, drill=drill)
+    return Phase(
+        name=name, purpose=purpose, tasks=tasks, placement=placement, policy=policy, load=load, drill=drill, cap=cap
+    )
 
 
 def by_policy(
@@ -344,6 +347,11 @@ def served(
     name = _key(f"load{round(load.level * 100)}" + ("" if policy == BY_PLAN else f"-{policy}"))
     limits = limits_of(load, placement, limits)
     return of_mix(result, placement, limits, name, "load", 1, pool_bytes, policy, load)
+
+
+def capped(result: Result, placement: Placement, limits: Limits, cap: float, pool_bytes: Mapping[str, int]) -> Phase:
+    """The mix with a lower limit of power."""
+    return of_mix(result, placement, limits, f"cap{round(cap * 100)}", "cap", 1, pool_bytes, cap=cap)
 
 
 def device_to_lose(placement: Placement) -> str:

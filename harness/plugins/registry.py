@@ -25,7 +25,9 @@ from mixmark.harness.contracts.schema import Absent
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.plugins.calls import error_with_line
 
-Kind = Literal["adapters", "meters", "watchers", "suites", "formats", "policies", "reporters", "comparisons"]
+Kind = Literal[
+    "adapters", "meters", "watchers", "limiters", "suites", "formats", "policies", "reporters", "comparisons"
+]
 
 BUILT_IN: dict[Kind, dict[str, str]] = {
     "adapters": {
@@ -48,6 +50,10 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
     },
     "watchers": {
         "nvidia": "mixmark.harness.discover.machine.nvidia:Nvidia",
+    },
+    "limiters": {
+        "rapl": "mixmark.harness.meters.power_limits:Packages",
+        "nvml": "mixmark.harness.meters.power_limits:Gpus",
     },
     "suites": {
         "llm": "mixmark.suites.llm:Llm",
@@ -91,6 +97,7 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
     "adapters": ("name", "discover", "open"),
     "meters": ("name", "domains", "read"),
     "watchers": ("name", "disclose", "read", "checks", "close"),
+    "limiters": ("name", "limits", "read", "write", "processes"),
     "suites": (
         *("name", "version", "unit", "unit_names", "scenarios", "weights", "graphs", "feeds", "units"),
         *("infer", "gate", "reference", "quality", "costs"),

@@ -68,7 +68,7 @@ class Shell:
         )
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
-        handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         with (
             contextlib.chdir(self.folder),
             mock.patch.dict(os.environ, self.environment),

@@ -18,6 +18,7 @@ LAYERS = (
         "score",
         "load",
         "drill",
+        "caps",
         "diagnosis",
         "evidence",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import Audit, Cost, Device, Gate, Mix, Record
+from mixmark.harness.discover import power_caps
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.plan import phases as plan
@@ -20,6 +22,7 @@ from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.record import store
 from tests.cli.shell import ROOT, Shell
+from tests.discover.test_power_caps import laid_out, limit_w
 from tests.fakes.folders import with_outputs
 from tests.golden import sample
 
@@ -27,6 +30,8 @@ pytestmark = pytest.mark.slow
 
 BAND = f"{ROOT / 'tests/fakes/band.py'}:Band"
 OPTIONS = {"s.a.low": 0.01, "s.a.high": 0.05, "s.b.low": 0.05, "s.b.high": 0.01}
+MIXED = ("--suite", "low", "--suite", "high", "--adapter", BAND, "--tier", "smoke", "--mix", "duo.toml", "--out", "out")
+ENTRY_POINTS = "[mixmark.suites]\nlow = duo:Low\nhigh = duo:High\n"
 SUITES = """
 class Low(Null):
     name = "low"
@@ -40,7 +45,7 @@ def shell(tmp_path: Path) -> Shell:
     made = Shell(tmp_path)
     null = (ROOT / "tests/fakes/null.py").read_text()  # whole, since the auditor loads the suite's own module alone
     (tmp_path / "site/duo.py").write_text(null + SUITES)
-    made.install("duo", "[mixmark.suites]\nlow = duo:Low\nhigh = duo:High\n")
+    made.install("duo", ENTRY_POINTS)
     (tmp_path / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 10, high = 10 }\n')
     return made
 
@@ -48,8 +53,7 @@ def shell(tmp_path: Path) -> Shell:
 def run(shell: Shell, *words: str, **options: Any) -> Any:
     lines = "".join(f'"{key}" = {value!r}\n' for key, value in {**OPTIONS, **options}.items())
     (shell.folder / "mixmark.toml").write_text(f"[adapter.band]\n{lines}")
-    suites = ("--suite", "low", "--suite", "high")
-    return shell("run", *suites, "--adapter", BAND, "--tier", "smoke", "--mix", "duo.toml", "--out", "out", *words)
+    return shell("run", *MIXED, *words)
 
 
 def result(shell: Shell) -> dict[str, Any]:
@@ -123,6 +127,58 @@ def test_a_policy_that_fails_costs_its_own_phases_alone(shell: Shell) -> None:
     judged = judge(store.open(shell.folder / "out"))
     assert judged.score is not None and judged.score.mixes_per_hour is not None
     assert judged.policies[0].gain is None
+
+
+PACKAGE = """
+from pathlib import Path
+from mixmark.harness.contracts.schema import PowerLimit
+from mixmark.harness.discover import power_caps
+from mixmark.harness.meters.power_limits import Packages
+
+class Limiter(Packages):
+    name = "duo"
+
+    def __init__(self):
+        super().__init__(Path(__file__).parents[1] / "root")
+
+    def limits(self, devices):
+        yield PowerLimit(id="duo/intel-rapl:0", watts=self.read("duo/intel-rapl:0"))
+
+power_caps.STATE = Path(__file__).parents[1] / "power-limits.json"
+power_caps.os.geteuid = lambda: 0
+"""
+
+
+def test_caps_follow_the_mix_and_leave_the_limit_as_it_was_also_after_a_kill(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((power_caps, "STATE"), (os, "geteuid")):
+        monkeypatch.setattr(module, name, getattr(module, name))  # the suites' module changes them for this test
+    shell.install("duo", f"{ENTRY_POINTS}[mixmark.limiters]\nduo = duo:Limiter\n")
+    with (shell.folder / "site/duo.py").open("a") as suites:
+        suites.write(PACKAGE)
+    tree = laid_out(shell.folder / "root")
+    done = run(shell, "--power-cap", "100,80,60")
+    assert done.returncode == 0, done.stderr
+    content = result(shell)
+    assert [phase["name"] for phase in content["phases"] if phase["placement"]] == ["mix1", "cap80", "cap60"]
+    assert content["power_limits"] == [{"id": "duo/intel-rapl:0", "watts": 125.0, "least_watts": 0.0}]
+    assert "at 80 % power, low on npu:" in " ".join(done.stderr.split())
+    assert "less power" in done.stdout
+    assert limit_w(tree) == 125
+
+    (shell.folder / "out").rename(shell.folder / "first")
+    child = shell.start("run", *MIXED, "--power-cap", "60")
+    while limit_w(tree) == 125:
+        assert child.poll() is None
+        time.sleep(0.01)
+    child.kill()
+    child.wait()
+    assert limit_w(tree) == 75
+    again = shell("run", "--adapter", BAND, "--resume", "out")
+    assert "a killed run left the power limit of duo/intel-rapl:0 lowered; it is restored" in again.stderr
+    assert again.returncode == 0, again.stderr
+    assert limit_w(tree) == 125
 
 
 def test_each_weight_class_has_a_mix_and_what_was_measured_alone_is_measured_once(shell: Shell) -> None:

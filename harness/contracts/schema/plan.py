@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from mixmark.harness.contracts.schema.device import Precision, Route, ScenarioName, Tier
 from mixmark.harness.contracts.schema.fact import Fact
 
-Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scaling", "policy", "load", "drill"]
+Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scaling", "policy", "load", "drill", "cap"]
 """Why a phase is run.
 
     probe         measures the ceilings of a device
@@ -22,8 +22,9 @@ Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scalin
     policy        runs the mix by another policy than the plan, to show what the plan gains
     load          serves requests of the mix that arrive, at a share of the rate of the mixed runs
     drill         runs the mix while a device is taken away and given back
+    cap           runs the mix with a lower limit of the devices' power
 """
-MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load", "drill")
+MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load", "drill", "cap")
 """The purposes of phases that run a mix by a placement."""
 
 
@@ -119,6 +120,17 @@ class Drill(Fact):
     """When it may work again."""
 
 
+class PowerLimit(Fact):
+    """A limit of power that a device or its driver keeps, and that a run may lower."""
+
+    id: str
+    """`rapl/intel-rapl:0`, the domain that meters the same package, or `nvml/<UUID>`, whose domains begin with it."""
+    watts: float = Field(gt=0)
+    """The limit before the run, which a cap is a share of, and which is never exceeded."""
+    least_watts: float = Field(default=0.0, ge=0)
+    """The lowest limit that the driver takes, as far as it says."""
+
+
 class Phase(Fact):
     """The tasks that run at the same time. A solo measurement is a phase of one task with one share."""
 
@@ -133,6 +145,8 @@ class Phase(Fact):
     """The requests that arrive; None for any other purpose than `load`."""
     drill: Drill | None = None
     """The device that is lost; None for any other purpose than `drill`."""
+    cap: float | None = Field(default=None, gt=0, lt=1)
+    """The share of their limits that the devices' power is limited to; None for any other purpose than `cap`."""
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -152,7 +166,7 @@ class Phase(Fact):
             raise ValueError(
                 f"phase {self.name} is {self.purpose}: a phase of a mix has a placement, and no other has one"
             )
-        for purpose, facts in (("load", self.load), ("drill", self.drill)):
+        for purpose, facts in (("load", self.load), ("drill", self.drill), ("cap", self.cap)):
             if (self.purpose == purpose) != (facts is not None):
                 raise ValueError(f"phase {self.name} is {self.purpose}: it has facts of a {purpose}, or lacks them")
         return self

@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 from mixmark.harness.contracts.schema.device import HOST_NAME, Device, Tier, WeightClass
 from mixmark.harness.contracts.schema.energy import Domain, Metering
 from mixmark.harness.contracts.schema.fact import LARGEST, Fact
-from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase
+from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase, PowerLimit
 from mixmark.harness.contracts.schema.record import Absent, Record
 
 # History of SCHEMA: 1 first shape; 2 a phase says its purpose, a probe is a scenario, what is absent has a kind,
@@ -200,6 +200,10 @@ class Result(Fact):
     """The loads at which the mix is also served, as shares of the rate of the mixed runs."""
     drills: bool = False
     """Whether the mix is also run while its busiest device is taken away and given back."""
+    caps: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = ()
+    """The shares of `power_limits` at which the mix is also run."""
+    power_limits: tuple[PowerLimit, ...] = ()
+    """The limits of power that the run lowers for that. Empty: it lowers none."""
     policies: tuple[str, ...] = ()
     """The policies by which the mix is also run and served, to compare them with the plan."""
     suites: tuple[SuiteFacts, ...] = ()

@@ -1,0 +1,197 @@
+"""Lowers limits of power for a while, and restores them in every end.
+
+The limits before are on disk before the first is lowered. They are restored when the block ends, also by an error or a
+signal that becomes an exception; after `kill -9` the next command that measures restores them, and a restart of the
+machine does so by itself. Every write is read back. No limit ever exceeds what it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.protocols import Limiter
+from mixmark.harness.contracts.schema import PowerLimit
+from mixmark.harness.plugins import registry
+
+STATE = Path("/var/lib/mixmark/power-limits.json")
+"""One file for all users: whoever measures next must learn that a limit was left lowered."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+SLACK = 0.01  # of a limit: drivers round to steps of an eighth of a watt and more
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Control:
+    """A limit of power, and the plugin that sets it."""
+
+    limit: PowerLimit
+    limiter: Limiter
+
+    def read(self) -> float:
+        """In watts. Raises OSError."""
+        return self.limiter.read(self.limit.id)
+
+    def write(self, watts: float) -> None:
+        """Raises OSError."""
+        self.limiter.write(self.limit.id, watts)
+
+
+class CapFailed(MixmarkError):
+    """A limit was not lowered."""
+
+
+class LimitLeft(MixmarkError):
+    """A limit could not be restored."""
+
+
+def find(devices: Iterable[str]) -> list[Control]:
+    """The limits of these devices, by their ids. A device without one is left out.
+
+    Raises UsageError if there is none, one may not be set, or another process computes on a device.
+    """
+    ids = list(devices)
+    limiters = [plugin.load()() for plugin in registry.find("limiters").values()] if sys.platform == "linux" else []
+    controls = [Control(limit, limiter) for limiter in limiters for limit in limiter.limits(ids)]
+    if not controls:
+        raise UsageError(
+            "no device here has a limit of power that can be set",
+            "processors need Linux's powercap, which virtual machines hide; GPUs NVIDIA's driver and nvidia-ml-py",
+        )
+    if os.geteuid():
+        raise UsageError(f"the limit of {controls[0].limit.id} cannot be lowered", AS_ROOT)
+    for control in controls:
+        _refuse_shared(control)
+    return controls
+
+
+def _refuse_shared(control: Control) -> None:
+    try:
+        processes = ", ".join(map(str, control.limiter.processes(control.limit.id)))
+    except OSError as error:
+        message = f"whether another process computes on {control.limit.id} is not known: {error}"
+        raise UsageError(message, ALONE) from error
+    if processes:
+        raise UsageError(f"another process computes on {control.limit.id}: {processes}", ALONE)
+
+
+@contextmanager
+def lowered(controls: Sequence[Control], fraction: float, state: Path | None = None) -> Iterator[None]:
+    """Limits the power to a fraction of each control's `limit` within the block. state: by default STATE.
+
+    Raises CapFailed before the block if a limit cannot be lowered, LimitLeft after it if one cannot be restored.
+    """
+    kept = state or STATE
+    before = {control.limit.id: _read(control) for control in controls}
+    for control in controls:
+        if before[control.limit.id] < control.limit.watts * fraction * (1 - SLACK):
+            raise CapFailed(f"{control.limit.id} is limited to {before[control.limit.id]:g} W by now, which is less")
+    if kept.exists():
+        raise CapFailed(f"{kept} keeps the limits of another run: the next run restores them")
+    try:
+        _keep(kept, before)
+    except OSError as error:
+        raise CapFailed(f"{kept} cannot be written, so no limit was lowered: {error.strerror}") from error
+    try:
+        for control in controls:
+            _lower(control, control.limit.watts * fraction)
+        yield
+    finally:
+        _restore(kept, before, {control.limit.id: control.limiter for control in controls})
+
+
+def recover(state: Path | None = None) -> list[str]:
+    """Restores the limits that a killed run left lowered; returns their ids. Raises UsageError if it cannot."""
+    kept = state or STATE
+    try:
+        left = json.loads(kept.read_text("utf-8"))
+        boot, before = str(left["boot"]), {str(id): float(watts) for id, watts in left["watts"].items()}
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(f"{kept}, which keeps lowered power limits, cannot be read: {error}", HINT) from error
+    try:
+        if boot != _boot():  # the limits ended with the machine's last start
+            kept.unlink()
+            return []
+        plugins = registry.find("limiters")
+        limiters = {name: plugins[name].load()() for name in {id.partition("/")[0] for id in before} & plugins.keys()}
+        _restore(kept, before, {id: limiters.get(id.partition("/")[0]) for id in before})
+    except (OSError, MixmarkError) as error:
+        raise UsageError(f"a killed run left power limits lowered: {error}", HINT) from error
+    return list(before)
+
+
+ALONE = "a cap would slow it down: end it, or leave --power-cap away"
+AS_ROOT = "only root may set it: run mixmark as root, or leave --power-cap away"
+HINT = f"run mixmark as root once, or restart the machine and delete {STATE}"
+
+
+def _keep(kept: Path, before: Mapping[str, float]) -> None:
+    """Writes the limits to disk. Raises OSError."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    fresh = kept.with_suffix(".new")
+    try:
+        with fresh.open("w", encoding="utf-8") as file:
+            json.dump({"boot": _boot(), "watts": dict(before)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(kept)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink()
+        raise
+    folder = os.open(kept.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _read(control: Control) -> float:
+    try:
+        return control.read()
+    except OSError as error:
+        raise CapFailed(f"the limit of {control.limit.id} cannot be read: {error}") from error
+
+
+def _lower(control: Control, watts: float) -> None:
+    try:
+        control.write(watts)
+    except OSError as error:
+        raise CapFailed(f"the limit of {control.limit.id} cannot be lowered: {error}") from error
+    now = _read(control)
+    if abs(now - watts) > SLACK * watts:
+        raise CapFailed(f"the limit of {control.limit.id} was set to {watts:g} W, and reads {now:g} W")
+
+
+def _restore(kept: Path, before: Mapping[str, float], limiters: Mapping[str, Limiter | None]) -> None:
+    """Raises LimitLeft; then the file stays, for the next attempt."""
+    left = [f"{id} is not back at {watts:g} W" for id, watts in before.items() if not _is_back(limiters[id], id, watts)]
+    if left:
+        raise LimitLeft("; ".join(left), HINT)
+    kept.unlink(missing_ok=True)
+
+
+def _is_back(limiter: Limiter | None, id: str, watts: float) -> bool:
+    for _ in range(ATTEMPTS if limiter else 0):
+        with suppress(OSError):
+            assert limiter is not None  # there is no attempt without it
+            if limiter.read(id) < watts:  # another program may have raised it
+                limiter.write(id, watts)
+            if limiter.read(id) >= watts * (1 - SLACK):
+                return True
+    return False
+
+
+def _boot() -> str:
+    try:
+        return BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,89 @@
+"""The mix with less power, in words, a table and a chart. Empty where no cap was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from markupsafe import Markup
+
+from mixmark.harness.judge.caps import CappedRun, Frontier
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.mixed_run import ScoredRun
+from mixmark.reporters import charts, figures
+from mixmark.reporters.figures import UNKNOWN, percent, significant
+from mixmark.reporters.tables import TextTable
+
+BINDS = {True: "binds", False: "does not bind", None: UNKNOWN}
+
+
+def facts(judgement: Judgement) -> Iterator[tuple[str, str]]:
+    """Where the machine does the most per joule, and the caps that tell nothing."""
+    found = judgement.frontier
+    if found is None:
+        return
+    yield "less power", _in_words(found)
+    for run in found.runs:
+        for why in run.problems:
+            yield f"at {percent(run.cap)} power", f"does not count: {why}"
+    for why in found.missing:
+        yield "not run", why
+
+
+def _in_words(found: Frontier) -> str:
+    loose = [percent(run.cap) for run in found.runs if run.binds is False]
+    told = f"; a cap of {', '.join(loose)} does not bind: the devices never draw as much" if loose else ""
+    if found.best is None:
+        return f"the best cap is not known: it needs MX at each{told}"
+    if found.best == 1:
+        return f"no cap does more mixes per kWh than all power{told}"
+    best = next(run.run for run in found.runs if run.cap == found.best)
+    return f"the most mixes per kWh at {percent(found.best)}: {_beside(best, found.full)}{told}"
+
+
+def _beside(run: ScoredRun, full: ScoredRun) -> str:
+    """The gain of a run over all power, and its price. Both have MX."""
+    assert run.mixes_per_kwh is not None and full.mixes_per_kwh is not None  # the caller has checked it
+    gain = run.mixes_per_kwh.estimate / full.mixes_per_kwh.estimate
+    pace = run.mixes_per_hour.estimate / full.mixes_per_hour.estimate
+    return f"{significant(gain)} × those at all power, at {significant(pace)} × its mixes per hour"
+
+
+def table(judgement: Judgement) -> TextTable | None:
+    """All power, and each cap."""
+    found = judgement.frontier
+    if found is None:
+        return None
+    rows = [("100 %", *_figures(found.full), UNKNOWN)]
+    rows += [(percent(run.cap), *_figures(run.run), _state(run)) for run in found.runs]
+    return TextTable("Less power", ("power cap", "mix/h", "power", "mix/kWh", "J/mix", "cap"), rows)
+
+
+def _state(run: CappedRun) -> str:
+    return "void" if run.problems else BINDS[run.binds]
+
+
+def _figures(run: ScoredRun) -> tuple[str, ...]:
+    watts, joules = run.total.watts, run.total.joules
+    return (
+        significant(run.mixes_per_hour.estimate),
+        UNKNOWN if watts is None else figures.prefixed(watts, "W"),
+        significant(run.mixes_per_kwh.estimate) if run.mixes_per_kwh else UNKNOWN,
+        figures.prefixed(joules / run.mixes, "J") if joules is not None and run.mixes else UNKNOWN,
+    )
+
+
+def drawn(judgement: Judgement) -> list[tuple[str, Markup]]:
+    """(title, chart) of the mixes per hour and per kWh over the cap, where they are known."""
+    found = judgement.frontier
+    if found is None:
+        return []
+    runs = [*((run.cap, run.run) for run in reversed(found.runs) if not run.problems), (1.0, found.full)]
+    per_hour = [(cap * 100, run.mixes_per_hour.estimate) for cap, run in runs]
+    per_kwh = [(cap * 100, run.mixes_per_kwh.estimate) for cap, run in runs if run.mixes_per_kwh]
+    kinds = (("pace", "Throughput", per_hour, "mixes per hour"), ("gain", "Efficiency", per_kwh, "mixes per kWh"))
+    return [
+        (title, charts.over_percent(f"cap-{key}", title, points, unit, significant, "power cap"))
+        for key, name, points, unit in kinds
+        for title in [f"{name} over the power cap"]
+        if len(points) > 1
+    ]

@@ -1,0 +1,146 @@
+"""The mix of a made-up machine with less power, to the digit."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from mixmark.harness.contracts.schema import Failure, Phase, PowerLimit, Result
+from mixmark.harness.judge.caps import Frontier
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.measure.dispatch import Pair
+from mixmark.harness.plan import mixes
+from mixmark.harness.plan.placement import place
+from mixmark.reporters import console, full
+from tests.fakes.machine import (
+    EDGE,
+    GPU_AND_CPU,
+    MIX,
+    QUANTA,
+    SECOND,
+    WALL,
+    Machine,
+    device,
+    metering,
+    one_run,
+    phase,
+    recorded,
+)
+
+LIMIT = PowerLimit(id="rapl/intel-rapl:0", watts=200)
+PACKAGE = WALL.model_copy(update={"id": LIMIT.id, "meter": "rapl", "covers": ("cpu:0",), "boundary": "devices"})
+FULL_W, PACKAGE_W = 600.0, 150.0
+
+
+@pytest.fixture(autouse=True)
+def _published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+
+
+def _paced(pace: float, pair: Pair, at_s: float) -> float:
+    return pace * GPU_AND_CPU[pair]
+
+
+def capped(base: Result, *runs: tuple[float, float, float], packages: tuple[float, ...] = (PACKAGE_W,)) -> Result:
+    """runs: (cap, pace, watts at the wall) of each. packages: the power of the processor in the run of the score."""
+    planner = partial(place, devices=[device(id) for id in ("gpu:0", "cpu:0")])
+    phases, records, meterings = [], [], []
+    for cap, pace, watts in runs:
+        actual = partial(_paced, pace)
+        machine = Machine(MIX, GPU_AND_CPU, QUANTA, actual, planner)
+        machine.run(600)
+        name = f"cap{cap * 100:.0f}"
+        made, placement = recorded(machine, name)
+        whole = phase(made, placement).model_dump()
+        phases.append(Phase.model_validate(whole | {"purpose": "cap", "cap": cap}))
+        records += made
+        meterings.append(metering(name, WALL, watts, 600 * SECOND))
+    of_score = base.phases[0].name
+    full_metering = next(each for each in base.meterings if each.phase == of_score)
+    samples = dict(full_metering.samples)
+    for watts in packages:
+        samples |= metering(of_score, PACKAGE, watts, 600 * SECOND).samples
+    others = [each for each in base.meterings if each.phase != of_score]
+    return base.model_copy(
+        update={
+            "caps": tuple(cap for cap, _, _ in runs),
+            "power_limits": (LIMIT,),
+            "domains": (*base.domains, *[PACKAGE] * bool(packages)),
+            "phases": (*base.phases, *phases),
+            "records": (*base.records, *records),
+            "meterings": (*others, full_metering.model_copy(update={"samples": samples}), *meterings),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def base() -> Result:
+    return one_run(FULL_W)
+
+
+def frontier(result: Result) -> Frontier:
+    found = judge(result).frontier
+    assert found is not None
+    return found
+
+
+def test_the_best_cap_is_the_one_with_the_most_mixes_per_joule(base: Result) -> None:
+    """At 80 % nine tenths of the pace for two thirds of the power; at 60 % half the pace for nearly as much."""
+    found = frontier(capped(base, (0.8, 0.9, 400), (0.6, 0.5, 380)))
+    whole = found.full.mixes_per_kwh
+    assert whole is not None
+    gains = [run.run.mixes_per_kwh.estimate / whole.estimate for run in found.runs if run.run.mixes_per_kwh]
+    assert gains == pytest.approx([0.9 / (400 / FULL_W), 0.5 / (380 / FULL_W)], rel=0.01)
+    assert found.best == 0.8
+    assert frontier(capped(base, (0.8, 0.5, 400))).best == 1, "no cap is better than all power"
+
+
+def test_a_cap_binds_if_the_device_took_more(base: Result) -> None:
+    runs = (0.8, 1.0, 600.0), (0.6, 0.9, 500.0)  # of 200 W: 160 W and 120 W, where the processor takes 150 W
+    assert [run.binds for run in frontier(capped(base, *runs)).runs] == [False, True]
+    assert [run.binds for run in frontier(capped(base, *runs, packages=())).runs] == [None, None]
+
+
+def test_without_a_meter_there_is_the_pace_alone() -> None:
+    base = one_run(None)
+    [run] = frontier(
+        base.model_copy(update={"caps": (0.8,), **_facts_of(capped(one_run(FULL_W), (0.8, 0.9, 400)))})
+    ).runs
+    assert run.run.mixes_per_kwh is None
+    assert run.run.mixes_per_hour.estimate > 0
+    assert run.binds is None
+
+
+def _facts_of(result: Result) -> dict[str, object]:
+    return {"phases": result.phases, "records": result.records, "power_limits": result.power_limits}
+
+
+def test_a_cap_that_was_not_set_has_its_reason_and_costs_no_other(base: Result) -> None:
+    result = capped(base, (0.8, 0.9, 400), (0.6, 0.5, 380))
+    failure = Failure(kind="no result", message="the limit cannot be lowered: the driver hangs")
+    records = tuple(
+        each.model_copy(update={"completions": None, "audit": None, "error": failure})
+        if each.phase == "cap60"
+        else each
+        for each in result.records
+    )
+    found = frontier(result.model_copy(update={"records": records}))
+    assert [run.cap for run in found.runs] == [0.8]
+    assert found.missing == ("cap60: the limit cannot be lowered: the driver hangs",)
+    assert found.best == 0.8
+
+
+def test_the_score_is_that_of_all_power(base: Result) -> None:
+    alone, beside = judge(base).score, judge(capped(base, (0.8, 0.9, 100))).score
+    assert alone is not None and beside is not None
+    assert beside.mixes_per_kwh == alone.mixes_per_kwh
+
+
+def test_reports_show_each_cap_and_the_best(base: Result) -> None:
+    judged = judge(capped(base, (0.8, 1.0, 600), (0.6, 0.9, 400)))
+    for text in (console.report(judged), full.report(judged)):
+        words = " ".join(text.split())
+        assert "the most mixes per kWh at 60 %: 1.35 × those at all power, at 0.902 × its mixes per hour" in words
+        assert "a cap of 80 % does not bind" in words
+    assert judge(base).frontier is None
