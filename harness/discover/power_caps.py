@@ -56,8 +56,10 @@ def find(devices: Iterable[str]) -> list[Control]:
 
     Raises UsageError if there is none, one may not be set, or another process computes on a device.
     """
+    if sys.platform != "linux":
+        raise UsageError("power limits are set on Linux only", "leave --power-cap away")
     ids = list(devices)
-    limiters = [plugin.load()() for plugin in registry.find("limiters").values()] if sys.platform == "linux" else []
+    limiters = [plugin.load()() for plugin in registry.find("limiters").values()]
     controls = [Control(limit, limiter) for limiter in limiters for limit in limiter.limits(ids)]
     if not controls:
         raise UsageError(
