@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import ssl
 import urllib.error
@@ -20,14 +21,22 @@ PATIENCE_S = 5.0  # the limit of one reply
 
 
 class Client:
-    """A device behind HTTP. what: `the controller`. verify: `yes`, `no`, or the path of a certificate.
+    """A device behind HTTP. what: `the controller`. verify: `yes`, `no`, or the path of a certificate. account: a user
+    and a password, which are given if the device asks for them, by digest where it knows that.
 
     Its errors name neither the address nor the account, because they are stored in a result.
     """
 
-    def __init__(self, what: str, url: str, headers: Mapping[str, str], verify: str = "yes") -> None:
+    def __init__(
+        self,
+        what: str,
+        url: str,
+        headers: Mapping[str, str],
+        verify: str = "yes",
+        account: tuple[str, str] | None = None,
+    ) -> None:
         self._what, self._url, self._headers = what, url.rstrip("/"), dict(headers)
-        self._opener = _opener(verify)
+        self._opener = _opener(verify, self._url, account)
 
     def json(self, path: str) -> dict[str, Any]:
         """The object at a path. Raises MixmarkError."""
@@ -85,7 +94,20 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _opener(verify: str) -> urllib.request.OpenerDirector:
+class _Digest(urllib.request.HTTPDigestAuthHandler):
+    """Knows SHA-256 (RFC 7616), which urllib knows from Python 3.14 on."""
+
+    def get_algorithm_impls(self, algorithm: str) -> Any:
+        if algorithm != "SHA-256":
+            return super().get_algorithm_impls(algorithm)
+        return _sha256, lambda secret, data: _sha256(f"{secret}:{data}")
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _opener(verify: str, url: str, account: tuple[str, str] | None) -> urllib.request.OpenerDirector:
     try:
         context = ssl.create_default_context(cafile=None if verify in ("yes", "no", "true", "false") else verify)
     except OSError as error:
@@ -93,5 +115,9 @@ def _opener(verify: str) -> urllib.request.OpenerDirector:
     if verify in ("no", "false"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    no_proxy = urllib.request.ProxyHandler({})
-    return urllib.request.build_opener(no_proxy, _NoRedirect, urllib.request.HTTPSHandler(context=context))
+    handlers = [urllib.request.ProxyHandler({}), _NoRedirect(), urllib.request.HTTPSHandler(context=context)]
+    if account:
+        passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
+        passwords.add_password(None, url, *account)
+        handlers += [_Digest(passwords), urllib.request.HTTPBasicAuthHandler(passwords)]
+    return urllib.request.build_opener(*handlers)

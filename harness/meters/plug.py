@@ -5,7 +5,7 @@
     url = "http://192.0.2.10"
     accuracy = "1%"                     # that its maker declares, or your own estimate
 
-    shelly          any generation; user and password_env for the first one, if it asks for a password
+    shelly          any generation; user and password_env, if it asks for a password
     tasmota         user and password_env, if it asks for a password
     homeassistant   url of the entity, …/api/states/sensor.plug_power; token_env
     fritz           url of the FRITZ!Box, ain of the plug, user and password_env
@@ -120,7 +120,11 @@ class Plug:
         self._read = choice("plug", options, "read", ("power", "energy")) or "power"
         self._field = self._declared() if kind == "json" else None
         self._client = http.Client(
-            "the plug", f"{address.scheme}://{address.netloc}", self._headers(), options.get("verify", "yes")
+            "the plug",
+            f"{address.scheme}://{address.netloc}",
+            self._headers(),
+            options.get("verify", "yes"),
+            (options["user"], self._secret("password_env")) if kind == "shelly" and "user" in options else None,
         )
         self._session = ""
         self._controller: Controller | None = None
@@ -167,7 +171,7 @@ class Plug:
         headers = {"Accept": "application/json"}
         if "token_env" in self._options:
             headers["Authorization"] = f"Bearer {self._secret('token_env')}"
-        elif "user" in self._options and self._kind in ("shelly", "json"):
+        elif "user" in self._options and self._kind == "json":
             headers["Authorization"] = http.basic(self._options["user"], self._secret("password_env"))
         return headers
 

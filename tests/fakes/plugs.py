@@ -25,6 +25,7 @@ import psutil
 SECRET = "correct horse"
 SALTS = ("5a1711", "d1d1d1")
 CHALLENGE = f"2$1000${SALTS[0]}$2000${SALTS[1]}"
+DIGEST = 'Digest qop="auth", realm="shellyplug", nonce="60dc2c69", algorithm=SHA-256'
 SESSION = "0123456789abcdef"
 
 
@@ -96,13 +97,36 @@ def _login(query: dict[str, list[str]]) -> str:
     return f"<SessionInfo><SID>{SESSION if right else '0' * 16}</SID></SessionInfo>"
 
 
+def _knows(authorization: str, path: str) -> bool:
+    """Whether a header proves the password, by RFC 7616 with SHA-256 and qop=auth."""
+
+    def sha256(*parts: str) -> str:
+        return hashlib.sha256(":".join(parts).encode()).hexdigest()
+
+    given = dict(re.findall(r'(\w+)="?([^",]+)"?', authorization))
+    secret, asked = sha256("admin", "shellyplug", SECRET), sha256("GET", path)
+    try:
+        return bool(
+            given["response"] == sha256(secret, given["nonce"], given["nc"], given["cnonce"], given["qop"], asked)
+        )
+    except KeyError:
+        return False
+
+
 class _Answers(BaseHTTPRequestHandler):
     server: PlugServer
 
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
-        if self.server.needs and self.headers["Authorization"] != self.server.needs:
-            self.send_error(401)
+        if self.server.needs == DIGEST and not _knows(self.headers["Authorization"] or "", self.path):
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", DIGEST)
+            self.end_headers()
+            return
+        if self.server.needs not in ("", DIGEST) and self.headers["Authorization"] != self.server.needs:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="shelly"')
+            self.end_headers()
             return
         found = self.server.reply(self.path)
         if found is None:

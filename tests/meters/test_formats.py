@@ -50,9 +50,15 @@ FORMATS = [
         ("2026-11-24T09:41:30.250", 45.6),
     ),
     (
-        "a table",  # as LibreHardwareMonitor does
-        ['Time,"CPU Package","GPU Core"', '"11/24/2026 09:41:30","45.6","12"'],
-        {"time": "Time", "column": "CPU Package", "time_format": "%m/%d/%Y %H:%M:%S"},
+        "LibreHardwareMonitor",  # as its Logger.cs writes
+        [",/amdcpu/0/load/0,/amdcpu/0/power/0", 'Time,"CPU Total","Package"', "11/24/2026 09:41:30,12.5,45.6"],
+        {},
+        ("2026-11-24T09:41:30", 45.6),
+    ),
+    (
+        "LibreHardwareMonitor",
+        [",/a/0/power/0,/b/0/power/0", 'Time,"Package","Package"', "11/24/2026 09:41:30,12.5,45.6"],
+        {"column": "/b/0/power/0"},
         ("2026-11-24T09:41:30", 45.6),
     ),
     (
@@ -81,6 +87,7 @@ def test_a_line_of_each_tool(name: str, text: list[str], options: dict[str, str]
     [
         ('Date,Time,"CPU Package Power [W]","GPU Power [W]"', {}, "several columns are in watts"),
         ("Date,Time,P [W]", {"column": "Q"}, "no column 'Q'"),
+        (",/a/0/power/0,/b/0/power/0", {}, "several columns are in watts"),
         ("a,b", {"time": "a", "column": "b", "unit": "hp"}, "'hp' is no unit"),
     ],
 )

@@ -18,7 +18,7 @@ from mixmark.harness.contracts.schema import Absent, Device, Domain, Samples
 from mixmark.harness.judge.energy.reading import reading
 from mixmark.harness.meters import http
 from mixmark.harness.meters.plug import KINDS, UNITS, Plug
-from tests.fakes.plugs import SECRET, PlugServer
+from tests.fakes.plugs import DIGEST, SECRET, PlugServer
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 PLUGS = ("shelly", "shelly1", "tasmota", "homeassistant", "fritz", "json")
@@ -98,7 +98,7 @@ def truth(begin_s: float, end_s: float) -> float:
     return joules
 
 
-@pytest.mark.parametrize("length_s", [60, 120, 300])
+@pytest.mark.parametrize("length_s", [30, 60, 120, 300])
 @pytest.mark.parametrize(
     ("kind", "energy", "step"),
     [
@@ -240,6 +240,19 @@ def test_passwords_come_from_the_environment_and_go_to_the_plug_alone() -> None:
         meter = Plug(server.options(), {"PLUG": "wrong"})
         [found] = meter.domains([CPU])
         assert isinstance(found, Absent) and "refuses the login" in found.reason
+
+
+@pytest.mark.parametrize(("kind", "needs"), [("shelly", DIGEST), ("shelly1", http.basic("admin", SECRET))])
+def test_a_shelly_asks_for_its_password_in_the_way_of_its_generation(kind: str, needs: str) -> None:
+    with plug(kind) as server:
+        server.needs = needs
+        assert "401" in refusal(server)
+        found, meter = first_of(server, user="admin", password_env="PLUG")
+        assert isinstance(found, Domain), found
+        assert read(meter, found) == pytest.approx(123.4)
+        meter = Plug(server.options(user="admin", password_env="PLUG"), {"PLUG": "wrong"})
+        [lost] = meter.domains([CPU])
+        assert isinstance(lost, Absent) and "check user and password_env" in lost.reason
 
 
 def test_an_entity_in_another_unit_is_refused_and_kilowatts_are_understood() -> None:

@@ -6,11 +6,12 @@
     turbostat        Time_Of_Day_Seconds  PkgWatt          --quiet --Summary --show Time_Of_Day_Seconds,PkgWatt
     powermetrics     *** Sampled system activity (…) ***   --samplers cpu_power -i 1000
     HWiNFO           Date,Time,…,"CPU Package Power [W]"
+    LibreHardwareMonitor   ,/intelcpu/0/load/0,/intelcpu/0/power/0,…   whose second line begins with Time
     any other        a header with the columns that the options `column` and `time` name, with `unit` and `time_format`
 
 The formats but the plain one and PTDaemon's, of which a log of MLPerf's results is read in the tests, were written from
-documentation and examples, and never read from their tools here. The CSV of LibreHardwareMonitor and the exports of
-Yokogawa's and Rigol's software differ by version: name their columns.
+documentation, examples and source code, and never read from their tools here. The exports of Yokogawa's and Rigol's
+software differ by version: name their columns.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ Reading = tuple[str, str]
 PTDAEMON = re.compile(r"Time,\d\d-\d\d-\d{4} [\d:.]+,Watts,")
 SAMPLED = re.compile(r"\*\*\* Sampled system activity \((.+?)\)")
 POWERMETRICS = re.compile(r"(?:Combined Power \(CPU \+ GPU \+ ANE\)|Package Power): (\d+(?:\.\d+)?) mW")
-TIME_FORMATS = {"hwinfo": "%d.%m.%Y %H:%M:%S.%f", "nvidia-smi": "%Y/%m/%d %H:%M:%S.%f"}
+TIME_FORMATS = {
+    "hwinfo": "%d.%m.%Y %H:%M:%S.%f",
+    "librehardwaremonitor": "%m/%d/%Y %H:%M:%S",
+    "nvidia-smi": "%Y/%m/%d %H:%M:%S.%f",
+}
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,10 @@ def recognised(first_line: bytes, options: Mapping[str, str]) -> Format | None:
         return _table(
             "nvidia-smi", names, ["timestamp"], column, "W", TIME_FORMATS["nvidia-smi"], options.get("only", "")
         )
+    if len(names) > 1 and not names[0] and all(name.startswith("/") for name in names[1:]):
+        column = options.get("column") or _only_watts(names, "/power/")
+        sensors = ["Time", *names[1:]]
+        return _table("LibreHardwareMonitor", sensors, ["Time"], column, "W", TIME_FORMATS["librehardwaremonitor"], "")
     unit, time_format = options.get("unit", "W"), options.get("time_format")
     if "column" in options and "time" in options:
         times = [name.strip() for name in options["time"].split("+")]
@@ -124,10 +133,12 @@ def _table(
 
     def reading(text: str) -> Reading | None:
         row = _split(text)
-        if not row or row == list(names):
+        if not row:
             return None
         if len(row) < len(names):
             raise ValueError(f"it has {len(row)} fields and not {len(names)}")
+        if row[at[0]] in ("", names[at[0]]):  # a header, of which some logs have two
+            return None
         if uuid is not None:
             seen.add(row[uuid])
             if only and row[uuid] != only:
@@ -139,9 +150,9 @@ def _table(
     return Format(name, unit, reading, time_format)
 
 
-def _only_watts(names: Sequence[str]) -> str:
-    """The column of a table that is in watts, if there is one."""
-    watts = [name for name in names if name.lower().endswith("[w]")]
+def _only_watts(names: Sequence[str], mark: str = "[w]") -> str:
+    """The column of a table that is in watts, if there is one. mark: is in its name."""
+    watts = [name for name in names if mark in name.lower()]
     if len(watts) != 1:
         raise ValueError(f"several columns are in watts, say column = one of {', '.join(watts)}")
     return watts[0]
