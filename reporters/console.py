@@ -54,7 +54,7 @@ def _write(out: Console, found: Summary, judgement: Judgement) -> None:
         out.print(Text(figures.HOSTED))
         out.print(_lines(out, found.hosted))
     out.print()
-    for more in filter(None, (loads.table(judgement), caps.table(judgement))):
+    for more in filter(None, (loads.table(judgement, brief=True), caps.table(judgement))):
         out.print(text_table(more))
         out.print()
     facts = Table.grid(padding=(0, 2, 0, 0))

@@ -82,28 +82,30 @@ def idle(run: ScoredRun, result: Result) -> Iterator[tuple[str, str]]:
         yield "idle", "; ".join(told)
 
 
-def table(judgement: Judgement) -> TextTable | None:
-    """The full load, each level, and the machine at rest."""
+def table(judgement: Judgement, brief: bool = False) -> TextTable | None:
+    """The full load, each level, and the machine at rest. brief: for a narrow page, without the actual load and the
+    median response times."""
     ladder = judgement.ladder
     if ladder is None:
         return None
     metered = ladder.watts is not None
     by = bool(judgement.result.policies)
     suites = [each.suite for each in ladder.levels[0].responses] if ladder.levels else []
-    unknown = [UNKNOWN] * (len(suites) + 1)
+    unknown, actual = [UNKNOWN] * (len(suites) + 1), [] if brief else [UNKNOWN]
     full = _rates(ladder.mixes_per_hour.estimate, ladder.watts, metered)
-    rows = [("100 %", *[BY_PLAN] * by, UNKNOWN, *full, *unknown)]
+    rows: list[tuple[str, ...]] = [("100 %", *[BY_PLAN] * by, *actual, *full, *unknown)]
     for level in ladder.levels:
         rates = _rates(level.run.mixes_per_hour.estimate, level.run.total.watts, metered)
         kept = {True: "kept", False: "broken", None: "too few"}[level.keeps_limits]
-        responses = map(_response, level.responses)
-        names = (percent(level.target), *[figures.name(level.policy)] * by, percent(level.actual))
+        responses = [_response(each, brief) for each in level.responses]
+        names = (percent(level.target), *[figures.name(level.policy)] * by, *[percent(level.actual)] * (not brief))
         rows.append((*names, *rates, *responses, "void" if level.problems else kept))
     for name, watts in (("ready idle", ladder.ready_watts), ("bare idle", ladder.bare_watts)):
         if watts is not None:
-            rows.append((name, *[UNKNOWN] * by, UNKNOWN, *_rates(0.0, watts, metered), *unknown))
+            rows.append((name, *[UNKNOWN] * by, *actual, *_rates(0.0, watts, metered), *unknown))
     power = ("power", "mix/kWh") if metered else ()
-    header = ("load", *["policy"] * by, "actual", "mix/h", *power, *map(figures.name, suites), "limits")
+    columns = [f"{figures.name(suite)} p90" if brief else figures.name(suite) for suite in suites]
+    header = ("load", *["policy"] * by, *["actual"] * (not brief), "mix/h", *power, *columns, "limits")
     return TextTable("Response times over the load, median / p90", header, rows, text_columns=1 + by)
 
 
@@ -119,8 +121,9 @@ def _rates(mixes_per_hour: float, watts: float | None, metered: bool) -> tuple[s
     return (significant(mixes_per_hour), *((power, significant(per_kwh) if per_kwh else UNKNOWN) if metered else ()))
 
 
-def _response(found: Responses) -> str:
-    told = [UNKNOWN if ns is None else figures.duration(ns) for ns in (found.p50_ns, found.p90_ns)]
+def _response(found: Responses, brief: bool) -> str:
+    times_ns = (found.p90_ns,) if brief else (found.p50_ns, found.p90_ns)
+    told = [UNKNOWN if ns is None else figures.duration(ns) for ns in times_ns]
     return " / ".join(told)
 
 

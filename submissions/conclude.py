@@ -21,6 +21,7 @@ from mixmark.harness.judge.catalogue import retained
 from mixmark.harness.judge.energy.coverage import rivals
 from mixmark.harness.judge.energy.total import metered, twins
 from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.load import Ladder
 from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.judge.score import Score
 from mixmark.harness.measure.conformance.report import Report
@@ -34,6 +35,7 @@ from mixmark.submissions.entry import (
     Division,
     Entry,
     Level,
+    LoadFigures,
     MixedRun,
     Signed,
     SoloMeasurement,
@@ -62,6 +64,7 @@ class Contribution:
     findings: tuple[Finding, ...]
     retained: tuple[float, ...]
     """Measured over planned mixes per hour of each mixed run that counts."""
+    load: LoadFigures | None
     solo_measurements: tuple[SoloMeasurement, ...]
     metered_twice: tuple[str, ...]
     """A sentence for each thing that is metered twice."""
@@ -96,6 +99,7 @@ def contribution_of(number: int, judgement: Judgement, sha256: str) -> Contribut
         score=judgement.score,
         findings=judgement.findings,
         retained=retained(judgement),
+        load=_load(judgement.ladder),
         solo_measurements=tuple(_solo_measurements(judgement)),
         metered_twice=tuple(_metered_twice(judgement)),
         fingerprints=(*_timestamps(result), *_samples(result)),
@@ -141,6 +145,7 @@ def entry(
         aspects=aspects,
         runs=tuple(run for result in results for run in _runs(result)),
         retained=tuple(fraction for result in results for fraction in result.retained),
+        load=next((result.load for result in results if result.load), None),
         solo_measurements=tuple(solo for result in results for solo in result.solo_measurements),
         findings=tuple(_numbered(results)),
         machine=machine_of(first.header),
@@ -264,6 +269,20 @@ def _runs(result: Contribution) -> Iterator[MixedRun]:
             mixes_per_kwh=run.mixes_per_kwh,
             watts=run.total.watts,
         )
+
+
+def _load(ladder: Ladder | None) -> LoadFigures | None:
+    levels = [level.target for level in ladder.of()] if ladder else []
+    if ladder is None or not levels:
+        return None
+    return LoadFigures(
+        highest=max(levels),
+        lowest=min(levels),
+        mixes_per_kwh=ladder.mixes_per_kwh,
+        ready_watts=ladder.ready_watts,
+        idle_over_full=ladder.idle_over_full,
+        goodput=ladder.goodput,
+    )
 
 
 def machine_of(result: Result) -> DisclosedMachine:

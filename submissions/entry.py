@@ -212,6 +212,21 @@ class MixedRun(Fact):
     watts: float | None
 
 
+class LoadFigures(Fact):
+    """The mix between full load and rest, of one result with a ladder."""
+
+    highest: float
+    """The highest and the lowest level that was served, as shares of TX."""
+    lowest: float
+    mixes_per_kwh: float | None
+    """MX of the ladder."""
+    ready_watts: float | None
+    """The power when everything is loaded and nothing is asked."""
+    idle_over_full: float | None
+    goodput: float | None
+    """The highest level at which every suite keeps its latency limits."""
+
+
 class DisclosedMachine(Fact):
     """The machine as the first result discloses it. The figures of several hosts are added."""
 
@@ -276,6 +291,8 @@ class Entry(Fact):
     """The mixed runs of all results."""
     retained: tuple[float, ...] = ()
     """Measured over planned mixes per hour of each mixed run that counts."""
+    load: LoadFigures | None = None
+    """Those of the first result that has a ladder. None: no result has one."""
     solo_measurements: tuple[SoloMeasurement, ...]
     """The solo measurements of all results; the runs of one result are joined."""
     findings: tuple[Finding, ...]

@@ -61,6 +61,10 @@ def _headline(entry: Entry) -> Iterator[tuple[str, str, str]]:
     yield "TX, mixes per hour", f"{row.value(entry.mixes_per_hour)} mix/h", row.half_width(entry.mixes_per_hour)
     if entry.watts:
         yield "Power", row.watts(entry), f"mean of {_count(len(entry.runs), 'run')}, idle included"
+    if load := row.load(entry):
+        yield f"Load, {load['levels']}", f"{load['per_kwh']} mix/kWh", "MX of the ladder, the ready idle included"
+        yield "Ready idle", load["idle"], load["over"]
+        yield "Goodput", load["goodput"], "the highest load that keeps all latency limits"
     if entry.declaration.provisioned_watts:
         watts = figures.prefixed(entry.declaration.provisioned_watts, "W")
         yield "Provisioned power", watts, "declared, not measured"

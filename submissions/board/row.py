@@ -218,6 +218,22 @@ def why_unranked(entry: Entry) -> str:
     return "; ".join(rank.lacks(entry)) or "its interval is not known"
 
 
+def load(entry: Entry) -> dict[str, str] | None:
+    """What the entry does between full load and rest, in words. None: it has no ladder."""
+    found = entry.load
+    if found is None:
+        return None
+    idle = figures.UNKNOWN if found.ready_watts is None else figures.prefixed(found.ready_watts, "W")
+    over = "" if found.idle_over_full is None else f"{figures.percent(found.idle_over_full)} of full load"
+    return {
+        "levels": f"{figures.percent(found.highest)} to {figures.percent(found.lowest)}",
+        "per_kwh": figures.UNKNOWN if found.mixes_per_kwh is None else figures.significant(found.mixes_per_kwh),
+        "idle": idle,
+        "over": over,
+        "goodput": figures.UNKNOWN if found.goodput is None else figures.percent(found.goodput),
+    }
+
+
 def sentence(entry: Entry, site: Website) -> str:
     """The score in one sentence: This system does one edge mix (50 LLM tokens, …) in 19.1 s and takes 2.3 kJ for it."""
     mix = mixes.frozen().get(entry.mix)

@@ -196,10 +196,20 @@ def _board(site: Website, boards: Sequence[Board], board: Board | None, root: st
         "lines": ranked[:STATIC_ROWS],
         "left": max(0, len(ranked) - STATIC_ROWS),
         "apart": apart[:STATIC_ROWS],
+        "loads": _loads(board, root)[:STATIC_ROWS],
         "apart_left": max(0, len(apart) - STATIC_ROWS),
         "blank": dict.fromkeys(lines[0], "") | dict.fromkeys(POSITIONS, 0) | {"rates": [""] * len(suites)},
         "data": _data(board, lines, suites, axis.logarithmic),
     }
+
+
+def _loads(board: Board, root: str) -> list[dict[str, str]]:
+    """What the systems with a ladder do between full load and rest."""
+    return [
+        {"system": place.entry.declaration.system, "href": root + row.page_of(place.entry), **load}
+        for place in _places(board)
+        if (load := row.load(place.entry))
+    ]
 
 
 def _predicted(board: Board) -> str:

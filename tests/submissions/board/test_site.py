@@ -15,7 +15,7 @@ from mixmark.submissions.board import site as board_site
 from mixmark.submissions.board.rank import boards
 from mixmark.submissions.board.row import page_of
 from mixmark.submissions.board.site import build, pages
-from mixmark.submissions.entry import Entry
+from mixmark.submissions.entry import Entry, LoadFigures
 from tests.fakes.entries import made
 from tests.reporters.parsed import Page
 from tests.submissions.board.made import SITE, crowd, hostile
@@ -154,6 +154,20 @@ def test_the_page_of_an_entry_says_all_of_it() -> None:
     linked = dict(pages(SITE, boards([entry]), [entry], lambda each: {"report-1.html": "<!doctype html>"}))
     assert linked[f"entries/{entry.path}/report-1.html"] == "<!doctype html>"
     assert 'href="report-1.html"' in linked[f"entries/{entry.path}/index.html"]
+
+
+def test_a_board_shows_what_systems_with_a_ladder_do_between_full_load_and_rest() -> None:
+    load = LoadFigures(
+        highest=0.75, lowest=0.1, mixes_per_kwh=113_000, ready_watts=63.1, idle_over_full=0.35, goodput=0.75
+    )
+    plain, laddered = made(0), made(1).model_copy(update={"load": load})
+    files = written([plain, laddered])
+    board = Page(files["index.html"])
+    for words in ("Between full load and rest", "75 % to 10 %", "113,000", "63.1 W", "35 % of full load"):
+        assert words in board.text, words
+    assert board.text.count("75 % to 10 %") == 1, "the other system has no ladder"
+    assert "Goodput" in Page(files[f"entries/{laddered.path}/index.html"]).text
+    assert "Between full load and rest" not in Page(written([plain])["index.html"]).text
 
 
 def test_an_entry_without_efficiency_says_why_in_its_first_sentence() -> None:
