@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,12 @@ SCREENING = Limits(
 )
 
 
+EAGER = "eager"
+
+
 @dataclass(frozen=True)
 class RouteRow:
-    """A goal. peer: the module in bench/peers, and what it is asked for."""
+    """A goal. peer: the module in bench/peers, and what it is asked for; EAGER: our own route by the adapter torch."""
 
     suite: str
     scenario: Any
@@ -52,6 +55,7 @@ class RouteRow:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+COMPILED = {"cpu": "yes"}
 ROWS = {
     "resnet50-bf16": RouteRow("resnet50", "offline", "openvino", "bf16", "openvino", "bf16", 0.98),
     "resnet50-int8": RouteRow("resnet50", "offline", "openvino", "int8", "openvino", "int8", 0.98),
@@ -62,12 +66,10 @@ ROWS = {
     "dlrm-onnxruntime": RouteRow("dlrm", "offline", "torch", "bf16", "onnxruntime", "fp32", 1.2),
     "dlrm-onnxruntime-bare": RouteRow("dlrm", "offline", "onnxruntime", "fp32", "onnxruntime", "fp32", 0.98),
     "resnet50-onnxruntime-bare": RouteRow("resnet50", "offline", "onnxruntime", "fp32", "onnxruntime", "fp32", 0.98),
-    "llm-torchao-int8": RouteRow("llm", "single-stream", "inductor", "int8", "llamacpp", "int8", 1.0, {"cpu": "yes"}),
-    "llm-inductor": RouteRow("llm", "single-stream", "inductor", "bf16", "llamacpp", "bf16", 1.0, {"cpu": "yes"}),
-    "diffusion-inductor": RouteRow(
-        "diffusion", "single-stream", "inductor", "bf16", "diffusers", "bf16", 1.0, {"cpu": "yes"}
-    ),
-    "dlrm-inductor": RouteRow("dlrm", "offline", "inductor", "bf16", "torch", "fp32", 1.0, {"cpu": "yes"}),
+    "llm-torchao-int8": RouteRow("llm", "single-stream", "inductor", "int8", EAGER, "bf16", 1.0, COMPILED),
+    "llm-inductor": RouteRow("llm", "single-stream", "inductor", "bf16", EAGER, "bf16", 1.0, COMPILED),
+    "diffusion-inductor": RouteRow("diffusion", "single-stream", "inductor", "bf16", EAGER, "bf16", 1.0, COMPILED),
+    "dlrm-inductor": RouteRow("dlrm", "offline", "inductor", "bf16", EAGER, "bf16", 1.0, COMPILED),
     "diffusion-compiled": RouteRow("diffusion", "single-stream", "torch", "bf16", "diffusers", "bf16", 1.3),
     "llm-fp16": RouteRow("llm", "single-stream", "llamacpp", "fp16", "llamacpp", "fp16", 1.0),
     "llm-bf16": RouteRow("llm", "single-stream", "llamacpp", "bf16", "llamacpp", "bf16", 1.0),
@@ -131,6 +133,10 @@ def rate(suite: str, done: Completions) -> float:
 @contextmanager
 def theirs(row: RouteRow) -> Iterator[Callable[[], float]]:
     """A function that lets the peer work for a while and returns its rate."""
+    if row.peer == EAGER:
+        with ours(replace(row, adapter="torch", precision=row.peer_precision, options={})) as (eager, _):
+            yield eager
+        return
     command = [sys.executable, "-m", "bench.routes", "--peer", row.peer, row.suite, row.peer_precision]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None and process.stdout is not None

@@ -76,7 +76,7 @@ def find(devices: Iterable[str]) -> list[Control]:
 def _refuse_shared(control: Control) -> None:
     try:
         processes = ", ".join(map(str, control.limiter.processes(control.limit.id)))
-    except OSError as error:
+    except Exception as error:  # a plugin's errors may be of any kind
         message = f"whether another process computes on {control.limit.id} is not known: {error}"
         raise UsageError(message, ALONE) from error
     if processes:
@@ -105,7 +105,12 @@ def lowered(controls: Sequence[Control], fraction: float, state: Path | None = N
             _lower(control, control.limit.watts * fraction)
         yield
     finally:
-        _restore(kept, before, {control.limit.id: control.limiter for control in controls})
+        limiters = {control.limit.id: control.limiter for control in controls}
+        try:
+            _restore(kept, before, limiters)
+        except KeyboardInterrupt:  # in the middle of it; the run ignores further signals
+            _restore(kept, before, limiters)
+            raise
 
 
 def recover(state: Path | None = None) -> list[str]:
@@ -118,14 +123,15 @@ def recover(state: Path | None = None) -> list[str]:
         return []
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"{kept}, which keeps lowered power limits, cannot be read: {error}", HINT) from error
-    try:
-        if boot != _boot():  # the limits ended with the machine's last start
+    if boot != _boot():  # the limits ended with the machine's last start
+        with suppress(OSError):  # only root may remove it
             kept.unlink()
-            return []
+        return []
+    try:
         plugins = registry.find("limiters")
         limiters = {name: plugins[name].load()() for name in {id.partition("/")[0] for id in before} & plugins.keys()}
         _restore(kept, before, {id: limiters.get(id.partition("/")[0]) for id in before})
-    except (OSError, MixmarkError) as error:
+    except MixmarkError as error:
         raise UsageError(f"a killed run left power limits lowered: {error}", HINT) from error
     return list(before)
 
@@ -159,17 +165,17 @@ def _keep(kept: Path, before: Mapping[str, float]) -> None:
 def _read(control: Control) -> float:
     try:
         return control.read()
-    except OSError as error:
+    except Exception as error:  # a plugin's errors may be of any kind
         raise CapFailed(f"the limit of {control.limit.id} cannot be read: {error}") from error
 
 
 def _lower(control: Control, watts: float) -> None:
     try:
         control.write(watts)
-    except OSError as error:
+    except Exception as error:  # a plugin's errors may be of any kind
         raise CapFailed(f"the limit of {control.limit.id} cannot be lowered: {error}") from error
     now = _read(control)
-    if abs(now - watts) > SLACK * watts:
+    if not abs(now - watts) <= SLACK * watts:  # nor if it reads as not a number
         raise CapFailed(f"the limit of {control.limit.id} was set to {watts:g} W, and reads {now:g} W")
 
 
@@ -178,12 +184,15 @@ def _restore(kept: Path, before: Mapping[str, float], limiters: Mapping[str, Lim
     left = [f"{id} is not back at {watts:g} W" for id, watts in before.items() if not _is_back(limiters[id], id, watts)]
     if left:
         raise LimitLeft("; ".join(left), HINT)
-    kept.unlink(missing_ok=True)
+    try:
+        kept.unlink(missing_ok=True)
+    except OSError as error:
+        raise LimitLeft(f"{kept} cannot be removed: {error.strerror}", HINT) from error
 
 
 def _is_back(limiter: Limiter | None, id: str, watts: float) -> bool:
     for _ in range(ATTEMPTS if limiter else 0):
-        with suppress(OSError):
+        with suppress(Exception):  # of any kind: the other limits are restored too
             assert limiter is not None  # there is no attempt without it
             if limiter.read(id) < watts:  # another program may have raised it
                 limiter.write(id, watts)

@@ -61,13 +61,16 @@ class Flaky:
 
     def __init__(self, fails_at: int = -1, id: str = "nvml/GPU-1") -> None:
         self.watts, self.calls, self.fails_at = 100.0, 0, fails_at
-        self.gone = self.ignores = False
+        self.gone = self.ignores = self.signalled = False
+        self.error: type[Exception] = OSError
+        self.after: float | None = None
+        """What it reads once it was written."""
         self.control = Control(PowerLimit(id=id, watts=100), self)
 
     def _count(self) -> None:
         self.calls += 1
         if self.gone or self.calls - 1 == self.fails_at:
-            raise OSError("the driver hangs")
+            raise self.error("the driver hangs")
 
     def limits(self, devices: Iterable[str]) -> list[PowerLimit]:
         return [self.control.limit]
@@ -77,11 +80,14 @@ class Flaky:
 
     def read(self, id: str) -> float:
         self._count()
-        return self.watts
+        return self.watts if self.after is None or self.calls < 3 else self.after
 
     def write(self, id: str, watts: float) -> None:
         self._count()
         assert watts <= 100, "never above what it was"
+        if self.signalled:
+            self.signalled = False
+            raise KeyboardInterrupt
         self.watts = self.watts if self.ignores else watts
 
 
@@ -123,6 +129,33 @@ def test_an_error_or_a_signal_in_the_block_restores_too(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), lowered([flaky.control], 0.8, tmp_path / "state.json"):
         raise KeyboardInterrupt
     assert flaky.watts == 100
+
+
+def test_a_signal_in_the_middle_of_restoring_does_not_stop_it(tmp_path: Path) -> None:
+    first, second, state = Flaky(), Flaky(id="nvml/GPU-2"), tmp_path / "state.json"
+    with pytest.raises(KeyboardInterrupt), lowered([first.control, second.control], 0.8, state):
+        first.signalled = True
+    assert (first.watts, second.watts) == (100, 100)
+    assert not state.exists()
+
+
+def test_a_plugin_with_errors_of_its_own_is_restored_as_the_others(tmp_path: Path) -> None:
+    odd, other = Flaky(id="acme/1"), Flaky()
+    odd.error = ZeroDivisionError
+    odd.fails_at = 1
+    both = lowered([other.control, odd.control], 0.8, tmp_path / "state.json")
+    with pytest.raises(CapFailed, match="acme/1 cannot be lowered"), both:
+        pytest.fail("it began with one of two caps")
+    assert (odd.watts, other.watts) == (100, 100)
+
+
+def test_a_limit_that_reads_as_no_number_is_refused(tmp_path: Path) -> None:
+    odd = Flaky()
+    odd.ignores = True
+    both = lowered([odd.control], 0.8, tmp_path / "state.json")
+    odd.after = float("nan")
+    with pytest.raises(LimitLeft), both:
+        pytest.fail("it began without knowing the cap")
 
 
 def test_of_two_limits_the_first_is_back_if_the_second_fails(tmp_path: Path) -> None:
