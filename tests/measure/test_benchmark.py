@@ -168,12 +168,11 @@ def test_caps_follow_the_mix_and_leave_the_limit_as_it_was_also_after_a_kill(
     assert limit_w(tree) == 125
 
     (shell.folder / "out").rename(shell.folder / "first")
-    child = shell.start("run", *MIXED, "--power-cap", "60")
-    while limit_w(tree) == 125:
-        assert child.poll() is None
-        time.sleep(0.01)
-    child.kill()
-    child.wait()
+    with shell.start("run", *MIXED, "--power-cap", "60") as child:
+        while limit_w(tree) == 125:
+            assert child.poll() is None
+            time.sleep(0.01)
+        child.kill()
     assert limit_w(tree) == 75
     again = shell("run", "--adapter", BAND, "--resume", "out")
     assert "a killed run left the power limit of duo/intel-rapl:0 lowered; it is restored" in again.stderr
