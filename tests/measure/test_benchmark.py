@@ -298,7 +298,7 @@ def test_faults_in_the_mix_are_named_and_what_was_done_is_kept(shell: Shell) -> 
 
     def play(**faults: str) -> None:
         options = {f"s.{device}.{suite}": 0.01 for device in "abc" for suite in ("low", "high")}
-        options |= {f"{how}.{device}": 20 for device, how in faults.items()}  # feeds; the warm-up takes some of them
+        options |= {f"{how}.{device}": 8 for device, how in faults.items()}  # feeds; the warm-up takes one or two
         lines = "".join(f'"{key}" = {value}\n' for key, value in options.items())
         (shell.folder / "mixmark.toml").write_text(f"[adapter.band]\n{lines}")
 
