@@ -14,7 +14,8 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import json
-from collections import Counter
+import threading
+import time
 
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.contracts.protocols import Use
@@ -25,7 +26,7 @@ from mixmark.suites.resnet50 import ResNet50
 
 adapter = Torch({"backend": "tests.fakes.torch_acme"})
 acme = next(device for device in adapter.discover() if device.kind == "npu")
-from tests.fakes.torch_acme import COUNTED
+from tests.fakes.torch_acme import COUNTED, hold
 
 found = {}
 for made, batch in ((Llm, 1), (Diffusion, 1), (Dlrm, 8), (ResNet50, 2)):
@@ -37,6 +38,28 @@ for made, batch in ((Llm, 1), (Diffusion, 1), (Dlrm, 8), (ResNet50, 2)):
             parts = [part.copy() for part in runner(feed)]
     found[suite.name] = dict(COUNTED, yields=len(parts), fed=sum(each.nbytes for each in feed.values()),
                              yielded=sum(each.nbytes for each in parts))
+
+suite = ResNet50("smoke", {})
+feeds = suite.feeds(2, seed=1)
+outputs = [None, None]
+with adapter.open(acme, suite, "fp32", Use.of("offline")) as runner:
+
+    def run(number):
+        outputs[number] = [part.tolist() for part in runner(feeds(number))]
+
+    alone = [[part.tolist() for part in runner(feeds(number))] for number in (0, 1)]
+    COUNTED.clear()
+    with hold():
+        threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in (0, 1)]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + 60
+        while time.monotonic() < until and COUNTED["launches"] < 2 * found["resnet50"]["launches"]:
+            time.sleep(0.01)
+        held = dict(COUNTED, slots=runner.concurrency, fed=2 * sum(each.nbytes for each in feeds(0).values()))
+    for thread in threads:
+        thread.join(60)
+found["held"] = held | {"alike": outputs == alone}
 print(json.dumps(found))
 """
 
@@ -65,3 +88,12 @@ def test_a_decode_step_copies_one_token_out(counted: dict[str, dict[str, int]]) 
     cost = counted["llm"]
     assert cost["yields"] == 128 and cost["bytes out"] == 8 * 128
     assert cost["bytes in"] == 8 * 32 + 8, "the prompt and its position; token and position stay on the device"
+
+
+def test_a_feed_is_copied_in_and_launched_while_the_one_before_runs(counted: dict[str, dict[str, int]]) -> None:
+    held = counted["held"]
+    assert held["slots"] == 2
+    assert held["launches"] == 2 * counted["resnet50"]["launches"], "the second feed's kernels wait on the device"
+    assert held["bytes ahead"] >= held["fed"], "both feeds came in while no kernel ended"
+    assert "waits" not in held
+    assert held["alike"], "each thread has its own feed's outputs"

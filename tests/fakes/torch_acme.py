@@ -3,11 +3,15 @@
 Every operator on it comes to `Held.__torch_dispatch__`, which computes on what the tensor holds; the few that make or
 fill one are registered with the dispatcher, as a vendor's are. torch loads it by an entry point `torch.backends`.
 COUNTED holds what a real one would have to do: launches of kernels, copies between host and device, and waits for it.
+While `hold` is on, no kernel ends: what waits for one blocks, and a copy behind one does not arrive.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,6 +19,45 @@ import torch
 from torch import library as operators
 from torch.utils import _pytree
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+
+class Queue:
+    """A stream of the device: its kernels and copies run in order."""
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.kernels = 0
+        """Those that do not end yet, as the device is held."""
+
+
+class Current(threading.local):
+    """The stream that each thread launches on."""
+
+    default = Queue()
+
+    def __init__(self) -> None:
+        self.queue = self.default
+
+
+CURRENT = Current()
+RUNNING = threading.Event()  # cleared while the device is held
+RUNNING.set()
+
+
+@contextmanager
+def hold() -> Iterator[None]:
+    """Lets no kernel end that is launched inside."""
+    RUNNING.clear()
+    try:
+        yield
+    finally:
+        RUNNING.set()
+
+
+def _wait() -> None:
+    """Waits for the thread's stream, as a copy does that is not asynchronous."""
+    if CURRENT.queue.kernels and not RUNNING.wait(timeout=60):
+        raise RuntimeError("the device was held for a minute")
+    CURRENT.queue.kernels = 0
 
 
 class Module:
@@ -49,11 +92,20 @@ class Module:
     def empty_cache(self) -> None:
         pass
 
+    Stream = Queue
+
+    def set_stream(self, stream: Queue) -> None:
+        CURRENT.queue = stream
+
+    def synchronize(self, device: torch.device | None = None) -> None:
+        _wait()
+
 
 _setup_privateuseone_for_python_backend("acme", backend_module=Module())
 ACME = torch.device("acme:0")
 COUNTED: Counter[str] = Counter()
-"""`launches`, `bytes in`, `bytes out` and `waits`: a copy to the host waits for all that was launched before it."""
+"""`launches`, `bytes in`, `bytes out` and `waits`: a copy to the host waits for all that was launched before it.
+`bytes ahead` came in from pinned memory while the device was held, before all kernels of their stream."""
 
 
 class Held(torch.Tensor):
@@ -79,7 +131,7 @@ def _anywhere(op: Any, *args: Any, **kwargs: Any) -> Any:
     flat = _pytree.tree_leaves((args, kwargs))
     asked = [each for each in flat if isinstance(each, torch.device)]
     if op is torch.ops.aten.copy_.default:
-        return _copy_from(args[1], args[0])
+        return _copy_from(args[1], args[0], *args[2:])
     _count(op, args, to_host=bool(asked) and asked[0].type == "cpu")
     held = [isinstance(each, Held) for each in flat if isinstance(each, torch.Tensor) and each.dim()]
     if any(held) and not all(held):
@@ -94,9 +146,15 @@ def _anywhere(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _count(op: Any, args: tuple[Any, ...], to_host: bool) -> None:
     if to_host or op is torch.ops.aten._local_scalar_dense.default:
+        _wait()
         COUNTED.update({"waits": 1, "bytes out": args[0].nbytes})
     elif not op.is_view:
-        COUNTED["launches"] += 1
+        _launch()
+
+
+def _launch() -> None:
+    COUNTED["launches"] += 1
+    CURRENT.queue.kernels += not RUNNING.is_set()
 
 
 def _plain(value: Any) -> Any:
@@ -121,13 +179,28 @@ def _empty_strided(size: Any, stride: Any, **kwargs: Any) -> Held:
 
 def _copy_from(source: torch.Tensor, into: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     if isinstance(source, Held) and isinstance(into, Held):
-        COUNTED["launches"] += 1
+        _launch()
     elif isinstance(source, Held):
+        _wait()
         COUNTED.update({"waits": 1, "bytes out": source.nbytes})
     else:
         COUNTED["bytes in"] += into.nbytes
+        if not (non_blocking and getattr(source, "pinned", False)):
+            _wait()
+        elif not RUNNING.is_set() and not CURRENT.queue.kernels:
+            COUNTED["bytes ahead"] += into.nbytes
     _plain(into).copy_(_plain(source))
     return into
+
+
+def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+    """Memory that is marked as pinned: torch has none to give for a backend in Python."""
+    copy = tensor.clone()
+    vars(copy)["pinned"] = True
+    return copy
+
+
+cast(Any, torch.Tensor).pin_memory = _pinned
 
 
 def autoload() -> None:

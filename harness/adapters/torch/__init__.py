@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mixmark.harness.adapters.cpu import cpu, multiplies_bf16, threads_option
 from mixmark.harness.contracts.errors import PluginError, Unsupported, refuse_options
-from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
+from mixmark.harness.contracts.protocols import Array, Feed, Graph, GraphRunner, Runner, Suite, Use, Weights
 from mixmark.harness.contracts.schema import HOST_POOL, Device, Precision
 from mixmark.harness.plugins import install
 
@@ -32,6 +33,8 @@ DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """torch's names of what it computes in. Weights of fewer bits are computed with in the best one of the device."""
 MAX_CONCURRENCY = 8
 """Feeds at once on the CPU, which share its threads: fewer threads for each feed wait less for each other."""
+STREAMS = 2
+"""Feeds at once on an accelerator: one is copied in and launched while the one before runs."""
 
 
 class Torch:
@@ -43,6 +46,8 @@ class Torch:
 
     name = "torch"
     known: tuple[str, ...] = ("threads", "backend")
+    streams = True
+    """Whether feeds of an offline suite may run at once on streams of an accelerator."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         refuse_options(f"adapter {self.name}", options, self.known)
@@ -91,21 +96,26 @@ class Torch:
                 f"torch computes natively in {' and '.join(precisions)} on {device.id}, not in {precision}"
             )
         facts: dict[str, str] = {"torch": torch.__version__, "device": device.name, "dtype": precision}
-        concurrency, threads = 1, None
+        several = use.in_flight is None and suite.scenarios[0] == "offline"
+        concurrency, threads, streams = 1, None, False
         if torch_name == "cpu":
             # Read once: concurrent feeds set torch's number of threads.
             threads = self._threads = self._threads or torch.get_num_threads()
             torch.set_num_threads(threads)
-            if use.in_flight is None and suite.scenarios[0] == "offline":
-                concurrency = min(threads, MAX_CONCURRENCY)
+            concurrency = min(threads, MAX_CONCURRENCY) if several else 1
             facts |= {"threads": str(threads), "concurrency": str(concurrency)}
+        elif several and self.streams and _has_streams(torch_name):
+            concurrency, streams = STREAMS, True
+            facts |= {"streams": str(concurrency)}
         if torch_name.startswith("cuda"):
             facts["tf32"] = _turn_off_tf32()
         computed = precision if precision in DTYPES else device.precisions[0]
         dtype = getattr(torch, DTYPES[computed])
-        session = self._session(suite, torch.device(torch_name), dtype, threads and threads // concurrency, facts)
+        each = threads and threads // concurrency
+        session = self._session(suite, torch.device(torch_name), dtype, each, facts, streams)
+        runner = StreamRunner if streams else GraphRunner
         try:
-            yield GraphRunner(suite, session, concurrency=concurrency, facts=facts)
+            yield runner(suite, session, concurrency=concurrency, facts=facts)
         finally:
             session.close()
 
@@ -113,19 +123,39 @@ class Torch:
         return TorchSession(*arguments)
 
 
+class StreamRunner(GraphRunner):
+    """Runs the feeds of each issue thread on a stream of the thread's own, so that they overlap on the device."""
+
+    session: TorchSession
+    _own = threading.local()
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        if not hasattr(self._own, "stream"):
+            self._own.stream = self.session.new_stream()
+        return super().__call__(feed)
+
+
 class TorchSession:
     """The suite's modules on one device.
 
     threads: the number of CPU threads for one run; None on an accelerator.
     facts: receives `elsewhere` after the first run of a graph whose outputs are on another device.
+    streams: whether feeds run at once, each on a stream of its own.
     """
 
     def __init__(
-        self, suite: Suite, device: torch.device, dtype: torch.dtype, threads: int | None, facts: dict[str, str]
+        self,
+        suite: Suite,
+        device: torch.device,
+        dtype: torch.dtype,
+        threads: int | None,
+        facts: dict[str, str],
+        streams: bool = False,
     ) -> None:
         import torch
 
         self._device, self._dtype, self._threads, self._facts = device, dtype, threads, facts
+        self._streams = streams
         self._seen: set[str] = set()
         self._graphs: dict[str, Graph] = dict(suite.graphs())
         self._modules: dict[str, nn.Module] = {name: graph.module() for name, graph in self._graphs.items()}
@@ -133,6 +163,8 @@ class TorchSession:
             self._fuse()
         self._load(suite.weights())
         self._prepare()
+        if streams:
+            torch.get_device_module(device).synchronize()  # other streams do not wait for the one that loaded weights
 
     def _prepare(self) -> None:
         """What is to be done with the loaded modules: nothing, they run eagerly."""
@@ -191,11 +223,23 @@ class TorchSession:
         if self._device.type != "cpu":
             torch.get_device_module(self._device).empty_cache()
 
+    def new_stream(self) -> Any:
+        """Makes a stream of the device the calling thread's current one, and returns it."""
+        import torch
+
+        module = torch.get_device_module(self._device)
+        stream = module.Stream(self._device)
+        module.set_stream(stream)
+        return stream
+
     def put(self, array: Array) -> Tensor:
         import torch
 
         dtype = self._dtype if array.dtype.kind == "f" else None
-        return torch.tensor(array, dtype=dtype, device=self._device)
+        if not self._streams:
+            return torch.tensor(array, dtype=dtype, device=self._device)
+        # torch keeps pinned memory until the copy is over, and the copy of pageable memory would wait for the device.
+        return torch.tensor(array, dtype=dtype).pin_memory().to(self._device, non_blocking=True)
 
     def state(self, graph: str) -> Sequence[Tensor]:
         import torch
@@ -262,6 +306,18 @@ def _devices() -> Iterator[tuple[Device, str]]:
             precisions=_precisions(module, index),
         )
         yield device, f"{kind}:{index}"
+
+
+def _has_streams(torch_name: str) -> bool:
+    """Whether this build of torch has streams for the device, and pinned memory to copy from."""
+    import torch
+
+    module = torch.get_device_module(torch_name)
+    try:
+        torch.zeros(1).pin_memory()
+    except (RuntimeError, NotImplementedError):
+        return False
+    return hasattr(module, "Stream") and hasattr(module, "set_stream")
 
 
 def _precisions(module: Any, index: int) -> tuple[Precision, ...]:

@@ -33,6 +33,7 @@ class Inductor(Torch):
 
     name = "inductor"
     known = (*Torch.known, "cpu")
+    streams = False  # a CUDA graph writes to fixed addresses
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
