@@ -24,7 +24,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -41,6 +41,7 @@ DEFAULT_LIMIT_GB = 20.0
 MARGIN_BYTES = 1 << 30
 """What stays free on the disk beside an entry, because a full disk ends other programs."""
 LOCK = "lock"
+IN_USE = "in use"
 PART = ".part"
 POLL_S = 0.1
 
@@ -76,6 +77,30 @@ def converted(
     name = f"{suite.name}-{suite.version}-{suite.tier}-{precision}-{engine}-{depends.hexdigest()[:16]}"
     with folder(name, size_bytes, write) as path:
         yield path
+
+
+@contextmanager
+def engines(suite: Suite, precision: str, engine: str, size_bytes: int) -> Iterator[Path | None]:
+    """A folder in which an engine keeps what it compiles from a suite's graphs. None if the cache has no room for it.
+
+    Its name depends on the weights, since an engine may tell two models apart by their structure alone. engine: names
+    the device as well, so that no two processes write to it. What a killed process left may be half of an engine: it is
+    removed.
+    """
+    with ExitStack() as stack:
+        path = None
+        with suppress(Unsupported):
+            path = stack.enter_context(converted(suite, precision, f"{engine}-engines", size_bytes, _nothing))
+            if (path / IN_USE).exists():
+                _delete_content(path)
+            (path / IN_USE).touch()
+        yield path
+        if path is not None:
+            (path / IN_USE).unlink(missing_ok=True)
+
+
+def _nothing(folder: Path) -> None:
+    """Writes nothing: the engine will."""
 
 
 @contextmanager

@@ -381,11 +381,58 @@ def test_a_plug_in_provider_computes_what_the_cpu_computes() -> None:
     pytest.importorskip("onnxruntime_ep_openvino")
     exact = {"provider.load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}'}
     adapter, suite = OnnxRuntime({"library": "onnxruntime_ep_openvino", **exact}), Toy()
-    (device,) = adapter.discover()
+    device = next(device for device in adapter.discover() if device.id == "cpu:0")
     with adapter.open(device, suite, "fp32", ALONE) as runner:
         computes_as_torch(runner, cpu())
         assert runner.facts["nodes of see"].startswith("OpenVINOExecutionProvider ")
         assert "elsewhere" not in runner.facts
+
+
+@pytest.mark.parametrize(
+    ("provider", "option"), [("MIGraphXExecutionProvider", "migraphx_model_cache_dir"), ("QNNExecutionProvider", None)]
+)
+def test_a_provider_keeps_its_engines_in_the_model_cache(
+    provider: str, option: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A folder for each graph, which some providers would else take for each other."""
+    import onnxruntime
+
+    monkeypatch.setenv("MIXMARK_CACHE", str(tmp_path))
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [provider, CPU])
+    given: list[dict[str, str]] = []
+    real = onnxruntime.InferenceSession
+
+    def session(model: object, options: object, providers: list[Any]) -> object:
+        given.append(providers[0][1])
+        return real(model, options, [CPU])
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    adapter = OnnxRuntime({"provider.own": "1"})
+    device = next(device for device in adapter.discover() if device.id != "cpu:0")
+    for _ in range(2):
+        with adapter.open(device, Toy(), "fp32", ALONE) as runner:
+            assert runner.facts.get("engines") == ("in the model cache" if option else None)
+    folders = [{key: Path(value) for key, value in options.items() if key == option} for options in given]
+    graphs = len(Toy().graphs())
+    assert len(given) == 2 * graphs and all(options["own"] == "1" for options in given)
+    assert folders[:graphs] == folders[graphs:], "the next run finds them"
+    if option:
+        assert {folder[option].name for folder in folders} == set(Toy().graphs())
+        assert all(folder[option].is_dir() and tmp_path in folder[option].parents for folder in folders)
+
+
+def test_openvinos_plug_in_keeps_its_engines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The real provider: its first session writes them, its second one reads them and computes the same."""
+    pytest.importorskip("onnxruntime_ep_openvino")
+    monkeypatch.setenv("MIXMARK_CACHE", str(tmp_path))
+    exact = {"provider.load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}'}
+    adapter, suite, seen = OnnxRuntime({"library": "onnxruntime_ep_openvino", **exact}), Toy(), []
+    device = next(device for device in adapter.discover() if device.id == "cpu:0")
+    for _ in range(2):
+        with adapter.open(device, suite, "fp32", ALONE) as runner:
+            computes_as_torch(runner, cpu())
+        seen.append({file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.blob")})
+    assert seen[0] and seen[0] == seen[1]
 
 
 def test_what_computes_elsewhere_is_named_and_shape_arithmetic_is_not() -> None:

@@ -162,6 +162,46 @@ def test_the_folder_of_a_killed_writer_is_never_taken_for_whole(root: Path) -> N
     assert unfinished, "no child was killed in the middle: this test has seen nothing"
 
 
+def test_engines_are_kept_for_the_same_weights_and_device_only(tmp_path: Path) -> None:
+    """An engine may tell two models apart by their structure alone: other weights need a folder of their own."""
+    weights = tmp_path / "weights.safetensors"
+
+    def compiled(text: str, device: str = "npu:0") -> str:
+        suite = Null("smoke", {"weights": str(weights)})
+        with model_cache.engines(suite, "fp16", f"acme-1-{device}", 10) as folder:
+            assert folder is not None
+            if not (folder / "engine").exists():
+                (folder / "engine").write_text(text)
+            return (folder / "engine").read_text()
+
+    weights.write_text("one")
+    assert [compiled("a"), compiled("b")] == ["a", "a"]
+    assert compiled("c", "npu:1") == "c"
+    weights.write_text("other")
+    assert compiled("d") == "d"
+
+
+def test_what_a_killed_process_left_of_its_engines_is_not_used(root: Path) -> None:
+    script = (
+        "import os\n"
+        "from mixmark.harness.plugins.model_cache import engines\n"
+        "from tests.fakes.null import Null\n"
+        "with engines(Null('smoke', {}), 'fp16', 'acme', 10) as folder:\n"
+        "    (folder / 'engine').write_text('half')\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
+    assert next(root.rglob("engine")).read_text() == "half"
+    with model_cache.engines(Null("smoke", {}), "fp16", "acme", 10) as folder:
+        assert folder is not None and not (folder / "engine").exists()
+
+
+def test_without_room_engines_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(model_cache.LIMIT, "0.1")
+    with model_cache.engines(Null("smoke", {}), "fp16", "acme", 10**9) as folder:
+        assert folder is None
+
+
 def test_the_least_recently_used_entry_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(model_cache.LIMIT, "0.0001")
     for name, age_s in (("oldest", 300), ("old", 200), ("new", 100)):

@@ -21,7 +21,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +37,14 @@ from mixmark.harness.adapters.onnxruntime.devices import (
     WEBGPU,
     ProviderDevice,
     import_runtime,
+    keeps_engines,
     provider_devices,
+    with_engines,
 )
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Device
-from mixmark.harness.plugins.model_cache import converted
+from mixmark.harness.plugins.model_cache import converted, engines
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -99,30 +101,35 @@ class OnnxRuntime:
         facts = {"onnxruntime": runtime.__version__, "device": device.name, "dtype": precision}
         half = precision == "fp16" or (place.accelerated and "fp16" in offered and precision != "fp32")
         with ExitStack() as stack:
-            folder = None
-            bits = BITS_PER_WEIGHT[precision]
-            if bits < 16:
-                facts |= {"accuracy level": str(self._level), "activations": "fp16" if half else "fp32"}
-            if bits < 16 or (place.accelerated and describes_llama(suite.config)):
-                folder = stack.enter_context(
-                    converted(
-                        suite,
-                        f"{precision}{'-half' if half else ''}",
-                        f"onnxruntime-{runtime.__version__}-level{self._level}",
-                        convert.size_bytes(suite, bits),
-                        convert.writer(suite, bits, self._level, half),
-                    )
-                )
-            session = OnnxSession(suite, place, self._threads, folder, self._provider, half)
+            folder, kept = (stack.enter_context(each) for each in self._folders(suite, place, precision, half, facts))
+            session = OnnxSession(suite, place, self._threads, folder, self._provider, half, kept)
             stack.callback(session.close)
             yield GraphRunner(suite, session, concurrency=1, facts=facts | session.facts)
+
+    def _folders(
+        self, suite: Suite, place: ProviderDevice, precision: str, half: bool, facts: dict[str, str]
+    ) -> tuple[AbstractContextManager[Path | None], AbstractContextManager[Path | None]]:
+        """Where the converted models are, and where the provider keeps its engines. facts: say so."""
+        bits = BITS_PER_WEIGHT[precision]
+        name, runtime = f"{precision}{'-half' if half else ''}", f"onnxruntime-{import_runtime().__version__}"
+        size_bytes = convert.size_bytes(suite, bits)
+        models: AbstractContextManager[Path | None] = nullcontext()
+        kept: AbstractContextManager[Path | None] = nullcontext()
+        if bits < 16:
+            facts |= {"accuracy level": str(self._level), "activations": "fp16" if half else "fp32"}
+        if bits < 16 or (place.accelerated and describes_llama(suite.config)):
+            writer = convert.writer(suite, bits, self._level, half)
+            models = converted(suite, name, f"{runtime}-level{self._level}", size_bytes, writer)
+        if keeps_engines(place.provider):
+            kept = engines(suite, name, f"{runtime}-{place.provider}-{place.device.id}", size_bytes)
+        return models, kept
 
 
 class OnnxSession:
     """The suite's graphs on one device.
 
     folder: where the converted models are; None: they are made of the suite's graphs. provider: its options. half:
-    whether floats are fp16 on the device.
+    whether floats are fp16 on the device. engines: where the provider keeps what it compiles.
     """
 
     def __init__(
@@ -133,18 +140,13 @@ class OnnxSession:
         folder: Path | None,
         provider: Mapping[str, str],
         half: bool = False,
+        engines: Path | None = None,
     ) -> None:
         self._runtime = import_runtime()
         self._value = self._runtime.OrtValue
         self._place = place
         self._float: type[np.floating[Any]] = np.float16 if half else np.float32
-        self._options = session_options(threads)
-        self._providers: Sequence[Any] | None = [(place.provider, dict(provider)), CPU]
-        if place.provider == CPU:
-            self._providers = [CPU]
-        if place.plugin is not None:
-            self._options.add_provider_for_devices([place.plugin], dict(provider))
-            self._providers = None
+        self._threads, self._provider, self._engines = threads, provider, engines
         self._graphs: dict[str, Graph] = dict(suite.graphs())
         self._sessions: dict[str, Any] = {}
         self._bindings: dict[str, Any] = {}
@@ -154,14 +156,27 @@ class OnnxSession:
         for name, graph in self._graphs.items():
             self._load(name, graph, weights, folder)
 
+    def _target(self, graph: str) -> tuple[Any, Sequence[Any] | None]:
+        """The options and the providers of a graph's session. No providers: the options name a plug-in's device."""
+        options, given = session_options(self._threads), dict(self._provider)
+        if self._engines is not None:
+            self.facts["engines"] = "in the model cache"
+            folder = self._engines / graph
+            folder.mkdir(exist_ok=True)
+            given = with_engines(self._place, given, folder)
+        if self._place.plugin is not None:
+            options.add_provider_for_devices([self._place.plugin], given)
+            return options, None
+        return options, [CPU] if self._place.provider == CPU else [(self._place.provider, given), CPU]
+
     def _load(self, name: str, graph: Graph, weights: Weights, folder: Path | None) -> None:
         import onnx
 
-        providers = self._providers
+        options, providers = self._target(name)
         names: list[str] = []
         if folder is not None:
             try:
-                session = self._runtime.InferenceSession(folder / f"{name}.onnx", self._options, providers)
+                session = self._runtime.InferenceSession(folder / f"{name}.onnx", options, providers)
             except Exception as error:  # its errors have no class in common
                 raise MixmarkError(
                     f"onnxruntime could not load {folder / name}.onnx: {str(error)[:300]}",
@@ -179,12 +194,12 @@ class OnnxSession:
             names = lift(model, tables_only=not inputs_only)
             if inputs_only:
                 self.facts[f"weights of {name}"] = BOUND
-                session = self._runtime.InferenceSession(model.SerializeToString(), self._options, providers)
+                session = self._runtime.InferenceSession(model.SerializeToString(), options, providers)
             else:
                 self.facts[f"weights of {name}"] = "file, mapped while loading"
                 if names:
                     self.facts[f"tables of {name}"] = BOUND
-                session = from_file(model, weights, self._options, providers)
+                session = from_file(model, weights, options, providers)
         binding = session.io_binding()
         for weight in names:
             if weight not in self._bound:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import sys
 from collections import Counter
@@ -42,6 +43,14 @@ LOW_BITS = ("llm", "probe")
 """The suites that are computed in int8 and int4, where a provider has MatMulNBits."""
 MATMUL_NBITS = (CPU, CUDA, WEBGPU, "DmlExecutionProvider")
 
+OPENVINO = "OpenVINOExecutionProvider"
+ENGINE_CACHES = {
+    "CoreMLExecutionProvider": "ModelCacheDirectory",
+    "MIGraphXExecutionProvider": "migraphx_model_cache_dir",
+    "NvTensorRTRTXExecutionProvider": "nv_runtime_cache_path",
+}
+"""A provider's option for the folder of the engines that it compiles, as onnxruntime has them since 1.23."""
+
 
 @dataclass(frozen=True)
 class ProviderDevice:
@@ -62,6 +71,23 @@ class ProviderDevice:
     def accelerated(self) -> bool:
         """Whether it is no CPU: each launch costs, so few large operators are worth a converted model."""
         return self.device.kind != "cpu"
+
+
+def keeps_engines(provider: str) -> bool:
+    """Whether the provider can keep in a folder what it compiles."""
+    major, minor = map(int, import_runtime().__version__.split(".")[:2])
+    return (provider in ENGINE_CACHES or provider == OPENVINO) and (major, minor) >= (1, 23)
+
+
+def with_engines(place: ProviderDevice, options: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The options of a provider and, unless they name one, the folder of its engines."""
+    if name := ENGINE_CACHES.get(place.provider):
+        return {name: str(folder), **options}
+    # OpenVINO's plug-in takes it only among the settings of its device.
+    settings = json.loads(options.get("load_config", "{}"))
+    device = place.plugin.ep_metadata["ov_device"].partition(".")[0]
+    settings[device] = {"CACHE_DIR": str(folder), **settings.get(device, {})}
+    return {**options, "load_config": json.dumps(settings)}
 
 
 def provider_devices(library: str = "") -> Iterator[ProviderDevice]:
