@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mixmark.harness.adapters.cpu import flags
 from mixmark.harness.adapters.torch import fused
 
+ROOT = Path(__file__).parents[2]
+PACKS = """
+import torch
+from torch import nn
+from mixmark.harness.adapters.torch import fused
+module = nn.Sequential(nn.Conv2d(256, 1024, 1))
+read = module.state_dict()
+program = fused.fused(module, ["x"])
+next(each for each in program.modules() if isinstance(each, fused.FusedLayer)).load(read.__getitem__, torch.bfloat16)
+for batch in (1, 1, 4, 4):
+    x = torch.randn(batch, 256, 14, 14).bfloat16().contiguous(memory_format=torch.channels_last)
+    print("call", flush=True)
+    with torch.inference_mode():
+        program(x)
+"""
 pytestmark = pytest.mark.slow
 
 
@@ -72,3 +92,15 @@ def test_a_rewritten_module_computes_the_same() -> None:
 
 def test_a_module_that_cannot_be_traced_is_left_alone() -> None:
     assert fused.fused(Halved(), ["x"]) is None
+
+
+@pytest.mark.skipif("avx512_bf16" not in flags(), reason="the processor has no bf16 of AVX-512")
+def test_a_convolution_packs_its_weight_once_for_a_shape() -> None:
+    """As on a processor without AMX, where oneDNN's layout of a weight depends on the shape of the input."""
+    settings = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "ONEDNN_VERBOSE": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", PACKS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env={**os.environ, **settings})
+    _, *calls = done.stdout.split("call\n")
+    assert all("exec,cpu,convolution" in call for call in calls)
+    first, second, third, fourth = ("exec,cpu,reorder" in call for call in calls)
+    assert first and third and not second and not fourth
