@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ import psutil
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import (
+    HOST_POOL,
     HOSTED,
     NO_GATE,
     NOT_ASKED,
@@ -114,8 +116,7 @@ def attend(
     watched = Watched((), ())
     try:
         with ExitStack() as stack:
-            for share in phase.shares:
-                attended.load(share, stack)
+            attended.load(stack)
             if attended.parts:
                 watched = _driven(attended.parts, on_ready, drive, beside)
             for part in attended.parts:
@@ -124,6 +125,11 @@ def attend(
     finally:
         shutil.rmtree(attended.scratch, ignore_errors=True)
     return attended.records(watched, (*seen, *watched.blocks, canary()))
+
+
+def _target(share: Share) -> tuple[str, str]:
+    """The share's device and adapter: all shares of a target have one worker."""
+    return share.route.device, share.route.adapter
 
 
 class _Attended:
@@ -138,22 +144,60 @@ class _Attended:
         self._drafts = {share.key: RecordDraft.of(share, phase, units[share.route.suite]) for share in phase.shares}
         self._workers: dict[tuple[str, str], Worker] = {}
         """The workers by device and adapter."""
-        self.parts: list[Part] = []
+        self._loaded: dict[str, Part] = {}
 
-    def load(self, share: Share, stack: ExitStack) -> None:
-        """Loads the share's suite in the worker of its target, which `stack` ends."""
-        target = share.route.device, share.route.adapter
-        targets = {(share.route.device, share.route.adapter) for share in self._phase.shares}
+    @property
+    def parts(self) -> list[Part]:
+        """The parts that are loaded, in the order of their shares."""
+        return [self._loaded[share.key] for share in self._phase.shares if share.key in self._loaded]
+
+    def load(self, stack: ExitStack) -> None:
+        """Loads the suites of all shares, each in the worker of its target, which `stack` ends.
+
+        Accelerators load at the same time. Devices in the host's memory load one after the other, as each learns how
+        much of it is free.
+        """
+        memories: dict[str, list[Share]] = {}
+        for share in self._phase.shares:
+            with self._noting_errors(share):
+                # In this thread: a worker ends with the thread that started it.
+                self._start(share, stack)
+                device = self._equipment.devices[share.route.device, share.route.adapter]
+                memories.setdefault(HOST_POOL if device.in_host_memory else device.id, []).append(share)
+        if len(memories) <= 1:
+            for shares in memories.values():
+                self._load(shares)
+            return
+        with ThreadPoolExecutor(len(memories)) as threads:
+            try:
+                list(threads.map(self._load, memories.values()))
+            except BaseException:
+                for worker in self._workers.values():
+                    worker.kill()
+                raise
+
+    def _start(self, share: Share, stack: ExitStack) -> None:
+        target = _target(share)
+        targets = {_target(each) for each in self._phase.shares}
         name = self._phase.name if len(targets) == 1 else f"{self._phase.name}.{'.'.join(target).replace(':', '-')}"
-        draft = self._drafts[share.key]
+        if target not in self._workers:
+            worker = self._equipment.worker(share.route, self.scratch, self.logs / f"{name}.log")
+            self._workers[target] = stack.enter_context(worker)
+
+    def _load(self, shares: Sequence[Share]) -> None:
+        """Loads suites one after the other."""
+        for share in shares:
+            with self._noting_errors(share):
+                draft, worker = self._drafts[share.key], self._workers[_target(share)]
+                self._loaded[share.key] = _prepared(share, draft, self._equipment, worker, self.scratch, self._on_stage)
+
+    @contextlib.contextmanager
+    def _noting_errors(self, share: Share) -> Iterator[None]:
+        """Notes a failure of the worker, or an error of a suite's own code in this process, as the share's."""
         try:
-            if target not in self._workers:
-                worker = self._equipment.worker(share.route, self.scratch, self.logs / f"{name}.log")
-                self._workers[target] = stack.enter_context(worker)
-            worker = self._workers[target]
-            self.parts.append(_prepared(share, draft, self._equipment, worker, self.scratch, self._on_stage))
-        except Exception as error:  # a failure of the worker, or an error of a suite's own code in this process
-            draft.error = failure_of(error)
+            yield
+        except Exception as error:
+            self._drafts[share.key].error = failure_of(error)
 
     def close(self) -> None:
         """Lets the workers close their suites."""
@@ -161,7 +205,7 @@ class _Attended:
         for share in self._phase.shares:
             draft = self._drafts[share.key]
             if draft.error is None and draft.cut_short is None:
-                draft.close_failure = close_failure.get((share.route.device, share.route.adapter))
+                draft.close_failure = close_failure.get(_target(share))
 
     def records(self, watched: Watched, conditions: tuple[Conditions, ...]) -> list[Record]:
         """The records of the shares that finished a feed or failed, once the workers have ended."""
@@ -173,7 +217,7 @@ class _Attended:
         }
         found = []
         for share in self._phase.shares:
-            worker = self._workers.get((share.route.device, share.route.adapter))
+            worker = self._workers.get(_target(share))
             peak_pss_bytes = (worker and worker.peak_pss_bytes) or None
             if self._drafts[share.key].over:
                 found.append(self._drafts[share.key].record(facts_of_phase | {"peak_pss_bytes": peak_pss_bytes}))

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -92,12 +93,24 @@ class Acme:
             raise RuntimeError("libacme.so: cannot open shared object file")
         return () if self.mode == "absent" else (DEVICE,)
 
+    def _meet(self, device: Device) -> None:
+        """Waits `waits_s` until as many devices as `meets` says are being opened: each leaves a file in `at`."""
+        place = Path(self.options["at"])
+        (place / device.id.replace(":", "-")).touch()
+        until = time.monotonic() + float(self.options["waits_s"])
+        while len(list(place.iterdir())) < int(self.options["meets"]):
+            if time.monotonic() > until:
+                raise RuntimeError("no other device is being opened")
+            time.sleep(0.01)
+
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         if self.mode == "unsupported":
             raise Unsupported(f"acme has no kernels for {suite.name}")
         if self.mode == "raises in open":
             raise RuntimeError("the device is gone")
+        if "meets" in self.options:
+            self._meet(device)
         engine = Engine(self.mode, self.work_s, float(self.options.get("compile_s", 0)))
         if "shows_use" in self.options:
             engine.facts["use"] = f"{use.scenario}, {f'{use.in_flight} in flight' if use.in_flight else 'all slots'}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psutil
@@ -22,6 +25,7 @@ from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.measure.phase import Part, attend
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker.failures import WorkerFailed
+from mixmark.harness.worker.handle import Worker
 from tests.fakes.acme import DEVICE
 from tests.fakes.workers import ACME, FAKES
 from tests.marks import linux
@@ -45,8 +49,8 @@ def equipment(python: str = sys.executable, timeout_s: float = 20, **options: st
     )
 
 
-def share(key: str, scenario: ScenarioName = "single-stream", batch: int | None = 1) -> Share:
-    route = Route(suite="null", tier="smoke", suite_version="1", device=DEVICE.id, adapter="acme", precision="fp32")
+def share(key: str, scenario: ScenarioName = "single-stream", batch: int | None = 1, device: str = DEVICE.id) -> Share:
+    route = Route(suite="null", tier="smoke", suite_version="1", device=device, adapter="acme", precision="fp32")
     return Share(key=key, route=route, scenario=scenario, batch=batch, limits=LIMITS)
 
 
@@ -112,6 +116,63 @@ def test_shares_of_one_way_have_one_worker_and_a_record_each(folder: Path) -> No
     assert (first.key, second.key, second.feed_units) == ("a", "b", 2)
     assert first.conditions == second.conditions
     assert [each.name for each in (folder / "logs").iterdir()] == ["one.log"]
+
+
+def several(count: int, at: Path, pool: str = "", waits_s: int = 20) -> tuple[Phase, Equipment]:
+    """A phase of a share on each of several devices, each of which waits in `open` until all are being opened. pool:
+    the memory that they share."""
+    devices = [
+        DEVICE.model_copy(update={"id": (id := f"npu:acme{n}"), "memory_pool": pool or id}) for n in range(count)
+    ]
+    shares = [share(f"share{number}", device=device.id) for number, device in enumerate(devices)]
+    tasks = tuple(Task(device=each.route.device, shares=(each,)) for each in shares)
+    options = {"meets": str(count), "waits_s": str(waits_s), "at": str(at)}
+    with_what = replace(
+        equipment(),
+        devices={(device.id, "acme"): device for device in devices},
+        config=Config(adapters={"acme": AdapterConfig(sys.executable, options)}),
+    )
+    return Phase(name="one", purpose="solo", tasks=tasks), with_what
+
+
+@pytest.fixture
+def meeting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("meeting")
+
+
+def test_accelerators_load_at_the_same_time(folder: Path, meeting: Path) -> None:
+    records = attend(*several(3, meeting), folder, solo.drive)
+    assert [record.key for record in records] == ["share0", "share1", "share2"]
+    assert all(record.completions is not None for record in records)
+
+
+def test_devices_in_the_hosts_memory_load_one_after_the_other(folder: Path, meeting: Path) -> None:
+    alone, _ = attend(*several(2, meeting, pool="host", waits_s=1), folder, solo.drive)
+    assert alone.error is not None and "no other device is being opened" in alone.error.message
+
+
+def test_an_interrupt_while_several_load_leaves_no_worker(
+    folder: Path, meeting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Worker] = []
+    real = Equipment.worker
+
+    def worker(*given: Any) -> Worker:
+        started.append(real(*given))
+        return started[-1]
+
+    monkeypatch.setattr(Equipment, "worker", worker)
+    stages: list[str] = []
+
+    def interrupt(share: Share, stage: str) -> None:
+        stages.append(stage)
+        if len(stages) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    phase, with_what = several(3, meeting)
+    with pytest.raises(KeyboardInterrupt):
+        attend(phase.model_copy(update={"tasks": phase.tasks[:2]}), with_what, folder, solo.drive, interrupt)
+    assert len(started) == 2 and not any(psutil.pid_exists(worker.pid) for worker in started)
 
 
 @pytest.mark.parametrize(
