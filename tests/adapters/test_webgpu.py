@@ -35,16 +35,18 @@ def mixmark(folder: Path, *arguments: str, driver: bool = True) -> subprocess.Co
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
 
 
-def devices(folder: Path, driver: bool) -> dict[str, str]:
-    """The kind of each device that onnxruntime reaches."""
+def devices(folder: Path, driver: bool) -> dict[str, tuple[str, list[str]]]:
+    """The kind of each device that onnxruntime reaches, and the precisions of llm there."""
     done = mixmark(folder, "devices", "--adapter", "onnxruntime", "--json", driver=driver)
     assert done.returncode == 0, done.stderr
-    return {each["id"]: each["kind"] for each in json.loads(done.stdout)["devices"]}
+    found = json.loads(done.stdout)["devices"]
+    return {each["id"]: (each["kind"], each["precisions_by_suite"].get("llm", each["precisions"])) for each in found}
 
 
 def test_a_software_driver_is_found_by_itself_and_called_simulated(tmp_path: Path) -> None:
-    assert devices(tmp_path, driver=True) == {"cpu:0": "cpu", "simulated:webgpu0": "simulated"}
-    assert devices(tmp_path, driver=False) == {"cpu:0": "cpu"}
+    processor = {"cpu:0": ("cpu", ["fp32", "int8", "int4"])}
+    assert devices(tmp_path, driver=True) == processor | {"simulated:webgpu0": ("simulated", ["fp32"])}
+    assert devices(tmp_path, driver=False) == processor
 
 
 MIX = """

@@ -143,7 +143,9 @@ def test_gates() -> None:
     assert told == [(name, tier) for name in registry.BUILT_IN["suites"] for tier in tiers.split(", ")]
     for name, where, metric, *limits, trained, samples in rows:
         suite = registry.find("suites")[name].load()
-        for limit, precisions in zip(limits, (("fp32", "bf16", "fp16"), ("fp8",), ("int8",), ("int4",)), strict=True):
+        for limit, precisions in zip(
+            limits, (("fp32",), ("bf16", "fp16"), ("fp8",), ("int8",), ("int4",)), strict=True
+        ):
             gates = [suite(tier, {}).gate(each) for tier in where.split(", ") for each in precisions]
             assert {gate.at_most for gate in gates} == {float(limit)}, name
             assert {(gate.metric, gate.samples) for gate in gates} == {(metric, int(samples))}, name

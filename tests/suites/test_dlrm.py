@@ -28,6 +28,7 @@ from mixmark.suites.dlrm import (
     rule,
 )
 from mixmark.suites.dlrm.network import dlrm
+from mixmark.suites.quality import FP32
 from mixmark.suites.weights import RMS, Draw
 from tests.suites.separation.dlrm import BAGS, CROSS, LARGEST, MLP, Rounded, Target, audits, opened, to
 
@@ -165,11 +166,13 @@ def test_what_no_honest_run_outputs(output: Array, told: str) -> None:
 
 
 def test_every_tier_has_a_gate_and_a_checkpoint_its_own() -> None:
-    for precision, rounding in (("fp32", "16 bits"), ("fp8", "fp8"), ("int8", "int8"), ("int4", "int4")):
+    for precision, rounding in (("bf16", "16 bits"), ("fp8", "fp8"), ("int8", "int8"), ("int4", "int4")):
         drawn = Dlrm("edge", {}).gate(precision)
         assert drawn and (drawn.at_most, drawn.samples) == (AT_MOST[rounding], SET_ASIDE)
         trained = Dlrm("server", {"weights": "somewhere"}).gate(precision)
         assert trained and trained.at_most == TRAINED
+    exact = Dlrm("edge", {}).gate("fp32")
+    assert exact and exact.at_most == FP32
     assert Dlrm("server", {"rows": "full"}).reference().weights().spec(TABLE.format(0)).shape[0] == 40_000_000
     assert Dlrm("smoke", {}).units(7) == 7
 
@@ -186,7 +189,8 @@ def test_rounding_passes_and_less_precision_than_declared_fails(smoke: tuple[Tar
     target, truth = smoke
     gate = AT_MOST["int8"]
     assert set(audits(target, truth, truth)) == {0}
-    assert max(audits(target, target(batch=100), truth)) < gate / 1000
+    assert max(audits(target, target(batch=100), truth)) < FP32 / 1000
+    assert min(audits(target, target(dtype=torch.float16), truth)) > FP32
     assert max(audits(target, target(dtype=torch.bfloat16), truth)) < AT_MOST["16 bits"] / 3
     with Rounded("int8"):
         assert max(audits(target, target(), truth)) < min(gate, AT_MOST["int4"]) / 3

@@ -176,7 +176,7 @@ def test_no_honest_run_outputs_like_this(
 
 
 def test_a_checkpoint_has_a_gate_of_its_own() -> None:
-    for precision, rounding in (("fp32", "16 bits"), ("fp8", "fp8"), ("int8", "int8"), ("int4", "int4")):
+    for precision, rounding in (("bf16", "16 bits"), ("fp8", "fp8"), ("int8", "int8"), ("int4", "int4")):
         trained = ResNet50("edge", {"weights": "model.safetensors"}).gate(precision)
         drawn = ResNet50("edge", {}).gate(precision)
         assert trained and (trained.at_most, trained.samples) == (TRAINED, SAMPLES)

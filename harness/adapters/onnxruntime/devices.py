@@ -121,7 +121,7 @@ def provider_devices(library: str = "") -> Iterator[ProviderDevice]:
 
 
 def _with_low_bits(device: Device, provider: str) -> Device:
-    if provider not in MATMUL_NBITS:
+    if provider not in MATMUL_NBITS or device.kind == "simulated":
         return device
     precisions: tuple[Precision, ...] = (*device.precisions, "int8", "int4")
     return device.model_copy(update={"precisions_by_suite": dict.fromkeys(LOW_BITS, precisions)})
