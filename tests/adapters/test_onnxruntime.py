@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import json
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,14 @@ from mixmark.harness.adapters.onnxruntime import (
 )
 from mixmark.harness.adapters.onnxruntime import devices as onnxruntime_devices
 from mixmark.harness.adapters.onnxruntime.convert import replace
-from mixmark.harness.adapters.onnxruntime.devices import CPU, ProviderDevice, import_runtime
+from mixmark.harness.adapters.onnxruntime.devices import (
+    CPU,
+    CUDA,
+    OPENVINO,
+    ProviderDevice,
+    import_runtime,
+    provider_options,
+)
 from mixmark.harness.adapters.onnxruntime.files import Files
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
@@ -379,8 +387,7 @@ def test_a_plug_in_provider_that_does_not_load_says_why() -> None:
 def test_a_plug_in_provider_computes_what_the_cpu_computes() -> None:
     """OpenVINO's, which takes the processor; its own default is bf16 where the processor has it."""
     pytest.importorskip("onnxruntime_ep_openvino")
-    exact = {"provider.load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}'}
-    adapter, suite = OnnxRuntime({"library": "onnxruntime_ep_openvino", **exact}), Toy()
+    adapter, suite = OnnxRuntime({"library": "onnxruntime_ep_openvino"}), Toy()
     device = next(device for device in adapter.discover() if device.id == "cpu:0")
     with adapter.open(device, suite, "fp32", ALONE) as runner:
         computes_as_torch(runner, cpu())
@@ -389,7 +396,7 @@ def test_a_plug_in_provider_computes_what_the_cpu_computes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("provider", "option"), [("MIGraphXExecutionProvider", "migraphx_model_cache_dir"), ("QNNExecutionProvider", None)]
+    ("provider", "option"), [("MIGraphXExecutionProvider", "migraphx_model_cache_dir"), ("DmlExecutionProvider", None)]
 )
 def test_a_provider_keeps_its_engines_in_the_model_cache(
     provider: str, option: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -421,12 +428,36 @@ def test_a_provider_keeps_its_engines_in_the_model_cache(
         assert all(folder[option].is_dir() and tmp_path in folder[option].parents for folder in folders)
 
 
+def test_a_provider_computes_fp32_in_no_fewer_bits_and_an_npu_offers_what_it_computes_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import onnxruntime
+
+    named = ("QNNExecutionProvider", "VitisAIExecutionProvider", "DmlExecutionProvider")
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [*named, CPU])
+    offered = {device.id: device.precisions for device in OnnxRuntime({}).discover() if device.id != "cpu:0"}
+    assert {"npu:qnn": ("fp16",), "npu:vitisai": ("bf16",), "gpu:dml": ("fp16", "fp32")}.items() <= offered.items()
+    gpu = ProviderDevice(Device(id="gpu:a", kind="gpu", memory_pool="a", precisions=("fp32",)), CUDA)
+    assert provider_options(gpu, {}, False) == {"use_tf32": "0"}
+    assert provider_options(gpu, {"use_tf32": "1"}, False) == {"use_tf32": "1"}, "what its owner sets stays"
+
+
+def test_settings_of_openvinos_plug_in_are_completed() -> None:
+    npu = Device(id="npu:openvino0", kind="npu", memory_pool="a", precisions=("fp16",))
+    place = ProviderDevice(npu, OPENVINO, SimpleNamespace(ep_metadata={"ov_device": "NPU"}))
+    given = {"load_config": '{"NPU": {"PERFORMANCE_HINT": "LATENCY"}}'}
+    settings = json.loads(provider_options(place, given, True, Path("kept"))["load_config"])
+    assert settings == {"NPU": {"INFERENCE_PRECISION_HINT": "f16", "CACHE_DIR": "kept", "PERFORMANCE_HINT": "LATENCY"}}
+    for wrong in ("LATENCY", "[1]", '{"NPU": 1}'):
+        with pytest.raises(UsageError, match="load_config"):
+            provider_options(place, {"load_config": wrong}, True)
+
+
 def test_openvinos_plug_in_keeps_its_engines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The real provider: its first session writes them, its second one reads them and computes the same."""
     pytest.importorskip("onnxruntime_ep_openvino")
     monkeypatch.setenv("MIXMARK_CACHE", str(tmp_path))
-    exact = {"provider.load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}'}
-    adapter, suite, seen = OnnxRuntime({"library": "onnxruntime_ep_openvino", **exact}), Toy(), []
+    adapter, suite, seen = OnnxRuntime({"library": "onnxruntime_ep_openvino"}), Toy(), []
     device = next(device for device in adapter.discover() if device.id == "cpu:0")
     for _ in range(2):
         with adapter.open(device, suite, "fp32", ALONE) as runner:

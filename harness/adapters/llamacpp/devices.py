@@ -83,5 +83,5 @@ def described(properties: Properties, count: Counter[str]) -> Device:
         name=described or name,
         memory_pool=HOST_POOL if shared else id,
         memory_bytes=None if shared else properties.memory_total or None,
-        precisions_by_suite={"llm": tuple(TYPES)},
+        precisions_by_suite={"llm": tuple(name for name in TYPES if name != "fp32")},  # CUDA's would be in TF32
     )

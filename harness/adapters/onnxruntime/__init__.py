@@ -39,7 +39,7 @@ from mixmark.harness.adapters.onnxruntime.devices import (
     import_runtime,
     keeps_engines,
     provider_devices,
-    with_engines,
+    provider_options,
 )
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
@@ -160,12 +160,12 @@ class OnnxSession:
 
     def _target(self, graph: str) -> tuple[Any, Sequence[Any] | None]:
         """The options and the providers of a graph's session. No providers: the options name a plug-in's device."""
-        options, given = session_options(self._threads), dict(self._provider)
+        options, folder = session_options(self._threads), None
         if self._engines is not None:
             self.facts["engines"] = "in the model cache"
             folder = self._engines / graph
             folder.mkdir(exist_ok=True)
-            given = with_engines(self._place, given, folder)
+        given = provider_options(self._place, self._provider, self._float == np.float16, folder)
         if self._place.plugin is not None:
             options.add_provider_for_devices([self._place.plugin], given)
             return options, None

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from mixmark.harness.adapters.cpu import cpu
 from mixmark.harness.adapters.gpu_ids import gpu_id, pci_address
-from mixmark.harness.contracts.errors import PluginError
+from mixmark.harness.contracts.errors import PluginError, UsageError
 from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
 from mixmark.harness.plugins import install
 
@@ -37,8 +37,10 @@ PLUGINS = ("onnxruntime_ep_webgpu",)
 MEMORIES = {CUDA: "cuda", WEBGPU: "webgpu"}
 """OrtValue's name of the memory of a provider's devices. The other providers take and give the host's memory."""
 HALF: tuple[Precision, ...] = ("fp16", "fp32")
-NO_HALF = ("VitisAIExecutionProvider",)
-"""Providers that take models in fp32 only; Vitis AI's own compiler rounds them."""
+ROUNDED: tuple[Precision, ...] = ("fp16",)
+"""NPUs compute in 16 bits what they are given in fp32: QNN's and CoreML's do so without a word."""
+BY_COMPILER: dict[str, tuple[Precision, ...]] = {"VitisAIExecutionProvider": ("bf16",)}
+"""Providers that take models in fp32 only, which their own compiler rounds."""
 LOW_BITS = ("llm", "probe")
 """The suites that are computed in int8 and int4, where a provider has MatMulNBits."""
 MATMUL_NBITS = (CPU, CUDA, WEBGPU, "DmlExecutionProvider")
@@ -79,15 +81,31 @@ def keeps_engines(provider: str) -> bool:
     return (provider in ENGINE_CACHES or provider == OPENVINO) and (major, minor) >= (1, 23)
 
 
-def with_engines(place: ProviderDevice, options: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The options of a provider and, unless they name one, the folder of its engines."""
-    if name := ENGINE_CACHES.get(place.provider):
-        return {name: str(folder), **options}
-    # OpenVINO's plug-in takes it only among the settings of its device.
-    settings = json.loads(options.get("load_config", "{}"))
-    device = place.plugin.ep_metadata["ov_device"].partition(".")[0]
-    settings[device] = {"CACHE_DIR": str(folder), **settings.get(device, {})}
-    return {**options, "load_config": json.dumps(settings)}
+def provider_options(
+    place: ProviderDevice, given: Mapping[str, str], half: bool, engines: Path | None = None
+) -> dict[str, str]:
+    """The options of a provider: that fp32 is not computed in fewer bits, and where it keeps its engines.
+
+    given: the owner's, which have precedence. half: whether floats are fp16. engines: a folder; None: nowhere. Raises
+    UsageError for settings that are no JSON.
+    """
+    if place.provider == CUDA:
+        return {"use_tf32": "0", **given}
+    if place.provider == OPENVINO and place.plugin is not None:
+        # It takes settings only by device. By default a processor with bf16 rounds to that.
+        device = place.plugin.ep_metadata["ov_device"].partition(".")[0]
+        own = {"INFERENCE_PRECISION_HINT": "f16" if half else "f32"} | ({"CACHE_DIR": str(engines)} if engines else {})
+        try:
+            settings = json.loads(given.get("load_config", "{}"))
+            settings[device] = own | settings.get(device, {})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"adapter onnxruntime: provider.load_config is {given['load_config']!r}",
+                'give the settings of each device in JSON, such as {"CPU": {"PERFORMANCE_HINT": "LATENCY"}}',
+            ) from error
+        return {**given, "load_config": json.dumps(settings)}
+    name = ENGINE_CACHES.get(place.provider)
+    return {name: str(engines), **given} if name and engines else dict(given)
 
 
 def provider_devices(library: str = "") -> Iterator[ProviderDevice]:
@@ -115,7 +133,7 @@ def provider_devices(library: str = "") -> Iterator[ProviderDevice]:
     for provider, kind in OTHERS.items():
         if provider in available and provider not in reached:
             id = f"{kind}:{provider.removesuffix('ExecutionProvider').lower()}"
-            precisions: tuple[Precision, ...] = ("fp32",) if provider in NO_HALF else HALF
+            precisions = BY_COMPILER.get(provider, ROUNDED if kind == "npu" else HALF)
             device = Device(id=id, kind=kind, memory_pool=id, precisions=precisions)
             yield ProviderDevice(_with_low_bits(device, provider), provider)
 
@@ -162,7 +180,9 @@ def _plugin_devices(runtime: Any, library: str) -> Iterator[ProviderDevice]:
         if kind == "gpu" and (address := _pci_address(found.device.metadata)):
             id = gpu_id(address, id)
         shared = kind == "gpu" and found.device.metadata.get("Discrete") == "0"
-        precisions = HALF if found.ep_name != WEBGPU or _adds_in_fp16(runtime, found) else ("fp32",)
+        precisions = BY_COMPILER.get(found.ep_name, ROUNDED if kind == "npu" else HALF)
+        if found.ep_name == WEBGPU and not _adds_in_fp16(runtime, found):
+            precisions = ("fp32",)
         pool = HOST_POOL if shared else id
         device = Device(id=id, kind=kind, name=name, memory_pool=pool, precisions=precisions)
         yield ProviderDevice(_with_low_bits(device, found.ep_name), found.ep_name, found)
