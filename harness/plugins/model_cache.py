@@ -81,22 +81,27 @@ def converted(
 
 @contextmanager
 def engines(suite: Suite, precision: str, engine: str, size_bytes: int) -> Iterator[Path | None]:
-    """A folder in which an engine keeps what it compiles from a suite's graphs. None if the cache has no room for it.
+    """A folder in which an engine keeps what it compiles from a suite's graphs, in folders of its own.
 
-    Its name depends on the weights, since an engine may tell two models apart by their structure alone. engine: names
-    the device as well, so that no two processes write to it. What a killed process left may be half of an engine: it is
-    removed.
+    None if the cache has no room, cannot be written, or another process has the folder now. Its name depends on the
+    weights, since an engine may tell two models apart by their structure alone. What a killed process left may be half
+    of an engine: it is removed. engine: names the device as well.
     """
     with ExitStack() as stack:
         path = None
-        with suppress(Unsupported):
-            path = stack.enter_context(converted(suite, precision, f"{engine}-engines", size_bytes, _nothing))
-            if (path / IN_USE).exists():
-                _delete_content(path)
-            (path / IN_USE).touch()
+        with suppress(Unsupported, OSError):
+            found = stack.enter_context(converted(suite, precision, f"{engine}-engines", size_bytes, _nothing))
+            file = stack.enter_context(open(found / IN_USE, "ab"))
+            if acquire(file.fileno(), shared=False):
+                if file.tell():
+                    for folder in filter(Path.is_dir, found.iterdir()):
+                        shutil.rmtree(folder)
+                file.write(b"1")
+                file.flush()
+                path = found
         yield path
         if path is not None:
-            (path / IN_USE).unlink(missing_ok=True)
+            file.truncate(0)
 
 
 def _nothing(folder: Path) -> None:

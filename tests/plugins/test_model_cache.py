@@ -170,9 +170,10 @@ def test_engines_are_kept_for_the_same_weights_and_device_only(tmp_path: Path) -
         suite = Null("smoke", {"weights": str(weights)})
         with model_cache.engines(suite, "fp16", f"acme-1-{device}", 10) as folder:
             assert folder is not None
-            if not (folder / "engine").exists():
-                (folder / "engine").write_text(text)
-            return (folder / "engine").read_text()
+            (folder / "step").mkdir(exist_ok=True)
+            if not (folder / "step/engine").exists():
+                (folder / "step/engine").write_text(text)
+            return (folder / "step/engine").read_text()
 
     weights.write_text("one")
     assert [compiled("a"), compiled("b")] == ["a", "a"]
@@ -187,13 +188,16 @@ def test_what_a_killed_process_left_of_its_engines_is_not_used(root: Path) -> No
         "from mixmark.harness.plugins.model_cache import engines\n"
         "from tests.fakes.null import Null\n"
         "with engines(Null('smoke', {}), 'fp16', 'acme', 10) as folder:\n"
-        "    (folder / 'engine').write_text('half')\n"
+        "    (folder / 'step').mkdir()\n"
+        "    (folder / 'step/engine').write_text('half')\n"
         "    os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
     assert next(root.rglob("engine")).read_text() == "half"
     with model_cache.engines(Null("smoke", {}), "fp16", "acme", 10) as folder:
-        assert folder is not None and not (folder / "engine").exists()
+        assert folder is not None and not (folder / "step").exists()
+        with model_cache.engines(Null("smoke", {}), "fp16", "acme", 10) as another:
+            assert another is None, "one process writes to it at a time"
 
 
 def test_without_room_engines_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

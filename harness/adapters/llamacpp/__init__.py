@@ -149,6 +149,8 @@ class LlamaCppRunner:
         settings.n_batch = settings.n_ubatch = settings.n_ctx
         settings.n_threads = settings.n_threads_batch = threads
         settings.type_k = settings.type_v = library.GGML_TYPE_F32 if kind == "F32" else library.GGML_TYPE_F16
+        if kind == "F32":  # its flash attention computes in fp16
+            settings.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
         settings.no_perf = True
         self.context = library.llama_init_from_model(model, settings)
         if not self.context:
