@@ -30,7 +30,7 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch giv
     """Counts the operators that are no views."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        super().__init__()  # type: ignore[no-untyped-call]  # torch gives its mode no types
         self.launches: Counter[str] = Counter()
 
     def __torch_dispatch__(self, *call: Any, **_: Any) -> Any:

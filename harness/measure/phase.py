@@ -19,7 +19,6 @@ import psutil
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import (
-    HOST_POOL,
     HOSTED,
     NO_GATE,
     NOT_ASKED,
@@ -154,8 +153,8 @@ class _Attended:
     def load(self, stack: ExitStack) -> None:
         """Loads the suites of all shares, each in the worker of its target, which `stack` ends.
 
-        Accelerators load at the same time. Devices in the host's memory load one after the other, as each learns how
-        much of it is free.
+        Accelerators load at the same time. Devices that share a memory, such as the host's, load one after the other,
+        as each learns how much of it is free.
         """
         memories: dict[str, list[Share]] = {}
         for share in self._phase.shares:
@@ -163,7 +162,7 @@ class _Attended:
                 # In this thread: a worker ends with the thread that started it.
                 self._start(share, stack)
                 device = self._equipment.devices[share.route.device, share.route.adapter]
-                memories.setdefault(HOST_POOL if device.in_host_memory else device.id, []).append(share)
+                memories.setdefault(device.memory_pool, []).append(share)
         if len(memories) <= 1:
             for shares in memories.values():
                 self._load(shares)

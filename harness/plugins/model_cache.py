@@ -91,13 +91,12 @@ def engines(suite: Suite, precision: str, engine: str, size_bytes: int) -> Itera
         path = None
         with suppress(Unsupported, OSError):
             found = stack.enter_context(converted(suite, precision, f"{engine}-engines", size_bytes, _nothing))
-            file = stack.enter_context(open(found / IN_USE, "ab"))
+            file = stack.enter_context(open(found / IN_USE, "ab", buffering=0))
             if acquire(file.fileno(), shared=False):
                 if file.tell():
                     for folder in filter(Path.is_dir, found.iterdir()):
                         shutil.rmtree(folder)
                 file.write(b"1")
-                file.flush()
                 path = found
         yield path
         if path is not None:

@@ -94,6 +94,7 @@ def test_a_module_that_cannot_be_traced_is_left_alone() -> None:
     assert fused.fused(Halved(), ["x"]) is None
 
 
+# oneDNN can leave instructions aside that a processor has, and not emulate others.
 @pytest.mark.skipif("avx512_bf16" not in flags(), reason="the processor has no bf16 of AVX-512")
 def test_a_convolution_packs_its_weight_once_for_a_shape() -> None:
     """As on a processor without AMX, where oneDNN's layout of a weight depends on the shape of the input."""

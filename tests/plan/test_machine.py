@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,14 +21,13 @@ from mixmark.harness.plan.placement import place
 MIX = {"a": 1.0, "b": 1.0}
 
 
-def kind(name: str, a: float, b: float, price: float | None = None, **more: object) -> Kind:
+def kind(name: str, a: float, b: float, price: float | None = None, watts: float = 0, **more: Any) -> Kind:
     """An accelerator that does a and b units per second of the two suites; 0: it does not run the suite."""
-    watts = more.pop("watts", 0.0)
-    speeds = [Speed(suite, rate, extra_watts=watts) for suite, rate in (("a", a), ("b", b)) if rate]  # type: ignore[arg-type]
-    return Kind(name, tuple(speeds), price=price, **{"idle_watts": 0.0, **more})  # type: ignore[arg-type]
+    speeds = [Speed(suite, rate, extra_watts=watts) for suite, rate in (("a", a), ("b", b)) if rate]
+    return Kind(name, tuple(speeds), price=price, **{"idle_watts": 0.0, **more})
 
 
-def host(price: float = 0, slots: int = 100, name: str = "host", **more: object) -> Kind:
+def host(price: float = 0, slots: int = 100, name: str = "host", **more: Any) -> Kind:
     return kind(name, 0, 0, price, is_host=True, slots=slots, **more)
 
 

@@ -200,6 +200,19 @@ def test_what_a_killed_process_left_of_its_engines_is_not_used(root: Path) -> No
             assert another is None, "one process writes to it at a time"
 
 
+@linux
+def test_a_disk_that_is_full_costs_the_engines_alone() -> None:
+    def folder() -> Path | None:
+        with model_cache.engines(Null("smoke", {}), "fp16", "acme", 10) as found:
+            return found
+
+    path = folder()
+    assert path is not None
+    (path / model_cache.IN_USE).unlink()
+    (path / model_cache.IN_USE).symlink_to("/dev/full")
+    assert folder() is None
+
+
 def test_without_room_engines_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(model_cache.LIMIT, "0.1")
     with model_cache.engines(Null("smoke", {}), "fp16", "acme", 10**9) as folder:
