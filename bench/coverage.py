@@ -178,7 +178,8 @@ def simulate(process: Process, length_s: int, trials: int, seed: int = 0) -> Out
         steady += 1
         if (interval := mean_interval(rates)) is not None:
             given += 1
-            held += interval.low <= truth <= interval.high
+            low, high = interval.ends
+            held += low <= truth <= high
     return Outcome(
         steady / trials,
         given / trials,

@@ -12,7 +12,7 @@ from mixmark.reporters.lines import columns, lines
 
 def report(judgement: Judgement) -> str:
     text = StringIO()
-    writer = csv.DictWriter(text, list(columns()), lineterminator="\n")
+    writer = csv.DictWriter(text, columns(), lineterminator="\n")
     writer.writeheader()
     for line in lines(judgement):
         writer.writerow({name: safe(value) if isinstance(value, str) else value for name, value in line.items()})

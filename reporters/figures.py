@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import UNKNOWN as UNKNOWN
 from mixmark.harness.contracts.numbers import bare as bare
 from mixmark.harness.contracts.numbers import counted as counted
@@ -17,23 +18,24 @@ from mixmark.harness.contracts.numbers import prefixed as prefixed
 from mixmark.harness.contracts.numbers import significant as significant
 from mixmark.harness.contracts.schema import Finding, Record, Result
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.judge.mixed_run import Figure
-from mixmark.harness.judge.rows import Energy, Latency, Relative, Row
+from mixmark.harness.judge.solo import Energy, Latency, Relative, Solo
 
 NUMBER = re.compile(r"(?<![\w.,:/×-])(?>\d+(?:,\d{3})*(?:\.\d+)?)(?!\w|\.\d)")  # in a message, not inside a name
 LONGEST_SUBJECTS = 48  # letters of the subjects of a message; longer lists are counted
 LONGEST_UNIT, LONGEST_NAME, LONGEST = 16, 60, 2000  # letters of a unit, a name, a message with its hint
 
 
-def number(figure: Figure) -> str:
+def number(figure: Estimate) -> str:
     """12.3 of a figure of 12.3 ± 1.5 %; of a bracket both ends: 12.3 to 14.5."""
     if figure.is_bracket and figure.high is not None:
         return f"{significant(figure.estimate)} to {significant(figure.high)}"
     return significant(figure.estimate)
 
 
-def rate(per_s: float | None, short: str) -> str:
+def rate(per_s: float | Estimate | None, short: str) -> str:
     """Units per second: 4.11 tok/s. short: the short name of the unit."""
+    if isinstance(per_s, Estimate):
+        per_s = per_s.estimate
     return UNKNOWN if per_s is None else f"{significant(per_s)} {name(short, LONGEST_UNIT)}/s"
 
 
@@ -41,20 +43,20 @@ HOSTED = "Hosted services: not audited, and in no score"
 """The title of the table of hosted services."""
 
 
-def throughput(row: Row) -> tuple[str, ...]:
+def throughput(row: Solo) -> tuple[str, ...]:
     """(4.11 tok/s, ±1.2 % of 5 runs, median 4.10 tok/s), as far as it is known.
 
     If the row has no throughput, or one that does not count, the status comes first: (screened, 4.11 tok/s).
     """
-    if row.status in ("invalid", "not audited yet", "screened") and row.throughput_per_s is not None:
+    if row.status in ("invalid", "not audited yet", "screened") and row.units_per_s is not None:
         runs = [f"median of {row.runs} runs"] if row.status == "screened" and row.runs > 1 else []
-        return row.status, rate(row.throughput_per_s, row.names.short), *runs
+        return row.status, rate(row.units_per_s, row.names.short), *runs
     if row.status not in ("ok", "unaudited"):
         return (row.status,)
-    parts = [rate(row.throughput_per_s, row.names.short)]
+    parts = [rate(row.units_per_s, row.names.short)]
     several = row.runs > 1
-    if row.half_width is not None:
-        parts.append(f"±{percent(row.half_width)}" + (f" of {row.runs} runs" if several else ""))
+    if row.units_per_s and row.units_per_s.half_width is not None:
+        parts.append(f"±{percent(row.units_per_s.half_width)}" + (f" of {row.runs} runs" if several else ""))
     elif several:
         parts.append(f"interval of {row.runs} runs not known")
     if several:
@@ -71,12 +73,12 @@ def spent(energy: Energy | None) -> tuple[str, ...]:
     return prefixed(energy.joules_per_unit, "J"), prefixed(energy.watts, "W"), energy.boundary
 
 
-def energy_parts(rows: Iterable[Row]) -> int:
+def energy_parts(rows: Iterable[Solo]) -> int:
     """The number of parts of `spent` that a table shows: the boundary only if the rows have different boundaries."""
     return 3 if len({row.energy.boundary for row in rows if row.energy}) > 1 else 2
 
 
-def scope(rows: Iterable[Row]) -> str:
+def scope(rows: Iterable[Solo]) -> str:
     """The energy boundary and what lies outside of it, for the head of a report. Empty: no row has energy."""
     kinds = dict.fromkeys((row.energy.boundary, row.energy.left_out) for row in rows if row.energy)
     parts = [f"{boundary} (without {', '.join(left_out)})" if left_out else boundary for boundary, left_out in kinds]
@@ -133,17 +135,17 @@ def tail(latency: Latency) -> str:
     return UNKNOWN if latency.tail is None else f"{latency.tail[0]} {duration(latency.tail[1])}"
 
 
-def jitter(row: Row) -> str:
+def jitter(row: Solo) -> str:
     """How even a stream of units is: p99 1.12 ×, longest 3.40 × the median gap. Empty: not known."""
     if row.gap_p99 is None or row.gap_most is None:
         return ""
     return f"p99 {significant(row.gap_p99)} ×, longest {significant(row.gap_most)} × the median gap"
 
 
-def scenario(record: Record) -> str:
+def scenario(record: Record | Solo) -> str:
     """The scenario with its batch or arrivals: offline ×2048, server 5/s, server max 12.3/s."""
     if record.rate_per_s is not None:
-        return f"{record.scenario} {'max ' if record.rate_trials else ''}{bare(record.rate_per_s)}/s"
+        return f"{record.scenario} {'max ' if record.is_highest_rate else ''}{bare(record.rate_per_s)}/s"
     return f"{record.scenario} ×{record.batch}" if (record.batch or 1) > 1 else record.scenario
 
 

@@ -13,7 +13,7 @@ from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.contracts.schema import Result, System
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.rows import Row
+from mixmark.harness.judge.solo import Solo
 from mixmark.reporters import console, figures, hosts, scores, tables
 from mixmark.reporters.tables import TextTable
 from mixmark.reporters.terminal import rendered
@@ -35,7 +35,7 @@ def _write(out: Console, judgement: Judgement) -> None:
     _head(out, judgement)
     if score := scores.score_text(judgement):
         _score(out, score)
-    out.print(_rates(out, result, judgement.solo_rows) if judgement.solo_rows else "no suite was measured alone")
+    out.print(_rates(out, result, judgement.solos) if judgement.solos else "no suite was measured alone")
     if judgement.hosted:
         out.print()
         out.print(figures.HOSTED)
@@ -65,7 +65,7 @@ def _head(out: Console, judgement: Judgement) -> None:
     for device in result.devices:
         size = "" if device.memory_bytes is None else f", {figures.gibibytes(device.memory_bytes)}"
         out.print(f"  {names[device.id]}  {figures.name(device.name) or device.kind}{size}")
-    if scope := figures.scope(judgement.rows):
+    if scope := figures.scope(judgement.runs):
         out.print(f"  {scope}")
     out.print()
 
@@ -100,13 +100,13 @@ def _text_table(out: Console, source: TextTable, fitting: int | None = None) -> 
     return table
 
 
-def _rates(out: Console, result: Result, rows: Sequence[Row]) -> Table:
+def _rates(out: Console, result: Result, rows: Sequence[Solo]) -> Table:
     """On a narrow terminal suite, device, adapter and scenario share a column, and so do latency and tail."""
     names, is_wide = figures.device_names(result), out.width == WIDTH
     table = _table(out, *(WIDE_COLUMNS if is_wide else NARROW_COLUMNS))
     suite_before = ""
     for row in rows:
-        route, work = row.record.route, figures.scenario(row.record)
+        route, work = row.route, figures.scenario(row)
         suite, device, adapter = figures.name(route.suite), names[route.device], figures.name(route.adapter)
         if table.rows and (route.suite != suite_before or not is_wide):
             table.add_row()
@@ -143,7 +143,7 @@ def _score(out: Console, found: scores.ScoreText) -> None:
     out.print()
 
 
-def _latencies(row: Row) -> tuple[Sequence[str], Sequence[str]]:
+def _latencies(row: Solo) -> tuple[Sequence[str], Sequence[str]]:
     """(typical, tail) of the latency; if a feed yields its units singly, also of the first unit and of each unit."""
     if row.time_per_unit.mean_ns is None:
         return [figures.typical(row.latency)], [figures.tail(row.latency)]

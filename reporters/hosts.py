@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Result, System
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.mixed_run import Figure, ScoredRun
+from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.reporters import figures
 from mixmark.reporters.figures import UNKNOWN, significant
 from mixmark.reporters.tables import TextTable
@@ -83,5 +84,5 @@ def missing(judgement: Judgement) -> Iterator[tuple[str, str]]:
             )
 
 
-def estimate(figure: Figure | None) -> str:
+def estimate(figure: Estimate | None) -> str:
     return UNKNOWN if figure is None else figures.number(figure)

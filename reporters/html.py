@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 
-from mixmark.harness.contracts.schema import Finding, Int64s, LatencyLimits, Result, System
+from mixmark.harness.contracts.schema import Finding, Int64s, LatencyLimits, Record, Result, System
 from mixmark.harness.judge.energy.total import metered, profile
 from mixmark.harness.judge.evidence import Measurement
 from mixmark.harness.judge.hosts import processors
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.rows import Latency, Row
+from mixmark.harness.judge.solo import Latency, Solo
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.reporters import caps, charts, figures, hosts, loads, pictures, scores, summary, tables
 from mixmark.reporters.template import template
@@ -29,7 +29,7 @@ POWER_BLOCKS = 160  # of a chart that is 360 px wide
 
 
 def report(judgement: Judgement) -> str:
-    result, rows = judgement.result, judgement.rows
+    result, rows = judgement.result, judgement.runs
     failed = {record.key for record in result.records if record.error}  # listed under "Not measured"
     findings = [finding for finding in judgement.findings if finding.rule != "finished" or finding.about not in failed]
     return PAGE.render(
@@ -44,14 +44,14 @@ def report(judgement: Judgement) -> str:
         hues=pictures.hues(judgement),
         tint=pictures.tint,
         runs=max((record.run for record in result.records), default=1),
-        suites=_by_suite(judgement.solo_rows),
+        suites=_by_suite(judgement.solos),
         hosted=_by_suite(judgement.hosted),
         ceilings=tables.ceilings(judgement),
         score=scores.score_text(judgement),
         loads=[*loads.drawn(judgement), *caps.drawn(judgement)],
         matrix=judgement.matrix,
         shorts={suite.name: suite.unit_names.short for suite in result.suites},
-        panels=[_panel(row, judgement) for row in rows if row.record.completions],
+        panels=[_panel(row, judgement) for row in rows if row.feeds is not None],
         scope=figures.scope(rows),
         energy_parts=figures.energy_parts(rows),
         findings=figures.merged(result, findings),
@@ -61,8 +61,8 @@ def report(judgement: Judgement) -> str:
     )
 
 
-def _by_suite(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
-    return [(suite, list(own)) for suite, own in groupby(rows, lambda row: row.record.route.suite)]
+def _by_suite(rows: Iterable[Solo]) -> list[tuple[str, list[Solo]]]:
+    return [(suite, list(own)) for suite, own in groupby(rows, lambda row: row.route.suite)]
 
 
 PAGE = template(Path(__file__).parent, "html.jinja")
@@ -82,7 +82,8 @@ class Chart:
 class Panel:
     """A measured record as the page shows it."""
 
-    row: Row
+    row: Solo
+    record: Record
     figures: tuple[tuple[str, str], ...]
     """(name, figure)."""
     charts: tuple[Chart, ...]
@@ -92,12 +93,13 @@ class Panel:
     """(name, value) of the conditions of the measurement."""
 
 
-def _panel(row: Row, judgement: Judgement) -> Panel:
-    measured = judgement.measured[row.record.key]
-    about = tuple(finding for finding in judgement.findings if finding.about == row.record.key)
-    screening = row.record.screening
+def _panel(row: Solo, judgement: Judgement) -> Panel:
+    measured = judgement.measured[row.key]
+    about = tuple(finding for finding in judgement.findings if finding.about == row.key)
+    screening = measured.record.screening
     return Panel(
         row,
+        measured.record,
         () if screening else tuple(_figures(row)),
         () if screening else (*_charts(row, measured, about), *_power(measured)),
         tuple(finding for finding in about if finding.rule != "steady" or not _is_drawn(row, measured)),
@@ -105,36 +107,36 @@ def _panel(row: Row, judgement: Judgement) -> Panel:
     )
 
 
-def _figures(row: Row) -> Iterator[tuple[str, str]]:
+def _figures(row: Solo) -> Iterator[tuple[str, str]]:
     for _, name, latency in _latencies(row):
         if latency.mean_ns is not None:
             yield name, " · ".join(f"{percentile} {figures.duration(ns)}" for percentile, ns in _percentiles(latency))
     if row.gap_p99 is not None:
-        yield f"Between {row.record.unit}s", figures.jitter(row)
-    if row.record.rate_per_s is not None:
-        yield "Arrivals", figures.rate(row.record.rate_per_s, "feeds")
-    if row.record.latency_limits is not None and row.record.scenario == "server":
-        yield "Limits", _limits(row.record.latency_limits)
+        yield f"Between {row.unit}s", figures.jitter(row)
+    if row.rate_per_s is not None:
+        yield "Arrivals", figures.rate(row.rate_per_s, "feeds")
+    if row.limits is not None and row.scenario == "server":
+        yield "Limits", _limits(row.limits)
     yield "Roofline", figures.roofline(row.roofline_fraction)
     yield "Energy", " · ".join(_spent(row))
     yield "Feeds", f"{row.feeds:,}"
-    yield f"{row.record.unit.capitalize()}s", f"{row.units:,}"
+    yield f"{row.unit.capitalize()}s", f"{row.units:,}"
 
 
-def _spent(row: Row) -> Iterator[str]:
+def _spent(row: Solo) -> Iterator[str]:
     if row.energy is None:
         yield figures.UNKNOWN
         return
     joules, watts, boundary = figures.spent(row.energy)
-    yield f"{joules} per {row.record.unit}"
+    yield f"{joules} per {row.unit}"
     yield f"{watts} of the {boundary}"
     if (idle := figures.idle(row.energy)) != figures.UNKNOWN:
         yield f"idle {idle}"
 
 
-def _latencies(row: Row) -> tuple[tuple[str, str, Latency], ...]:
+def _latencies(row: Solo) -> tuple[tuple[str, str, Latency], ...]:
     """(key, name, latency) of a feed, of its first unit and of its further units."""
-    whole = "Response time" if row.record.scenario == "server" else "Service time"
+    whole = "Response time" if row.scenario == "server" else "Service time"
     return (
         ("service", whole, row.latency),
         ("first", figures.name(row.names.first_unit), row.first_unit),
@@ -149,13 +151,13 @@ def _percentiles(latency: Latency) -> list[tuple[str, int]]:
     return known or ([] if latency.mean_ns is None else [("mean", latency.mean_ns)])
 
 
-def _charts(row: Row, measured: Measurement, found: Iterable[Finding]) -> Iterator[Chart]:
+def _charts(row: Solo, measured: Measurement, found: Iterable[Finding]) -> Iterator[Chart]:
     """The throughput over the window and the distributions of times; none of a quantity that does not vary."""
     key, done, window = measured.key, measured.completions, measured.window
-    if window is not None and row.throughput_per_s is not None and _is_drawn(row, measured):
+    if window is not None and row.units_per_s is not None and _is_drawn(row, measured):
         caption, short = "Throughput over the window", row.names.short
         edges_ns = window.blocks.edges_ns - window.blocks.edges_ns[0]
-        stretch = window.stretch if row.record.scenario != "server" else None  # a server's rate is that of the arrivals
+        stretch = window.stretch if row.scenario != "server" else None  # a server's rate is that of the arrivals
         drawn = charts.over_time(
             f"{key}-throughput",
             caption,
@@ -164,7 +166,7 @@ def _charts(row: Row, measured: Measurement, found: Iterable[Finding]) -> Iterat
             since="the first feed",
             unit=f"{short}/s",
             text=lambda per_s: figures.rate(per_s, short),
-            mean=("overall", row.throughput_per_s),
+            mean=("overall", row.speed),
             band=charts.Band("another level", *edges_ns[[stretch.begin, stretch.end]].tolist()) if stretch else None,
         )
         yield Chart(caption, drawn, _steadiness(row, measured, found))
@@ -177,21 +179,21 @@ def _charts(row: Row, measured: Measurement, found: Iterable[Finding]) -> Iterat
             drawn = charts.distribution(f"{key}-{name}", values_ns, _percentiles(latency), title=caption)
             yield Chart(caption, drawn)
     if len(gaps_ns := timestamps.gaps_ns(done)) > 1:
-        caption = f"Time between {row.record.unit}s"  # the times of one feed depend on each other: no percentiles
+        caption = f"Time between {row.unit}s"  # the times of one feed depend on each other: no percentiles
         yield Chart(caption, charts.distribution(f"{key}-gaps", gaps_ns, (), title=caption, counted="gaps"))
 
 
-def _is_drawn(row: Row, measured: Measurement) -> bool:
+def _is_drawn(row: Solo, measured: Measurement) -> bool:
     """Whether the throughput over the window is drawn; its caption then says whether it was steady."""
-    return measured.window is not None and len(measured.window.blocks) > 1 and row.throughput_per_s is not None
+    return measured.window is not None and len(measured.window.blocks) > 1 and row.units_per_s is not None
 
 
-def _steadiness(row: Row, measured: Measurement, found: Iterable[Finding]) -> str:
+def _steadiness(row: Solo, measured: Measurement, found: Iterable[Finding]) -> str:
     """The remark in the caption: the finding about the steadiness of the window, or "steady"."""
     for finding in found:
         if finding.rule == "steady":
             return finding.message
-    is_steady = measured.window is not None and measured.window.steady and row.record.scenario != "server"
+    is_steady = measured.window is not None and measured.window.steady and row.scenario != "server"
     return "steady" if is_steady else ""
 
 

@@ -12,24 +12,24 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.text import escaped
 from mixmark.harness.judge.compare.machines import BestRoutes
-from mixmark.harness.judge.compare.solo import Comparison
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.rows import Latency, Row
 from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.solo import Latency, Solo
 
 OMITTED: Mapping[type, frozenset[str]] = {
-    Judgement: frozenset({"measured", "solo_rows", "hosted"}),
-    Row: frozenset({"record", "names", "void", "runs", "median_per_s", "batches"}),
+    Judgement: frozenset({"measured"}),
+    Solo: frozenset({"speed"}),
+    Estimate: frozenset({"is_bracket", "half_width", "ends"}),
     Latency: frozenset({"tail"}),
     Score: frozenset({"mix"}),
     MachineEnergy: frozenset({"readings"}),
     Diagnosis: frozenset({"plan"}),
     BestRoutes: frozenset({"known"}),
-    Comparison: frozenset({"a", "b"}),
 }
 """Fields and properties that are not published: they repeat the result or another field, or they are raw material."""
 

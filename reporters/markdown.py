@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from mixmark.harness.contracts.schema import System
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.rows import Row
+from mixmark.harness.judge.solo import Solo
 from mixmark.reporters import figures, hosts, scores, tables
 from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.summary import summary
@@ -34,7 +34,7 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     yield "" if result.hosts else cell(f"{_machine(system)}, {measured}")
     if result.hosts:
         yield cell(measured)
-    if scope := figures.scope(judgement.rows):
+    if scope := figures.scope(judgement.runs):
         yield ""
         yield cell(scope)
     yield ""
@@ -52,7 +52,7 @@ def _lines(judgement: Judgement) -> Iterator[str]:
             yield ""
             yield from table(explained.header, explained.rows, right_from=explained.text_columns)
         yield ""
-    for title, rows in (("", judgement.solo_rows), (figures.HOSTED, judgement.hosted)):
+    for title, rows in (("", judgement.solos), (figures.HOSTED, judgement.hosted)):
         if title and rows:
             yield ""
             yield cell(title)
@@ -74,13 +74,13 @@ def _machine(system: System) -> str:
     return f"{system.cpu_model or 'CPU'}, {system.kernel}"
 
 
-def _row(row: Row, names: dict[str, str], energy_parts: int) -> Sequence[str]:
-    route = row.record.route
+def _row(row: Solo, names: dict[str, str], energy_parts: int) -> Sequence[str]:
+    route = row.route
     return (
         figures.name(route.suite),
         names[route.device],
         figures.name(route.adapter),
-        figures.scenario(row.record),
+        figures.scenario(row),
         route.precision,
         UNKNOWN if row.feeds is None else str(row.feeds),
         ", ".join(figures.throughput(row)),

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.rows import Relative, Row
+from mixmark.harness.judge.solo import Relative, Solo
 from mixmark.reporters import charts, figures, scores
 from mixmark.reporters.tables import TextTable
 from mixmark.reporters.timeline import Timeline, timelines
@@ -139,7 +140,7 @@ def hues(judgement: Judgement) -> dict[str, int]:
     mix = judgement.result.mix
     suites = [
         *(mix.units if mix else ()),
-        *(row.record.route.suite for row in (*judgement.solo_rows, *judgement.hosted)),
+        *(row.route.suite for row in (*judgement.solos, *judgement.hosted)),
     ]
     return {suite: number for number, suite in enumerate(dict.fromkeys(suites))}
 
@@ -163,18 +164,16 @@ def suites(judgement: Judgement) -> list[tuple[str, list[RouteBar]]]:
     """(suite, its routes), the fastest route first; routes without a figure come last."""
     names, colours = figures.device_names(judgement.result), hues(judgement)
     unsteady = {finding.about for finding in judgement.findings if (finding.rule, finding.severity) == UNSTEADY}
-    grouped: dict[str, list[Row]] = {}
-    for row in judgement.solo_rows:
-        grouped.setdefault(row.record.route.suite, []).append(row)
+    grouped: dict[str, list[Solo]] = {}
+    for row in judgement.solos:
+        grouped.setdefault(row.route.suite, []).append(row)
     found = []
     for suite, rows in grouped.items():
         best_per_s = max(map(_counted, rows))
-        most_per_s = max(
-            (max(_drawn(row) * (1 + (row.half_width or 0)), _limit(row) or 0.0) for row in rows), default=0.0
-        )
+        most_per_s = max((max(_drawn(row).ends[1], _limit(row) or 0.0) for row in rows), default=0.0)
         scale = Scale(best_per_s, most_per_s, colours[suite])
-        ranked = sorted(rows, key=lambda row: (_counted(row), _drawn(row)), reverse=True)
-        found.append((suite, [_bar(row, scale, names, row.record.key in unsteady) for row in ranked]))
+        ranked = sorted(rows, key=lambda row: (_counted(row), _drawn(row).estimate), reverse=True)
+        found.append((suite, [_bar(row, scale, names, row.key in unsteady) for row in ranked]))
     return found
 
 
@@ -189,35 +188,39 @@ class Scale:
     hue: int
 
 
-def _counted(row: Row) -> float:
-    """The throughput, or 0 if it does not count."""
-    return row.throughput_per_s or 0.0 if row.status == "ok" else 0.0
+NOTHING = Estimate(0.0)
 
 
-def _drawn(row: Row) -> float:
-    """The throughput that is drawn: one that counts, or that of screening runs."""
-    return row.throughput_per_s or 0.0 if row.status in ("ok", "screened") else 0.0
+def _counted(row: Solo) -> float:
+    """The rate of a measured route, or 0."""
+    return row.speed if row.status == "ok" else 0.0
 
 
-def _limit(row: Row) -> float | None:
+def _drawn(row: Solo) -> Estimate:
+    """The rate that is drawn: of a measured route, or of screening runs."""
+    return row.units_per_s or NOTHING if row.status in ("ok", "screened") else NOTHING
+
+
+def _limit(row: Solo) -> float | None:
     """The throughput at the roofline of a measured route. None: not known."""
     return _counted(row) / row.roofline_fraction if row.roofline_fraction else None
 
 
-def _bar(row: Row, scale: Scale, names: dict[str, str], unsteady: bool) -> RouteBar:
-    route, (rate, *details) = row.record.route, figures.throughput(row)
+def _bar(row: Solo, scale: Scale, names: dict[str, str], unsteady: bool) -> RouteBar:
+    route, (rate, *details) = row.route, figures.throughput(row)
     device = [names[route.device]] if len(names) > 1 else []
-    label = " · ".join([*device, figures.name(route.adapter), route.precision, figures.scenario(row.record)])
-    href = "missing" if row.record.completions is None else row.record.key
-    if not _drawn(row):
-        why = [row.record.error.kind] if row.record.error and row.record.error.kind != rate else []
+    label = " · ".join([*device, figures.name(route.adapter), route.precision, figures.scenario(row)])
+    href = "missing" if row.feeds is None else row.key
+    value = _drawn(row).estimate
+    if not value:
+        why = [row.failure.kind] if row.failure and row.failure.kind != rate else []
         return RouteBar(label, rate, ", ".join([*why, *details]), None, href)
-    value, interval, limit = _drawn(row), None, _limit(row)
+    interval, limit = None, _limit(row)
     if row.status == "screened":
         drawn = charts.bar(value, None, None, scale.most_per_s, scale.hue, hatched=True)
         return RouteBar(label, details[0], ", ".join(["tried for seconds", *details[1:]]), drawn, href)
-    if row.half_width is not None:
-        interval = max(0.0, value * (1 - row.half_width)), value * (1 + row.half_width)
+    if _drawn(row).half_width is not None:
+        interval = max(0.0, _drawn(row).ends[0]), _drawn(row).ends[1]
     elif row.runs == 1:
         details = ["not steady, no interval" if unsteady else "interval not known", *details]
     if value < scale.best_per_s:

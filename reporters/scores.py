@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Mix, Placement, Result
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, Figure, ScoredRun
+from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, ScoredRun
 from mixmark.harness.judge.score import NOT_MEASURED, Score
 from mixmark.reporters import caps, figures, hosts, loads
 from mixmark.reporters.figures import UNKNOWN, significant
@@ -62,7 +63,7 @@ def score_text(judgement: Judgement) -> ScoreText | None:
     )
 
 
-def _half_width(figure: Figure) -> str:
+def _half_width(figure: Estimate) -> str:
     half = "" if figure.half_width is None else f" ± {figures.percent(figure.half_width)}"
     return f"{figures.number(figure)}{half}"
 
@@ -113,7 +114,7 @@ def _nominal(found: Score) -> Iterator[tuple[str, str]]:
         yield "nominal device", f"{percent} % of the speed of one with {nominal} all the time"
 
 
-def _interval(figure: Figure) -> str:
+def _interval(figure: Estimate) -> str:
     """A fraction with its interval: 73 % (71 to 75 %)."""
     if figure.low is None or figure.high is None:
         return f"{figure.estimate * 100:.1f} %"

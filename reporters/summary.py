@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Finding, Mix, Result
 from mixmark.harness.judge import hosts, references, screening
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.mixed_run import HOUR_NS, KWH_J, Figure
+from mixmark.harness.judge.mixed_run import HOUR_NS, KWH_J
 from mixmark.harness.judge.references import ReferenceRate, ReferenceScore
-from mixmark.harness.judge.rows import Row
 from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.verdict import VerdictWord
 from mixmark.harness.plan.phases import RouteKey
 from mixmark.reporters import figures
@@ -108,7 +109,7 @@ def work(mix: Mix, unit_words: Mapping[str, str]) -> str:
     )
 
 
-def does(mix: Mix, unit_words: Mapping[str, str], mixes_per_hour: Figure, mixes_per_kwh: Figure | None) -> str:
+def does(mix: Mix, unit_words: Mapping[str, str], mixes_per_hour: Estimate, mixes_per_kwh: Estimate | None) -> str:
     """The predicate of the sentence: does one edge mix (50 LLM tokens, …) in 19.1 s (± 1.2 %)."""
     joules = f" and takes {figures.prefixed(KWH_J / mixes_per_kwh.estimate, 'J')} for it" if mixes_per_kwh else ""
     tier = f"{mix.tier} mix" if mix.frozen else f"mix {figures.name(mix.name)}"
@@ -140,7 +141,7 @@ def _limits(judgement: Judgement) -> str:
     for part in diagnosis.parts:
         planned[part.suite] += part.planned / whole
     suite = max(planned, key=lambda name: planned[name])
-    best = _best([row for row in judgement.solo_rows if row.record.route.suite == suite], {})
+    best = _best_routes([row for row in judgement.solos if row.route.suite == suite], {})
     fraction = best[0][0].roofline_fraction if best else None
     speed = f", at {figures.roofline(fraction)} of its roofline" if fraction else ""
     time, reached = figures.whole_percent(planned[suite]), figures.whole_percent(diagnosis.kappa.estimate)
@@ -155,7 +156,7 @@ def _machine(judgement: Judgement) -> str:
     return f"This cluster of {count} hosts" if count > 1 else "This machine"
 
 
-def _within(figure: Figure) -> str:
+def _within(figure: Estimate) -> str:
     return "" if figure.half_width is None else f" (± {figures.percent(figure.half_width)})"
 
 
@@ -163,10 +164,9 @@ def _scale(judgement: Judgement) -> Iterator[str]:
     found = judgement.score
     if found is None or found.mixes_per_hour is None:
         return
-    alone = references.fastest(judgement.solo_rows, judgement.result)
-    own = references.interval(found.mixes_per_hour) if judgement.verdict.word in PROVEN else None
+    alone, proven = references.rates(judgement.solos), judgement.verdict.word in PROVEN
     for reference in _nearest(judgement, found, found.mixes_per_hour.estimate):
-        yield _against(found, found.mixes_per_hour.estimate, own, reference) + _alone(alone, reference)
+        yield _against(found, found.mixes_per_hour, proven, reference) + _alone(alone, reference)
 
 
 def _nearest(judgement: Judgement, found: Score, mixes_per_hour: float) -> list[ReferenceScore]:
@@ -176,23 +176,26 @@ def _nearest(judgement: Judgement, found: Score, mixes_per_hour: float) -> list[
         return others
     published = [each for each in judgement.against if each.created_utc != judgement.result.created_utc]
     alike = [each for each in published if each.weight_class == found.weight_class] or published
-    alike.sort(key=lambda each: each.mixes_per_hour)
-    slower = [each for each in alike if each.mixes_per_hour <= mixes_per_hour][-1:]
-    return [each for each in alike if each.mixes_per_hour > mixes_per_hour][:1] + slower
+    alike.sort(key=lambda each: each.mixes_per_hour.estimate)
+    slower = [each for each in alike if each.mixes_per_hour.estimate <= mixes_per_hour][-1:]
+    return [each for each in alike if each.mixes_per_hour.estimate > mixes_per_hour][:1] + slower
 
 
-def _against(found: Score, mixes_per_hour: float, own: tuple[float, float] | None, reference: ReferenceScore) -> str:
-    """own: the interval of the machine's mixes per hour. None: nothing about its speed is proven."""
-    ratio, other = significant(mixes_per_hour / reference.mixes_per_hour), reference.interval
+def _against(found: Score, own: Estimate, proven: bool, reference: ReferenceScore) -> str:
+    """own: the machine's mixes per hour. proven: whether nothing disturbed them."""
+    other = reference.mixes_per_hour
+    ratio = significant(own.estimate / other.estimate)
     name = figures.name(reference.name)
-    if own is None or other is None:
+    if not proven or own.half_width is None or other.half_width is None:
         words = f"about {ratio} × the mixes per hour of {name}"
-    elif own[0] > other[1] or own[1] < other[0]:
-        words = f"{'faster' if own[0] > other[1] else 'slower'} than {name}: {ratio} × its mixes per hour"
+    elif own.ends[0] > other.ends[1] or own.ends[1] < other.ends[0]:
+        words = f"{'faster' if own.ends[0] > other.ends[1] else 'slower'} than {name}: {ratio} × its mixes per hour"
     else:
         words = f"as fast as {name}, as far as the intervals tell: {ratio} × its mixes per hour"
     if found.mixes_per_kwh is not None and reference.mixes_per_kwh is not None and found.boundary == reference.boundary:
-        words += f" and {significant(found.mixes_per_kwh.estimate / reference.mixes_per_kwh)} × its mixes per kWh"
+        words += (
+            f" and {significant(found.mixes_per_kwh.estimate / reference.mixes_per_kwh.estimate)} × its mixes per kWh"
+        )
     bits = "" if reference.weight_class == found.weight_class else f", with {reference.weight_class}-bit weights"
     date = figures.name(reference.created_utc[:10])
     return f"{words} ({reference.grade}, {date}{bits})"
@@ -222,31 +225,31 @@ def _suites(judgement: Judgement) -> Iterator[SuiteLine]:
     names = figures.device_names(judgement.result)
     models = {device.id: device.name for device in judgement.result.devices if device.name and not device.on_host}
     tried = screening.rates_per_s(judgement.measured.values())
-    for suite in dict.fromkeys(row.record.route.suite for row in judgement.solo_rows):
-        own = [row for row in judgement.solo_rows if row.record.route.suite == suite]
-        best = _best(own, models)
+    for suite in dict.fromkeys(row.route.suite for row in judgement.solos):
+        own = [row for row in judgement.solos if row.route.suite == suite]
+        best = _best_routes(own, models)
         yield _best_line(own, best, names, tried) if best else _failed_line(own, names, judgement.findings)
 
 
-def _failed_line(own: Sequence[Row], names: dict[str, str], findings: Sequence[Finding]) -> SuiteLine:
+def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[Finding]) -> SuiteLine:
     failed = min(own, key=lambda row: WORST.index(row.status) if row.status in WORST else len(WORST))
     messages = [each.message for each in findings if each.about == failed.key and each.voids]
-    if failed.record.error:
-        messages = [failed.record.error.message]
+    if failed.failure:
+        messages = [failed.failure.message]
     why = messages[0].removeprefix("not audited yet: ") if messages else "only tried for seconds"
-    suite, reason = figures.name(failed.record.route.suite), figures.name(why, LONGEST_FAILURE)
+    suite, reason = figures.name(failed.route.suite), figures.name(why, LONGEST_FAILURE)
     return SuiteLine(suite, failed.status, _route(failed, names), reason)
 
 
 def _best_line(
-    own: Sequence[Row], best: list[list[Row]], names: dict[str, str], tried: Mapping[RouteKey, Sequence[float]]
+    own: Sequence[Solo], best: list[list[Solo]], names: dict[str, str], tried: Mapping[RouteKey, Sequence[float]]
 ) -> SuiteLine:
     """tried: the units per second of the screening runs of each route."""
     (first, *alike), *others = best
-    rate = figures.rate(first.throughput_per_s, first.names.short)
-    if first.half_width is not None:
-        rate += f" ±{figures.percent(first.half_width)}"
-    if first.record.scenario == "server" and not first.record.rate_trials:
+    rate = figures.rate(first.units_per_s, first.names.short)
+    if first.units_per_s and first.units_per_s.half_width is not None:
+        rate += f" ±{figures.percent(first.units_per_s.half_width)}"
+    if first.scenario == "server" and not first.is_highest_rate:
         others = []  # the rate is the requested one on every route
     parts = [f"{significant(_rate(first) / _rate(row))} × {_route(row, names)}" for row, *_ in others]
     parts += _tried(first, own, names, tried)
@@ -259,16 +262,16 @@ def _best_line(
         parts.append(f"{left_out} more")
     if first.roofline_fraction is not None and first.roofline_fraction < FAR:
         parts.insert(0, f"far from its roofline ({figures.roofline(first.roofline_fraction)})")
-    return SuiteLine(figures.name(first.record.route.suite), rate, _route(first, names), ", ".join(parts))
+    return SuiteLine(figures.name(first.route.suite), rate, _route(first, names), ", ".join(parts))
 
 
 def _tried(
-    first: Row, own: Sequence[Row], names: dict[str, str], tried: Mapping[RouteKey, Sequence[float]]
+    first: Solo, own: Sequence[Solo], names: dict[str, str], tried: Mapping[RouteKey, Sequence[float]]
 ) -> Iterator[str]:
     """How much faster the first route was than each route that was only screened, both in their screening runs."""
-    only_tried = [row for row in own if row.status == "screened" and row.record.scenario == first.record.scenario]
-    own_per_s = median(tried.get(first.record.route.key, (0.0,)))
-    known = [row for row in only_tried if row.throughput_per_s and own_per_s]
+    only_tried = [row for row in own if row.status == "screened" and row.scenario == first.scenario]
+    own_per_s = median(tried.get(first.route.key, (0.0,)))
+    known = [row for row in only_tried if row.units_per_s and own_per_s]
     lead = "tried for seconds each: "
     for row in sorted(known, key=_rate, reverse=True):
         yield f"{lead}{significant(own_per_s / _rate(row))} × {_route(row, names)}"
@@ -278,44 +281,40 @@ def _tried(
 def _hosted(judgement: Judgement) -> Iterator[SuiteLine]:
     names = figures.device_names(judgement.result)
     for row in judgement.hosted:
-        suite, weights = figures.name(row.record.route.suite), figures.name(row.record.route.weights)
+        suite, weights = figures.name(row.route.suite), figures.name(row.route.weights)
         yield SuiteLine(suite, ", ".join(figures.throughput(row)[:2]), _route(row, names), weights)
 
 
-def _best(own: Sequence[Row], models: Mapping[str, str]) -> list[list[Row]]:
+def _best_routes(own: Sequence[Solo], models: Mapping[str, str]) -> list[list[Solo]]:
     """The fastest row of each route of a suite, the fastest route first. Invalid and failed rows are left out.
 
     Routes that differ only in the device, between devices of one model, form one group. models: the model of each
     device; the host's processor and its slices have none.
 
-    All rows are of the scenario of the fastest row, since rates of two scenarios do not compare. The rate of a server
-    is its arrival rate, so it counts only if there is no other scenario.
+    All are of the scenario of the fastest one, since rates of two scenarios do not compare. A server's rate is its
+    arrival rate, so servers are listed only if there is no other scenario.
     """
-    measured = [row for row in own if row.status == "ok" and row.throughput_per_s is not None]
-    measured = [row for row in measured if row.record.scenario != "server"] or measured
-    scenario = max(measured, key=_rate).record.scenario if measured else ""
-    fastest: dict[tuple[str, str, str], Row] = {}
-    for row in (row for row in measured if row.record.scenario == scenario):
-        route = row.record.route
-        key = route.device, route.adapter, route.precision
-        if key not in fastest or _rate(row) > _rate(fastest[key]):
-            fastest[key] = row
-    alike: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    known = [row for row in own if row.counts] or [row for row in own if row.status == "ok" and row.units_per_s]
+    scenario = max(known, key=_rate).scenario if known else ""
+    fastest = {}
+    for row in sorted((row for row in known if row.scenario == scenario), key=_rate):
+        fastest[row.route.key] = row
+    alike: dict[tuple[str, str, str], list[Solo]] = defaultdict(list)
     for row in sorted(fastest.values(), key=_rate, reverse=True):
-        route = row.record.route
+        route = row.route
         alike[models.get(route.device, route.device), route.adapter, route.precision].append(row)
     return list(alike.values())
 
 
-def _rate(row: Row) -> float:
-    return row.throughput_per_s or 0.0
+def _rate(row: Solo) -> float:
+    return row.speed
 
 
-def _route(row: Row, names: dict[str, str]) -> str:
+def _route(row: Solo, names: dict[str, str]) -> str:
     """torch bf16; with the device if the machine has several, and the arrivals of a server."""
-    route = row.record.route
+    route = row.route
     device = f"{names[route.device]} " if len(names) > 1 else ""
-    arrivals = f", {figures.scenario(row.record)}" if row.record.scenario == "server" else ""
+    arrivals = f", {figures.scenario(row)}" if row.scenario == "server" else ""
     return f"{device}{figures.name(route.adapter)} {route.precision}{arrivals}"
 
 
@@ -328,7 +327,7 @@ def _energy(judgement: Judgement) -> str:
         declared = [each for each in known if each is not None]
         accuracy = f", ± {figures.percent(max(declared))} as declared" if declared and None not in known else ""
         return f"of the {found.boundary}, idle included{power}{accuracy}"
-    if scope := figures.scope(judgement.rows):
+    if scope := figures.scope(judgement.runs):
         return scope.removeprefix("energy ")
     why = found.unmeasured if found is not None else ""
     if not why:

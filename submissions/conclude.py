@@ -22,8 +22,8 @@ from mixmark.harness.judge.energy.coverage import rivals
 from mixmark.harness.judge.energy.total import metered, twins
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.load import Ladder
-from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.solo import Solo
 from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
@@ -38,7 +38,6 @@ from mixmark.submissions.entry import (
     LoadFigures,
     MixedRun,
     Signed,
-    SoloMeasurement,
     Tuning,
 )
 
@@ -65,7 +64,7 @@ class Contribution:
     retained: tuple[float, ...]
     """Measured over planned mixes per hour of each mixed run that counts."""
     load: LoadFigures | None
-    solo_measurements: tuple[SoloMeasurement, ...]
+    solos: tuple[Solo, ...]
     metered_twice: tuple[str, ...]
     """A sentence for each thing that is metered twice."""
     fingerprints: tuple[tuple[str, str], ...]
@@ -100,7 +99,7 @@ def contribution_of(number: int, judgement: Judgement, sha256: str) -> Contribut
         findings=judgement.findings,
         retained=retained(judgement),
         load=_load(judgement.ladder),
-        solo_measurements=tuple(_solo_measurements(judgement)),
+        solos=tuple(solo for solo in judgement.solos if solo.status == "ok" and solo.units_per_s),
         metered_twice=tuple(_metered_twice(judgement)),
         fingerprints=(*_timestamps(result), *_samples(result)),
     )
@@ -146,7 +145,7 @@ def entry(
         runs=tuple(run for result in results for run in _runs(result)),
         retained=tuple(fraction for result in results for fraction in result.retained),
         load=next((result.load for result in results if result.load), None),
-        solo_measurements=tuple(solo for result in results for solo in result.solo_measurements),
+        solos=tuple(solo for result in results for solo in result.solos),
         findings=tuple(_numbered(results)),
         machine=machine_of(first.header),
         mixmark=first.header.system.mixmark,
@@ -300,25 +299,6 @@ def machine_of(result: Result) -> DisclosedMachine:
         devices=result.devices,
         environments=result.environments,
     )
-
-
-def _solo_measurements(judgement: Judgement) -> Iterator[SoloMeasurement]:
-    for row in judgement.solo_rows:
-        route, speed, half = row.record.route, row.throughput_per_s, row.half_width
-        if speed is not None and row.status == "ok":
-            yield SoloMeasurement(
-                suite=route.suite,
-                suite_version=route.suite_version,
-                unit=row.record.unit,
-                short_unit=row.names.short,
-                device=route.device,
-                adapter=route.adapter,
-                precision=route.precision,
-                scenario=row.record.scenario,
-                batch=row.record.batch,
-                units_per_s=Figure(speed) if half is None else Figure(speed, speed * (1 - half), speed * (1 + half)),
-                joules_per_unit=row.energy.joules_per_unit if row.energy else None,
-            )
 
 
 def _numbered(results: Sequence[Contribution]) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from mixmark.harness.contracts.device_ids import host_of
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import (
     Boundary,
     Device,
@@ -30,14 +31,12 @@ from mixmark.harness.contracts.schema import (
     Fact,
     Finding,
     Hosts,
-    Precision,
-    ScenarioName,
     Tier,
     WeightClass,
 )
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.grade import Grade
-from mixmark.harness.judge.mixed_run import Figure
+from mixmark.harness.judge.solo import Solo
 
 SCHEMA: Literal[1] = 1
 """The version of the files of an entry."""
@@ -184,22 +183,6 @@ class Aspect(Fact):
     reason: str
 
 
-class SoloMeasurement(Fact):
-    """One suite alone on one device, through one adapter: a row of the report."""
-
-    suite: str
-    suite_version: str
-    unit: str
-    short_unit: str
-    device: str
-    adapter: str
-    precision: Precision
-    scenario: ScenarioName
-    batch: int | None
-    units_per_s: Figure
-    joules_per_unit: float | None
-
-
 class MixedRun(Fact):
     """One mixed run of one of the results."""
 
@@ -207,8 +190,8 @@ class MixedRun(Fact):
     """The number of the result's folder, from 1."""
     phase: str
     seconds: float
-    mixes_per_hour: Figure
-    mixes_per_kwh: Figure | None
+    mixes_per_hour: Estimate
+    mixes_per_kwh: Estimate | None
     watts: float | None
 
 
@@ -277,9 +260,9 @@ class Entry(Fact):
     reasons: dict[str, tuple[str, ...]]
     """Why the entry is in each of its classes, by the name of the field: division, tuning, grade, ranked, weight_class,
     boundary. A class that lacks nothing may have no reason."""
-    mixes_per_hour: Figure
+    mixes_per_hour: Estimate
     """TX."""
-    mixes_per_kwh: Figure | None
+    mixes_per_kwh: Estimate | None
     """MX."""
     unmeasured: str
     """Why there is no MX. Empty: there is one."""
@@ -293,8 +276,8 @@ class Entry(Fact):
     """Measured over planned mixes per hour of each mixed run that counts."""
     load: LoadFigures | None = None
     """Those of the first result that has a ladder. None: no result has one."""
-    solo_measurements: tuple[SoloMeasurement, ...]
-    """The solo measurements of all results; the runs of one result are joined."""
+    solos: tuple[Solo, ...]
+    """The solo measurements of all results that have a rate."""
     findings: tuple[Finding, ...]
     """The findings of all results; `about` names the result's number if there are several."""
     machine: DisclosedMachine

@@ -13,9 +13,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from mixmark.harness.judge.references import ReferenceRate, ReferenceScore, interval
+from mixmark.harness.judge.references import ReferenceScore, rates
 from mixmark.submissions import check
-from mixmark.submissions.board import row
 from mixmark.submissions.entry import Entry
 
 ENTRIES = Path(__file__).parent / "entries"
@@ -28,18 +27,14 @@ def reference(entry: Entry) -> ReferenceScore:
         name=f"{entry.declaration.organisation} {entry.declaration.system}",
         entry=entry.path,
         mix=entry.mix,
-        mixes_per_hour=entry.mixes_per_hour.estimate,
-        interval=interval(entry.mixes_per_hour),
-        mixes_per_kwh=entry.mixes_per_kwh.estimate if entry.mixes_per_kwh else None,
+        mixes_per_hour=entry.mixes_per_hour,
+        mixes_per_kwh=entry.mixes_per_kwh,
         boundary=entry.boundary,
         weight_class=entry.weight_class,
         grade=entry.grade,
         created_utc=entry.ended_utc,
         retained=tuple(round(fraction, 4) for fraction in entry.retained),
-        alone={
-            suite: ReferenceRate(version=solo.suite_version, units_per_s=solo.units_per_s.estimate)
-            for suite, solo in row.fastest(entry).items()
-        },
+        alone=rates(entry.solos),
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import percent, prefixed, significant
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.catalogue import Checked
-from mixmark.harness.plan.machine import Answer, Range
+from mixmark.harness.plan.machine import Answer
 from mixmark.harness.plan.outlook import Outlook
 
 TITLES = {
@@ -123,11 +124,12 @@ def _proof(answer: Answer) -> str:
     return f"none is better by more than {percent(answer.gap)}" if answer.gap else "proved optimal"
 
 
-def _range(figure: Range) -> str:
-    return f"{significant(figure.estimate)} ({significant(figure.low)} to {significant(figure.high)})"
+def _range(figure: Estimate) -> str:
+    low, high = map(significant, figure.ends)
+    return f"{significant(figure.estimate)} ({low} to {high})"
 
 
-def _does(outlook: Outlook, figure: Range) -> str:
+def _does(outlook: Outlook, figure: Estimate) -> str:
     return f"{_range(figure)} {'times the work' if outlook.own_work else 'mixes per hour'}"
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "format_",
     metavar="NAME",
     shell_complete=complete.plugins("reporters"),
-    help="Form of the report: console, full, markdown, html, json; csv, jsonl and sql collect many results.  "
+    help="Form of the report: console, full, markdown, html, json; csv and jsonl collect many results.  "
     "[default: console]",
 )
 @click.option("--baseline", metavar="ID", help="Device to compare the others with.  [default: the first device]")
@@ -50,7 +50,7 @@ def report(
     \b
     Examples: mixmark report
               mixmark report results/laptop --format html > laptop.html
-              mixmark report results/laptop --format sql | sqlite3 all.sqlite
+              mixmark report results/laptop --format jsonl >> all.jsonl
     """
     from mixmark.harness.contracts.choices import choose_by_name
     from mixmark.harness.plugins import registry

@@ -66,7 +66,7 @@ def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore
         result = store.open(path)
         judgement = judge_stored(result)
         name = f"{result.system.cpu_model or 'the machine'} in {path.resolve().name}"
-        reference = known.reference(result, judgement.score, name, judgement.solo_rows)
+        reference = known.reference(result, judgement.score, name, judgement.solos)
         if reference is None:
             raise UsageError(
                 f"the result in {path} has no score", "--against takes a result whose mixed run has a score"

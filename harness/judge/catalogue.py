@@ -9,15 +9,16 @@ from statistics import mean
 
 from mixmark.harness.contracts.device_ids import host_of, local
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import HOST_POOL, Device, Mix, Result, weight_class
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.diagnosis import BestRate
 from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.mixed_run import HOUR_S, Figure
+from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.plan.bound import each_once
-from mixmark.harness.plan.machine import Kind, Planner, Range, Retained, Speed
+from mixmark.harness.plan.machine import Kind, Planner, Retained, Speed
 from mixmark.harness.plan.placement import Power
 
 Rates = Mapping[tuple[str, str], BestRate]
@@ -34,7 +35,7 @@ class MeasuredMachine:
     versions: Mapping[str, str]
     """The version of each suite."""
     created_utc: str
-    mixes_per_hour: Figure | None
+    mixes_per_hour: Estimate | None
     """The measured TX. None: there is no score."""
     retained: tuple[float, ...]
     """Measured over planned mixes per hour of each mixed run that counts."""
@@ -45,8 +46,8 @@ class Checked:
     """A prediction beside the measurement."""
 
     name: str
-    predicted: Range
-    measured: Figure
+    predicted: Estimate
+    measured: Estimate
 
     @property
     def off(self) -> float:
@@ -56,7 +57,8 @@ class Checked:
     @property
     def inside(self) -> bool:
         """Whether the measurement lies within the interval of the prediction."""
-        return self.predicted.low <= self.measured.estimate <= self.predicted.high
+        low, high = self.predicted.ends
+        return low <= self.measured.estimate <= high
 
 
 def measured_machine(name: str, judgement: Judgement, mix: Mix, bits: int) -> MeasuredMachine:

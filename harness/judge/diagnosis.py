@@ -9,9 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.contracts.schema import Completions, Device, Mix, Placement, Rate, Result
-from mixmark.harness.judge.mixed_run import HOUR_S, Figure, ScoredRun, device_time_ns
+from mixmark.harness.judge.mixed_run import HOUR_S, ScoredRun, device_time_ns
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.intervals import WIDEST
 from mixmark.harness.judge.statistics.timestamps import in_flight_ns, most_in_flight, throughput_per_s
@@ -65,7 +66,7 @@ class Diagnosis:
     """What is wrong with λ* or the plan; empty: the stored prices prove them."""
     bound_is_estimate: bool
     """Whether λ* is no bound, because a device ran more than one feed at a time."""
-    kappa: Figure
+    kappa: Estimate
     """κ = λ / λ*."""
     busy: Mapping[str, float]
     """The fraction of the window in which each device had a feed in flight."""
@@ -184,7 +185,7 @@ def _diagnosis(
         bound_half_width=unsure,
         unproven=planned.unproven,
         bound_is_estimate=any(most_in_flight(*each, inside=window_ns) > 1 for each in of_device.values()),
-        kappa=Figure(
+        kappa=Estimate(
             measured.estimate / bound_per_hour,
             None if measured.low is None else measured.low / bound_per_hour / (1 + unsure),
             None if measured.high is None else measured.high / bound_per_hour / (1 - unsure),

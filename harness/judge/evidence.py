@@ -11,6 +11,7 @@ from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.arrivals import schedule
 from mixmark.harness.contracts.device_ids import host_of, part_of
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import (
     AcceleratorConditions,
     Completions,
@@ -28,7 +29,6 @@ from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.roofline import Achieved, Ceiling, CeilingKey, PeakRates
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics import steadiness, timestamps
-from mixmark.harness.judge.statistics.intervals import Interval
 from mixmark.harness.judge.statistics.steadiness import Window
 
 
@@ -105,7 +105,7 @@ class Measurement:
         return steadiness.window(self.completions, self.bracket_ns)
 
     @cached_property
-    def interval(self) -> Interval | None:
+    def interval(self) -> Estimate | None:
         """The interval of a closed loop's throughput. None: not steady, too few blocks, not known, or a server."""
         return None if self.record.scenario == "server" or self.window is None else self.window.interval
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import counted, percent
 from mixmark.harness.contracts.schema import Mix
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
-from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, Figure, ScoredRun
+from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, ScoredRun
 
 Grade = Literal["official", "ranked", "indicative"]
 
@@ -21,7 +22,7 @@ OFFICIAL_AUDITS = 30
 
 
 def grade(
-    mix: Mix, runs: Sequence[ScoredRun], figure: Figure | None, unranked: Sequence[str]
+    mix: Mix, runs: Sequence[ScoredRun], figure: Estimate | None, unranked: Sequence[str]
 ) -> tuple[Grade, tuple[str, ...]]:
     """The grade, and what the next better one lacks.
 
@@ -35,7 +36,7 @@ def grade(
     return "official", ()
 
 
-def _lacks(runs: Sequence[ScoredRun], figure: Figure | None, enough: int, half_width: float) -> Iterator[str]:
+def _lacks(runs: Sequence[ScoredRun], figure: Estimate | None, enough: int, half_width: float) -> Iterator[str]:
     if len(runs) < enough:
         yield f"{len(runs)} of {enough} runs"
     shortest_ns = min((run.length_ns for run in runs), default=SHORTEST_NS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.schema import Finding, Result
-from mixmark.harness.judge import caps, disturbance, drill, load, rows, scaling, score, solo_rates
+from mixmark.harness.judge import caps, disturbance, drill, load, scaling, score, solo, solo_rates
 from mixmark.harness.judge.caps import Frontier
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.drill import DrillOutcome
@@ -14,12 +14,12 @@ from mixmark.harness.judge.evidence import Evidence, Measurement, gather
 from mixmark.harness.judge.load import Ladder, PolicyRuns
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
-from mixmark.harness.judge.rows import Matrix, Row
 from mixmark.harness.judge.rules import consistency, energy, integrity, interference, mix, records
 from mixmark.harness.judge.rules.consistency import SuiteClaims
 from mixmark.harness.judge.rules.rule import Rule
 from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.solo import Matrix, Solo
 from mixmark.harness.judge.verdict import Verdict, disturbances, verdict
 
 FIRST: tuple[Rule, ...] = (records.finished, mix.hosts_took_part, mix.mix_complete, mix.mix_bounded)
@@ -70,12 +70,12 @@ class Judgement:
     """The records with timestamps, by their keys: window, interval, energy, blocks of the watch."""
     ceilings: tuple[Ceiling, ...]
     """What the probes reached on each device, by each adapter, at each precision."""
-    rows: tuple[Row, ...]
-    """One for each record but those of the probes and of the mix, suites kept together."""
-    solo_rows: tuple[Row, ...]
-    """The same with all runs of a solo measurement in one, without those of hosted services."""
-    hosted: tuple[Row, ...]
-    """The same of hosted services, whose outputs cannot be audited: reports show them in a table of their own."""
+    runs: tuple[Solo, ...]
+    """Every run of a suite alone, suites kept together."""
+    solos: tuple[Solo, ...]
+    """The solo measurements over their runs, without those of hosted services."""
+    hosted: tuple[Solo, ...]
+    """The solo measurements of hosted services, whose outputs cannot be audited."""
     matrix: Matrix | None
     """The devices compared. None: fewer than two were measured."""
     score: Score | None
@@ -120,19 +120,17 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
     evidence, steps = _scored(evidence, doubts)
     findings = (*_found(FIRST, evidence), *doubts, *_found(LAST, evidence))
     invalid = integrity.invalid(findings)
-    all_rows = rows.rows(evidence, findings)
-    solo_rows, hosted = (
-        rows.merge_runs([row for row in all_rows if row.record.route.hosted is own]) for own in (False, True)
-    )
+    runs = solo.runs(evidence, findings)
+    solos, hosted = (solo.solos(run for run in runs if run.route.hosted is own) for own in (False, True))
     exit_code = _exit_code(evidence, bool(invalid))
     return Judgement(
         result=result,
         measured={measured.key: measured for measured in evidence.measured},
         ceilings=tuple(evidence.ceilings.values()),
-        rows=all_rows,
-        solo_rows=solo_rows,
+        runs=runs,
+        solos=solos,
         hosted=hosted,
-        matrix=rows.matrix(evidence, all_rows),
+        matrix=solo.matrix(result, solos),
         score=evidence.score,
         diagnoses=evidence.diagnoses,
         scaling=steps,
@@ -141,7 +139,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         frontier=caps.frontier(result, evidence.score, doubts),
         policies=load.policy_runs(result, evidence.score, doubts),
         findings=findings,
-        verdict=verdict(evidence, findings, (*solo_rows, *hosted), exit_code),
+        verdict=verdict(evidence, findings, (*solos, *hosted), exit_code),
         against=tuple(other for other in against if result.mix and other.mix == result.mix.name),
         exit_code=exit_code,
     )
@@ -162,12 +160,12 @@ def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> tuple[Evidence, tu
         run.phase: solo_rates.known(evidence, found.mix, invalid, run.phase, plans[run.phase].rates)
         for run in found.runs
     }
-    solo = solo_rates.solo(evidence, found.mix, invalid)
-    explained = diagnoses(result, found, solo, known)
+    rates = solo_rates.solo(evidence, found.mix, invalid)
+    explained = diagnoses(result, found, rates, known)
     found = score.proven(found, {phase: diagnosis.unproven for phase, diagnosis in explained.items()})
     evidence = replace(evidence, score=found, diagnoses=explained)
     found = score.unranked_for(found, [reason.text for reason in disturbances(evidence)])
-    return replace(evidence, score=found), scaling.steps(result, found, doubts, solo)
+    return replace(evidence, score=found), scaling.steps(result, found, doubts, rates)
 
 
 def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Judgement:

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import counted, duration, percent
 from mixmark.harness.contracts.schema import BY_PLAN, Finding, Int64s, LatencyLimits, Mix, Phase, Record, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy import total as machine
-from mixmark.harness.judge.mixed_run import Figure, ScoredRun, run_of
+from mixmark.harness.judge.mixed_run import ScoredRun, run_of
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.intervals import holds, over_runs, percentile
 from mixmark.harness.plan.load import due_ns
@@ -82,7 +83,7 @@ class Level:
 class Ladder:
     """The mix at full load, at the levels, and at rest."""
 
-    mixes_per_hour: Figure
+    mixes_per_hour: Estimate
     """TX of the mixed runs: the full load."""
     watts: float | None
     """The mean power of the mixed runs. None, as for the other powers: not measured."""
@@ -138,9 +139,9 @@ class PolicyRuns:
 
     policy: str
     """The policy that assigned the work to devices."""
-    mixes_per_hour: Figure | None
+    mixes_per_hour: Estimate | None
     """None: `problems` says why."""
-    gain: Figure | None
+    gain: Estimate | None
     """TX by the plan over TX by the policy, over the pairs of runs."""
     problems: tuple[Reason, ...]
     """Why the figures are not known. Empty: they are."""
@@ -196,7 +197,7 @@ def ready_watts(result: Result, phase: str) -> float | None:
     return machine.total(result, phase, *metering.ready_ns).watts
 
 
-def _level(result: Result, mix: Mix, phase: Phase, full: Figure, doubts: Sequence[Finding]) -> Level | None:
+def _level(result: Result, mix: Mix, phase: Phase, full: Estimate, doubts: Sequence[Finding]) -> Level | None:
     """None: nothing of it was recorded."""
     run, load = run_of(result, mix, phase, doubts), phase.load
     if run is None or load is None:
@@ -288,9 +289,8 @@ def unknown_due(phase: Phase, records: Sequence[Record]) -> int:
     return unknown
 
 
-def _over(values: Sequence[float]) -> Figure | None:
-    over = over_runs(values) if values and min(values) > 0 else None
-    return Figure(over.geometric_mean, over.low, over.high) if over else None
+def _over(values: Sequence[float]) -> Estimate | None:
+    return over_runs(values) if values and min(values) > 0 else None
 
 
 def _mean(values: Iterator[float | None]) -> float | None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.contracts.device_ids import host_of
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import (
     Completions,
     Failure,
@@ -30,7 +31,7 @@ from mixmark.harness.judge import hosts
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.hosts import Traffic
-from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, Interval, mean_interval, ratio_interval
+from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, mean_interval, ratio_interval
 from mixmark.harness.judge.statistics.steadiness import MOST_BLOCKS, Stretch, other_level
 from mixmark.harness.judge.statistics.timestamps import (
     Floats,
@@ -47,25 +48,6 @@ HOUR_S, KWH_J = 3600, 3_600_000
 """The length of an hour in seconds, and a kilowatt-hour in joules."""
 LARGEST_SURPLUS = 0.02
 """By how much a score may be too low because its window ended with work that no mix counts."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """An estimate and its 95 % interval. The ends are None if the interval is not known."""
-
-    estimate: float
-    low: float | None = None
-    high: float | None = None
-    is_bracket: bool = False
-    """Whether the window was too short for a number: a longer one would give something from `low` to `high`. The
-    estimate is what the window held, which is `low`."""
-
-    @property
-    def half_width(self) -> float | None:
-        """Half the interval's width as a fraction of the estimate: 0.02 is ± 2 %. None: no interval is known."""
-        if self.low is None or self.high is None or self.is_bracket:
-            return None
-        return (self.high - self.low) / 2 / self.estimate
 
 
 @dataclass(frozen=True)
@@ -131,9 +113,9 @@ class ScoredRun:
     """The blocks that ran at another pace. None: the pace held, or too few blocks to tell."""
     suites: tuple[SuiteProgress, ...]
     total: MachineEnergy
-    mixes_per_hour: Figure
+    mixes_per_hour: Estimate
     """TX."""
-    mixes_per_kwh: Figure | None
+    mixes_per_kwh: Estimate | None
     """MX. None: the energy of the boundary is not known."""
     surplus: float
     """The fraction of the work in the window that no mix counts: that of suites which led the least advanced one, and
@@ -382,12 +364,13 @@ def _why_nothing_counts(progress: SuiteProgress, records: Sequence[Record]) -> s
     return f"no unit counts in the window{late}"
 
 
-def _figure(estimate: float, around: Interval | None) -> Figure:
+def _figure(estimate: float, around: Estimate | None) -> Estimate:
     """The estimate with the relative interval of the pace.
 
     The pace is the mean progress of all suites, in mixes. The harness keeps the suites in proportion, so the least
     advanced one scatters with the machine's speed as their mean does. The mean lacks the noise of single feeds.
     """
     if around is None:
-        return Figure(estimate)
-    return Figure(estimate, estimate * around.low / around.estimate, estimate * around.high / around.estimate)
+        return Estimate(estimate)
+    low, high = around.ends
+    return Estimate(estimate, estimate * low / around.estimate, estimate * high / around.estimate)

@@ -8,11 +8,11 @@ from importlib.resources import files
 
 from pydantic import Field, TypeAdapter
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Boundary, Fact, Result
 from mixmark.harness.judge.grade import Grade
-from mixmark.harness.judge.mixed_run import Figure
-from mixmark.harness.judge.rows import Row
 from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.solo import Solo, best, by_suite
 
 
 class ReferenceRate(Fact):
@@ -32,12 +32,10 @@ class ReferenceScore(Fact):
     entry: str | None = None
     """The path of the published entry. None: a result that the user named."""
     mix: str
-    mixes_per_hour: float = Field(gt=0)
+    mixes_per_hour: Estimate
     """TX."""
-    interval: tuple[float, float] | None = None
-    """The 95 % interval of TX. None: not known."""
-    mixes_per_kwh: float | None = Field(default=None, gt=0)
-    """MX. None: not measured."""
+    mixes_per_kwh: Estimate | None = None
+    """MX. None if it is not measured."""
     boundary: Boundary | None = None
     """The energy boundary of MX."""
     weight_class: int
@@ -61,43 +59,29 @@ def published() -> tuple[ReferenceScore, ...]:
     return TypeAdapter(tuple[ReferenceScore, ...]).validate_json(text)
 
 
-def fastest(rows: Iterable[Row], result: Result) -> dict[str, ReferenceRate]:
-    """The fastest solo measurement of each suite that counts. The rate of a server is its arrival rate, so it does not.
-
-    rows: the solo measurements of the result.
-    """
-    versions = {suite.name: suite.version for suite in result.suites}
-    found: dict[str, ReferenceRate] = {}
-    for row in rows:
-        suite, rate = row.record.route.suite, row.throughput_per_s
-        if row.status != "ok" or not rate or row.record.scenario == "server" or suite not in versions:
-            continue
-        if suite not in found or rate > found[suite].units_per_s:
-            found[suite] = ReferenceRate(version=versions[suite], units_per_s=rate)
-    return found
+def rates(solos: Iterable[Solo]) -> dict[str, ReferenceRate]:
+    """The rate of the fastest solo measurement of each suite."""
+    return {
+        suite: ReferenceRate(version=solo.route.suite_version, units_per_s=solo.speed)
+        for suite, solo in best(solos, by_suite).items()
+    }
 
 
-def interval(figure: Figure) -> tuple[float, float] | None:
-    """The 95 % interval of a figure. None: not known."""
-    return None if figure.half_width is None or figure.low is None or figure.high is None else (figure.low, figure.high)
-
-
-def reference(result: Result, score: Score | None, name: str, rows: Iterable[Row] = ()) -> ReferenceScore | None:
+def reference(result: Result, score: Score | None, name: str, solos: Iterable[Solo] = ()) -> ReferenceScore | None:
     """The score of a result, under a name. None: it has no score.
 
-    rows: its solo measurements.
+    solos: its solo measurements.
     """
     if score is None or score.mixes_per_hour is None:
         return None
     return ReferenceScore(
         name=name,
         mix=score.mix.name,
-        mixes_per_hour=score.mixes_per_hour.estimate,
-        interval=interval(score.mixes_per_hour),
-        mixes_per_kwh=score.mixes_per_kwh.estimate if score.mixes_per_kwh else None,
+        mixes_per_hour=score.mixes_per_hour,
+        mixes_per_kwh=score.mixes_per_kwh,
         boundary=score.boundary,
         weight_class=score.weight_class,
         grade=score.grade,
         created_utc=result.created_utc,
-        alone=fastest(rows, result),
+        alone=rates(solos),
     )

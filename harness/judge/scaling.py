@@ -12,11 +12,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.device_ids import host_of
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Finding, Phase, Rate, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.diagnosis import unmeasured
 from mixmark.harness.judge.energy.coverage import hosts as hosts_of
-from mixmark.harness.judge.mixed_run import HOUR_S, Figure, run_of
+from mixmark.harness.judge.mixed_run import HOUR_S, run_of
 from mixmark.harness.judge.score import Score, mixed
 from mixmark.harness.plan.bound import verify
 
@@ -27,9 +28,9 @@ class ScalingStep:
 
     hosts: tuple[str, ...]
     """Their names."""
-    mixes_per_hour: Figure | None
+    mixes_per_hour: Estimate | None
     """TX. None: `problem` says why."""
-    mixes_per_kwh: Figure | None
+    mixes_per_kwh: Estimate | None
     """MX, from the energy of these hosts alone. None: `problem` or `unmeasured` says why."""
     bound_per_hour: float
     """λ* of the plan over these hosts."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import percent, significant
 from mixmark.harness.contracts.schema import Boundary, Finding, Mix, Phase, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.grade import Grade, grade
-from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, Figure, ScoredRun, ScoreProblem, run_of
+from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, ScoredRun, ScoreProblem, run_of
 from mixmark.harness.judge.statistics.intervals import over_runs
 from mixmark.harness.plan import mixes
 
@@ -30,9 +31,9 @@ class Score:
     """All of them, also those that are left out."""
     problems: tuple[ScoreProblem, ...]
     """Why there is no score; then both figures are None."""
-    mixes_per_hour: Figure | None
+    mixes_per_hour: Estimate | None
     """TX."""
-    mixes_per_kwh: Figure | None
+    mixes_per_kwh: Estimate | None
     """MX: the score."""
     boundary: Boundary | None
     """`wall`, `node` or `devices`, the same in all runs."""
@@ -240,20 +241,20 @@ def mixed(result: Result) -> tuple[Phase, ...]:
     return tuple(phase for phase in result.phases if phase.purpose == "mixed")
 
 
-def _over_runs(runs: Sequence[ScoredRun], figures: Sequence[Figure]) -> Figure | None:
+def _over_runs(runs: Sequence[ScoredRun], figures: Sequence[Estimate]) -> Estimate | None:
     """The geometric mean of the runs with its interval. If a window ended with too much work that no mix counts, the
     bounds of what longer windows would give. figures: one for each run, or none."""
     over = over_runs([figure.estimate for figure in figures])
     if over is None:
         return None
     if all(run.surplus <= LARGEST_SURPLUS for run in runs):
-        return Figure(over.geometric_mean, over.low, over.high)
+        return over
     most = [f.estimate * run.most_per_hour / run.mixes_per_hour.estimate for f, run in zip(figures, runs, strict=True)]
     low = min(figure.estimate for figure in figures)
-    return Figure(low, low, max(most), is_bracket=True)
+    return Estimate(low, low, max(most), kind="bracket")
 
 
-def _words(figure: Figure | None, per: str) -> str:
+def _words(figure: Estimate | None, per: str) -> str:
     """35.1 mixes per hour ± 1.2 %."""
     if figure is None:
         return f"unknown mixes per {per}"

@@ -91,7 +91,8 @@ def _counts(each: Measurement, invalid: Collection[str]) -> bool:
 
 
 def _half_width(each: Measurement) -> float:
-    return each.interval.half_width if each.interval else UNSURE
+    known = each.interval.half_width if each.interval else None
+    return UNSURE if known is None else known
 
 
 def _in_flight(each: Measurement) -> float:

@@ -24,10 +24,10 @@ from mixmark.harness.judge import disturbance
 from mixmark.harness.judge.disturbance import MUCH_FOREIGN, MUCH_STOLEN
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.mixed_run import HOUR_S, ScoreProblem
-from mixmark.harness.judge.rows import Row
 from mixmark.harness.judge.rules.interference import speed_drifts
 from mixmark.harness.judge.rules.records import interval_known
 from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.solo import Solo
 from mixmark.harness.plan.presets import longer
 
 VerdictWord = Literal["solid", "fair", "disturbed", "partial", "invalid", "unfinished"]
@@ -75,10 +75,10 @@ class Verdict:
         return f"{self.word}: {self.reason}"
 
 
-def verdict(evidence: Evidence, findings: Sequence[Finding], rows: Sequence[Row], exit_code: int) -> Verdict:
+def verdict(evidence: Evidence, findings: Sequence[Finding], solos: Sequence[Solo], exit_code: int) -> Verdict:
     """The verdict over all findings.
 
-    rows: the rows of the report, all runs of a solo measurement in one. exit_code: that of the command.
+    solos: the solo measurements over their runs. exit_code: that of the command.
     """
     if evidence.result.live:
         return Verdict("unfinished", (VerdictReason("finished", "the run is still going on"),))
@@ -91,10 +91,10 @@ def verdict(evidence: Evidence, findings: Sequence[Finding], rows: Sequence[Row]
     if much := disturbances(evidence):
         return Verdict("disturbed", much)
     if problems := evidence.score.problems if evidence.score else ():  # harmless ones: of others the exit code is 1
-        return Verdict("partial", (_partial(evidence, rows, problems[0]), *_noticed(evidence, findings)))
-    if little := (*_missing(evidence, rows), *_noticed(evidence, findings)):
+        return Verdict("partial", (_partial(evidence, solos, problems[0]), *_noticed(evidence, findings)))
+    if little := (*_missing(evidence, solos), *_noticed(evidence, findings)):
         return Verdict("fair", little)
-    return Verdict("solid", (VerdictReason("", _agreement(evidence, rows)),))
+    return Verdict("solid", (VerdictReason("", _agreement(evidence, solos)),))
 
 
 def disturbances(evidence: Evidence) -> tuple[VerdictReason, ...]:
@@ -110,9 +110,9 @@ def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[VerdictR
         yield VerdictReason(rule, label + message)
 
 
-def _partial(evidence: Evidence, rows: Sequence[Row], problem: ScoreProblem) -> VerdictReason:
+def _partial(evidence: Evidence, solos: Sequence[Solo], problem: ScoreProblem) -> VerdictReason:
     suites = evidence.result.mix.units if evidence.result.mix else {}
-    known = {row.record.route.suite for row in rows if row.status == "ok"}.intersection(suites)
+    known = {solo.route.suite for solo in solos if solo.status == "ok"}.intersection(suites)
     text = f"{len(known)} of {len(suites)} suites of the mix were measured alone; {problem.text}"
     remedy = "--mix none measures the suites alone and asks for no mix"
     if evidence.runs:
@@ -249,11 +249,11 @@ def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Verdic
             yield VerdictReason(rule, text + count, remedy)
 
 
-def _missing(evidence: Evidence, rows: Sequence[Row]) -> Iterator[VerdictReason]:
+def _missing(evidence: Evidence, solos: Sequence[Solo]) -> Iterator[VerdictReason]:
     """What the figures lack to be solid."""
     if evidence.result.tier == "smoke":
         yield VerdictReason("score_graded", "the smoke tier only shows that everything works", "--tier edge measures")
-    yield from _missing_in_score(evidence.score) if evidence.score else _missing_in_rows(rows)
+    yield from _missing_in_score(evidence.score) if evidence.score else _missing_in_solos(solos)
 
 
 def _missing_in_score(score: Score) -> Iterator[VerdictReason]:
@@ -270,13 +270,13 @@ def _missing_in_score(score: Score) -> Iterator[VerdictReason]:
         yield VerdictReason("score_graded", f"the score is known to ±{widest * 100:.0f} %")
 
 
-def _missing_in_rows(rows: Sequence[Row]) -> Iterator[VerdictReason]:
-    if any(row.status == "unaudited" for row in rows):
+def _missing_in_solos(solos: Sequence[Solo]) -> Iterator[VerdictReason]:
+    if any(solo.status == "unaudited" for solo in solos):
         yield VerdictReason("audited", "nobody can audit the outputs of a hosted service")
-    measured = [row for row in rows if row.status == "ok" and row.throughput_per_s is not None]
-    if any(row.runs < SOLID_RUNS for row in measured):
+    measured = [solo for solo in solos if solo.status == "ok" and solo.units_per_s]
+    if any(solo.runs < SOLID_RUNS for solo in measured):
         yield VerdictReason("interval_known", "one run does not show how far runs differ", "--runs 5 does")
-    widths = [row.half_width for row in measured if row.runs >= SOLID_RUNS]
+    widths = [solo.units_per_s.half_width for solo in measured if solo.units_per_s and solo.runs >= SOLID_RUNS]
     known = [width for width in widths if width is not None]
     if len(known) < len(widths):
         yield VerdictReason("interval_known", "an interval over the runs is not known", "more --runs")
@@ -291,11 +291,11 @@ def _widest(score: Score) -> float | None:
     return max(known) if known and len(known) == len(widths) else None
 
 
-def _agreement(evidence: Evidence, rows: Sequence[Row]) -> str:
+def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> str:
     score = evidence.score
     if score and (widest := _widest(score)) is not None:
         return f"{len(score.counted())} runs agree within ±{widest * 100:.1f} %, and nothing disturbed them"
-    runs = min((row.runs for row in rows), default=0)
+    runs = min((solo.runs for solo in solos), default=0)
     return f"{runs} runs agree within ±{SOLID_HALF_WIDTH * 100:.0f} %, and nothing disturbed them"
 
 

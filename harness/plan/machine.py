@@ -26,6 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import counted, significant
 from mixmark.harness.plan.bound import EXACT, NOTHING
 
@@ -153,15 +154,6 @@ class Energy:
 
 
 @dataclass(frozen=True)
-class Range:
-    """A prediction, and what it would be at the low and high ends of all rates."""
-
-    estimate: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Answer:
     """A machine that is predicted to be best, and the proof."""
 
@@ -170,8 +162,8 @@ class Answer:
     """The devices of each kind in use."""
     time: Mapping[str, Mapping[str, float]]
     """The time of each kind for each suite, in devices."""
-    mixes_per_hour: Range
-    """What the machine does at full load."""
+    mixes_per_hour: Estimate
+    """What the machine does at full load; the ends are what it does at the ends of all rates."""
     planned_per_hour: float
     """What `time`, `watts` and `energy_cost` are of: the demand, or all that the machine does."""
     watts: float | None
@@ -293,7 +285,7 @@ class Planner:
             question=question,
             counts=counts,
             time=program.time(best),
-            mixes_per_hour=Range(estimate, low, high),
+            mixes_per_hour=Estimate(estimate, low, high),
             planned_per_hour=planned,
             watts=watts,
             price=math.fsum((kind.price or 0) * bought[kind.name] for kind in own) if priced else None,

@@ -80,7 +80,6 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "json": "mixmark.reporters.json:report",
         "csv": "mixmark.reporters.csv:report",
         "jsonl": "mixmark.reporters.jsonl:report",
-        "sql": "mixmark.reporters.sql:report",
         "markdown": "mixmark.reporters.markdown:report",
         "html": "mixmark.reporters.html:report",
     },

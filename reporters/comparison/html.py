@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.judge.compare.machines import ComparedMachine, MachineComparison
-from mixmark.harness.judge.compare.solo import Ratio
-from mixmark.harness.judge.mixed_run import Figure
 from mixmark.reporters import figures
 from mixmark.reporters.charts import PixelAxis
 from mixmark.reporters.comparison import words
@@ -103,7 +102,7 @@ def _edge(found: MachineComparison) -> float:
 
 def _scores(found: MachineComparison, edge: float) -> Iterator[Group]:
     baseline = found.machines[0].label
-    scores: Sequence[tuple[str, str, Sequence[Figure | None], Sequence[Ratio | None]]] = (
+    scores: Sequence[tuple[str, str, Sequence[Estimate | None], Sequence[Estimate | None]]] = (
         ("MX, mixes per kWh", "mix/kWh", [machine.mixes_per_kwh for machine in found.machines], found.mixes_per_kwh),
         ("TX, mixes per hour", "mix/h", [machine.mixes_per_hour for machine in found.machines], found.mixes_per_hour),
     )
@@ -131,13 +130,12 @@ def _suites(found: MachineComparison, edge: float) -> Iterator[Group]:
     baseline = found.machines[0].label
     for row in found.rows:
         lines = [
-            _line(best.label, words.rate(best, row), words.route(best), best.relative, edge, baseline)
-            for best in row.known
+            _line(best.label, words.rate(best), words.route(best), best.relative, edge, baseline) for best in row.known
         ]
         yield Group(words.title(row, found.rows), tuple(lines))
 
 
-def _line(label: str, value: str, detail: str, relative: Ratio | None, edge: float, baseline: str) -> ResultLine:
+def _line(label: str, value: str, detail: str, relative: Estimate | None, edge: float, baseline: str) -> ResultLine:
     if relative is None:
         return ResultLine(label, value, detail, "baseline" if label == baseline else "not compared", None)
     axis = PixelAxis(1 / edge, edge, 0, 100, logarithmic=True)

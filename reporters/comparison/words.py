@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import NoiseFloor
 from mixmark.harness.contracts.text import Reason, days_between, plain
 from mixmark.harness.judge.compare.machines import BestRoute, BestRoutes, ComparedMachine, MachineComparison
-from mixmark.harness.judge.compare.solo import LEAST_DELTA, Comparison, Ratio, SuiteWork
-from mixmark.harness.judge.mixed_run import Figure
+from mixmark.harness.judge.compare.solo import LEAST_DELTA, Comparison, SuiteWork
 from mixmark.reporters import figures
 from mixmark.reporters.figures import UNKNOWN, significant
 from mixmark.reporters.tables import TextTable
@@ -51,7 +51,7 @@ def _lines(row: BestRoutes, best: BestRoute | None) -> str:
     """The rate, the route, and the relative speed, each on its line."""
     if best is None:
         return UNKNOWN
-    return "\n".join((rate(best, row), route(best), *([relative(best.relative)] if best.relative else [])))
+    return "\n".join((rate(best), route(best), *([relative(best.relative)] if best.relative else [])))
 
 
 def machines(found: MachineComparison) -> list[tuple[str, list[str]]]:
@@ -95,7 +95,7 @@ def date(created_utc: str) -> str:
     return text[:16].replace("T", " ") if days_between(created_utc, created_utc) is not None else text
 
 
-def figure(value: Figure | None, unit: str) -> str:
+def figure(value: Estimate | None, unit: str) -> str:
     """0.395 ±1.5 % mix/kWh."""
     if value is None:
         return UNKNOWN
@@ -103,7 +103,7 @@ def figure(value: Figure | None, unit: str) -> str:
     return f"{figures.number(value)}{half} {unit}"
 
 
-def relative(ratio: Ratio) -> str:
+def relative(ratio: Estimate) -> str:
     """2.00× (1.97 to 2.04), or 2.00×, not proven."""
     if ratio.low is None or ratio.high is None:
         return f"{significant(ratio.estimate)}×, not proven"
@@ -126,19 +126,21 @@ def _title(work: SuiteWork) -> str:
     return f"{figures.name(work.suite)}, {work.scenario}, {work.weight_class}-bit weights"
 
 
-def rate(best: BestRoute, row: BestRoutes) -> str:
+def rate(best: BestRoute) -> str:
     """7.04 tok/s ±2.3 %, with the half-width only if it is known."""
-    half = "" if best.half_width is None else f" ±{figures.percent(best.half_width)}"
-    return f"{figures.rate(best.units_per_s, row.names.short)}{half}"
+    known = best.solo.units_per_s.half_width if best.solo.units_per_s else None
+    half = "" if known is None else f" ±{figures.percent(known)}"
+    return f"{figures.rate(best.solo.units_per_s, best.solo.names.short)}{half}"
 
 
 def route(best: BestRoute) -> str:
     """bf16 by torch on cpu:0, batch 1024."""
-    is_cpu = best.device.startswith("cpu:")
-    device = short(best.device) if is_cpu or not best.device_name else figures.name(best.device_name)
-    batch = f", batch {best.batch}" if (best.batch or 1) > 1 else ""
-    runs = f", {best.runs} runs" if best.runs > 1 else ""
-    return f"{best.precision} by {figures.name(best.adapter)} on {device}{batch}{runs}"
+    solo, route = best.solo, best.solo.route
+    is_cpu = route.device.startswith("cpu:")
+    device = short(route.device) if is_cpu or not solo.device_name else figures.name(solo.device_name)
+    batch = f", batch {solo.batch}" if (solo.batch or 1) > 1 else ""
+    runs = f", {solo.runs} runs" if solo.runs > 1 else ""
+    return f"{route.precision} by {figures.name(route.adapter)} on {device}{batch}{runs}"
 
 
 def short(device: str) -> str:
@@ -150,10 +152,9 @@ def short(device: str) -> str:
 
 def measurement(test: Comparison) -> str:
     """llm on cpu:0 by torch in bf16, single-stream."""
-    record = test.b.record
-    route, device = record.route, short(record.route.device)
+    route, device = test.route, short(test.route.device)
     suite, adapter = figures.name(route.suite), figures.name(route.adapter)
-    return f"{suite} on {device} by {adapter} in {route.precision}, {record.scenario}"
+    return f"{suite} on {device} by {adapter} in {route.precision}, {test.scenario}"
 
 
 def verdicts(found: MachineComparison) -> Iterator[TextTable]:
@@ -166,7 +167,8 @@ def verdicts(found: MachineComparison) -> Iterator[TextTable]:
 
 
 def _verdict(test: Comparison) -> tuple[str, ...]:
-    interval = f"{test.ratio.low:.3f} to {test.ratio.high:.3f}"
+    low, high = test.ratio.ends
+    interval = f"{low:.3f} to {high:.3f}"
     return measurement(test), f"{test.ratio.estimate:.3f}", interval, test.verdict, " : ".join(map(str, test.runs))
 
 
@@ -238,8 +240,8 @@ def _of_routes(found: MachineComparison) -> Iterator[tuple[str, str, str]]:
         for best in row.known:
             if best.relative is not None and best.relative.reason:
                 yield best.label, suite, best.relative.reason
-        if len({best.precision for best in row.known}) > 1:
-            formats = ", ".join(f"{best.label} in {best.precision}" for best in row.known)
+        if len({best.solo.route.precision for best in row.known}) > 1:
+            formats = ", ".join(f"{best.label} in {best.solo.route.precision}" for best in row.known)
             yield "", suite, f"the number formats differ: {formats}"
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 from markupsafe import escape
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Finding, Hosts
+from mixmark.harness.judge.solo import Solo
 from mixmark.reporters import figures
 from mixmark.submissions.board import formats, hardware, rank, row, verdict_text
 from mixmark.submissions.board.rank import Metric
 from mixmark.submissions.board.row import IntervalAxis, Standing, Website
-from mixmark.submissions.entry import Entry, SoloMeasurement
+from mixmark.submissions.entry import Entry
 
 SEVERITIES = ("invalid", "pending", "warning", "note")
 
@@ -100,27 +102,29 @@ def _runs(entry: Entry) -> dict[str, Any]:
 
 def _suites(entry: Entry) -> list[tuple[str, list[dict[str, Any]]]]:
     """Each suite with its solo measurements, the fastest first; a bar is as long as its share of the fastest."""
-    suites: dict[str, list[SoloMeasurement]] = {}
-    for solo in entry.solo_measurements:
-        suites.setdefault(f"{figures.name(solo.suite)} {figures.name(solo.suite_version)}", []).append(solo)
+    suites: dict[str, list[Solo]] = {}
+    for solo in entry.solos:
+        suites.setdefault(f"{figures.name(solo.route.suite)} {figures.name(solo.route.suite_version)}", []).append(solo)
     rows = []
     for suite, of_suite in suites.items():
-        axis = IntervalAxis(0.0, max(rank.ends(solo.units_per_s)[1] for solo in of_suite) or 1.0)
-        of_suite = sorted(of_suite, key=lambda solo: -solo.units_per_s.estimate)
+        axis = IntervalAxis(0.0, max(solo.units_per_s.ends[1] for solo in of_suite if solo.units_per_s) or 1.0)
+        of_suite = sorted(of_suite, key=lambda solo: -solo.speed)
         rows.append((suite, [_solo_row(entry, solo, axis) for solo in of_suite]))
     return rows
 
 
-def _solo_row(entry: Entry, solo: SoloMeasurement, axis: IntervalAxis) -> dict[str, Any]:
+def _solo_row(entry: Entry, solo: Solo, axis: IntervalAxis) -> dict[str, Any]:
     batch = f" ×{solo.batch}" if (solo.batch or 1) > 1 else ""
-    joules = "" if solo.joules_per_unit is None else figures.prefixed(solo.joules_per_unit, "J")
+    joules = figures.prefixed(solo.energy.joules_per_unit, "J") if solo.energy else ""
+    rate = solo.units_per_s or Estimate(0.0)
+    route = solo.route
     return {
-        "route": f"{row.device_name(entry, solo.device)} · {figures.name(solo.adapter)} {solo.precision}",
+        "route": f"{row.device_name(entry, route.device)} · {figures.name(route.adapter)} {route.precision}",
         "how": f"{solo.scenario}{batch}",
-        "rate": figures.rate(solo.units_per_s.estimate, solo.short_unit),
-        "half": row.half_width(solo.units_per_s),
+        "rate": figures.rate(rate, solo.names.short),
+        "half": row.half_width(rate),
         "joules": joules and f"{joules} a {figures.name(solo.unit, 16)}",
-        **axis.interval(solo.units_per_s),
+        **axis.interval(rate),
     }
 
 

@@ -79,10 +79,7 @@ def _entry(entry: Entry, site: Website) -> dict[str, Any]:
         "cores": entry.machine.cpu_cores,
         "threads": entry.machine.cpu_threads,
         "memory_bytes": entry.machine.memory_bytes,
-        "alone": {
-            suite: {"units_per_s": solo.units_per_s.estimate, "unit": solo.unit}
-            for suite, solo in row.fastest(entry).items()
-        },
+        "alone": {suite: {"units_per_s": solo.speed, "unit": solo.unit} for suite, solo in row.fastest(entry).items()},
         **entry.model_dump(mode="json", include=SCORED),
         "runs": len(entry.runs),
         "price": declared.price and declared.price.model_dump(mode="json"),
@@ -134,7 +131,7 @@ def as_csv(site: Website, boards: Sequence[Board]) -> str:
 def _cells(site: Website, key: Key, place: Place) -> Iterator[str]:
     entry, declared, price = place.entry, place.entry.declaration, place.entry.declaration.price
     figure, worth = rank.figure_of(entry, key.metric), row.price_per_mix(entry)
-    alone = (f"{suite} {solo.units_per_s.estimate} {solo.unit}/s" for suite, solo in row.fastest(entry).items())
+    alone = (f"{suite} {solo.speed} {solo.unit}/s" for suite, solo in row.fastest(entry).items())
     values = (
         *(key.id, key.metric, key.mix, key.boundary, key.weight_class, key.division),
         *((None, None) if place.rank is None else (place.rank, place.tied)),

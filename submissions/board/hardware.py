@@ -51,7 +51,7 @@ def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 def facts(processor: Processor) -> dict[str, Any]:
     """The variables of the template of a processor's page."""
     alone = [row.fastest(entry, processor.name) for entry in processor.entries]
-    units = {suite: solo.short_unit for of_entry in alone for suite, solo in of_entry.items()}
+    units = {suite: solo.names.short for of_entry in alone for suite, solo in of_entry.items()}
     suites = sorted(units.items())[: row.SUITES]
     return {
         "heading": processor.name,

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Boundary
-from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.plan import mixes
 from mixmark.submissions.entry import Division, Entry
 
@@ -91,20 +91,14 @@ def boards(entries: Iterable[Entry]) -> tuple[Board, ...]:
     return tuple(sorted((_board(key, of_key) for key, of_key in on.items()), key=_order))
 
 
-def figure_of(entry: Entry, metric: Metric) -> Figure:
+def figure_of(entry: Entry, metric: Metric) -> Estimate:
     """The figure by which a board of this metric orders the entry."""
     figure = entry.mixes_per_hour if metric == "TX" else entry.mixes_per_kwh
     assert figure is not None  # it is on a board of this metric
     return figure
 
 
-def ends(figure: Figure) -> tuple[float, float]:
-    """The ends of the interval. A figure without an interval is its own interval."""
-    low = figure.estimate if figure.low is None else figure.low
-    return low, figure.estimate if figure.high is None else figure.high
-
-
-def ranks(figures: Sequence[Figure]) -> list[int]:
+def ranks(figures: Sequence[Estimate]) -> list[int]:
     """The rank of each figure among all of them. Each has an interval.
 
     Their order does not matter: of equal estimates the one with the higher lower end leads.
@@ -119,9 +113,9 @@ def ranks(figures: Sequence[Figure]) -> list[int]:
     return found
 
 
-def overlap(first: Figure, second: Figure) -> bool:
+def overlap(first: Estimate, second: Estimate) -> bool:
     """Whether two intervals have a value in common."""
-    return ends(first)[0] <= ends(second)[1] and ends(second)[0] <= ends(first)[1]
+    return first.ends[0] <= second.ends[1] and second.ends[0] <= first.ends[1]
 
 
 def stale(entry: Entry, today: datetime.date, versions: Mapping[str, str]) -> tuple[str, ...]:
@@ -172,8 +166,8 @@ def lacks(entry: Entry) -> tuple[str, ...]:
     return entry.reasons.get("ranked", ())
 
 
-def _descending(figure: Figure) -> tuple[float, float]:
-    return -figure.estimate, -ends(figure)[0]
+def _descending(figure: Estimate) -> tuple[float, float]:
+    return -figure.estimate, -figure.ends[0]
 
 
 def _order(board: Board) -> tuple[object, ...]:

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from mixmark.harness.contracts.device_ids import part_of
-from mixmark.harness.judge.mixed_run import HOUR_NS, Figure
+from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.judge.mixed_run import HOUR_NS
+from mixmark.harness.judge.solo import Solo, best, by_suite
 from mixmark.harness.plan import mixes
 from mixmark.reporters import figures, summary
 from mixmark.submissions.board import rank
-from mixmark.submissions.board.rank import Board, Key, Metric, ends
-from mixmark.submissions.entry import Entry, SoloMeasurement
+from mixmark.submissions.board.rank import Board, Key, Metric
+from mixmark.submissions.entry import Entry
 
 UNITS: Mapping[Metric, str] = {"MX": "mix/kWh", "TX": "mix/h"}
 NAMES: Mapping[Metric, str] = {"MX": "Mixes per kWh", "TX": "Mixes per hour"}
@@ -59,10 +61,10 @@ class IntervalAxis:
     logarithmic: bool = False
 
     @classmethod
-    def of(cls, figures: Sequence[Figure], from_zero: bool = False) -> IntervalAxis:
+    def of(cls, figures: Sequence[Estimate], from_zero: bool = False) -> IntervalAxis:
         """An axis that holds all intervals: from a little below the least, or from zero for bars, to a little above the
         greatest; logarithmic if estimates lie far apart."""
-        intervals = [ends(figure) for figure in figures]
+        intervals = [figure.ends for figure in figures]
         least = min((low for low, _ in intervals), default=0.0)
         most = max((high for _, high in intervals), default=1.0)
         if 0 < least * LOGARITHMIC_FROM < most:
@@ -78,9 +80,9 @@ class IntervalAxis:
             low, high, value = math.log(low), math.log(high), math.log(max(value, low))
         return round(min(100.0, max(0.0, (value - low) / (high - low) * 100)), 2)
 
-    def interval(self, figure: Figure) -> dict[str, float]:
+    def interval(self, figure: Estimate) -> dict[str, float]:
         """The positions of an estimate and of the ends of its interval."""
-        low, high = ends(figure)
+        low, high = figure.ends
         return {"low": self(low), "mid": self(figure.estimate), "high": self(high)}
 
 
@@ -94,18 +96,18 @@ def board_page(key: Key) -> str:
     return f"boards/{key.id}.html"
 
 
-def value(figure: Figure) -> str:
+def value(figure: Estimate) -> str:
     """12.3 of 12.3 mix/kWh."""
     return figures.number(figure)
 
 
-def half_width(figure: Figure) -> str:
+def half_width(figure: Estimate) -> str:
     """± 1.5 %. Empty: there is no interval."""
     half = figure.half_width if figure.estimate else None
     return "" if half is None else f"± {figures.percent(half)}"
 
 
-def whole(figure: Figure | None, metric: Metric) -> str:
+def whole(figure: Estimate | None, metric: Metric) -> str:
     """12.3 mix/kWh ± 1.5 %."""
     if figure is None:
         return "not measured"
@@ -145,21 +147,17 @@ def hardware(entry: Entry) -> str:
     )
 
 
-def fastest(entry: Entry, processor: str | None = None) -> dict[str, SoloMeasurement]:
-    """The fastest solo measurement of each suite. The rate of a server is its arrival rate, so it does not count.
+def fastest(entry: Entry, processor: str | None = None) -> dict[str, Solo]:
+    """The fastest solo measurement of each suite.
 
     processor: the name of the devices that count. None: all do.
     """
-    found: dict[str, SoloMeasurement] = {}
-    for solo in sorted(entry.solo_measurements, key=lambda solo: solo.units_per_s.estimate):
-        if solo.scenario != "server" and processor in (None, device_name(entry, solo.device)):
-            found[solo.suite] = solo
-    return found
+    return best((solo for solo in entry.solos if processor in (None, device_name(entry, solo.route.device))), by_suite)
 
 
-def rate(solo: SoloMeasurement | None) -> str:
+def rate(solo: Solo | None) -> str:
     """The rate of a solo measurement, under a head with its unit."""
-    return figures.UNKNOWN if solo is None else figures.significant(solo.units_per_s.estimate)
+    return figures.UNKNOWN if solo is None else figures.significant(solo.speed)
 
 
 def devices(entry: Entry) -> list[str]:

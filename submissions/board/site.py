@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.solo import Solo, best
 from mixmark.harness.plan import mixes
 from mixmark.reporters import figures, summary
 from mixmark.reporters.charts import decades, steps
@@ -274,7 +275,7 @@ def _aspects(key: Key) -> dict[str, str]:
 
 def _suites(board: Board) -> list[tuple[str, str]]:
     """(suite, unit) of each column with the rates of a suite alone, in the order of the mix."""
-    units = {suite: solo.short_unit for place in _places(board) for suite, solo in row.fastest(place.entry).items()}
+    units = {suite: solo.names.short for place in _places(board) for suite, solo in row.fastest(place.entry).items()}
     mix = mixes.frozen().get(board.key.mix)
     order = [suite for suite in mix.units if suite in units] if mix else sorted(units)
     return [(suite, units[suite]) for suite in order[: row.SUITES]]
@@ -370,16 +371,18 @@ def _data(
 def _best_rates(entry: Entry, names: dict[str, int], suites: dict[str, int]) -> list[list[Any]]:
     """[number of the device's name, number of the suite, rate, rate in words] of the best solo measurement of each
     suite on each device. New names and suites are numbered."""
-    best: dict[tuple[int, int], tuple[float, str]] = {}
     known = {device.id: row.device_name(entry, device.id) for device in entry.machine.devices}
-    for solo in entry.solo_measurements:
-        if solo.scenario == "server":
-            continue
-        device, rate = known.get(solo.device, solo.device), solo.units_per_s.estimate
-        numbers = names.setdefault(device, len(names)), suites.setdefault(figures.name(solo.suite), len(suites))
-        if numbers not in best or rate > best[numbers][0]:
-            best[numbers] = rate, figures.rate(rate, solo.short_unit)
-    return [[*numbers, *rate] for numbers, rate in best.items()]
+
+    def device_of(solo: Solo) -> str:
+        return known.get(solo.route.device, solo.route.device)
+
+    found = []
+    for (device, suite), solo in best(
+        entry.solos, lambda solo: (device_of(solo), figures.name(solo.route.suite))
+    ).items():
+        number, of_suite = names.setdefault(device, len(names)), suites.setdefault(suite, len(suites))
+        found.append([number, of_suite, solo.speed, figures.rate(solo.speed, solo.names.short)])
+    return found
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -64,7 +64,7 @@ def accuracy(checks: Sequence[Checked]) -> Iterator[str]:
     yield "|---|---:|---:|---:|---:|---|"
     for check in sorted(checks, key=lambda check: check.name):
         figure = check.predicted
-        interval = f"{significant(figure.low)} to {significant(figure.high)}"
+        interval = " to ".join(map(significant, figure.ends))
         yield (
             f"| {check.name} | {significant(figure.estimate)} | {interval} | {significant(check.measured.estimate)} "
             f"| {check.off:+.1%} | {'yes' if check.inside else '**no**'} |"

@@ -19,9 +19,10 @@ from pydantic import BaseModel
 
 from mixmark.harness.judge.compare.machines import MachineComparison
 from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.provenance import Provenance
 from mixmark.harness.record import store
 from mixmark.reporters.json import published
-from mixmark.reporters.lines import TableLine
+from mixmark.reporters.lines import ENERGY, MIXED, SOLO, columns
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "json.md"
@@ -41,7 +42,6 @@ before you show it.
 | `mixmark compare A B --json` | a [MachineComparison](#machinecomparison) |
 | `mixmark report FOLDER --format jsonl` | on each line an object with these [columns](#columns) |
 | `mixmark report FOLDER --format csv` | the same as a table; unknown is empty |
-| `mixmark report FOLDER --format sql` | the same as SQL for SQLite, in a table `mixmark` |
 | `result.json` in a result folder | a [Result](#result); its [JSON Schema](result.schema.json) |
 | `raw/*.npz` in a result folder | the arrays of [raw files](#raw-files) |
 
@@ -49,11 +49,9 @@ The lines of many results are put together by appending them:
 
 ```sh
 for each in results/*/; do mixmark report "$each" --format jsonl; done > results.jsonl
-for each in results/*/; do mixmark report "$each" --format sql | sqlite3 results.sqlite; done
-sqlite3 results.sqlite "SELECT cpu_model, suite, max(throughput_per_s) FROM mixmark WHERE status = 'ok' GROUP BY 1, 2"
 ```
 
-In the database a line is known by its `result_id` and `key`. A result that is put in again replaces itself.
+A line is known by its `result_id` and `key`.
 """
 
 UNITS = (
@@ -238,7 +236,11 @@ def page() -> str:
                 shown.append(each)
                 parts.append(_section(each))
     parts += ["## Raw files\n", RAW_HEAD, *_raw_rows(), ""]
-    parts += ["## Columns\n", "The columns of a line, in their order. Each may be unknown.\n", _columns()]
+    parts += [
+        "## Columns\n",
+        "The columns of a line: a run of a suite alone, or a run of the mix. Each may be unknown.\n",
+        _columns(),
+    ]
     return "\n".join(parts)
 
 
@@ -291,18 +293,21 @@ def _section(of: type) -> str:
 
 
 def _columns() -> str:
-    rows: list[str] = []
-    told = docstrings(TableLine)
-    for name, hint in _hints(TableLine).items():
-        if _is_object(hint):
-            first, *others = (field.name for field in fields(hint))
-            rows.append(_row(f"{name}_{first}", int, f"{told[name]} The mean over all feeds."))
-            rows += [
-                _row(f"{name}_{each}", int, f"The same, at the percentile {_percentile(each)}.") for each in others
-            ]
-        else:
-            rows.append(_row(name, hint, told.get(name, "")))
-    return "\n".join(("| column | type | unit | meaning |", "|---|---|---|---|", *rows, ""))
+    """Each column with the figure that it shows."""
+    of_solo, of_mix, of_energy = SOLO, MIXED, ENERGY
+    origin = [field.name for field in fields(Provenance)]
+    rows = []
+    for column in columns():
+        if column in origin:
+            rows.append(f"| `{column}` | the same field of a [ComparedMachine](#comparedmachine) |")
+            continue
+        places = [f"`{of_solo[column]}` of a [Solo](#solo)"] if column in of_solo else []
+        places += [f"`{of_mix[column]}` of a [ScoredRun](#scoredrun)"] if column in of_mix else []
+        places += [f"`{of_energy[column]}` of the energy in the window"] if column in of_energy else []
+        rows.append(
+            f"| `{column}` | {', '.join(places) or 'the packages that the worker ran with, as a JSON object'} |"
+        )
+    return "\n".join(("| column | shows |", "|---|---|", *rows, ""))
 
 
 def _raw_rows() -> list[str]:
@@ -311,12 +316,6 @@ def _raw_rows() -> list[str]:
         for file, arrays in RAW.items()
         for name, (dtype, axes, meaning) in arrays.items()
     ]
-
-
-def _percentile(name: str) -> str:
-    """99.9 for p999_ns."""
-    digits = name.removesuffix("_ns").removeprefix("p")
-    return f"{digits[:2]}.{digits[2:]}" if digits[2:] else digits
 
 
 def _row(name: str, hint: Any, told: str) -> str:
@@ -332,7 +331,7 @@ def _meaning(told: str) -> str:
 def unit(name: str, hint: Any) -> str:
     """The unit of a field by its name; empty where it has none."""
     words = {each.__name__ for each in _classes(hint)}
-    numbers = {int, float}.intersection(_plain(hint)) or words == {"Figure"}
+    numbers = {int, float}.intersection(_plain(hint)) or words == {"Estimate"}
     found = next((unit for pattern, unit in UNITS if re.fullmatch(pattern, name)), "")
     return found if numbers else ""
 

@@ -6,9 +6,10 @@ import datetime
 import random
 from typing import Any
 
-from mixmark.harness.contracts.schema import Boundary, Device, Environment, Finding, Precision
+from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.schema import Boundary, Device, Environment, Finding, UnitNames
 from mixmark.harness.judge.grade import Grade
-from mixmark.harness.judge.mixed_run import Figure
+from mixmark.harness.judge.solo import Energy, Solo
 from mixmark.submissions.entry import (
     Aspect,
     Declaration,
@@ -18,8 +19,8 @@ from mixmark.submissions.entry import (
     MixedRun,
     Price,
     Signed,
-    SoloMeasurement,
 )
+from tests.fakes.solos import solo
 
 MAKERS = ("Acme", "Borealis", "Cobalt", "Dynamo", "Ember", "Fathom", "Granite", "Helix")
 CHIPS = ("Topaz", "Quartz", "Onyx", "Jasper", "Beryl", "Agate")
@@ -97,7 +98,7 @@ def made(number: int, seed: int = 1) -> Entry:
         ended_utc=began.isoformat(),
         commands=(("run", "--preset", "official"),),
         runs=runs,
-        solo_measurements=tuple(_solo_measurement(rng, suite, device.id) for suite in UNITS for device in devices),
+        solos=tuple(_solo_measurement(rng, suite, device.id) for suite in UNITS for device in devices),
         findings=(
             Finding(
                 rule="canary_stable", severity="warning", about="run", message="the time of a fixed loop changed by 3 %"
@@ -133,9 +134,9 @@ def _scored(rng: random.Random, metered: bool) -> dict[str, Any]:
     grade, (boundary, level) = rng.choice(grades), rng.choice(kinds)
     speed, watts = rng.lognormvariate(-1, 1.2), rng.uniform(60, 900)
 
-    def around(value: float) -> Figure:
+    def around(value: float) -> Estimate:
         half = rng.uniform(0.003, 0.02 if grade == "official" else 0.06)
-        return Figure(value) if grade == "indicative" else Figure(value, value * (1 - half), value * (1 + half))
+        return Estimate(value) if grade == "indicative" else Estimate(value, value * (1 - half), value * (1 + half))
 
     return {
         "mixmark": "0.1.0",
@@ -155,20 +156,18 @@ def _scored(rng: random.Random, metered: bool) -> dict[str, Any]:
     }
 
 
-def _solo_measurement(rng: random.Random, suite: str, device: str) -> SoloMeasurement:
+def _solo_measurement(rng: random.Random, suite: str, device: str) -> Solo:
     unit, short = UNITS[suite]
     speed = rng.lognormvariate(3, 1) * (1 if device == "cpu:0" else 12)
-    precision: Precision = "bf16" if device != "cpu:0" else "fp32"
-    return SoloMeasurement(
+    joules = rng.choice((None, 20 / speed))
+    return solo(
+        suite,
         suite=suite,
-        suite_version="1",
-        unit=unit,
-        short_unit=short,
         device=device,
-        adapter="torch",
-        precision=precision,
-        scenario="offline",
+        precision="bf16" if device != "cpu:0" else "fp32",
         batch=32,
-        units_per_s=Figure(speed, speed * 0.99, speed * 1.01),
-        joules_per_unit=rng.choice((None, 20 / speed)),
+        unit=unit,
+        names=UnitNames(short=short, work=f"{unit}s"),
+        units_per_s=Estimate(speed, speed * 0.99, speed * 1.01),
+        energy=None if joules is None else Energy("wall", 20.0, joules, 20.0, (), None, ()),
     )

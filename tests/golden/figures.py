@@ -19,7 +19,8 @@ from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge import catalogue
 from mixmark.harness.judge.compare.machines import compare_machines
 from mixmark.harness.judge.judgement import Judgement, judge
-from mixmark.harness.judge.references import reference
+from mixmark.harness.judge.references import ReferenceScore, reference
+from mixmark.harness.judge.solo import Solo
 from mixmark.harness.plan import mixes
 from mixmark.harness.record import store
 from mixmark.submissions import references
@@ -94,8 +95,8 @@ def of_rows(judged: Judgement) -> dict[str, Any]:
             "status": row.status,
             "feeds": row.feeds,
             "units": row.units,
-            "per s": row.throughput_per_s,
-            "half width": row.half_width,
+            "per s": row.units_per_s and row.units_per_s.estimate,
+            "half width": row.units_per_s and row.units_per_s.half_width,
             "latency": list(vars(row.latency).values()),
             "first unit": list(vars(row.first_unit).values()),
             "per unit": list(vars(row.time_per_unit).values()),
@@ -104,15 +105,20 @@ def of_rows(judged: Judgement) -> dict[str, Any]:
             "energy": row.energy and [row.energy.boundary, row.energy.joules, row.energy.joules_per_unit],
             "watts": row.energy and [row.energy.watts, *row.energy.idle_watts, row.energy.edge_uncertainty],
         }
-        for row in judged.rows
+        for row in judged.runs
     }
+
+
+def of_rate(solo: Solo | None) -> list[float | None]:
+    rate = solo.units_per_s if solo else None
+    return [rate.estimate, rate.half_width] if rate else [None, None]
 
 
 def of_solos(judged: Judgement) -> dict[str, Any]:
     """The solo measurements over their runs."""
     return {
-        row.key: [row.throughput_per_s, row.half_width, row.runs, row.median_per_s, list(row.batches)]
-        for row in (*judged.solo_rows, *judged.hosted)
+        row.key: [*of_rate(row), row.runs, row.median_per_s, list(row.batches)]
+        for row in (*judged.solos, *judged.hosted)
     }
 
 
@@ -196,7 +202,7 @@ def of_experiments(judged: Judgement) -> dict[str, Any]:
 
 def of_judgement(judged: Judgement) -> dict[str, Any]:
     """The figures of one result. Findings count by severity, so that a rule may be renamed."""
-    known = reference(judged.result, judged.score, "this", judged.solo_rows)
+    known = reference(judged.result, judged.score, "this", judged.solos)
     return {
         "verdict": [judged.verdict.word, judged.exit_code],
         "invalid": sorted({each.about for each in judged.findings if each.severity == "invalid"}),
@@ -236,7 +242,7 @@ def of_comparison(judged: Mapping[str, Judgement]) -> dict[str, Any]:
     return {
         "mixes per hour": [ratio(each) for each in compared.mixes_per_hour],
         "rows": [
-            [row.work.suite, *([each.units_per_s, each.half_width, ratio(each.relative)] for each in row.known)]
+            [row.work.suite, *([*of_rate(each.solo), ratio(each.relative)] for each in row.known)]
             for row in compared.rows
         ],
         "verdicts": {label: [test.verdict for test in tests] for label, tests in compared.verdicts.items()},
@@ -247,15 +253,29 @@ def of_entries() -> dict[str, Any]:
     """The figures of the published entries: as their boards and the shipped references have them."""
     return {
         entry.path: {
-            "reference": references.reference(entry).model_dump(mode="json"),
+            "reference": of_reference(references.reference(entry)),
             "division": [entry.division, entry.ranked, entry.grade],
             "solo": [
-                [each.suite, each.device, estimate(each.units_per_s), each.joules_per_unit]
-                for each in entry.solo_measurements
+                [
+                    each.route.suite,
+                    each.route.device,
+                    estimate(each.units_per_s),
+                    each.energy and each.energy.joules_per_unit,
+                ]
+                for each in entry.solos
             ],
             "runs": [[run.phase, estimate(run.mixes_per_hour), run.watts] for run in entry.runs],
         }
         for entry in references.published()
+    }
+
+
+def of_reference(known: ReferenceScore) -> dict[str, Any]:
+    mixes_per_hour, mixes_per_kwh = known.mixes_per_hour, known.mixes_per_kwh
+    return known.model_dump(mode="json") | {
+        "mixes_per_hour": mixes_per_hour.estimate,
+        "interval": None if mixes_per_hour.half_width is None else list(mixes_per_hour.ends),
+        "mixes_per_kwh": mixes_per_kwh and mixes_per_kwh.estimate,
     }
 
 

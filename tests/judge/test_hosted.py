@@ -59,8 +59,8 @@ def test_the_plan_says_whose_weights_they_are() -> None:
 
 def test_it_stands_on_a_table_of_its_own() -> None:
     told = both()
-    assert [row.record.key for row in told.solo_rows] == ["t"] and [row.record.key for row in told.hosted] == ["h"]
-    assert [row.status for row in told.rows] == ["ok", "unaudited"]
+    assert [row.key for row in told.solos] == ["t"] and [row.key for row in told.hosted] == ["h"]
+    assert [row.status for row in told.runs] == ["ok", "unaudited"]
     assert told.matrix is None  # of two devices, one is compared with nothing
     assert told.exit_code == 0
     [finding] = [each for each in told.findings if (each.rule, each.about) == ("audited", "h")]
@@ -84,7 +84,7 @@ def test_every_report_keeps_it_apart(name: str) -> None:
 def test_what_has_nothing_else_is_fair_at_best() -> None:
     told = judge(run(hosted()))
     assert told.verdict.word == "fair" and "nobody can audit the outputs of a hosted service" in str(told.verdict)
-    assert told.solo_rows == () and told.exit_code == 0
+    assert told.solos == () and told.exit_code == 0
     for report in (*REPORTERS.values(), html.report):
         assert "1,000" in report(told) or "1000.0" in report(told)
 

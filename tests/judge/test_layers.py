@@ -21,8 +21,9 @@ LAYERS = (
         "caps",
         "diagnosis",
         "evidence",
+        "solo",
     ),
-    *("screening", "disturbance", "rules", "solo_rates", "scaling", "rows", "verdict", "references", "judgement"),
+    *("screening", "disturbance", "rules", "solo_rates", "scaling", "verdict", "references", "judgement"),
     *("catalogue", "provenance", "compare"),
 )
 """In the order of harness/judge/__init__.py. Each may import itself and those before it."""

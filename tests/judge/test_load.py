@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.policies import by
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import (
     Absent,
     Completions,
@@ -23,7 +24,6 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge.judgement import Judgement, judge
 from mixmark.harness.judge.load import Ladder, Level, requests_ns
-from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.measure.request_queue import RequestQueue
 from mixmark.harness.plan import mixes, policies
@@ -270,10 +270,10 @@ def test_a_request_of_several_feeds_lasts_from_when_it_was_due_until_the_last_is
 def test_the_efficiency_over_the_ladder_lies_between_those_of_its_levels(
     levels: list[tuple[float, float]], ready_watts: float
 ) -> None:
-    full = Figure(1000.0)
+    full = Estimate(1000.0)
 
     def level(target: float, watts: float) -> Level:
-        run: Any = SimpleNamespace(total=SimpleNamespace(watts=watts), mixes_per_hour=Figure(target * 1000))
+        run: Any = SimpleNamespace(total=SimpleNamespace(watts=watts), mixes_per_hour=Estimate(target * 1000))
         return Level("plan", target, target, run, (), 0, ())
 
     made = [level(*each) for each in levels]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import (
     Absent,
     Completions,
@@ -21,7 +22,7 @@ from mixmark.harness.contracts.schema import (
     ServiceLimits,
 )
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.judge.mixed_run import Figure, ScoreProblem
+from mixmark.harness.judge.mixed_run import ScoreProblem
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.timestamps import in_time
 from mixmark.harness.measure.dispatch import Pair
@@ -188,7 +189,7 @@ def test_the_surplus_is_time_that_earned_nothing() -> None:
     found = scored(of((records, plan), mix=mix, seconds=100))
     [seen] = found.runs
     assert (seen.mixes, round(seen.surplus, 12)) == (1, 0.34)
-    assert found.mixes_per_hour == Figure(36, 36, 90, is_bracket=True)
+    assert found.mixes_per_hour == Estimate(36, 36, 90, kind="bracket")
     assert "TX 36.0 to 90.0 mixes per hour (mine, indicative" in found.headline
     assert "34 % of the work of a window was in no whole mix (limit 2 %)" in found.missing
 

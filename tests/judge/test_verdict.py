@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge import verdict as verdicts
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import RULES, judge
-from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.judge.score import score
 from mixmark.harness.judge.verdict import Verdict
 from mixmark.harness.plan import mixes
@@ -49,7 +49,7 @@ def test_the_less_certain_of_mx_and_tx_decides(tx: float | None, verdict: str) -
     evidence = gather(one_run(WATTS_AT_THE_WALL, runs=3))
     found = score(evidence.result, (), {})
     assert found and found.mixes_per_kwh and found.mixes_per_kwh.half_width
-    figure = Figure(1.0) if tx is None else Figure(1.0, 1 - tx, 1 + tx)
+    figure = Estimate(1.0) if tx is None else Estimate(1.0, 1 - tx, 1 + tx)
     evidence = replace(evidence, score=replace(found, mixes_per_hour=figure))
     told = verdicts.verdict(evidence, (), (), 0)
     assert told.word == verdict
@@ -68,7 +68,7 @@ def test_a_range_instead_of_a_number_is_fair() -> None:
     found = score(evidence.result, (), {})
     assert found
     runs = tuple(replace(run, end_ns=run.begin_ns + 600 * SECOND) for run in found.runs)
-    ranged = replace(found, runs=runs, mixes_per_hour=Figure(1.0, 1.0, 1.2, is_bracket=True))
+    ranged = replace(found, runs=runs, mixes_per_hour=Estimate(1.0, 1.0, 1.2, kind="bracket"))
     told = verdicts.verdict(replace(evidence, score=ranged), (), (), 0)
     assert (told.word, told.reason) == (
         "fair",

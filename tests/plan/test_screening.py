@@ -339,19 +339,19 @@ def measured(speeds: Mapping[str, float | Sequence[float]], speed: float) -> Res
 
 def test_a_screened_route_is_compared_with_the_screening_runs_of_the_fastest() -> None:
     judged = judge(measured({"torch": 7, "onnxruntime": 5}, 8))
-    assert [(row.record.route.adapter, row.status) for row in judged.rows] == [
+    assert [(row.route.adapter, row.status) for row in judged.runs] == [
         ("onnxruntime", "screened"),
         ("torch", "ok"),
     ]
     (line,) = summary(judged).suites
     assert (line.route, line.others) == ("torch bf16", "tried for seconds each: 1.40 × onnxruntime fp32")
-    assert [each.about for each in judged.findings if each.rule == "screened"] == [judged.rows[0].record.key]
+    assert [each.about for each in judged.findings if each.rule == "screened"] == [judged.runs[0].key]
 
 
 def test_the_screening_runs_of_a_route_are_shown_by_their_median() -> None:
     judged = judge(measured({"torch": (7, 6.5, 7.2, 7), "onnxruntime": (6.8, 6.6, 6.4, 6.5)}, 8))
-    (row,) = [row for row in judged.solo_rows if row.status == "screened"]
-    assert (row.runs, row.half_width, figures.throughput(row)) == (
+    (row,) = [row for row in judged.solos if row.status == "screened"]
+    assert (row.runs, row.units_per_s and row.units_per_s.half_width, figures.throughput(row)) == (
         4,
         None,
         ("screened", "6.55 tok/s", "median of 4 runs"),

@@ -230,7 +230,7 @@ def test_a_forgery_shows_no_figure(folder: Path, forgery: Callable[[Path], None]
     found = opened(folder)
     assert any(re.search(said, finding.message) for finding in found.findings)
     assert {finding.severity for finding in found.findings} == {"invalid"}
-    assert (found.score, found.rows, found.exit_code, found.verdict.word) == (None, (), 1, "invalid")
+    assert (found.score, found.runs, found.exit_code, found.verdict.word) == (None, (), 1, "invalid")
 
 
 def test_an_unfinished_forgery_is_invalid_too(folder: Path) -> None:

@@ -53,11 +53,11 @@ def shown(judgement: Judgement) -> dict[str, float]:
         seen["ranked"] = -len(score.unranked)
         seen["bits"] = score.weight_class
         seen["boundary"] = -CLASSES.index(score.boundary) if score.boundary in CLASSES else -len(CLASSES)
-    for row in judgement.rows:
-        if row.throughput_per_s is not None and not row.void:
-            seen[f"{row.record.key}: units per second"] = row.throughput_per_s
+    for row in judgement.runs:
+        if row.units_per_s and row.status not in ("invalid", "not audited yet"):
+            seen[f"{row.key}: units per second"] = row.speed
             if row.energy is not None:
-                seen[f"{row.record.key}: units per joule"] = 1 / row.energy.joules_per_unit
+                seen[f"{row.key}: units per joule"] = 1 / row.energy.joules_per_unit
     return seen
 
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Failure, Record, Result
 from mixmark.harness.judge import references
 from mixmark.harness.judge.judgement import Judgement, judge
-from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.reporters import console, figures, full, html
 from mixmark.reporters.summary import summary
@@ -26,8 +26,8 @@ COLOUR = re.compile(r"\x1b\[[\d;]*m")
 OTHER = ReferenceScore(
     name="Acme box",
     mix="edge-9",
-    mixes_per_hour=360,
-    mixes_per_kwh=900,
+    mixes_per_hour=Estimate(360),
+    mixes_per_kwh=Estimate(900),
     boundary="wall",
     weight_class=16,
     grade="official",
@@ -68,7 +68,7 @@ def test_the_score_is_compared_with_references_of_the_same_mix(measured: Result)
 def test_only_disjoint_intervals_of_a_good_result_show_who_is_faster(measured: Result) -> None:
     judged = judge(measured)
     assert judged.score is not None
-    interval = Figure(100.0, 95.0, 105.0)
+    interval = Estimate(100.0, 95.0, 105.0)
     judged = replace(
         judged,
         score=replace(judged.score, mixes_per_hour=interval, mixes_per_kwh=None),
@@ -76,7 +76,7 @@ def test_only_disjoint_intervals_of_a_good_result_show_who_is_faster(measured: R
     )
 
     def words(low: float, high: float, found: Judgement = judged) -> str:
-        other = OTHER.model_copy(update={"mixes_per_hour": (low + high) / 2, "interval": (low, high)})
+        other = OTHER.model_copy(update={"mixes_per_hour": Estimate((low + high) / 2, low, high)})
         return summary(replace(found, against=(other,))).scale[0]
 
     assert words(80, 90).startswith("faster than Acme box: 1.18 × its mixes per hour")
@@ -92,14 +92,19 @@ def test_of_many_published_machines_the_nearest_on_either_side_are_named(measure
     tx = own.mixes_per_hour.estimate
     speeds = {"far": 9.0, "above": 1.2, "below": 0.9, "slow": 0.1}
     published = [
-        OTHER.model_copy(update={"name": name, "entry": f"acme/{name}", "mixes_per_hour": tx * times})
+        OTHER.model_copy(update={"name": name, "entry": f"acme/{name}", "mixes_per_hour": Estimate(tx * times)})
         for name, times in speeds.items()
     ]
     itself = OTHER.model_copy(
-        update={"name": "itself", "entry": "acme/x", "mixes_per_hour": tx, "created_utc": measured.created_utc}
+        update={
+            "name": "itself",
+            "entry": "acme/x",
+            "mixes_per_hour": Estimate(tx),
+            "created_utc": measured.created_utc,
+        }
     )
     other_weights = OTHER.model_copy(
-        update={"name": "light", "entry": "acme/y", "mixes_per_hour": tx * 1.01, "weight_class": 4}
+        update={"name": "light", "entry": "acme/y", "mixes_per_hour": Estimate(tx * 1.01), "weight_class": 4}
     )
     lines = summary(judge(measured, (*published, itself, other_weights))).scale
     assert [line.partition(" of ")[2].split()[0] for line in lines] == ["above", "below"]
@@ -109,7 +114,7 @@ def test_of_many_published_machines_the_nearest_on_either_side_are_named(measure
 
 def test_any_result_with_a_score_is_a_reference(measured: Result) -> None:
     found = judge(measured)
-    rows = found.solo_rows
+    rows = found.solos
     reference = references.reference(found.result, found.score, "the same", rows)
     assert reference is not None and reference.alone
     (line,) = summary(judge(measured, (reference,))).scale
@@ -125,8 +130,8 @@ def test_a_route_far_from_its_roofline_is_called_so_and_none_claims_more_than_al
     judged = judge(measured)
 
     def others(fraction: float) -> str:
-        rows = tuple(replace(row, roofline_fraction=fraction) for row in judged.solo_rows)
-        return summary(replace(judged, solo_rows=rows)).suites[0].others
+        rows = tuple(replace(row, roofline_fraction=fraction) for row in judged.solos)
+        return summary(replace(judged, solos=rows)).suites[0].others
 
     assert others(0.32).startswith("far from its roofline (32 %)")
     assert "roofline" not in others(0.5)
@@ -134,7 +139,7 @@ def test_a_route_far_from_its_roofline_is_called_so_and_none_claims_more_than_al
 
 
 def test_the_published_references_can_be_read() -> None:
-    assert all(each.mixes_per_hour > 0 for each in references.published())
+    assert all(each.mixes_per_hour.estimate > 0 for each in references.published())
 
 
 def test_without_a_meter_the_words_say_so(measured: Result) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.judgement import Judgement, judge
-from mixmark.harness.judge.rows import Relative
+from mixmark.harness.judge.solo import Relative
 from mixmark.harness.plan.placement import place
 from mixmark.reporters import charts, html, pictures
 from mixmark.reporters.timeline import Timeline, timelines

@@ -12,7 +12,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Audit, Failure, Finding, Gate, RateTrial, Result
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.judge.rows import latency
+from mixmark.harness.judge.solo import latency
 from mixmark.reporters import csv as csv_reporter
 from mixmark.reporters import figures, full, html, markdown
 from tests.golden.sample import DOMAINS, FOLDER, GPU, REPORTERS, closed_loop, record, result, sample
@@ -109,12 +109,12 @@ def test_joules_of_different_boundaries_name_their_boundary() -> None:
 def test_unknown_is_empty_in_csv_and_null_in_json() -> None:
     rows = {row["key"]: row for row in csv.DictReader(REPORTERS["report.csv"](judge(sample())).splitlines())}
     failed = rows["005.diffusion.onnxruntime.cpu-0.fp32"]
-    assert (failed["status"], failed["throughput_per_s"], failed["latency_mean_ns"]) == ("failed", "", "")
+    assert (failed["status"], failed["units_per_s"], failed["latency_mean_ns"]) == ("failed", "", "")
     unmetered = rows["007.dlrm.onnxruntime.cpu-0.fp32"]
-    assert {unmetered[name] for name in ("energy_per_unit_j", "power_w", "energy_boundary")} == {""}
+    assert {unmetered[name] for name in ("joules_per_unit", "watts", "boundary")} == {""}
     metered = rows["003.llm.torch.gpu.bf16"]
-    assert float(metered["power_w"]) == pytest.approx(365, rel=0.01)
-    assert metered["energy_boundary"] == "devices"
+    assert float(metered["watts"]) == pytest.approx(365, rel=0.01)
+    assert metered["boundary"] == "devices"
     published = {row["key"]: row for row in json.loads(REPORTERS["report.json"](judge(sample())))["rows"]}
     assert published["005.diffusion.onnxruntime.cpu-0.fp32"]["throughput_per_s"] is None
     assert published["007.dlrm.onnxruntime.cpu-0.fp32"]["energy"] is None
@@ -174,10 +174,10 @@ def runs_of(*step_ns: int) -> Result:
 
 def test_runs_of_a_measurement_are_one_row_with_geometric_mean_interval_and_median() -> None:
     whole = runs_of(9_600_000, 10_000_000, 10_000_000)
-    [row] = judge(whole).solo_rows
-    assert row.throughput_per_s == pytest.approx((1e9 / 9_600_000 * 100 * 100) ** (1 / 3))
+    [row] = judge(whole).solos
+    assert row.speed == pytest.approx((1e9 / 9_600_000 * 100 * 100) ** (1 / 3))
     assert row.median_per_s == pytest.approx(100)
-    assert (row.runs, len(judge(whole).rows)) == (3, 3)
+    assert (row.runs, len(judge(whole).runs)) == (3, 3)
     rate, width, median = figures.throughput(row)
     assert (rate, median) == ("101 img/s", "median 100 img/s")
     assert width.startswith("±") and width.endswith(" % of 3 runs")
@@ -187,7 +187,7 @@ def test_runs_of_a_measurement_are_one_row_with_geometric_mean_interval_and_medi
 
 
 def test_runs_that_differ_by_a_factor_have_no_interval() -> None:
-    [row] = judge(runs_of(2_500_000, 10_000_000, 10_000_000)).solo_rows
+    [row] = judge(runs_of(2_500_000, 10_000_000, 10_000_000)).solos
     assert figures.throughput(row) == ("159 img/s", "interval of 3 runs not known", "median 100 img/s")
 
 
@@ -196,8 +196,8 @@ def test_a_run_that_failed_leaves_the_others() -> None:
         update={"run": 9}
     )
     whole = result(*runs_of(100, 100).records, broken)
-    assert [(row.status, row.runs) for row in judge(whole).solo_rows] == [("ok", 2)]
-    assert [row.status for row in judge(result(broken)).solo_rows] == ["failed"]
+    assert [(row.status, row.runs) for row in judge(whole).solos] == [("ok", 2)]
+    assert [row.status for row in judge(result(broken)).solos] == ["failed"]
 
 
 def wrong() -> Result:
@@ -209,7 +209,7 @@ def wrong() -> Result:
 
 
 def test_a_fast_wrong_output_counts_for_nothing() -> None:
-    honest, cheat = judge(wrong()).solo_rows
+    honest, cheat = judge(wrong()).solos
     assert figures.throughput(honest) == ("1.00 img/s",)
     assert (cheat.status, figures.throughput(cheat)) == ("invalid", ("invalid", "10.0 img/s"))
     assert judge(wrong()).matrix is None, "there is but one device with a figure"
@@ -218,7 +218,7 @@ def test_a_fast_wrong_output_counts_for_nothing() -> None:
         "ok",
         "invalid",
     ]
-    rows = json.loads(REPORTERS["report.json"](judge(wrong())))["rows"]
+    rows = json.loads(REPORTERS["report.json"](judge(wrong())))["runs"]
     assert {row["key"]: row["status"] for row in rows}["b"] == "invalid"
     assert '<a href="#b"><span class="state bad">invalid</span></a>' in html.report(judge(wrong()))
 
@@ -227,9 +227,9 @@ def test_an_invalid_run_is_not_among_those_that_are_averaged() -> None:
     fine, cheat = wrong().records
     again = fine.model_copy(update={"key": "c", "phase": "c", "run": 2})
     cheat = cheat.model_copy(update={"route": fine.route, "run": 3})
-    [row] = judge(result(fine, again, cheat)).solo_rows
-    assert (row.status, row.runs) == ("ok", 2) and row.throughput_per_s == pytest.approx(1)
-    assert [row.status for row in judge(result(cheat)).solo_rows] == ["invalid"]
+    [row] = judge(result(fine, again, cheat)).solos
+    assert (row.status, row.runs) == ("ok", 2) and row.speed == pytest.approx(1)
+    assert [row.status for row in judge(result(cheat)).solos] == ["invalid"]
 
 
 def test_runs_that_chose_different_batches_say_so() -> None:
@@ -238,23 +238,23 @@ def test_runs_that_chose_different_batches_say_so() -> None:
         fine.model_copy(update={"key": f"k{run}", "phase": f"k{run}", "run": run, "batch": batch})
         for run, batch in enumerate((512, 1024, 512), start=1)
     ]
-    [row] = judge(result(*chose)).solo_rows
+    [row] = judge(result(*chose)).solos
     assert row.batches == (512, 1024) and "batches of 512, 1024" in figures.throughput(row)
-    [same] = judge(result(*(each.model_copy(update={"batch": 512}) for each in chose))).solo_rows
+    [same] = judge(result(*(each.model_copy(update={"batch": 512}) for each in chose))).solos
     assert same.batches == () and not any("batches" in part for part in figures.throughput(same))
 
 
 def test_the_same_run_again_is_another_measurement() -> None:
     twice = [record(key, "resnet50", "image", closed_loop([[100]])) for key in ("b", "c")]
-    assert len(judge(result(*twice)).solo_rows) == 2
+    assert len(judge(result(*twice)).solos) == 2
 
 
 def test_the_throughput_is_that_of_the_whole_window_with_its_interval() -> None:
-    [row] = judge(result(record("b", "resnet50", "image", closed_loop([[100_000_000]] * 50)))).rows
+    [row] = judge(result(record("b", "resnet50", "image", closed_loop([[100_000_000]] * 50)))).runs
     assert figures.throughput(row) == ("10.0 img/s", "±0.0 %")
     slow_first = closed_loop([[200_000_000]] * 10 + [[100_000_000]] * 50)
     judgement = judge(result(record("b", "resnet50", "image", slow_first)))
-    assert figures.throughput(judgement.rows[0]) == ("8.57 img/s",)
+    assert figures.throughput(judgement.runs[0]) == ("8.57 img/s",)
     [message] = [finding.message for finding in judgement.findings if finding.rule == "steady"]
     assert message == (
         "not steady, so there is no interval: from 0.0 s to 2.0 s of 7.0 s it ran at 50 % of the rate of the rest, "
@@ -264,7 +264,7 @@ def test_the_throughput_is_that_of_the_whole_window_with_its_interval() -> None:
 
 def test_what_is_not_steady_has_no_interval() -> None:
     done = closed_loop([[100_000_000]] * 40 + [[200_000_000]] * 10)
-    [row] = judge(result(record("b", "resnet50", "image", done))).rows
+    [row] = judge(result(record("b", "resnet50", "image", done))).runs
     assert figures.throughput(row) == ("8.33 img/s",)
 
 

@@ -98,8 +98,8 @@ def test_only_what_is_wrong_is_called_invalid(form: str) -> None:
 
 def test_what_is_not_audited_yet_counts_for_nothing() -> None:
     judgement = judge(STATES["interrupted"][0])
-    [row] = judgement.solo_rows
-    assert row.status == "not audited yet" and row.throughput_per_s == pytest.approx(10.0)
+    [row] = judgement.solos
+    assert row.status == "not audited yet" and row.speed == pytest.approx(10.0)
     assert [(each.severity, each.voids) for each in judgement.findings if each.rule == "audited"] == [("pending", True)]
 
 

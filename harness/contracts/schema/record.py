@@ -361,6 +361,7 @@ class Record(Fact):
     rate_per_s: float | None = Field(default=None, gt=0)
     """The arrival rate of a server in feeds per second."""
     rate_trials: tuple[RateTrial, ...] = ()
+    """The rates that a search for the highest one within the limits tried. Empty if there was no search."""
     latency_limits: LatencyLimits | None = None
     run: int = Field(default=1, ge=1)
     """The number of the run, from 1. Each run of a share has a fresh process."""
@@ -401,6 +402,11 @@ class Record(Fact):
     error: Failure | None = None
     cut_short: Failure | None = None
     """The error that ended this share of a mixed phase early. Finished feeds are kept."""
+
+    @property
+    def is_highest_rate(self) -> bool:
+        """Whether a search found the arrival rate: the highest one within the limits."""
+        return bool(self.rate_trials)
 
     @model_validator(mode="after")
     def _completions_xor_error(self) -> Record:

@@ -7,17 +7,16 @@ device, by `judge.compare.solo`. Everything that cannot be compared is listed wi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import NoiseFloor, Result, Tier, UnitNames
+from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.schema import NoiseFloor, Result, Tier
 from mixmark.harness.contracts.text import Reason, differences
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.compare.solo import (
     Comparison,
-    Ratio,
     SoloMeasurement,
     SuiteWork,
     Uncompared,
@@ -25,12 +24,12 @@ from mixmark.harness.judge.compare.solo import (
     compare,
     ratio_between,
     solo_measurements,
+    work_of,
 )
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, Figure
+from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J
 from mixmark.harness.judge.provenance import Provenance, models, provenance
-from mixmark.harness.judge.rows import unit_names
-from mixmark.harness.judge.statistics.intervals import OverRuns, over_runs
+from mixmark.harness.judge.solo import Solo, best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +46,9 @@ class ComparedMachine(Provenance):
     copy_of: str | None = None
     """The label of an earlier result that is the same measurement, such as a copy of its folder."""
     mix: str | None = None
-    mixes_per_hour: Figure | None = None
+    mixes_per_hour: Estimate | None = None
     """TX."""
-    mixes_per_kwh: Figure | None = None
+    mixes_per_kwh: Estimate | None = None
     """MX."""
     watts: float | None = None
     """The mean power of the energy boundary over the runs of the mix, idle included."""
@@ -80,18 +79,9 @@ class BestRoute:
 
     label: str
     """The label of the result."""
-    device: str
-    device_name: str
-    adapter: str
-    precision: str
-    batch: int | None
-    units_per_s: float
-    """Over several runs: the geometric mean."""
-    half_width: float | None
-    """Half the width of the 95 % interval, as a fraction of the rate. None: not known."""
-    runs: int
-    relative: Ratio | None
-    """The rate relative to the baseline's. None: this is the baseline, or the baseline has no route for this work."""
+    solo: Solo
+    relative: Estimate | None
+    """The rate relative to the baseline's. None if this is the baseline, or the baseline has no route for this work."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +89,6 @@ class BestRoutes:
     """One work and the best route of each result for it."""
 
     work: SuiteWork
-    names: UnitNames
-    """The words for the suite's unit."""
     best: tuple[BestRoute | None, ...]
     """In the order of the results. None: the result has no valid route for this work."""
 
@@ -114,9 +102,9 @@ class MachineComparison:
     """Two results or more. The first is the baseline of the others."""
 
     machines: tuple[ComparedMachine, ...]
-    mixes_per_hour: tuple[Ratio | None, ...]
+    mixes_per_hour: tuple[Estimate | None, ...]
     """TX relative to the baseline's, in the order of the results. None: this is the baseline, or TX is not compared."""
-    mixes_per_kwh: tuple[Ratio | None, ...]
+    mixes_per_kwh: tuple[Estimate | None, ...]
     """The same for MX."""
     rows: tuple[BestRoutes, ...]
     """The best routes for each work that a result has a valid route for."""
@@ -158,19 +146,19 @@ def compare_machines(given: Sequence[tuple[str, Sequence[Judgement]]]) -> Machin
     sides = [_side(_label(index), name, tuple(judgements)) for index, (name, judgements) in enumerate(given)]
     baseline = sides[0]
     uncompared: list[Uncompared] = []
-    relatives: dict[str, list[Ratio | None]] = {"TX": [None], "MX": [None]}
+    relatives: dict[str, list[Estimate | None]] = {"TX": [None], "MX": [None]}
     for side in sides[1:]:
         for figure, found in relatives.items():
             relative = _of_mixes(baseline, side, figure)
-            found.append(relative if isinstance(relative, Ratio) else None)
+            found.append(relative if isinstance(relative, Estimate) else None)
             if isinstance(relative, str) and (baseline.machine.mix or side.machine.mix):  # else no run had a mix
                 uncompared.append(Uncompared(side.label, figure, relative))
-    best = [_best_measurements(side) for side in sides]
-    works = list(dict.fromkeys(work for best_of_side in best for work in best_of_side))
+    fastest = [_best_measurements(side) for side in sides]
+    works = list(dict.fromkeys(work for of_side in fastest for work in of_side))
     suites = [work.suite for work in works]
     works.sort(key=lambda work: suites.index(work.suite))
-    for side, best_of_side in zip(sides[1:], best[1:], strict=True):
-        uncompared += _unmatched(baseline, best[0], side, best_of_side)
+    for side, of_side in zip(sides[1:], fastest[1:], strict=True):
+        uncompared += _unmatched(baseline, fastest[0], side, of_side)
     verdicts = {}
     for side in sides[1:]:
         tests = compare(baseline.judgements, side.judgements, (baseline.label, side.label))
@@ -180,7 +168,7 @@ def compare_machines(given: Sequence[tuple[str, Sequence[Judgement]]]) -> Machin
         machines=tuple(_copies_named(sides)),
         mixes_per_hour=tuple(relatives["TX"]),
         mixes_per_kwh=tuple(relatives["MX"]),
-        rows=tuple(_row(work, sides, best) for work in works),
+        rows=tuple(_row(work, sides, fastest) for work in works),
         verdicts=verdicts,
         uncompared=tuple(uncompared),
     )
@@ -270,7 +258,7 @@ def _machine(label: str, name: str, results: int, judgement: Judgement) -> Compa
     )
 
 
-def _of_mixes(a: _Side, b: _Side, figure: str) -> Ratio | Reason:
+def _of_mixes(a: _Side, b: _Side, figure: str) -> Estimate | Reason:
     """TX or MX of b relative to that of a, or why the two are not compared."""
     for side in (a, b):
         if side.machine.no_score:
@@ -309,93 +297,63 @@ def _versions(side: _Side) -> dict[str, str]:
     return found
 
 
-def _relative(a: Figure, b: Figure, sides: tuple[_Side, _Side]) -> Ratio:
-    """The ratio of two figures. On the logarithm, the half-widths of independent figures add in squares."""
-    estimate = b.estimate / a.estimate
+def _relative(a: Estimate, b: Estimate, sides: tuple[_Side, _Side]) -> Estimate:
+    """The ratio of two figures, or why it has no interval."""
+    ratio = b.ratio(a)
     if a.half_width is None or b.half_width is None:
         lacking = [
             f"{side.label} is {side.machine.grade}"
             for side, figure in zip(sides, (a, b), strict=True)
             if figure.half_width is None
         ]
-        return Ratio(estimate, reason=f"{' and '.join(lacking)}, without an interval")
-    half = math.hypot(a.half_width, b.half_width)
-    return Ratio(estimate, estimate * math.exp(-half), estimate * math.exp(half))
+        return replace(ratio, reason=f"{' and '.join(lacking)}, without an interval")
+    return ratio
 
 
-def _doubted(ratio: Ratio, *sides: _Side) -> Ratio:
+def _doubted(ratio: Estimate, *sides: _Side) -> Estimate:
     """The ratio without its interval if a result is disturbed: then it proves nothing."""
     disturbed = [side.label for side in sides if side.machine.verdict == "disturbed"]
     if not disturbed:
         return ratio
-    return Ratio(ratio.estimate, reason=f"{' and '.join(disturbed)} {'is' if len(disturbed) == 1 else 'are'} disturbed")
+    return Estimate(
+        ratio.estimate, reason=f"{' and '.join(disturbed)} {'is' if len(disturbed) == 1 else 'are'} disturbed"
+    )
 
 
 def _best_measurements(side: _Side) -> dict[SuiteWork, SoloMeasurement]:
-    """The fastest valid route for each work of a closed loop.
-
-    A server is left out: its rate is the rate that it was offered, and its response times are compared as a solo
-    measurement.
-    """
-    best: dict[SuiteWork, SoloMeasurement] = {}
-    for measurement in side.measurements:
-        work = measurement.work
-        if work.scenario == "server" or measurement.problem:
-            continue
-        if work not in best or _rate(measurement) > _rate(best[work]):
-            best[work] = measurement
-    return best
+    """The fastest valid route for each work."""
+    of_key = {each.solo.key: each for each in side.measurements}
+    return {work: of_key[solo.key] for work, solo in best((each.solo for each in side.measurements), work_of).items()}
 
 
-def _rate(measurement: SoloMeasurement) -> float:
-    return _over(measurement).geometric_mean
-
-
-def _over(measurement: SoloMeasurement) -> OverRuns:
-    """The rate over the runs of a measurement without a problem."""
-    over = over_runs(measurement.figures)
-    assert over is not None  # there is at least one run
-    return over
-
-
-def _row(work: SuiteWork, sides: Sequence[_Side], best: Sequence[Mapping[SuiteWork, SoloMeasurement]]) -> BestRoutes:
-    baseline = best[0].get(work)
-    found = [of_side.get(work) for of_side in best]
-    first, result = next((own, side.judgements[0].result) for own, side in zip(found, sides, strict=True) if own)
-    routes = []
-    for side, measurement in zip(sides, found, strict=True):
-        route = _best_route(measurement, baseline) if measurement else None
-        doubted = route and route.relative and _doubted(route.relative, sides[0], side)
-        routes.append(replace(route, relative=doubted) if route and doubted else route)
-    return BestRoutes(work, unit_names(result, first.record), tuple(routes))
-
-
-def _relative_rate(a: SoloMeasurement, b: SoloMeasurement) -> Ratio:
-    ratio = ratio_between(a, b)
-    if isinstance(ratio, str):
-        return Ratio(_rate(b) / _rate(a), reason=ratio)
-    return Ratio(ratio.estimate, ratio.low, ratio.high, caveat(a, b))
-
-
-def _best_route(measurement: SoloMeasurement, baseline: SoloMeasurement | None) -> BestRoute:
-    first, over = measurement.runs[0], _over(measurement)
-    half_width = None
-    if over.low is not None and over.high is not None:
-        half_width = (over.high - over.low) / 2 / over.geometric_mean
-    elif over.runs == 1 and first.measured and first.measured.interval:
-        half_width = first.measured.interval.half_width
-    return BestRoute(
-        label=measurement.result,
-        device=first.record.route.device,
-        device_name=first.device.name,
-        adapter=first.record.route.adapter,
-        precision=first.record.route.precision,
-        batch=first.record.batch,
-        units_per_s=over.geometric_mean,
-        half_width=half_width,
-        runs=over.runs,
-        relative=_relative_rate(baseline, measurement) if baseline and baseline is not measurement else None,
+def _row(work: SuiteWork, sides: Sequence[_Side], fastest: Sequence[Mapping[SuiteWork, SoloMeasurement]]) -> BestRoutes:
+    routes = (
+        _best_route(work, sides[0], side, fastest[0], of_side) for side, of_side in zip(sides, fastest, strict=True)
     )
+    return BestRoutes(work, tuple(routes))
+
+
+def _best_route(
+    work: SuiteWork,
+    first: _Side,
+    side: _Side,
+    of_baseline: Mapping[SuiteWork, SoloMeasurement],
+    of_side: Mapping[SuiteWork, SoloMeasurement],
+) -> BestRoute | None:
+    baseline, measurement = of_baseline.get(work), of_side.get(work)
+    if measurement is None:
+        return None
+    relative = None
+    if baseline and baseline is not measurement:
+        relative = _doubted(_relative_rate(baseline, measurement), first, side)
+    return BestRoute(side.label, measurement.solo, relative)
+
+
+def _relative_rate(a: SoloMeasurement, b: SoloMeasurement) -> Estimate:
+    ratio = a.problem or b.problem or ratio_between(a, b)
+    if isinstance(ratio, str):
+        return Estimate(b.solo.speed / a.solo.speed, reason=ratio)
+    return replace(ratio, reason=caveat(a, b))
 
 
 def _unmatched(

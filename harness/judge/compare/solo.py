@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from mixmark.harness.contracts.device_ids import local
+from mixmark.harness.contracts.estimate import Estimate, exponential
 from mixmark.harness.contracts.schema import (
     Device,
     LatencyLimits,
@@ -30,11 +31,11 @@ from mixmark.harness.contracts.text import Reason, differences
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.evidence import Measurement, is_solo
 from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.solo import Solo, grouped, merged
 from mixmark.harness.judge.statistics.distributions import student_t
 from mixmark.harness.judge.statistics.intervals import (
     CONFIDENCE,
     LOWEST_TAIL,
-    Interval,
     logarithms,
     mean_interval,
     percentile,
@@ -77,11 +78,26 @@ class SuiteWork:
         return {name.replace("_", " "): value for name, value in values.items()}
 
 
+def work_of(solo: Solo) -> SuiteWork:
+    route = solo.route
+    return SuiteWork(
+        route.suite,
+        route.suite_version,
+        route.tier,
+        tuple(sorted(route.suite_options.items())),
+        route.weights,
+        solo.scenario,
+        solo.unit,
+        route.weight_class,
+    )
+
+
 @dataclass(frozen=True)
 class SoloRun:
-    """One run of a solo measurement: its record and the device that the record names."""
+    """One run of a solo measurement, with everything that decides whether another run did the same work."""
 
     record: Record
+    solo: Solo
     device: Device
     measured: Measurement | None = None
     """None: the record has no timestamps."""
@@ -91,20 +107,6 @@ class SoloRun:
     """Why the record counts for nothing, for example a wrong output."""
     software: Mapping[str, str] = field(default_factory=dict)
     """The versions of Mixmark and of the packages that the adapter's worker ran with, by name."""
-
-    @property
-    def work(self) -> SuiteWork:
-        route = self.record.route
-        return SuiteWork(
-            route.suite,
-            route.suite_version,
-            route.tier,
-            tuple(sorted(route.suite_options.items())),
-            route.weights,
-            self.record.scenario,
-            self.record.unit,
-            route.weight_class,
-        )
 
     @property
     def figure(self) -> tuple[float | None, str]:
@@ -151,16 +153,13 @@ class SoloMeasurement:
     result: str
     """The label of the result: A, B, …"""
     runs: tuple[SoloRun, ...]
+    solo: Solo
+    """The measurement over its runs."""
 
     @property
     def record(self) -> Record:
         """The record of the first run."""
         return self.runs[0].record
-
-    @property
-    def work(self) -> SuiteWork:
-        """The work of the first run."""
-        return self.runs[0].work
 
     @property
     def label(self) -> str:
@@ -191,19 +190,6 @@ class SoloMeasurement:
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """A figure of a result, divided by that of the baseline; above 1 it is faster, or more efficient."""
-
-    estimate: float
-    low: float | None = None
-    """The lower end of the interval. None: the interval is not known, and `reason` says why."""
-    high: float | None = None
-    """The upper end of the interval."""
-    reason: Reason | None = None
-    """Why there is no interval, or what it leaves out."""
-
-
-@dataclass(frozen=True)
 class Uncompared:
     """A part of a result that could not be compared with the baseline."""
 
@@ -220,35 +206,27 @@ class Uncompared:
 class Comparison:
     """One solo measurement that both results have."""
 
-    a: SoloMeasurement
-    """The solo measurement of the baseline."""
-    b: SoloMeasurement
-    """The solo measurement of the candidate."""
+    label: str
+    """The route and the scenario of the candidate."""
+    route: Route
+    scenario: ScenarioName
+    runs: tuple[int, int]
+    """The number of runs of the baseline and of the candidate."""
     delta: float
     """δ: the verdict is faster or slower if the whole interval lies beyond ±δ. 0.01 is 1 %."""
     noise_floor: NoiseFloor | None
     """The noise floor that δ is taken from if it exceeds the least δ. None: none of this tier is known."""
     measure: str
     """The figure that was compared: throughput, highest rate or speed of response."""
-    ratio: Interval
+    ratio: Estimate
     """B / A; above 1, B is faster."""
     verdict: SpeedVerdict
     reason: Reason | None
     """Why the verdict is ambiguous, or a caveat."""
 
-    @property
-    def label(self) -> str:
-        """The route and the scenario."""
-        return self.b.label
-
-    @property
-    def runs(self) -> tuple[int, int]:
-        """The number of runs of the baseline and of the candidate."""
-        return len(self.a.runs), len(self.b.runs)
-
     def proven_slower(self, fraction: float) -> bool:
         """Whether the whole interval lies below 1 − fraction, and beyond δ."""
-        return self.verdict == "slower" and self.ratio.high < 1 - fraction
+        return self.verdict == "slower" and self.ratio.ends[1] < 1 - fraction
 
 
 def compare(
@@ -292,10 +270,10 @@ def machine_noise_floor(judgement: Judgement) -> NoiseFloor | None:
     return NoiseFloor(fraction=max(known), tier=result.tier, created_utc=result.created_utc) if known else None
 
 
-def verdict_of(ratio: Interval, delta: float) -> SpeedVerdict:
+def verdict_of(ratio: Estimate, delta: float) -> SpeedVerdict:
     """The verdict by the whole interval: beyond ±δ or inside it, on the logarithm, so that A and B can be swapped."""
     edge = math.log1p(delta)
-    low, high = math.log(ratio.low), math.log(ratio.high)
+    low, high = map(math.log, ratio.ends)
     if low > edge:
         return "faster"
     if high < -edge:
@@ -313,7 +291,7 @@ def _work(run: SoloRun) -> dict[str, object]:
     return {
         "device kind": run.device.kind,
         "device model": run.device.name,
-        **run.work.facts(),
+        **work_of(run.solo).facts(),
         "precision": record.route.precision,
         "rate": "max" if record.rate_trials else record.rate_per_s,
         "latency limits": _limits(record.latency_limits),
@@ -353,7 +331,18 @@ def _compared(
         scatter = math.log1p(floor.fraction) / SCATTER if single and floor else spread_of(a.figures, b.figures)
         needed = runs_needed(scatter, abs(math.log(ratio.estimate)) - math.log1p(delta))
         reason = "; ".join(filter(None, (needed, reason)))
-    return Comparison(a, b, delta, floor, b.runs[0].figure[1], ratio, verdict, reason)
+    return Comparison(
+        label=b.label,
+        route=b.record.route,
+        scenario=b.record.scenario,
+        runs=(len(a.runs), len(b.runs)),
+        delta=delta,
+        noise_floor=floor,
+        measure=b.runs[0].figure[1],
+        ratio=ratio,
+        verdict=verdict,
+        reason=reason,
+    )
 
 
 def caveat(a: SoloMeasurement, b: SoloMeasurement) -> Reason | None:
@@ -361,14 +350,14 @@ def caveat(a: SoloMeasurement, b: SoloMeasurement) -> Reason | None:
     return "; ".join(filter(None, (a.caveat, b.caveat))) or None
 
 
-def ratio_between(a: SoloMeasurement, b: SoloMeasurement) -> Interval | Reason:
+def ratio_between(a: SoloMeasurement, b: SoloMeasurement) -> Estimate | Reason:
     """B / A with its interval, or why the interval is not known.
 
     The caller makes sure that both did the same work and that neither has a problem.
     """
     single = len(a.runs) == len(b.runs) == 1
     ratio = _ratio_of_single_runs(a, b) if single else ratio_of_runs(a.figures, b.figures)
-    if isinstance(ratio, Interval) and ratio.high > WIDEST_RATIO * ratio.low:
+    if isinstance(ratio, Estimate) and ratio.ends[1] > WIDEST_RATIO * ratio.ends[0]:
         return f"the interval is not known: its ends are more than a factor of {WIDEST_RATIO:g} apart"
     return ratio
 
@@ -405,7 +394,7 @@ def runs_needed(spread: float, gap: float) -> str:
     return f"even {MOST_RUNS} runs on each side may not decide"
 
 
-def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Interval:
+def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Estimate:
     """The ratio of geometric means, with Welch's t-interval (95 %) on the logarithms: Biometrika 34, 1947.
 
     A side of a single run is assumed to scatter as the other side does. Raises ValueError if both have a single run.
@@ -425,10 +414,10 @@ def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Interval:
         freedom = total**2 / sum(part**2 / df for part, df in known) if total else 1.0
     middle = float(logs[1].mean() - logs[0].mean())
     half = student_t(freedom, CONFIDENCE) * error
-    return _exponential(middle, half)
+    return exponential(middle, float(half))
 
 
-def _ratio_of_single_runs(a: SoloMeasurement, b: SoloMeasurement) -> Interval | Reason:
+def _ratio_of_single_runs(a: SoloMeasurement, b: SoloMeasurement) -> Estimate | Reason:
     """The ratio from the blocks of both windows or, for a server's response times, from the order statistics."""
     [before], [after] = a.runs, b.runs
     if a.record.scenario != "server":
@@ -438,7 +427,7 @@ def _ratio_of_single_runs(a: SoloMeasurement, b: SoloMeasurement) -> Interval | 
             return (
                 f"the window of {lacking.result} has no interval (it is short or not steady): several runs are needed"
             )
-        return ratio_of_windows(windows[0], windows[1])
+        return windows[1].ratio(windows[0])
     if a.record.rate_trials or b.record.rate_trials:
         return "one run gives no interval of a highest rate: several runs are needed"
     bounds = []
@@ -449,25 +438,13 @@ def _ratio_of_single_runs(a: SoloMeasurement, b: SoloMeasurement) -> Interval | 
     (first, middle_a), (second, middle_b) = bounds
     if first is None or second is None or not middle_a or not middle_b or not first[0] or not second[0]:
         return f"too few feeds for an interval of p{before.tail * 100:g}"
-    return Interval(first[0] / second[1], middle_a / middle_b, first[1] / second[0])
+    return Estimate(middle_a / middle_b, first[0] / second[1], first[1] / second[0])
 
 
-def _interval(run: SoloRun) -> Interval | None:
+def _interval(run: SoloRun) -> Estimate | None:
     """The interval of the throughput of one window, at the confidence of a ratio of single runs."""
     window = run.measured.window if run.measured else None
     return mean_interval(window.blocks.rates_per_s, SINGLE_RUN_CONFIDENCE) if window and window.steady else None
-
-
-def ratio_of_windows(a: Interval, b: Interval) -> Interval:
-    """The ratio of two throughputs. Logarithms are linear near the mean, so relative half-widths add in squares."""
-    half = math.hypot(a.half_width, b.half_width)
-    return _exponential(math.log(b.estimate / a.estimate), half)
-
-
-def _exponential(middle: float, half: float) -> Interval:
-    """A ratio from the middle and the half-width of its logarithm. Ends too far for a float become e^±700."""
-    low, high = (math.exp(min(max(end, -700), 700)) for end in (middle - half, middle + half))
-    return Interval(low, math.exp(middle), high)
 
 
 def solo_measurements(judgements: Sequence[Judgement], label: str = "A") -> list[SoloMeasurement]:
@@ -476,22 +453,22 @@ def solo_measurements(judgements: Sequence[Judgement], label: str = "A") -> list
     for judgement in judgements:
         result = judgement.result
         devices = {device.id: device for device in result.devices}
-        seen: dict[Hashable, int] = defaultdict(int)
         void = {finding.about: finding.message for finding in judgement.findings if finding.voids}
-        for record in filter(is_solo, result.records):
-            device = devices[record.route.device]
-            run = SoloRun(
-                record,
-                device,
-                judgement.measured.get(record.key),
-                _state(hosts.system(result, device.host), device),
-                void.get(record.key) if record.completions else None,
-                _software(result, record.route),
-            )
-            measurement = _target(record), record.route.device
-            found[measurement, seen[measurement, record.run]].append(run)
-            seen[measurement, record.run] += 1  # the same one again in one run is another phase of the plan
-    return [SoloMeasurement(label, tuple(runs)) for runs in found.values()]
+        known = {run.key: run for run in judgement.runs}
+        for measurement, records in grouped(filter(is_solo, result.records)).items():
+            for record in records:
+                device = devices[record.route.device]
+                run = SoloRun(
+                    record,
+                    known[record.key],
+                    device,
+                    judgement.measured.get(record.key),
+                    _state(hosts.system(result, device.host), device),
+                    void.get(record.key) if record.completions else None,
+                    _software(result, record.route),
+                )
+                found[measurement].append(run)
+    return [SoloMeasurement(label, tuple(runs), merged([run.solo for run in runs])) for runs in found.values()]
 
 
 def _state(system: System, device: Device) -> str:

@@ -154,8 +154,9 @@ def precise(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         limits = evidence.limits.get(measured.key)
         if measured.record.ended_by != "cap" or limits is None or limits.half_width is None:
             continue
-        if measured.interval is not None and measured.interval.half_width > limits.half_width:
-            reached, wanted = (f"±{width * 100:.1f} %" for width in (measured.interval.half_width, limits.half_width))
+        known = measured.interval.half_width if measured.interval else None
+        if known is not None and known > limits.half_width:
+            reached, wanted = (f"±{width * 100:.1f} %" for width in (known, limits.half_width))
             yield "note", measured.key, f"the longest time was reached at {reached} (asked for {wanted})"
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from mixmark.harness.contracts.estimate import Estimate, exponential
 from mixmark.harness.contracts.schema import Completions, Int64s, LatencyLimits
 from mixmark.harness.judge.statistics.distributions import binomial_cdf, student_t
 from mixmark.harness.judge.statistics.timestamps import Floats, first_unit_ns, latencies_ns, time_per_unit_ns
@@ -74,20 +74,6 @@ def early_stopping(values: Int64s, q: float) -> int | None:
     return int(np.sort(values)[n - discards]) if discards >= 1 else None
 
 
-@dataclass(frozen=True)
-class Interval:
-    """An estimate and its 95 % confidence interval."""
-
-    low: float
-    estimate: float
-    high: float
-
-    @property
-    def half_width(self) -> float:
-        """Half the interval's width as a fraction of the estimate: 0.02 is ± 2 %."""
-        return (self.high - self.low) / 2 / self.estimate
-
-
 def effective_sample_size(series: Floats) -> Floats:
     """[...], how many independent blocks the blocks of each series [blocks, ...] are worth: n (1 − ρ) / (1 + ρ).
 
@@ -121,7 +107,7 @@ def mean_half_width(series: Floats, confidence: float = CONFIDENCE) -> Floats:
     return np.asarray(np.maximum(by_neighbours, by_parts))
 
 
-def mean_interval(rates_per_s: Floats, confidence: float = CONFIDENCE) -> Interval | None:
+def mean_interval(rates_per_s: Floats, confidence: float = CONFIDENCE) -> Estimate | None:
     """The interval of the throughput of one run, from the rates of its blocks [blocks].
 
     None: there are fewer than FEWEST_BLOCKS blocks, their effective sample size is below FEWEST_INDEPENDENT, or the
@@ -133,47 +119,35 @@ def mean_interval(rates_per_s: Floats, confidence: float = CONFIDENCE) -> Interv
     if float(effective_sample_size(rates_per_s)) < FEWEST_INDEPENDENT:
         return None
     half = float(mean_half_width(rates_per_s, confidence))
-    return Interval(mean - half, mean, mean + half) if half <= WIDEST * mean else None
+    return Estimate(mean, mean - half, mean + half) if half <= WIDEST * mean else None
 
 
-def ratio_interval(gained: Floats, spent: Floats) -> Interval | None:
+def ratio_interval(gained: Floats, spent: Floats) -> Estimate | None:
     """The interval of Σ gained / Σ spent, both [blocks] above 0. None as in `mean_interval`.
 
     The ratio is linearised about its estimate: the interval is that of the mean of gained − ratio · spent.
     """
     ratio = float(gained.sum() / spent.sum())
     around = mean_interval(gained.mean() + gained - ratio * spent)
-    if around is None:
-        return None
-    half = around.half_width
-    return Interval(ratio * (1 - half), ratio, ratio * (1 + half))
+    return None if around is None else Estimate.within(ratio, around.half_width)
 
 
-@dataclass(frozen=True)
-class OverRuns:
-    """One figure over several runs, each in a fresh process."""
+def over_runs(values: Sequence[float]) -> Estimate | None:
+    """The geometric mean of a figure over several runs, each in a fresh process, with the 95 % interval of Student's t
+    on the logarithms.
 
-    geometric_mean: float
-    median: float
-    low: float | None
-    """Lower end of the 95 % interval of the geometric mean: Student's t on the logarithms. None: there is a single run,
-    or the half-width exceeds WIDEST of the mean."""
-    high: float | None
-    runs: int
-
-
-def over_runs(values: Sequence[float]) -> OverRuns | None:
-    """values: one for each run. None: there are no values. Raises ValueError unless all are above 0 and finite."""
+    There is no interval of a single run, or if the half-width exceeds WIDEST of the mean. None if there are no values.
+    Raises ValueError unless all are above 0 and finite.
+    """
     if not values:
         return None
     logs = logarithms(values)
     n, mean = len(logs), float(logs.mean())
-    low = high = None
     if n > 1:
         half = float(student_t(n - 1, CONFIDENCE)) * float(logs.std(ddof=1)) / math.sqrt(n)
         if math.sinh(half) <= WIDEST:
-            low, high = math.exp(mean - half), math.exp(mean + half)
-    return OverRuns(math.exp(mean), float(np.median(values)), low, high, n)
+            return exponential(mean, half)
+    return Estimate(math.exp(mean))
 
 
 def logarithms(values: Sequence[float]) -> Floats:

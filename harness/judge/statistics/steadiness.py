@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Completions, Int64s, Limits
-from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, Interval, mean_half_width, mean_interval
+from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, mean_half_width, mean_interval
 from mixmark.harness.judge.statistics.timestamps import Floats, finished_by, steps_begin_ns, window_ns
 
 CLEARLY = 5.0  # standard errors by which a stretch must differ from the rest; independent noise rarely does
@@ -197,7 +198,7 @@ class Window:
     """The stretch at another level. None: the window is steady, or has too few blocks to tell."""
 
     @property
-    def interval(self) -> Interval | None:
+    def interval(self) -> Estimate | None:
         """The 95 % interval of the throughput. None: the window is not steady, or the interval is not known."""
         return mean_interval(self.blocks.rates_per_s) if self.steady else None
 

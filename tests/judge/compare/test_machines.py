@@ -61,7 +61,7 @@ def test_machines_of_different_kinds_are_side_by_side_and_not_tested() -> None:
     ]
     [row] = found.rows
     a, b = row.known
-    assert [a.units_per_s, b.units_per_s] == pytest.approx([1000, 2000], rel=0.01)
+    assert [a.solo.speed, b.solo.speed] == pytest.approx([1000, 2000], rel=0.01)
     assert a.relative is None and b.relative is not None
     assert b.relative.estimate == pytest.approx(2, rel=0.01)
     assert b.relative.low is not None and b.relative.high is not None
@@ -78,7 +78,7 @@ def test_measurements_on_the_same_kind_of_device_are_tested_against_the_first() 
         "B": ["slower"],
         "C": ["same"],
     }
-    assert found.rows[0].best[1] is not None and found.rows[0].best[1].runs == 3
+    assert found.rows[0].best[1] is not None and found.rows[0].best[1].solo.runs == 3
 
 
 def test_a_copy_of_a_result_is_named() -> None:
@@ -94,7 +94,7 @@ def test_the_best_route_is_the_fastest_valid_one() -> None:
     cheat = run_of(100_000, 3, adapter="cheat").model_copy(update={"key": "c", "phase": "c", "audit": wrong})
     found = beside(result(run_of(1_000_000, 1), onnx, cheat), runs([1_000_000])[0])
     [row] = found.rows
-    assert [each.adapter for each in row.known] == ["onnxruntime", "torch"]
+    assert [each.solo.route.adapter for each in row.known] == ["onnxruntime", "torch"]
     assert row.known[1].relative is not None
     assert row.known[1].relative.estimate == pytest.approx(0.5, rel=0.01)
 
@@ -121,7 +121,7 @@ def test_routes_with_different_work_never_share_a_row(changed: dict[str, Any], r
 def test_formats_of_one_weight_class_share_a_row() -> None:
     found = beside(runs([1_000_000])[0], with_route(runs([500_000], 1)[0], precision="bf16"))
     [row] = found.rows
-    assert [each.precision for each in row.known] == ["fp32", "bf16"] and found.comparable
+    assert [each.solo.route.precision for each in row.known] == ["fp32", "bf16"] and found.comparable
     assert found.verdicts == {"B": ()}, "but the measurements are not alike, and not tested"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.arrivals import schedule
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import (
     Audit,
     Completions,
@@ -30,11 +32,9 @@ from mixmark.harness.judge.compare.solo import (
     SoloRun,
     Uncompared,
     ratio_of_runs,
-    ratio_of_windows,
     verdict_of,
 )
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.judge.statistics.intervals import Interval
 from mixmark.harness.judge.statistics.timestamps import latencies_ns
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
@@ -103,14 +103,15 @@ def server(done: Completions, rate_per_s: float = 5.0, **others: Any) -> Result:
     ],
 )
 def test_the_whole_interval_decides(low: float, high: float, verdict: str) -> None:
-    assert verdict_of(Interval(low, 1, high), delta=0.02) == verdict
+    assert verdict_of(Estimate(1, low, high), delta=0.02) == verdict
 
 
 def test_a_slower_run_is_called_slower_with_the_right_factor() -> None:
     found = comparison_of(runs([1_000_000]), runs([1_250_000], 1), FLOOR)
     assert (found.verdict, found.measure, found.reason, found.runs) == ("slower", "throughput", None, (1, 1))
     assert found.ratio.estimate == pytest.approx(0.8, rel=0.01)
-    assert found.ratio.low < 0.8 < found.ratio.high
+    low, high = found.ratio.ends
+    assert low < 0.8 < high
 
 
 def test_one_run_on_each_side_says_nothing_without_a_noise_floor() -> None:
@@ -222,28 +223,29 @@ def test_welch_against_figures_worked_by_hand() -> None:
     ratio = ratio_of_runs([100, 110], [120, 132, 145.2])
     error = np.sqrt(np.log(1.1) ** 2 / 2 / 2 + np.log(1.1) ** 2 / 3)
     assert ratio.estimate == pytest.approx(132 / np.sqrt(100 * 110))
-    assert np.log(ratio.high / ratio.estimate) / error == pytest.approx(3.6, abs=0.6)  # t at 2.3 degrees of freedom
-    assert ratio.low * ratio.high == pytest.approx(ratio.estimate**2)
+    low, high = ratio.ends
+    assert np.log(high / ratio.estimate) / error == pytest.approx(3.6, abs=0.6)  # t at 2.3 degrees of freedom
+    assert low * high == pytest.approx(ratio.estimate**2)
 
 
 def test_a_single_run_is_taken_to_scatter_like_the_several_on_the_other_side() -> None:
     several = [100.0, 102.0, 98.0, 101.0, 99.0]
     assert verdict_of(ratio_of_runs(several, [50.0]), 0.01) == "slower"
-    wide, narrow = ratio_of_runs(several, [100.0]), ratio_of_runs(several, several)
-    assert wide.high / wide.low > narrow.high / narrow.low
+    wide, narrow = ratio_of_runs(several, [100.0]).ends, ratio_of_runs(several, several).ends
+    assert wide[1] / wide[0] > narrow[1] / narrow[0]
     with pytest.raises(ValueError, match="two single runs"):
         ratio_of_runs([1], [1])
 
 
 def test_equal_figures_give_a_ratio_without_width() -> None:
-    assert ratio_of_runs([5, 5], [5, 5]) == Interval(1, 1, 1)
-    assert ratio_of_windows(Interval(7, 7, 7), Interval(7, 7, 7)) == Interval(1, 1, 1)
+    assert ratio_of_runs([5, 5], [5, 5]) == Estimate(1, 1, 1)
+    assert Estimate(7, 7, 7).ratio(Estimate(7, 7, 7)) == Estimate(1, 1, 1)
     still = [result(record("a", "resnet50", "image", closed_loop([[1_000]] * 50)))]
     assert comparison_of(still, still, FLOOR).verdict == "same"
 
 
 def test_a_ratio_of_windows_adds_relative_widths_in_squares() -> None:
-    ratio = ratio_of_windows(Interval(97, 100, 103), Interval(48, 50, 52))
+    ratio = Estimate(50, 48, 52).ratio(Estimate(100, 97, 103))
     assert (ratio.low, ratio.estimate, ratio.high) == pytest.approx((0.5 * np.exp(-0.05), 0.5, 0.5 * np.exp(0.05)))
 
 
@@ -267,11 +269,17 @@ def test_unlike_measurements_are_refused_by_name(name: str, changed: dict[str, A
     assert re.match(f"not alike in (device kind: cpu and gpu; )?{name}: ", refused(runs([1_000_000]), [result(other)]))
 
 
+def one_run_of(record: Record, device: Device, state: str = "") -> SoloRun:
+    """A run of which only the record's facts are looked at."""
+    [own] = judge(result(record.model_copy(update={"route": record.route.model_copy(update={"device": "cpu:0"})}))).runs
+    return SoloRun(record, replace(own, route=record.route), device, None, state)
+
+
 def test_adapters_options_and_batches_may_differ() -> None:
     a = run_of(1_000_000, 1, batch=8)
     b = a.model_copy(update={"batch": 16, "route": a.route.model_copy(update={"options": {"threads": "1"}})})
     cpu = result().devices[0]
-    assert solo.different_work(SoloRun(a, cpu), SoloRun(b, cpu)) == ()
+    assert solo.different_work(one_run_of(a, cpu), one_run_of(b, cpu)) == ()
 
 
 def test_a_device_that_was_set_otherwise_is_another_device() -> None:
@@ -284,7 +292,7 @@ def test_a_device_that_was_set_otherwise_is_another_device() -> None:
         facts = ({"id": "gpu:GPU-1", "power_limit_mw": watts, "ecc": "on"},)
         states.append(solo._state(a.system.model_copy(update={"accelerators": facts}), gpu))
     (record,) = a.records
-    capped = solo.different_work(SoloRun(record, gpu, None, states[0]), SoloRun(record, gpu, None, states[1]))
+    capped = solo.different_work(one_run_of(record, gpu, states[0]), one_run_of(record, gpu, states[1]))
     assert capped == (
         "device state: power_limit_mw 700000, ecc on, mig None and power_limit_mw 500000, ecc on, mig None",
     )

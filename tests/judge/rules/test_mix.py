@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Result, ServiceLimits
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.judge.rules import mix
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
@@ -170,7 +170,7 @@ def test_a_mix_that_does_more_than_its_bound_shows_that_the_solo_rates_are_too_l
     told = one_run(WATTS_AT_THE_WALL)
     found = judge(told)
     low = replace(
-        found.diagnoses["mixed.1"], bound_per_hour=found.diagnoses["mixed.1"].bound_per_hour / 2, kappa=Figure(2.0)
+        found.diagnoses["mixed.1"], bound_per_hour=found.diagnoses["mixed.1"].bound_per_hour / 2, kappa=Estimate(2.0)
     )
     evidence = replace(gather(told), score=found.score, diagnoses={"mixed.1": low})
     [finding] = mix.mix_bounded(evidence)

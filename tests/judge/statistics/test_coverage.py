@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench import coverage
-from mixmark.harness.judge.compare.solo import SpeedVerdict, ratio_of_runs, ratio_of_windows, verdict_of
+from mixmark.harness.judge.compare.solo import SpeedVerdict, ratio_of_runs, verdict_of
 from mixmark.harness.judge.statistics import intervals, steadiness
 from mixmark.harness.judge.statistics.timestamps import Floats
 from tests.judge.statistics.test_steadiness import noise
@@ -90,7 +90,8 @@ def test_a_false_interval_of_the_mix_is_rare(turbo: bool) -> None:
         progress = pace[:, None] * (1 + own - own.mean(axis=1, keepdims=True))
         mean = progress.mean(axis=1)
         if steadiness.is_steady(mean) and (interval := intervals.mean_interval(mean)) is not None:
-            false += not interval.low <= truth <= interval.high
+            low, high = interval.ends
+            false += not low <= truth <= high
     assert false / 600 <= 0.07
 
 
@@ -104,7 +105,7 @@ def test_windows_tell_a_tenth_slower_and_do_not_invent_it(phi: float) -> None:
         for verdicts, factor in ((alike, 1), (slowed, 0.9)):
             around = [intervals.mean_interval(each, 0.99) for each in (before, factor * after)]
             if around[0] and around[1]:
-                verdicts.append(verdict_of(ratio_of_windows(around[0], around[1]), delta=0.01))
+                verdicts.append(verdict_of(around[1].ratio(around[0]), delta=0.01))
     assert sum(verdict in ("faster", "slower") for verdict in alike) <= 10
     assert "faster" not in slowed
     assert slowed.count("slower") >= 150
@@ -123,6 +124,6 @@ def test_intervals_of_a_ratio_of_runs_hold_it_as_often_as_they_say() -> None:
     held = 0
     for _ in range(2000):
         a, b = np.exp(0.01 * random.standard_normal(5)), 1.1 * np.exp(0.04 * random.standard_normal(4))
-        ratio = ratio_of_runs(a.tolist(), b.tolist())
-        held += ratio.low <= 1.1 <= ratio.high
+        low, high = ratio_of_runs(a.tolist(), b.tolist()).ends
+        held += low <= 1.1 <= high
     assert 0.93 <= held / 2000 <= 0.97

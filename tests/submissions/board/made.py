@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+from typing import cast
 
-from mixmark.harness.contracts.schema import Finding
+from mixmark.harness.contracts.schema import Finding, ScenarioName
 from mixmark.submissions.board.row import Website
 from mixmark.submissions.entry import Entry
 from tests.fakes.entries import made
@@ -37,13 +39,18 @@ def hostile(number: int = 0, text: str = ESCAPE + HOSTILE) -> Entry:
     environment = machine.environments["torch"].model_copy(
         update={"origin": text, "python": text, "packages": {text: text}, "vendor": {text: text}}
     )
-    fields = ("suite_version", "unit", "short_unit", "adapter", "precision", "scenario")
-    solo_measurements = tuple(
-        solo.model_copy(
-            update=dict.fromkeys(fields, text)
-            | {"suite": f"{text}{index % 3}", "device": devices[index % len(devices)].id}
+    facts = dict.fromkeys(("suite_version", "adapter", "precision"), text)
+    solos = tuple(
+        dataclasses.replace(
+            solo,
+            route=solo.route.model_copy(
+                update={**facts, "suite": f"{text}{index % 3}", "device": devices[index % len(devices)].id}
+            ),
+            unit=text,
+            names=solo.names.model_copy(update={"short": text}),
+            scenario=cast(ScenarioName, text),
         )
-        for index, solo in enumerate(entry.solo_measurements)
+        for index, solo in enumerate(entry.solos)
     )
     named = dict.fromkeys(("cpu_model", "operating_system", "kernel", "virtualization"), text)
     return entry.model_copy(
@@ -58,7 +65,7 @@ def hostile(number: int = 0, text: str = ESCAPE + HOSTILE) -> Entry:
             "began_utc": text,
             "commands": ((text,),),
             "runs": tuple(run.model_copy(update={"phase": text}) for run in entry.runs),
-            "solo_measurements": solo_measurements,
+            "solos": solos,
             "findings": (Finding(rule=text, severity="warning", about=text, message=text),),
             "signed": entry.signed.model_copy(update={"state": "good", "signer": text}),
         }

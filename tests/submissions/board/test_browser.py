@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mixmark.harness.judge.mixed_run import Figure
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.submissions.board.site import build
 from mixmark.submissions.entry import Entry
 from tests.fakes.entries import made
@@ -36,8 +36,8 @@ def alike(number: int, grade: str = "official") -> Entry:
         "grade": grade,
         "ranked": grade != "indicative",
         "boundary": "node",
-        "mixes_per_hour": Figure(tx, tx * 0.9, tx * 1.1),
-        "mixes_per_kwh": Figure(tx * 3, tx * 2.7, tx * 3.3),
+        "mixes_per_hour": Estimate(tx, tx * 0.9, tx * 1.1),
+        "mixes_per_kwh": Estimate(tx * 3, tx * 2.7, tx * 3.3),
         "watts": 333.0,
     }
     return entry.model_copy(update=changes)

@@ -65,7 +65,7 @@ def test_references_are_the_ranked_closed_entries_the_newest_first(folder: Path)
     written = json.loads(references.written([ranked, unranked, newer, unlike]))
     assert [reference["created_utc"] for reference in written] == [newer.ended_utc, ranked.ended_utc]
     assert written[0]["name"] == f"{entry.declaration.organisation} {entry.declaration.system}"
-    assert written[0]["mixes_per_hour"] == entry.mixes_per_hour.estimate
+    assert written[0]["mixes_per_hour"]["estimate"] == entry.mixes_per_hour.estimate
     assert references.written([]) == "[]\n"
     rough = json.loads(references.written([unranked, unlike]))
     assert [reference["grade"] for reference in rough] == [unranked.grade], "no ranked entry has this mix"

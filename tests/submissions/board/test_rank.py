@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mixmark.harness.judge.mixed_run import Figure
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.submissions.board.rank import Key, boards, overlap, ranks, stale
 from tests.fakes.entries import made
 
 TODAY = datetime.date(2026, 11, 22)
 
 
-def about(value: float, half: float) -> Figure:
-    return Figure(value, value - half, value + half)
+def about(value: float, half: float) -> Estimate:
+    return Estimate(value, value - half, value + half)
 
 
 # Few values, so that equal estimates and intervals that touch come up.
@@ -38,12 +38,12 @@ ESTIMATES = st.lists(st.builds(about, st.integers(1, 30).map(float), st.integers
         ([about(10, 1), about(8, 1)], [1, 1]),  # intervals that touch overlap
     ],
 )
-def test_entries_that_overlap_with_the_leader_share_its_rank(estimates: list[Figure], expected: list[int]) -> None:
+def test_entries_that_overlap_with_the_leader_share_its_rank(estimates: list[Estimate], expected: list[int]) -> None:
     assert ranks(estimates) == expected
 
 
 @given(ESTIMATES, st.randoms(use_true_random=False))
-def test_the_order_of_the_entries_does_not_matter(estimates: list[Figure], random: random.Random) -> None:
+def test_the_order_of_the_entries_does_not_matter(estimates: list[Estimate], random: random.Random) -> None:
     shuffled = list(range(len(estimates)))
     random.shuffle(shuffled)
     found, again = ranks(estimates), ranks([estimates[at] for at in shuffled])
@@ -51,14 +51,14 @@ def test_the_order_of_the_entries_does_not_matter(estimates: list[Figure], rando
 
 
 @given(ESTIMATES)
-def test_a_better_estimate_never_has_a_worse_rank(estimates: list[Figure]) -> None:
+def test_a_better_estimate_never_has_a_worse_rank(estimates: list[Estimate]) -> None:
     by_estimate = sorted(zip(estimates, ranks(estimates), strict=True), key=lambda ranked: -ranked[0].estimate)
     for (better, its_rank), (worse, worse_rank) in itertools.combinations(by_estimate, 2):
         assert better.estimate == worse.estimate or its_rank <= worse_rank
 
 
 @given(ESTIMATES)
-def test_a_rank_counts_the_better_groups_and_its_group_overlaps_with_the_leader(estimates: list[Figure]) -> None:
+def test_a_rank_counts_the_better_groups_and_its_group_overlaps_with_the_leader(estimates: list[Estimate]) -> None:
     found = ranks(estimates)
     for rank in set(found):
         assert rank == 1 + sum(better < rank for better in found)
@@ -69,7 +69,7 @@ def test_a_rank_counts_the_better_groups_and_its_group_overlaps_with_the_leader(
         assert not below or not overlap(leader, max(below, key=lead))
 
 
-def lead(figure: Figure) -> tuple[float, float]:
+def lead(figure: Estimate) -> tuple[float, float]:
     return figure.estimate, figure.low or 0.0
 
 
@@ -92,7 +92,7 @@ def test_a_board_holds_what_may_be_compared_and_each_entry_is_on_every_board_of_
 
 def test_entries_without_rank_or_interval_stand_apart() -> None:
     ranked = next(entry for entry in map(made, range(100)) if entry.ranked)
-    for change in ({"ranked": False}, {"mixes_per_hour": Figure(3.0)}):
+    for change in ({"ranked": False}, {"mixes_per_hour": Estimate(3.0)}):
         unranked = ranked.model_copy(update=change)
         (board,) = (board for board in boards([unranked]) if board.key.metric == "TX")
         assert not board.ranked and [place.entry for place in board.unranked] == [unranked]

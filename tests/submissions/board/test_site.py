@@ -9,8 +9,8 @@ from urllib.parse import unquote
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import significant
-from mixmark.harness.judge.mixed_run import Figure
 from mixmark.submissions.board import site as board_site
 from mixmark.submissions.board.rank import boards
 from mixmark.submissions.board.row import page_of
@@ -220,8 +220,8 @@ def test_a_processor_has_a_page_with_all_its_entries() -> None:
     for entry in entries:
         assert (f"../entries/{entry.path}/index.html" in page.values("href")) == (entry in with_it)
     both = next(entry for entry in with_it if {device.name for device in entry.machine.devices} > {"Cobalt Quartz"})
-    for solo in both.solo_measurements:
-        assert (significant(solo.units_per_s.estimate) in page.text) == (solo.device == "cpu:0"), "this processor alone"
+    for solo in both.solos:
+        assert (significant(solo.speed) in page.text) == (solo.route.device == "cpu:0"), "this processor alone"
     assert "hardware/cobalt-quartz.html" in Page(files["hardware.html"]).values("href")
     assert any(link.endswith("hardware/cobalt-quartz.html") for link in Page(files[page_of(both)]).values("href"))
 
@@ -240,7 +240,7 @@ def test_a_board_without_a_ranked_entry_shows_the_nearest_first_and_what_it_lack
 
     far, near = lacking(1, "1 of 3 runs", "a window of 9 s of 60 s"), lacking(2, "2 of 3 runs")
     for first, second in ((far, near), (near, far)):
-        faster = first.model_copy(update={"mixes_per_hour": Figure(100.0)})
+        faster = first.model_copy(update={"mixes_per_hour": Estimate(100.0)})
         words = Page(written([faster, second])["index.html"]).text
         assert "No system is ranked on this board yet" in words
         assert words.index("For a rank: 2 of 3 runs") < words.index("For a rank: 1 of 3 runs; a window of 9 s of 60 s")

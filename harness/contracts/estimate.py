@@ -1,0 +1,65 @@
+"""A figure and how far it may be off: the one type of every rate, score, ratio and prediction."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from mixmark.harness.contracts.text import Reason
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its interval. The ends are None if no interval is known."""
+
+    estimate: float
+    low: float | None = None
+    high: float | None = None
+    kind: Literal["interval", "bracket"] = "interval"
+    """`interval`: the 95 % confidence interval. `bracket`: the window was too short for a number; a longer one would
+    give something from `low` to `high`, and the estimate is `low`."""
+    reason: Reason | None = None
+    """Why no interval is known, or what the interval leaves out."""
+
+    @classmethod
+    def within(cls, estimate: float, half_width: float | None) -> Estimate:
+        """An estimate ± a fraction of itself. None if the interval is not known."""
+        if half_width is None:
+            return cls(estimate)
+        return cls(estimate, estimate * (1 - half_width), estimate * (1 + half_width))
+
+    @property
+    def is_bracket(self) -> bool:
+        return self.kind == "bracket"
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the interval's width as a fraction of the estimate: 0.02 is ± 2 %. None if no interval is known."""
+        if self.low is None or self.high is None or self.is_bracket:
+            return None
+        return (self.high - self.low) / 2 / self.estimate
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The low and the high end. An end that is not known is the estimate."""
+        low = self.estimate if self.low is None else self.low
+        high = self.estimate if self.high is None else self.high
+        return low, high
+
+    def ratio(self, base: Estimate) -> Estimate:
+        """This figure over another one, which is independent of it.
+
+        Logarithms are linear near the mean, so the half-widths add in squares. There is no interval if one of the two
+        has none.
+        """
+        middle = self.estimate / base.estimate
+        if self.half_width is None or base.half_width is None:
+            return Estimate(middle)
+        return exponential(math.log(middle), math.hypot(self.half_width, base.half_width))
+
+
+def exponential(middle: float, half: float) -> Estimate:
+    """An estimate from the middle and the half-width of its logarithm. Ends too far for a float become e^±700."""
+    low, high = (math.exp(min(max(end, -700), 700)) for end in (middle - half, middle + half))
+    return Estimate(math.exp(middle), low, high)
