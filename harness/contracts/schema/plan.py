@@ -93,7 +93,7 @@ BY_PLAN = "plan"
 class Load(Fact):
     """Requests of a mix that arrive by independent Poisson processes, one for each suite, while a phase lasts.
 
-    `contracts.arrivals.within` gives the due times of a suite: seeds.derived(seed, suite), from the begin of the phase.
+    `contracts.seeds.arrivals_within` gives the due times of a suite: seeds.derived(seed, suite), from the begin of the phase.
     """
 
     level: float = Field(gt=0, le=HIGHEST_LEVEL)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.arrivals import schedule
 from mixmark.harness.contracts.schema import (
     Audit,
     Completions,
@@ -24,6 +23,7 @@ from mixmark.harness.contracts.schema import (
     Result,
     Route,
 )
+from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.judge.compare import solo
 from mixmark.harness.judge.compare.solo import (
     Comparison,
