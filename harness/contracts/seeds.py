@@ -1,4 +1,4 @@
-"""Seeds, derived by SHA-256 so that one reveals nothing about another, and the arrival times that follow from a seed."""
+"""Seeds, derived by SHA-256 so that none reveals another, and the arrival times that follow from a seed."""
 
 from __future__ import annotations
 
