@@ -23,9 +23,9 @@ import mlperf_loadgen as loadgen
 import numpy as np
 
 from bench.drive_loop import feeds
-from mixmark.harness.contracts.arrivals import poisson
 from mixmark.harness.contracts.protocols import Array, Feed
 from mixmark.harness.contracts.schema import Limits
+from mixmark.harness.contracts.seeds import poisson
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.worker.load_generator import independent_feeds, open_loop
 

@@ -75,7 +75,7 @@ def export(
               mixmark export resnet50 --format onnx --precision fp16
               mixmark export llm --tier smoke --format gguf --precision bf16
     """
-    from mixmark.harness.contracts.choices import choose_by_name
+    from mixmark.harness.contracts.errors import choose_by_name
     from mixmark.harness.discover import config as configuration
     from mixmark.harness.discover import setup
     from mixmark.harness.measure import export as exporting

@@ -149,7 +149,7 @@ def try_(name: str | None, seconds: float, wait_idle_s: float | None, config: Pa
     Example: mixmark meters try plug
     """
     from mixmark.harness.cli.machine_lock import reserve
-    from mixmark.harness.contracts.choices import choose_by_name
+    from mixmark.harness.contracts.errors import choose_by_name
     from mixmark.harness.discover import config as configuration
     from mixmark.harness.discover import setup
     from mixmark.harness.judge.energy.coverage import antichain, unmetered

@@ -14,8 +14,7 @@ import click
 from mixmark.harness.cli.options import JSON
 from mixmark.harness.cli.show import result_or_newest
 from mixmark.harness.cli.tables import print_json
-from mixmark.harness.contracts.choices import choose_by_name
-from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.errors import MixmarkError, UsageError, choose_by_name
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ def report(
               mixmark report results/laptop --format html > laptop.html
               mixmark report results/laptop --format jsonl >> all.jsonl
     """
-    from mixmark.harness.contracts.choices import choose_by_name
+    from mixmark.harness.contracts.errors import choose_by_name
     from mixmark.harness.plugins import registry
     from mixmark.harness.plugins.suite_claims import judge_stored
     from mixmark.harness.record import store
@@ -106,8 +106,7 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str | None, 
     Examples: mixmark compare results/main results/branch --gate 5
               mixmark compare results/a results/b results/c --format html > c.html
     """
-    from mixmark.harness.contracts.choices import choose_by_name
-    from mixmark.harness.contracts.errors import UsageError
+    from mixmark.harness.contracts.errors import UsageError, choose_by_name
     from mixmark.harness.judge.compare.machines import compare_machines
     from mixmark.harness.plugins import registry
 

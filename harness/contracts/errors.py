@@ -1,4 +1,4 @@
-"""Every error that Mixmark raises on purpose.
+"""Every error that Mixmark raises on purpose, and the checks of options and names that raise it.
 
     MixmarkError          names the thing, the cause and the next step
     ├── UsageError        the command line or the configuration is wrong: exit 2
@@ -13,7 +13,8 @@ of the run continues.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import difflib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 class MixmarkError(Exception):
@@ -50,3 +51,15 @@ def refuse_options(plugin: str, options: Mapping[str, str], known: Collection[st
         if not known:
             raise UsageError(f"{plugin} takes no options: {', '.join(unknown)}")
         raise UsageError(f"{plugin} has no option {', '.join(unknown)}", f"it knows: {', '.join(known)}")
+
+
+def choose_by_name(what: str, asked: Sequence[str], existing: Iterable[str]) -> tuple[str, ...]:
+    """Returns the requested names without repetition, or all names if none is requested. Raises UsageError for a name
+    that does not exist, with the most similar name and all names in its hint."""
+    names = tuple(existing)
+    for name in asked:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            raise UsageError(f"there is no {what} {name!r}", hint=f"{meant}known: {', '.join(names) or 'none'}")
+    return tuple(dict.fromkeys(asked)) or names

@@ -1,8 +1,18 @@
-"""Derives independent seeds by SHA-256: the output of one reveals nothing about another."""
+"""Seeds, derived by SHA-256 so that none reveals another, and the arrival times that follow from a seed."""
 
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from mixmark.harness.contracts.errors import UsageError
+
+LONGEST_GAP = 37  # times the mean: no uniform number of 53 bits gives more
+LOWEST_PER_S = 1e-6  # one in twelve days; at much lower rates the times exceed 64 bits
 
 
 def derived(seed: int, *use: object) -> int:
@@ -28,3 +38,52 @@ def pool(seed: int) -> int:
 def arrivals(seed: int) -> int:
     """The seed of the arrivals in the window with this seed."""
     return derived(seed, "arrivals")
+
+
+def poisson(rate_per_s: float, seed: int) -> Iterator[int]:
+    """An endless iterator of due times in ns from 0, with independent exponential gaps.
+
+    The times are equal on every platform: they come from raw bits of Philox, because numpy may change its
+    distributions. Raises UsageError, at the call, for a rate that is not a finite number from 1e-6 up.
+    """
+    if not (math.isfinite(rate_per_s) and rate_per_s >= LOWEST_PER_S):
+        raise UsageError(
+            f"a rate of {rate_per_s:g} requests per second cannot be offered",
+            hint=f"choose a number from {LOWEST_PER_S:g} up",
+        )
+    return _due_ns(1e9 / rate_per_s, np.random.Philox(seed))
+
+
+def schedule(rate_per_s: float, seed: int, count: int) -> npt.NDArray[np.int64]:
+    """The first `count` due times of `poisson`, in a tenth of its time. Raises UsageError like `poisson`, and if the
+    times exceed 64 bits."""
+    poisson(rate_per_s, seed)
+    mean_gap_ns = 1e9 / rate_per_s
+    if count * mean_gap_ns * LONGEST_GAP > 2**62:
+        raise UsageError(f"{count} arrivals at a rate of {rate_per_s:g} take longer than any run")
+    uniform = _uniform(count, seed)
+    logarithms = np.fromiter(map(math.log, uniform.tolist()), np.float64, count)
+    return np.cumsum(np.rint(-logarithms * mean_gap_ns).astype(np.int64))
+
+
+def arrivals_within(length_ns: int, count: int, seed: int) -> npt.NDArray[np.int64]:
+    """[count], the due times in ns from 0 of so many arrivals in a time of this length, in order.
+
+    Given their count, the arrivals of a Poisson process lie like uniform numbers. So the load is exactly the target,
+    and no gap has to be stretched.
+    """
+    return np.sort((_uniform(count, seed) * length_ns).astype(np.int64))
+
+
+def _uniform(count: int, seed: int) -> npt.NDArray[np.float64]:
+    """[count], numbers above 0 and up to 1."""
+    raw = np.random.Philox(seed).random_raw(count) >> np.uint64(11)
+    return np.asarray((raw + 0.5) / 2**53, np.float64)
+
+
+def _due_ns(mean_gap_ns: float, bits: np.random.Philox) -> Iterator[int]:
+    due_ns = 0
+    while True:
+        uniform = ((bits.random_raw() >> 11) + 0.5) / 2**53  # never 0, so the logarithm is finite
+        due_ns += round(-math.log(uniform) * mean_gap_ns)
+        yield due_ns

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mixmark.harness.contracts.choices import choose_by_name
 from mixmark.harness.contracts.device_ids import is_covered
-from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError
+from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError, choose_by_name
 from mixmark.harness.contracts.schema import Absent, Device, Hosts, Mix, Phase, Result, SuiteFacts, System, Tier
 from mixmark.harness.discover import cpu_slices, noise_floor
 from mixmark.harness.discover.config import AdapterConfig, Config

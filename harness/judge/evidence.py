@@ -8,7 +8,6 @@ from functools import cached_property
 from types import MappingProxyType
 
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.arrivals import schedule
 from mixmark.harness.contracts.device_ids import host_of, part_of
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.estimate import Estimate
@@ -21,6 +20,7 @@ from mixmark.harness.contracts.schema import (
     Record,
     Result,
 )
+from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.judge import hosts, roofline
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.energy import total

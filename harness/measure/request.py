@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mixmark.harness.contracts.choices import choose_by_name
-from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
     BY_PLAN,

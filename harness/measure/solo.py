@@ -16,9 +16,9 @@ from typing import Literal
 import numpy as np
 
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.arrivals import schedule
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Completions, Failure, Limits
+from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.judge.statistics.intervals import sample_needed
 from mixmark.harness.measure.phase import SECOND, Part
 from mixmark.harness.worker import messages

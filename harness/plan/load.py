@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from mixmark.harness.contracts import arrivals, seeds
+from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import duration, percent
 from mixmark.harness.contracts.schema import Int64s, Limits, Load, Placement
@@ -72,6 +72,6 @@ def limits_of(load: Load, plan: Placement, limits: Limits) -> Limits:
 def due_ns(load: Load) -> dict[str, Int64s]:
     """The due times of the requests of each suite, from the begin of the phase."""
     return {
-        suite: arrivals.within(load.length_ns, count, seeds.derived(load.seed, suite))
+        suite: seeds.arrivals_within(load.length_ns, count, seeds.derived(load.seed, suite))
         for suite, count in load.requests.items()
     }

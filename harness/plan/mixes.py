@@ -18,8 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mixmark.harness.contracts.choices import choose_by_name
-from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import Mix, Tier
 
 SHIPPED = Path(__file__).with_suffix(".toml")

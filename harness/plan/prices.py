@@ -17,8 +17,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from mixmark.harness.contracts.choices import choose_by_name
-from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import Fact
 from mixmark.harness.plan.machine import Kind
 

@@ -18,8 +18,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from mixmark.harness.contracts.choices import choose_by_name
-from mixmark.harness.contracts.errors import PluginError, UsageError
+from mixmark.harness.contracts.errors import PluginError, UsageError, choose_by_name
 from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import Absent
 from mixmark.harness.contracts.text import Reason, plain

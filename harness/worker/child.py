@@ -34,11 +34,11 @@ import numpy as np
 
 from mixmark.harness import VERSION
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.arrivals import poisson
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongOutput
 from mixmark.harness.contracts.numbers import duration, significant
 from mixmark.harness.contracts.protocols import Adapter, Discloses, Feed, Feeds, Helpers, Meter, Runner, Suite, Use
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Absent, Device, Failure, Limits, RateTrial
+from mixmark.harness.contracts.seeds import poisson
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
 from mixmark.harness.plugins import registry

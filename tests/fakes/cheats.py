@@ -38,8 +38,8 @@ from mixmark import (
     Weights,
 )
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.arrivals import poisson
 from mixmark.harness.contracts.schema import Completions
+from mixmark.harness.contracts.seeds import poisson
 from mixmark.harness.worker import child, load_generator, messages
 from mixmark.harness.worker import outputs as kept
 from mixmark.suites.quality import check_output, gate_bound

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.arrivals import schedule
 from mixmark.harness.contracts.schema import (
     Finding,
     Limits,
@@ -31,6 +30,7 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
+from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.judge.evidence import gather

@@ -1,10 +1,9 @@
 """The facts of a run: frozen, checked on construction, units in names; unknown is None and never 0.
 
-    device   devices, and the routes by which a suite runs on them
+    device   the base class of facts; devices, and the routes by which a suite runs on them
     plan     limits, shares, tasks, phases, the mix and its placement
-    record   what happened to one share: completions or an error, the audit, the conditions
-    energy   the domains that a meter reads, and its samples
-    result   the hosts, their software and clocks, and the whole run
+    record   one share's outcome: completions or an error, the audit, the conditions
+    result   the whole run: its hosts, their software and clocks, and the energy of its phases
 
 Conclusions (throughput, percentiles, findings, scores) are functions of these facts. They live in `harness/judge`, and
 none is stored. All times are integer nanoseconds on CLOCK_MONOTONIC of the machine that leads the run. The timestamps
@@ -20,6 +19,8 @@ from mixmark.harness.contracts.schema.device import (
     HOST_POOL,
     HOST_PROCESSOR,
     Device,
+    Fact,
+    Int64s,
     Precision,
     Route,
     ScenarioName,
@@ -27,8 +28,6 @@ from mixmark.harness.contracts.schema.device import (
     WeightClass,
     weight_class,
 )
-from mixmark.harness.contracts.schema.energy import Boundary, Domain, Metering, Samples
-from mixmark.harness.contracts.schema.fact import Fact, Int64s
 from mixmark.harness.contracts.schema.plan import (
     BY_PLAN,
     HIGHEST_LEVEL,
@@ -70,13 +69,17 @@ from mixmark.harness.contracts.schema.record import (
 )
 from mixmark.harness.contracts.schema.result import (
     SCHEMA,
+    Boundary,
     Clock,
     Connection,
+    Domain,
     Environment,
     Finding,
     Hosts,
+    Metering,
     NoiseFloor,
     Result,
+    Samples,
     SuiteFacts,
     System,
     UnitNames,

@@ -1,4 +1,4 @@
-"""Devices, and the routes by which a suite runs on them."""
+"""The base class of all facts; devices, and the routes by which a suite runs on them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,23 @@ import itertools
 import re
 from typing import Literal
 
-from pydantic import Field, field_validator
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from mixmark.harness.contracts.device_ids import host_of, local, meet, piece
-from mixmark.harness.contracts.schema.fact import Fact
+
+
+class Fact(BaseModel):
+    """The base class of everything that is written to a result."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+Int64s = npt.NDArray[np.int64]
+LARGEST = 1 << 60
+"""The upper limit of any stored integer: 36 years in ns, so that sums and differences of times fit into int64."""
+
 
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}

@@ -7,8 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from mixmark.harness.contracts.schema.device import Precision, Route, ScenarioName, Tier
-from mixmark.harness.contracts.schema.fact import Fact
+from mixmark.harness.contracts.schema.device import Fact, Precision, Route, ScenarioName, Tier
 
 Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scaling", "policy", "load", "drill", "cap"]
 """Why a phase is run.
@@ -93,7 +92,8 @@ BY_PLAN = "plan"
 class Load(Fact):
     """Requests of a mix that arrive by independent Poisson processes, one for each suite, while a phase lasts.
 
-    `contracts.arrivals.within` gives the due times of a suite: seeds.derived(seed, suite), from the begin of the phase.
+    A suite's due times, from the begin of the phase, are `contracts.seeds.arrivals_within` with the seed
+    seeds.derived(seed, suite).
     """
 
     level: float = Field(gt=0, le=HIGHEST_LEVEL)

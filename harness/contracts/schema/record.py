@@ -10,8 +10,7 @@ import numpy as np
 from pydantic import Field, SkipValidation, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from mixmark.harness.contracts.schema.device import HOST_PROCESSOR, Route, ScenarioName
-from mixmark.harness.contracts.schema.fact import LARGEST, Fact, Int64s
+from mixmark.harness.contracts.schema.device import HOST_PROCESSOR, LARGEST, Fact, Int64s, Route, ScenarioName
 from mixmark.harness.contracts.schema.plan import LatencyLimits
 
 NOT_ASKED, NO_GATE, HOSTED = "not asked for", "the suite has no gate", "a hosted service has weights of its own"

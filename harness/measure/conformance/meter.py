@@ -7,8 +7,8 @@ from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 
-from mixmark.harness.contracts.choices import choose_by_name
 from mixmark.harness.contracts.device_ids import part_of
+from mixmark.harness.contracts.errors import choose_by_name
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Domain
 from mixmark.harness.discover import config as configuration

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.arrivals import schedule
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import (
     Audit,
@@ -26,6 +25,7 @@ from mixmark.harness.contracts.schema import (
     Result,
     Route,
 )
+from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.judge.compare import solo
 from mixmark.harness.judge.compare.solo import (
     Comparison,

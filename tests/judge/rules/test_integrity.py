@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.arrivals import schedule
 from mixmark.harness.contracts.schema import (
     NO_GATE,
     NOT_ASKED,
@@ -28,6 +27,7 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
+from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.rules.rule import Rule

@@ -18,8 +18,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mixmark.harness.contracts.choices import choose_by_name
-from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import HOST_NAME
 from mixmark.harness.measure.cluster.launchers import Host, Launcher
 from mixmark.harness.measure.cluster.launchers.process import local
