@@ -891,8 +891,8 @@ class Squeezing:
     def __init__(self, suite: Suite, options: Mapping[str, str]) -> None:
         import torch
 
+        from bench.separation import integers
         from mixmark.harness.adapters.torch import TorchSession
-        from tests.suites.separation import integers
 
         self.facts: dict[str, str] = {}
         self.suite = suite

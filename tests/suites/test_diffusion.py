@@ -13,6 +13,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.separation import activations
+from bench.separation.diffusion import repeated, skipped, together
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Weights
 from mixmark.suites.diffusion import HOME, TIERS, Diffusion, rule, shapes
@@ -21,8 +23,6 @@ from mixmark.suites.diffusion.shapes import SD15_UNET, SD15_VAE, SDXL_UNET, Text
 from mixmark.suites.diffusion.text_encoder import TextEncoder
 from mixmark.suites.diffusion.unet import UNet
 from mixmark.suites.diffusion.vae import Vae
-from tests.suites.separation import activations
-from tests.suites.separation.diffusion import repeated, skipped, together
 
 # the public libraries warn about themselves and about each other on import and on use
 WARN = ("ignore:::diffusers", "ignore:::transformers", "ignore:::torch.jit")

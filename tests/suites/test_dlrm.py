@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.separation.dlrm import BAGS, CROSS, LARGEST, MLP, Rounded, Target, audits, opened, to
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, State
 from mixmark.suites.dlrm import (
@@ -30,7 +31,6 @@ from mixmark.suites.dlrm import (
 from mixmark.suites.dlrm.network import dlrm
 from mixmark.suites.quality import FP32
 from mixmark.suites.weights import RMS, Draw
-from tests.suites.separation.dlrm import BAGS, CROSS, LARGEST, MLP, Rounded, Target, audits, opened, to
 
 pytestmark = pytest.mark.slow
 

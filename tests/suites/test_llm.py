@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.separation import activations
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Suite
 from mixmark.suites.llm import SHAPES, LlamaShape, Llm
-from tests.suites.separation import activations
 
 pytestmark = pytest.mark.slow
 

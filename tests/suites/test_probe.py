@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from bench.separation import integers
 from mixmark.harness.adapters.cpu import multiplies_bf16
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.contracts.errors import Unsupported, UsageError, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Use
 from mixmark.suites.probe import CHAIN, COLUMNS, Fine, Probe, _spread
-from tests.suites.separation import integers
 
 pytestmark = pytest.mark.slow
 

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.separation import activations
+from bench.separation.resnet50 import BLOCKS, Eager, loaded, skipped
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Weights
 from mixmark.suites.quality import unexplained_variance
 from mixmark.suites.resnet50 import AT_MOST, GREY, PARAMETERS, SAMPLES, SCALE, TRAINED, ResNet50, statistics
 from mixmark.suites.resnet50.network import BatchNorm, resnet50
-from tests.suites.separation import activations
-from tests.suites.separation.resnet50 import BLOCKS, Eager, loaded, skipped
 
 pytestmark = pytest.mark.slow
 

@@ -1,16 +1,19 @@
-"""A cheat on a part of the feeds, in simulated audits."""
+"""Simulated audits of a cheat on a part of the feeds, and the gates that the pages of docs/separation name."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from tests.suites.separation import Row
-from tests.suites.separation.__main__ import AUDITED, caught, in_part
+from bench.separation import Row
+from bench.separation.__main__ import AUDITED, ROUNDINGS, caught, in_part
+from mixmark.harness.contracts import schema
+from mixmark.harness.plugins import registry
 
-pytestmark = pytest.mark.slow
-
+PAGES = Path(__file__).parents[2] / "docs" / "separation"
 RIGHT = Row("fp32", "16 bits", (0.0, 0.01))
 SKIPPED = Row("a layer skipped", "", (0.3, 0.4))
 
@@ -29,3 +32,29 @@ def test_a_cheat_that_some_feeds_forgive_is_caught_less() -> None:
 def test_the_mildest_of_the_cheats_is_told() -> None:
     told = in_part([RIGHT, Row("zeros", "", (2.0,)), SKIPPED], at_most=0.35)
     assert re.search(r"quarter of the feeds in 9[78]\.", told), told  # 1 − 0.875^30 = 98.2 %
+
+
+def missing(page: str, bounds: dict[str, float]) -> dict[str, float]:
+    """The gates whose bound the page does not name."""
+    named = {float(number) for number in re.findall(r"(?<![\d.])\d+(?:\.\d+)?", page)}
+    return {gate: at_most for gate, at_most in bounds.items() if at_most not in named}
+
+
+@pytest.mark.parametrize("name", registry.BUILT_IN["suites"])
+def test_the_page_of_a_suite_names_every_gate_with_its_bound(name: str) -> None:
+    made, bounds = registry.find("suites")[name].load(), {}
+    for tier in get_args(schema.Tier):
+        for precision in ("fp32", *ROUNDINGS.values()):
+            bounds[f"{tier} {precision}"] = made(tier, {}).gate(precision).at_most
+    if name != "probe":  # it takes no checkpoint
+        bounds["checkpoint"] = made("edge", {"weights": "x"}).gate("bf16").at_most
+    page = (PAGES / f"{name}.md").read_text("utf-8")
+    assert missing(page, bounds) == {}
+    assert missing(page, {"made up": 0.1234567}) == {"made up": 0.1234567}
+    by_gate = 0
+    for tier, rows in re.findall(rf"bench\.separation {name} (\w+)[^\n]*\n(.*?)(?=bench\.|$)", page, re.DOTALL):
+        cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows.splitlines()]
+        for declared, _, _, gate, *_ in (row for row in cells if len(row) == 10 and row[0] in ROUNDINGS):
+            assert float(gate) == bounds[f"{tier} {ROUNDINGS[declared]}"], (tier, declared)
+            by_gate += 1
+    assert by_gate >= len(ROUNDINGS) or name == "probe"

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bench.separation import Row, integers, rounded
 from mixmark.harness.contracts.protocols import Array, Weights
 from mixmark.suites.llm import SHARP_LAYERS, LlamaShape, Llm
 from mixmark.suites.llm.network import Llama, LlamaLayer, rotary, rotate
 from mixmark.suites.weights import Synthetic
-from tests.suites.separation import Row, integers, rounded
 
 SIXTEEN, EXACT = "16 bits", "int8, int4"
 """What may be declared; the synthetic weights are exact at four bits."""

@@ -1,6 +1,6 @@
 """Separation of honest rounding from cheats: each suite's metric for both, at the shapes of a tier.
 
-    python -m tests.suites.separation SUITE TIER [--feeds N]      prints the tables that docs/separation/ holds
+    python -m bench.separation SUITE TIER [--feeds N]      prints the tables that docs/separation/ holds
 
 --engines ADAPTER:PRECISION[:OPTION=VALUE …] …: rows of real engines, which the built-in adapters run.
 --only REGEX: only the ways whose names match (`none`: only the engines). --first K: feeds from the K-th on.
@@ -30,11 +30,11 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from bench.separation import Row
 from mixmark.harness.contracts.protocols import Adapter, Array, Runner, Suite, Use
 from mixmark.harness.measure.audit import CPU, REFERENCE
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker import load_generator
-from tests.suites.separation import Row
 
 if TYPE_CHECKING:
     pass
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--weights")
     asked = parser.parse_args()
     options = {"weights": asked.weights} if asked.weights else {}
-    cheats = importlib.import_module(f"tests.suites.separation.{asked.suite}")
+    cheats = importlib.import_module(f"bench.separation.{asked.suite}")
     suite = registry.build_suite(asked.suite, registry.BUILT_IN["suites"][asked.suite], asked.tier, options)
     nonces = range(asked.first, asked.first + asked.feeds)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.separation import Row, activations, integers, rounded, two_of_four
 from mixmark.harness.contracts.protocols import Array, Feed, State, Weights
 from mixmark.suites.resnet50 import STAGES, Calibrated, ResNet50, rule, statistics
 from mixmark.suites.weights import Synthetic
-from tests.suites.separation import Row, activations, integers, rounded, two_of_four
 
 if TYPE_CHECKING:
     import torch

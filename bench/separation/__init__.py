@@ -1,6 +1,6 @@
 """Engines that round honestly, and engines that leave work out: what each suite's gate must tell apart.
 
-`python -m tests.suites.separation SUITE TIER` prints the tables of docs/separation/. Each suite has a module here with
+`python -m bench.separation SUITE TIER` prints the tables of docs/separation/. Each suite has a module here with
 `values(tier, nonces, wanted) -> Iterator[Row]`, a row for each engine. This file holds the rounding that they share.
 """
 

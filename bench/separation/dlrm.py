@@ -19,11 +19,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from bench.separation import GROUP, Row, integers, rounded, two_of_four
 from mixmark.harness.contracts.protocols import Array
 from mixmark.suites.dlrm import CROSS_LAYERS, FIXED, HOTNESS, SCRAMBLE, SET_ASIDE, Dlrm, rule
 from mixmark.suites.dlrm.network import dlrm
 from mixmark.suites.weights import Synthetic
-from tests.suites.separation import GROUP, Row, integers, rounded, two_of_four
 
 BATCH = 2048
 TABLE = "model.sparse_arch.embedding_bag_collection.embedding_bags.t_cat_{}.weight"

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bench.separation import Row, integers, rounded
 from mixmark.harness.adapters.torch import Torch, TorchSession
 from mixmark.harness.contracts.protocols import Array, Feed, Use
 from mixmark.harness.contracts.schema import Device
 from mixmark.suites.probe import Probe
-from tests.suites.separation import Row, integers, rounded
 
 SEED = 1
 Change = Callable[[Tensor], Tensor]

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from bench.separation import Row, activations, integers
 from mixmark.suites import onnx_graphs, quality, weights
 from mixmark.suites.diffusion import HOME, Diffusion, rule
-from tests.suites.separation import Row, activations, integers
 
 if TYPE_CHECKING:
     import torch
