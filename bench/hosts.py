@@ -22,7 +22,6 @@ import psutil
 from mixmark.harness.contracts.schema import Phase, Record, Result, Tier
 from mixmark.harness.discover import cpu_slices, setup
 from mixmark.harness.discover.config import Config
-from mixmark.harness.measure import next_phases
 from mixmark.harness.measure.cluster import messages
 from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.executor import Cluster
@@ -41,19 +40,8 @@ TIMEOUT_S = 600.0
 def mixes_per_hour(executor: Executor, phase: Phase, before: Result) -> float:
     """Measures a phase of the mix. What was finished in the window counts, audited or not."""
     records: list[Record] = []
-
-    def keep(came: object, connections: object) -> None:
-        records.extend(cast(list[Record], came))
-
-    executor.measure(
-        PhaseRequest(
-            phase=phase,
-            idle_s=0,
-            mix=before.mix,
-            planner=lambda: next_phases.planner(before, "throughput"),
-            keep=keep,
-        )
-    )
+    for facts in executor.measure(PhaseRequest(phase, 0, before.mix, before.devices), lambda event: None):
+        records += facts.records
     failed = [str(record.error) for record in records if record.error]
     if failed:
         sys.exit("\n".join(failed))

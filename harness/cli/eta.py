@@ -16,7 +16,7 @@ from mixmark.harness.plan.phases import scales
 from mixmark.harness.plan.presets import SECOND
 
 if TYPE_CHECKING:
-    from mixmark.harness.measure.benchmark import Procedure
+    from mixmark.harness.measure.stages import Procedure
 
 LOAD_S = {"smoke": 3.0, "edge": 12.0, "server": 60.0}  # starting a worker and loading a network on a slow machine
 AUDIT_S = {"smoke": 1.0, "edge": 4.0, "server": 30.0}  # one feed by the reference

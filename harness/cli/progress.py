@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import zip_longest
 from types import TracebackType
 
@@ -16,14 +16,16 @@ from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.numbers import percent, significant
-from mixmark.harness.contracts.schema import BY_PLAN, Phase, Record, Result, Share
-from mixmark.harness.contracts.text import Reason, plain
+from mixmark.harness.contracts.schema import BY_PLAN, Phase, Record, Result
+from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit
-from mixmark.harness.measure.benchmark import Observer, Procedure
+from mixmark.harness.measure.benchmark import Audited, AuditStarted, Event, Observer, Planned, Recorded
+from mixmark.harness.measure.executor import PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
+from mixmark.harness.measure.stages import Procedure
 from mixmark.harness.plan.presets import SECOND, longer
 
 BAR_COLUMNS = 60  # at most
@@ -59,7 +61,6 @@ class Progress:
         self.eta = Eta(header, procedure, self.idle_s)
         self.units = {suite.name: suite.unit_names.short for suite in header.suites}
         self.prefixes = {phase.name: _prefix(phase) for phase in header.phases}
-        self.phase_of = {share.key: phase.name for phase in header.phases for share in phase.shares}
         self.step = len({record.phase for record in header.records})
         self.label = self.stage = ""
         self.pending = {record.key for record in header.records if audit.pending(record)}
@@ -81,50 +82,44 @@ class Progress:
             self.console.print(f"mixmark: this run takes about {left_s / 60:.0f} minutes", highlight=False)
         if self.console.is_interactive:
             self.live.start()
-        return self.observer
+        return self.notify
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.live.stop()
 
-    @property
-    def observer(self) -> Observer:
-        return Observer(
-            planned=self._planned,
-            repeating=self._repeating,
-            started=self._started,
-            stage=self._staged,
-            recorded=self._recorded,
-            auditing=self._auditing,
-            audited=self._audited,
-            mixing=self._mixing,
-        )
-
-    def _planned(self, phases: Sequence[Phase]) -> None:
-        self.prefixes |= {phase.name: _prefix(phase) for phase in phases}
-        self.phase_of |= {share.key: phase.name for phase in phases for share in phase.shares}
-        self.eta.plan(phases)
-
-    def _repeating(self, phase: str, why: Reason) -> None:
-        self._print(f"{phase} was disturbed, so the mix is run once more: {why}")
-
-    def _started(self, share: Share) -> None:
-        self.step += 1
-        self._begin(self.eta.seconds("phase", self.phase_of.get(share.key, "")))
-        mixed = share.scenario == "mixed"
-        self.label = "the mix, on all devices" if mixed else f"{share.route.label}, {share.scenario}"
-        self.stage = "starting"
-
-    def _staged(self, share: Share, stage: str) -> None:
-        self.stage = f"{stage} {share.route.suite}" if share.scenario == "mixed" else stage
-        self._report_stage()
-
-    def _mixing(self, snapshot: MixSnapshot) -> None:
-        if self.snapshot is None and snapshot.least_surplus > LARGEST_SURPLUS:
-            self._print(_too_heavy(snapshot))
-        self.snapshot, self.stage = snapshot, f"{snapshot.mixes:.2f} mixes"
-        self._report_stage()
+    def notify(self, event: Event) -> None:
+        """The observer of the run."""
+        match event:
+            case Planned():
+                self.prefixes |= {phase.name: _prefix(phase) for phase in event.phases}
+                self.eta.plan(event.phases)
+                if event.repeats:
+                    disturbed, why = event.repeats
+                    self._print(f"{disturbed} was disturbed, so the mix is run once more: {why}")
+            case PhaseStarted(phase=phase):
+                self.step += 1
+                self._begin(self.eta.seconds("phase", phase.name))
+                share = phase.shares[0]
+                self.label = "the mix, on all devices" if phase.placement else f"{share.route.label}, {share.scenario}"
+                self.stage = "starting"
+            case StageStarted(share=share, stage=stage):
+                self.stage = f"{stage} {share.route.suite}" if share.scenario == "mixed" else stage
+                self._report_stage()
+            case MixSnapshot():
+                if self.snapshot is None and event.least_surplus > LARGEST_SURPLUS:
+                    self._print(_too_heavy(event))
+                self.snapshot, self.stage = event, f"{event.mixes:.2f} mixes"
+                self._report_stage()
+            case Recorded(record=record):
+                self._recorded(record)
+            case AuditStarted(record=record):
+                self._begin(self.eta.seconds("audit", record.key))
+                self.label, self.stage = COMPARING, f"{record.route.suite} by {record.route.adapter}"
+                self._report_stage()
+            case Audited(record=record):
+                self._audited(record)
 
     def _recorded(self, record: Record) -> None:
         self.snapshot = None
@@ -134,11 +129,6 @@ class Progress:
         self._begin(0.0)
         self.stage = "the meters read the idle machine" if self.idle_s else "ending"
         self._print(f"{self.prefixes.get(record.phase, '')}{record.route.label}: {self._outcome(record)}")
-
-    def _auditing(self, record: Record) -> None:
-        self._begin(self.eta.seconds("audit", record.key))
-        self.label, self.stage = COMPARING, f"{record.route.suite} by {record.route.adapter}"
-        self._report_stage()
 
     def _audited(self, record: Record) -> None:
         if record.key not in self.pending:

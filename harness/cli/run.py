@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from mixmark.harness.cli.progress import Progress
     from mixmark.harness.contracts.schema import NoiseFloor, Result
     from mixmark.harness.judge.judgement import Judgement
-    from mixmark.harness.measure.benchmark import Procedure
     from mixmark.harness.measure.cluster.launchers import Host, Launcher
     from mixmark.harness.measure.executor import Executor
     from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
+    from mixmark.harness.measure.stages import Procedure
 
 SECTIONS = {
     "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --objective --seed",

@@ -23,7 +23,7 @@ from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.mixed_run import ScoredRun, run_of
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.intervals import holds, over_runs, percentile
-from mixmark.harness.plan.load import due_ns
+from mixmark.harness.plan.load import due_ns, level_name
 
 LARGEST_DELAY = 0.01
 """The harness's own delay, p99, as a fraction of the shortest latency limit, above which a level does not count."""
@@ -178,14 +178,14 @@ def ladder(result: Result, score: Score | None, doubts: Sequence[Finding]) -> La
     levels = [level for phase in served if (level := _level(result, score.mix, phase, full, doubts)) is not None]
     runs = [*score.counted(), *(level.run for level in levels)]
     order = {policy: at for at, policy in enumerate((BY_PLAN, *result.policies))}
-    prefix = f"{score.mix.name} at "
+    names = {level_name(score.mix.name, level) for level in result.levels}
     return Ladder(
         mixes_per_hour=full,
         watts=score.watts,
         ready_watts=_mean(ready_watts(result, phase.name) for phase in result.phases if phase.purpose in RUN),
         bare_watts=_mean(watts for run in runs for watts in run.total.idle_watts),
         levels=tuple(sorted(levels, key=lambda level: (order.get(level.policy, 0), -level.target))),
-        missing={each.name: each.reason for each in result.absent if each.name.startswith(prefix)},
+        missing={each.name: each.reason for each in result.absent if each.name in names},
     )
 
 

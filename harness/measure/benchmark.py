@@ -1,69 +1,55 @@
-"""A whole run: the planned phases, their audits, and for a mix the plan that follows from them and its mixed phases.
-
-The next phases depend only on the result so far, so an interrupted run can be resumed from it.
-"""
+"""A whole run: measures the planned phases and audits their outputs, until the stages plan no further phase."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from mixmark.harness.contracts.errors import MixmarkError, ResultError
-from mixmark.harness.contracts.schema import Absent, Connection, Limits, Phase, Record, Result, Share, Tier
+from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.contracts.schema import Absent, Connection, Metering, Phase, Record, Result, Tier
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.discover.equipment import Equipment
-from mixmark.harness.measure import audit, next_phases
+from mixmark.harness.judge.evidence import gather
+from mixmark.harness.measure import audit
 from mixmark.harness.measure.audit import Auditor
-from mixmark.harness.measure.executor import Executor, PhaseRequest
-from mixmark.harness.measure.mixed import MixSnapshot
-from mixmark.harness.plan import presets
+from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest
+from mixmark.harness.measure.stages import Procedure, RunState, makes_up_for, next_steps, procedure
+from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.record.store import Store
 
-MOST_REPEATS = 2  # a machine that is always busy must not keep a run going
+
+@dataclass(frozen=True)
+class Planned:
+    """Further phases are planned."""
+
+    phases: Sequence[Phase]
+    repeats: tuple[str, Reason] | None = None
+    """The disturbed mixed phase that they repeat, and why it is disturbed."""
 
 
 @dataclass(frozen=True)
-class Observer:
-    """Callbacks that report the progress of a run, in order. A default does nothing."""
-
-    planned: Callable[[Sequence[Phase]], None] = field(default=lambda phases: None)
-    repeating: Callable[[str, Reason], None] = field(default=lambda phase, why: None)
-    """A mixed run is planned in addition, because the one of this phase was disturbed."""
-    started: Callable[[Share], None] = field(default=lambda share: None)
-    stage: Callable[[Share, str], None] = field(default=lambda share, stage: None)
-    recorded: Callable[[Record], None] = field(default=lambda record: None)
-    auditing: Callable[[Record], None] = field(default=lambda record: None)
-    audited: Callable[[Record], None] = field(default=lambda record: None)
-    mixing: Callable[[MixSnapshot], None] = field(default=lambda snapshot: None)
+class Recorded:
+    record: Record
 
 
 @dataclass(frozen=True)
-class Procedure:
-    """The steps of a run after the phases of its header."""
-
-    mix_limits: Limits
-    """The limits of each mixed phase."""
-    mixes: int = 1
-    """The number of mixed phases, each with fresh workers."""
-    repeats: int = 0
-    """How many disturbed mixed phases are repeated at most."""
-    confirm: bool = False
-    """Whether the routes of the plan have a confirmation run before the first mixed phase."""
-    idle_s: float = 0.0
-    """How long the meters read the idle machine before and after each phase, but not around probes and screening
-    runs."""
+class AuditStarted:
+    record: Record
 
 
-def procedure(header: Result) -> Procedure:
-    """Returns the procedure of the header's preset. The smoke tier, which is never ranked, shortens it and repeats
-    nothing."""
-    preset = presets.PRESETS.get(header.preset, presets.SELFTEST)
-    if header.tier == "smoke":
-        return Procedure(mix_limits=presets.SMOKE_MIX, mixes=preset.runs)
-    return Procedure(preset.mix, preset.runs, MOST_REPEATS, preset.confirm, preset.idle_s)
+@dataclass(frozen=True)
+class Audited:
+    """An audit is over. The audit of an accelerator may be followed by one more of the same record, on the CPU."""
+
+    record: Record
+
+
+Event = Planned | PhaseEvent | Recorded | AuditStarted | Audited
+Observer = Callable[[Event], None]
+"""Follows a run by its events."""
 
 
 @contextmanager
@@ -100,64 +86,44 @@ class Benchmark:
         auditor: Auditor,
         keeper: Store,
         procedure: Procedure,
-        observer: Observer,
+        notify: Observer,
     ) -> None:
         self.result = header
         self._executor, self._auditor, self._keeper = executor, auditor, keeper
-        self._procedure, self._observer = procedure, observer
+        self._procedure, self._notify = procedure, notify
 
     def run(self) -> None:
         """Runs until nothing is left to do. Exceptions pass through."""
-        while True:
-            for phase in self.result.phases:
-                if not any(record.phase == phase.name for record in self.result.records):
-                    self._measure(phase)
-            self._auditor.run(self.result.records, self._audited, self._observer.auditing)
-            if not (phases := self._next_phases()):
-                break
-            for phase in phases:
-                self._keeper.plan(phase)
-            self.result = self.result.model_copy(update={"phases": (*self.result.phases, *phases)})
-            self._observer.planned(phases)
+        self._measure_planned()
+        while self._plan():
+            self._measure_planned()
         self.result = self.result.model_copy(update={"finished": True})
 
-    def _next_phases(self) -> tuple[Phase, ...]:
-        procedure, result = self._procedure, self.result
-        repeated = next_phases.repeated(result, procedure.repeats)
-        runs = procedure.mixes + len(repeated)
-        try:
-            pool_bytes = self._executor.pool_bytes(result.devices)
-            phases = next_phases.next_phases(
-                result, procedure.mix_limits, runs, procedure.confirm, result.objective, pool_bytes
-            )
-        except next_phases.LevelImpossible as error:
-            self.result = result.model_copy(update={"absent": (*result.absent, error.absent)})
-            return self._next_phases()
-        except MixmarkError as error:
-            assert result.mix is not None  # without a mix nothing is planned
-            reason = f"{error}; {error.hint}".removesuffix("; ")
-            absent = Absent(kind="mix", name=result.mix.name, reason=reason)
-            self.result = result.model_copy(update={"absent": (*result.absent, absent)})
-            return ()
-        run = sum(phase.purpose == "mixed" for phase in result.phases)
-        if procedure.mixes <= run < runs:
-            self._observer.repeating(*repeated[run - procedure.mixes])
-        return phases
+    def _measure_planned(self) -> None:
+        """Measures the phases without a record, and audits all records."""
+        for phase in self.result.phases:
+            if not any(record.phase == phase.name for record in self.result.records):
+                request = PhaseRequest(phase, self._idle_s(phase), self.result.mix, self.result.devices)
+                for facts in self._executor.measure(request, self._notify):
+                    self._add(facts)
+        self._auditor.run(self.result.records, self._audited, lambda record: self._notify(AuditStarted(record)))
 
-    def _measure(self, phase: Phase) -> None:
-        order = PhaseRequest(
-            phase=phase,
-            idle_s=self._idle_s(phase),
-            mix=self.result.mix,
-            planner=lambda: next_phases.planner(self.result, self.result.objective),
-            started=lambda: self._observer.started(phase.shares[0]),
-            stage=self._observer.stage,
-            mixing=self._observer.mixing,
-            keep=self._measured,
-        )
-        if metering := self._executor.measure(order):
-            self._keeper.meter(metering)
-            self.result = self.result.model_copy(update={"meterings": (*self.result.meterings, metering)})
+    def _plan(self) -> bool:
+        """Plans the next phases. Returns whether there are any."""
+        result = self.result
+        state = RunState(gather(result), self._procedure, self._executor.pool_bytes(result.devices))
+        found = next_steps(state)
+        phases = [step for step in found if isinstance(step, Phase)]
+        for phase in phases:
+            self._keeper.plan(phase)
+        update = {
+            "absent": (*result.absent, *(step for step in found if isinstance(step, Absent))),
+            "phases": (*result.phases, *phases),
+        }
+        self.result = result.model_copy(update=update)
+        if phases:
+            self._notify(Planned(phases, makes_up_for(state, phases[0])))
+        return bool(phases)
 
     def _idle_s(self, phase: Phase) -> float:
         """How long the meters read the idle machine around a phase. Around the first level of load as long as a level
@@ -165,22 +131,28 @@ class Benchmark:
         if phase.purpose in ("probe", "screening"):
             return 0.0
         levels = [each.name for each in self.result.phases if each.load]
-        shortest_s = self._procedure.mix_limits.min_ns / presets.SECOND if phase.name in levels[:1] else 0.0
+        shortest_s = self._procedure.mix_limits.min_ns / SECOND if phase.name in levels[:1] else 0.0
         return max(self._procedure.idle_s, shortest_s)
 
-    def _measured(self, records: Sequence[Record], connections: Sequence[Connection]) -> None:
+    def _add(self, facts: PhaseFacts) -> None:
         """Keeps all records of a phase at once: a mixed phase without one of its parts would be taken for a whole
         one."""
-        if connections:
-            self._keeper.connect(*connections)
-            self.result = self.result.model_copy(update={"connections": (*self.result.connections, *connections)})
-        self._keep(*records)
-        for record in records:
-            self._observer.recorded(record)
+        if facts.connections:
+            self._keeper.connect(*facts.connections)
+            self._extend("connections", *facts.connections)
+        self._keep(*facts.records)
+        for record in facts.records:
+            self._notify(Recorded(record))
+        if facts.metering:
+            self._keeper.meter(facts.metering)
+            self._extend("meterings", facts.metering)
+
+    def _extend(self, name: str, *facts: Connection | Metering) -> None:
+        self.result = self.result.model_copy(update={name: (*getattr(self.result, name), *facts)})
 
     def _audited(self, record: Record) -> None:
         self._keep(record)
-        self._observer.audited(record)
+        self._notify(Audited(record))
 
     def _keep(self, *records: Record) -> None:
         """Keeps records. They replace earlier ones with the same keys."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,30 +17,50 @@ from mixmark.harness.measure import mixed, solo
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.phase import RESERVE, Part, attend
-from mixmark.harness.plan.placement import Planner
+from mixmark.harness.plan.placement import replanner
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker.process import memory
 
 
 @dataclass(frozen=True)
 class PhaseRequest:
-    """A phase to be measured, and the callbacks that report its progress."""
+    """A phase to be measured."""
 
     phase: Phase
     idle_s: float
     """How long the meters read idle machines, before and after the phase."""
     mix: Mix | None
     """The mix of a phase that has a placement."""
-    planner: Callable[[], Planner]
-    """Makes the planner that replans while a mixed phase runs."""
-    started: Callable[[], None] = field(default=lambda: None)
-    """Is called when the first workers are started."""
-    stage: Callable[[Share, str], None] = field(default=lambda share, stage: None)
-    """Gets the stage of a share's worker."""
-    mixing: Callable[[MixSnapshot], None] = field(default=lambda snapshot: None)
-    """Gets a snapshot of a mixed phase now and then."""
-    keep: Callable[[Sequence[Record], Sequence[Connection]], None] = field(default=lambda records, connections: None)
-    """Gets all records of the phase at once, as soon as it is over: idle readings that follow may be interrupted."""
+    devices: Sequence[Device]
+    """All devices of the run."""
+
+
+@dataclass(frozen=True)
+class PhaseFacts:
+    """What was found out about a phase."""
+
+    records: Sequence[Record] = ()
+    connections: Sequence[Connection] = ()
+    metering: Metering | None = None
+
+
+@dataclass(frozen=True)
+class PhaseStarted:
+    """The first workers of a phase are started."""
+
+    phase: Phase
+
+
+@dataclass(frozen=True)
+class StageStarted:
+    """The worker of a share begins a stage, such as loading."""
+
+    share: Share
+    stage: str
+
+
+PhaseEvent = PhaseStarted | StageStarted | MixSnapshot
+"""What happens while a phase is measured. Snapshots of a mixed phase follow each other."""
 
 
 class Executor(Protocol):
@@ -50,9 +70,10 @@ class Executor(Protocol):
     def metered(self) -> bool:
         """Whether there is a meter."""
 
-    def measure(self, request: PhaseRequest) -> Metering | None:
-        """Measures a phase, and returns the readings of the meters meanwhile; None without a meter. On
-        KeyboardInterrupt, which passes through, the workers are gone and nothing was kept."""
+    def measure(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
+        """Measures a phase. Yields all its records at once as soon as it is over, since the idle reading that follows
+        may be interrupted, and then the readings of the meters, if there are any. On KeyboardInterrupt, which passes
+        through, the workers are gone."""
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         """How many bytes may be filled of each memory pool whose size is known."""
@@ -77,23 +98,29 @@ class LocalExecutor:
     def metered(self) -> bool:
         return bool(self.meters.domains)
 
-    def measure(self, request: PhaseRequest) -> Metering | None:
+    def measure(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
         self.meters.begin()
         self.meters.rest(request.idle_s)
-        request.started()
+        notify(PhaseStarted(request.phase))
         with ExitStack() as stack:
-            request.keep(self._attended(request, stack), ())
+            records = self._attended(request, notify, stack)
+        yield PhaseFacts(records=records)
         self.meters.rest(request.idle_s)
-        return self.meters.drain(request.phase.name)
+        yield PhaseFacts(metering=self.meters.drain(request.phase.name))
 
-    def _attended(self, request: PhaseRequest, stack: ExitStack) -> list[Record]:
+    def _attended(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None], stack: ExitStack) -> list[Record]:
         """stack: keeps a cap of the power until it is closed."""
-        phase = request.phase
+        phase, pids = request.phase, self.meters.pids
+
+        def staged(share: Share, stage: str) -> None:
+            notify(StageStarted(share, stage))
+
         if phase.placement is None:
-            return attend(phase, self.equipment, self.folder, solo.drive, request.stage, self.meters.pids)
+            return attend(phase, self.equipment, self.folder, solo.drive, staged, pids)
         assert request.mix is not None  # a placement is of a mix
         policy = self.policies[phase.policy].load() if phase.purpose in ("policy", "load") else None
-        drive = mixed.local_driver(request.mix, phase, request.planner(), request.mixing, policy)
+        planner = replanner(phase.placement, request.devices)
+        drive = mixed.local_driver(request.mix, phase, planner, notify, policy)
 
         def on_ready(parts: Sequence[Part]) -> None:
             if phase.cap:
@@ -101,7 +128,7 @@ class LocalExecutor:
             self.meters.rest(request.idle_s, ready=True)
             drive.on_ready(parts)
 
-        return attend(phase, self.equipment, self.folder, drive, request.stage, self.meters.pids, on_ready)
+        return attend(phase, self.equipment, self.folder, drive, staged, pids, on_ready)
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         sizes = {device.memory_pool: device.memory_bytes for device in devices if device.memory_bytes}

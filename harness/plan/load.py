@@ -27,6 +27,11 @@ def request_units(quanta: Mapping[tuple[str, str], int]) -> dict[str, int]:
     return units
 
 
+def level_name(mix: str, level: float) -> str:
+    """The name of a level of load, under which it is absent if it cannot be served."""
+    return f"{mix} at {percent(level)}"
+
+
 def load_at(
     level: float,
     mixes_per_s: float,

@@ -34,7 +34,6 @@ from mixmark.harness.contracts.schema import (
     weight_class,
 )
 from mixmark.harness.plan.bound import sharing
-from mixmark.harness.plan.load import limits_of
 from mixmark.harness.plan.presets import OUT_OF_CACHE, PROBING, SCREENING, SMOKE, SMOKE_SCREENING, Preset
 
 RouteKey = tuple[str, str, str, str]
@@ -87,7 +86,7 @@ def solo(
         ):
             probing = scenario == "probe"
             route = _route(target, workload, tier, precision, probing)
-            key = _key(f"{len(phases):03d}", route.suite, route.adapter, route.device, precision, scenario)
+            key = key_of(f"{len(phases):03d}", route.suite, route.adapter, route.device, precision, scenario)
             share = Share(
                 key=key,
                 route=route,
@@ -256,7 +255,7 @@ def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], al
     )
 
 
-def _key(*words: str) -> str:
+def key_of(*words: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", ".".join(words).lower())
 
 
@@ -280,11 +279,6 @@ def confirmations(result: Result, placement: Placement) -> tuple[Phase, ...]:
             share = share.model_copy(update={"key": name, "batch": rate.batch, "limits": limits})
             phases.append(Phase(name=name, purpose="confirmation", tasks=(Task(device=rate.device, shares=(share,)),)))
     return tuple(phases)
-
-
-def mixed(result: Result, placement: Placement, limits: Limits, run: int, pool_bytes: Mapping[str, int]) -> Phase:
-    """The phase in which all devices run at once: see `of_mix`."""
-    return of_mix(result, placement, limits, f"mix{run}", "mixed", run, pool_bytes)
 
 
 def of_mix(
@@ -317,7 +311,7 @@ def of_mix(
         left[pool] -= size
         share = _share_of(result, rate)
         route = share.route
-        key = _key(name, route.suite, route.adapter, route.device, route.precision)
+        key = key_of(name, route.suite, route.adapter, route.device, route.precision)
         update = {
             "key": key,
             "scenario": "mixed",
@@ -333,27 +327,6 @@ def of_mix(
     )
 
 
-def by_policy(
-    result: Result, placement: Placement, limits: Limits, policy: str, run: int, pool_bytes: Mapping[str, int]
-) -> Phase:
-    """The mix by a policy, on the routes of the plan."""
-    return of_mix(result, placement, limits, _key(f"{policy}{run}"), "policy", run, pool_bytes, policy)
-
-
-def served(
-    result: Result, placement: Placement, limits: Limits, load: Load, policy: str, pool_bytes: Mapping[str, int]
-) -> Phase:
-    """The requests of a load, served by a policy on the routes of the plan."""
-    name = _key(f"load{round(load.level * 100)}" + ("" if policy == BY_PLAN else f"-{policy}"))
-    limits = limits_of(load, placement, limits)
-    return of_mix(result, placement, limits, name, "load", 1, pool_bytes, policy, load)
-
-
-def capped(result: Result, placement: Placement, limits: Limits, cap: float, pool_bytes: Mapping[str, int]) -> Phase:
-    """The mix with a lower limit of power."""
-    return of_mix(result, placement, limits, f"cap{round(cap * 100)}", "cap", 1, pool_bytes, cap=cap)
-
-
 def device_to_lose(placement: Placement) -> str:
     """The device that does most of the mix, of those that the others can replace. Raises UsageError if each is the only
     one for a suite."""
@@ -367,15 +340,6 @@ def device_to_lose(placement: Placement) -> str:
     if not spare:
         raise UsageError("no device can be taken away", "each is the only one for a suite; --split-cpu 2 makes two")
     return max(spare, key=worth.__getitem__)
-
-
-def with_a_loss(result: Result, placement: Placement, limits: Limits, pool_bytes: Mapping[str, int]) -> Phase:
-    """The mix in three parts of equal length: whole, without a device, and whole again. Raises UsageError if no device
-    can be taken away."""
-    part_ns = min(limits.min_ns, limits.max_ns // 3)
-    drill = Drill(device=device_to_lose(placement), lost_ns=part_ns, back_ns=2 * part_ns)
-    limits = limits.model_copy(update={"min_ns": 3 * part_ns, "max_ns": 3 * part_ns})
-    return of_mix(result, placement, limits, "drill", "drill", 1, pool_bytes, drill=drill)
 
 
 def scales(result: Result) -> tuple[int, ...]:

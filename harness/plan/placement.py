@@ -14,6 +14,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -119,7 +120,6 @@ def replan(
     placement: Placement, mix_units: Mapping[str, float], devices: Sequence[Device], objective: Objective
 ) -> Placement:
     """Makes a plan for another objective from the inputs of this plan."""
-    power = None if placement.rest_watts is None else Power(placement.idle_watts, placement.rest_watts)
     return place(
         mix_units,
         placement.rates,
@@ -127,8 +127,26 @@ def replan(
         objective,
         pool_bytes=placement.pool_bytes,
         host_fraction=placement.host_fraction,
+        power=_power(placement),
+    )
+
+
+def replanner(placement: Placement, devices: Sequence[Device]) -> Planner:
+    """The planner that makes this plan again from observed rates, while its suites are loaded: memory is no constraint.
+
+    devices: of the run; a plan of some of its hosts knows the idle watts of their devices alone."""
+    power = _power(placement)
+    return partial(
+        place,
+        devices=[device for device in devices if power is None or device.id in power.idle_watts],
+        objective=placement.objective,
+        host_fraction=placement.host_fraction,
         power=power,
     )
+
+
+def _power(placement: Placement) -> Power | None:
+    return None if placement.rest_watts is None else Power(placement.idle_watts, placement.rest_watts)
 
 
 def predicted_watts(

@@ -24,9 +24,11 @@ from mixmark.harness.contracts.schema import (
     Task,
 )
 from mixmark.harness.judge.energy.total import CurrentPower
-from mixmark.harness.measure.benchmark import procedure
+from mixmark.harness.measure.benchmark import Audited, AuditStarted, Planned, Recorded
 from mixmark.harness.measure.dispatch import Tally
+from mixmark.harness.measure.executor import PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
+from mixmark.harness.measure.stages import procedure
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plan import phases as plan
 from tests.golden.sample import SUITES, closed_loop, record, system
@@ -100,7 +102,7 @@ class Player:
         console = Console(file=self.out, width=width, force_terminal=terminal, color_system=None, _environ={})
         how = procedure(self.header)
         self.progress = Progress(self.header, how, metered, lambda: self.power, console, lambda: self.now_s)
-        self.observer = self.progress.observer
+        self.notify = self.progress.notify
 
     @property
     def lines(self) -> list[str]:
@@ -128,30 +130,30 @@ class Player:
         mixed = Phase(
             name="mixed.1", purpose="mixed", tasks=(Task(device="cpu:0", shares=tuple(shares)),), placement=PLACEMENT
         )
-        self.observer.planned([mixed])
+        self.notify(Planned([mixed]))
         self._measure([mixed])
         self._compare(shares)
         return self
 
     def _measure(self, phases: tuple[Phase, ...] | list[Phase]) -> None:
         for phase in phases:
-            self.observer.started(phase.shares[0])
+            self.notify(PhaseStarted(phase))
             for share in phase.shares:
-                self.observer.stage(share, "measuring")
+                self.notify(StageStarted(share, "measuring"))
             self.work("phase", phase.name)
             if phase.purpose == "mixed" and self.header.mix:
-                self.observer.mixing(snapshot(0.5, self.now_s, dict(self.header.mix.units)))
+                self.notify(snapshot(0.5, self.now_s, dict(self.header.mix.units)))
                 self.shown.append(self.display())
             for share in phase.shares:
-                self.observer.recorded(made(share, phase.name))
+                self.notify(Recorded(made(share, phase.name)))
 
     def _compare(self, shares: list[Share]) -> None:
         for share in shares:
             pending = made(share, "")
-            self.observer.auditing(pending)
+            self.notify(AuditStarted(pending))
             self.work("audit", share.key)
             audited = PENDING.model_copy(update={"values": (0.0,)})
-            self.observer.audited(pending.model_copy(update={"audit": audited}))
+            self.notify(Audited(pending.model_copy(update={"audit": audited})))
 
 
 def seconds_left(display: str) -> int | None:
@@ -196,7 +198,7 @@ def test_a_resumed_run_begins_where_it_stopped() -> None:
 def test_a_failed_record_is_not_compared() -> None:
     player = Player()
     phase = player.header.phases[0]
-    player.observer.recorded(made(phase.shares[0], phase.name, FAILED))
+    player.notify(Recorded(made(phase.shares[0], phase.name, FAILED)))
     eta = player.progress.eta
     assert eta.done_s == eta.seconds("phase", phase.name) + eta.seconds("audit", phase.shares[0].key)
     assert not player.progress.pending
@@ -211,7 +213,7 @@ def test_the_idle_readings_of_the_meters_are_expected() -> None:
 
 def test_the_mix_shows_devices_and_units_of_those_due_and_mixes() -> None:
     player = Player(terminal=True)
-    player.observer.mixing(snapshot(0.5, 100, {"llm": 50.2, "dlrm": 1000.0}))
+    player.notify(snapshot(0.5, 100, {"llm": 50.2, "dlrm": 1000.0}))
     shown = [line.split() for line in player.display().splitlines()]
     assert ["cpu:0", "llm"] in shown and ["npu:a", "idle"] in shown
     assert ["llm", "25", "of", "67", "due", "0.50", "mixes"] in shown, "100 s at 0.0133 mixes a second"
@@ -221,7 +223,7 @@ def test_the_mix_shows_devices_and_units_of_those_due_and_mixes() -> None:
 def test_a_mix_that_is_too_heavy_for_its_window_is_told_once_and_first(least: float, told: bool) -> None:
     player = Player(width=10_000)
     for elapsed_s in (1, 2):
-        player.observer.mixing(snapshot(0.0, elapsed_s, {"llm": 50.2}, least))
+        player.notify(snapshot(0.0, elapsed_s, {"llm": 50.2}, least))
     found = [line for line in player.lines if "too heavy" in line]
     assert len(found) == told
     assert not told or ("too heavy for this machine in 2:00 minutes" in found[0] and "so 9 % of its work" in found[0])
@@ -287,7 +289,7 @@ LINES = """\
 
 def test_a_repeated_mix_is_told_in_one_line() -> None:
     player = Player()
-    player.observer.repeating("mix1", "other programs used 12 % of the machine")
+    player.notify(Planned((), ("mix1", "other programs used 12 % of the machine")))
     [line] = " ".join(player.lines).split("[0/7] ")[1:]
     words = "mix1 was disturbed, so the mix is run once more: other programs used 12 % of the machine"
     assert " ".join(line.split()) == words
@@ -298,10 +300,11 @@ def test_names_that_a_plugin_chose_move_no_cursor() -> None:
     phase = player.header.phases[0]
     share = phase.shares[0]
     named = share.model_copy(update={"route": share.route.model_copy(update={"adapter": "acme\x1b[2J\x1b]0;x\x07"})})
-    player.observer.started(named)
-    player.observer.stage(named, "loading \x9b5A")
+    task = Task(device=named.route.device, shares=(named,))
+    player.notify(PhaseStarted(phase.model_copy(update={"tasks": (task,)})))
+    player.notify(StageStarted(named, "loading \x9b5A"))
     failure = Failure(kind="crashed", message="it said \x1b[31mno\r\ntwice")
-    player.observer.recorded(made(named, phase.name, failure))
+    player.notify(Recorded(made(named, phase.name, failure)))
     shown = player.display() + player.out.getvalue()
     assert "\x1b" not in shown and "\x9b" not in shown and "\r" not in shown
     assert "[1/7] probe on cpu:0 by acme in bf16: crashed: it said no twice" in player.out.getvalue()

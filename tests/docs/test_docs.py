@@ -20,7 +20,7 @@ from mixmark.harness.judge import judgement, references
 from mixmark.harness.judge.energy import coverage, reading
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.judge.statistics import intervals
-from mixmark.harness.measure import next_phases
+from mixmark.harness.measure import stages
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
@@ -131,7 +131,7 @@ def test_presets() -> None:
 
 
 def test_the_time_for_close_routes() -> None:
-    smoke_s, edge_s, server_s = next_phases.REPEATS_S.values()
+    smoke_s, edge_s, server_s = stages.REPEATS_S.values()
     assert f"{smoke_s} s at the smoke tier, {edge_s} s at edge and {server_s} s\nat server" in RULES
 
 

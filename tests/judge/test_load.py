@@ -205,7 +205,7 @@ def test_a_feed_that_answers_what_never_arrived_contradicts_the_result(base: Res
 
 def test_a_level_that_was_not_served_says_why(ladder_result: Result) -> None:
     why = Absent(kind="mix", name="edge-9 at 10 %", reason="one request takes longer")
-    judged = judge(ladder_result.model_copy(update={"absent": (why,)}))
+    judged = judge(ladder_result.model_copy(update={"absent": (why,), "levels": (*ladder_result.levels, 0.1)}))
     assert judged.score is not None and not judged.score.problems, "the score does not depend on the ladder"
     text = console.report(judged)
     assert "not served: edge-9 at 10 %" in text

@@ -15,8 +15,7 @@ from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.scaling import ScalingStep
-from mixmark.harness.measure.benchmark import Procedure
-from mixmark.harness.measure.next_phases import next_phases
+from mixmark.harness.measure.stages import Procedure, RunState, next_steps
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.phases import scales
 from mixmark.harness.plan.placement import Power
@@ -137,22 +136,24 @@ def test_the_energy_of_a_part_is_not_known_where_one_meter_holds_several_hosts(t
     assert found[2].mixes_per_kwh and found[1].mixes_per_hour
 
 
+def later(before: Result) -> list[Any]:
+    return [*next_steps(RunState(gather(before), Procedure(SMOKE_MIX), {}))]
+
+
 def test_the_parts_are_planned_behind_the_mix_one_by_one(three: Result) -> None:
     """1, 2, 4 … of the first hosts, and no more than there are."""
     bare = cluster(THREE)
-    assert scales(bare) == () and next_phases(bare, SMOKE_MIX, 1, False, "throughput", {}) == ()
+    assert scales(bare) == () and not later(bare)
     asked = bare.model_copy(update={"scaling": True})
     assert scales(asked) == (1, 2)
-    [first] = next_phases(planned_alone(asked), SMOKE_MIX, 1, False, "throughput", {})
+    [first] = later(planned_alone(asked))
     assert (first.name, first.purpose) == ("scaling1", "scaling")
     assert {task.device for task in first.tasks} == {"host1/gpu:0", "host1/cpu:0"}
     more = planned_alone(asked)
-    [second] = next_phases(
-        more.model_copy(update={"phases": (*more.phases, first)}), SMOKE_MIX, 1, False, "throughput", {}
-    )
+    [second] = later(more.model_copy(update={"phases": (*more.phases, first)}))
     assert second.name == "scaling2" and {task.device.split("/")[0] for task in second.tasks} == {"host1", "host2"}
     both = more.model_copy(update={"phases": (*more.phases, first, second)})
-    assert next_phases(both, SMOKE_MIX, 1, False, "throughput", {}) == ()
+    assert not later(both)
     assert second.shares[0].limits == SMOKE_MIX
 
 
@@ -172,7 +173,7 @@ def test_hosts_that_cannot_do_every_suite_have_no_part() -> None:
     }
     asked = planned_alone(cluster(speeds=speeds)).model_copy(update={"scaling": True})
     assert scales(asked) == (1,)
-    assert next_phases(asked, SMOKE_MIX, 1, False, "throughput", {}) == ()
+    assert not later(asked)
 
 
 def test_scaling_without_hosts_or_without_a_mix_is_refused_at_once(
@@ -200,6 +201,6 @@ def test_the_power_of_a_part_has_the_rest_of_its_hosts_only(monkeypatch: pytest.
     asked = planned_alone(cluster(THREE)).model_copy(update={"scaling": True})
     idle = {device.id: 10.0 for device in asked.devices}
     monkeypatch.setattr(solo_rates, "power", lambda result: Power(idle, 300.0))
-    [first] = next_phases(asked, SMOKE_MIX, 1, False, "throughput", {})
+    [first] = later(asked)
     assert first.placement and first.placement.rest_watts == 100
     assert first.placement.idle_watts == {"host1/gpu:0": 10, "host1/cpu:0": 10}

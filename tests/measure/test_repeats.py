@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mixmark.harness.contracts.schema import Completions, Conditions, Device, Metering
+from mixmark.harness.contracts.schema import Completions, Conditions, Device
+from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.measure import next_phases
 from mixmark.harness.measure.audit import CPU, Auditor
-from mixmark.harness.measure.benchmark import Benchmark, Observer, Procedure, procedure
-from mixmark.harness.measure.executor import PhaseRequest
+from mixmark.harness.measure.benchmark import Benchmark, Event, Planned
+from mixmark.harness.measure.executor import PhaseFacts, PhaseRequest
+from mixmark.harness.measure.stages import Procedure, RunState, procedure
 from mixmark.harness.record import store
-from tests.measure.test_next_phases import DEVICES, LIMITS, SECOND, changed, record, solo
+from tests.measure.test_stages import DEVICES, LIMITS, SECOND, changed, record, solo
 
 QUIET: dict[str, int] = {}
 LOADED = {"own_ns": 3 * SECOND}  # others have one of eight seconds of CPU time, less a microsecond
@@ -31,7 +32,7 @@ class Desk:
         self.runs = [*runs]
         self.measured: list[str] = []
 
-    def measure(self, request: PhaseRequest) -> Metering | None:
+    def measure(self, request: PhaseRequest, notify: object) -> Iterator[PhaseFacts]:
         self.measured.append(request.phase.name)
         assert len(self.measured) < 9, "it would go on for ever"
         state = self.runs.pop(0) if len(self.runs) > 1 else self.runs[0]
@@ -47,8 +48,7 @@ class Desk:
             later = Completions(issued_ns, issued_ns, done.ends, done.yielded_ns + begin_s * SECOND, done.units)
             in_mix = {"key": share.key, "phase": request.phase.name, "scenario": "mixed", "run": share.run}
             facts = {"completions": later, "conditions": (block,), "batch": share.batch}
-            request.keep([made.model_copy(update=in_mix | facts)], ())
-        return None
+            yield PhaseFacts([made.model_copy(update=in_mix | facts)])
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         return {}
@@ -61,13 +61,18 @@ def run(folder: Path, desk: Desk, mixes: int = 1, repeats: int = 2) -> tuple[Ben
     said: list[tuple[str, str]] = []
     header = solo(DEVICES[0])
     nothing: Any = None  # all outputs are audited already
+
+    def notify(event: Event) -> None:
+        if isinstance(event, Planned) and event.repeats:
+            said.append(event.repeats)
+
     made = Benchmark(
         header,
         desk,
         Auditor(folder, nothing, CPU, 1.0),
         store.create(folder, header.model_copy(update={"records": ()})),
         Procedure(mix_limits=LIMITS, mixes=mixes, repeats=repeats),
-        Observer(repeating=lambda phase, why: said.append((phase, why))),
+        notify,
     )
     made.run()
     return made, said
@@ -124,10 +129,11 @@ def test_two_of_five_disturbed_runs_are_repeated_after_the_others(tmp_path: Path
 def test_a_disturbed_solo_measurement_is_no_reason_to_repeat_the_mix() -> None:
     block = Conditions(begin_ns=1_000, end_ns=4 * SECOND, cpus=2, busy_ns=4 * SECOND, own_ns=2 * SECOND)
     before = changed(solo(DEVICES[0]), "llm", "cpu:0", conditions=(block,))
-    assert next_phases.repeated(before, 2) == ()
+    assert RunState(gather(before), Procedure(LIMITS, repeats=2), {}).disturbed == ()
     phase = before.phases[0].model_copy(update={"purpose": "mixed"})
     of_mix = before.model_copy(update={"phases": (phase, *before.phases[1:])})
-    assert [name for name, _ in next_phases.repeated(of_mix, 2)] == [phase.name]
+    disturbed = RunState(gather(of_mix), Procedure(LIMITS, repeats=2), {}).disturbed
+    assert [name for name, _ in disturbed] == [phase.name]
 
 
 def test_the_smoke_tier_repeats_nothing() -> None:

@@ -17,6 +17,7 @@ from mixmark.harness.contracts.schema import (
     Device,
     Failure,
     Gate,
+    Limits,
     Mix,
     Phase,
     Precision,
@@ -28,7 +29,8 @@ from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.statistics.timestamps import screening_per_s
-from mixmark.harness.measure import next_phases
+from mixmark.harness.measure import stages
+from mixmark.harness.measure.stages import Procedure, RunState
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
@@ -56,7 +58,7 @@ def candidates(*targets: Target, bits: Any = 16) -> tuple[Phase, ...]:
     return plan.solo(targets, (LLM, DLRM), "edge", presets.PRESETS["quick"], probe=PROBE, bits=bits)
 
 
-def told(phases: tuple[Phase, ...]) -> list[tuple[str, str, str, str]]:
+def told(phases: Sequence[Phase]) -> list[tuple[str, str, str, str]]:
     shares = [phase.shares[0] for phase in phases]
     return [
         (phase.purpose, each.route.suite, each.route.adapter, each.route.precision)
@@ -113,17 +115,21 @@ def grown(before: Result, *phases: Phase) -> Result:
     return before.model_copy(update={"phases": (*before.phases, *phases)})
 
 
+def state(after: Result, limits: Limits = presets.SMOKE_MIX) -> RunState:
+    return RunState(gather(after), Procedure(limits), {})
+
+
 def screened(before: Result, speeds: Mapping[str, float | Sequence[float]], load_s: float = 2.5) -> Result:
     """All screening runs, the repeated ones too."""
     after = went(before, speeds, load_s=load_s)
-    while phases := next_phases.close_routes(gather(after), ()):
+    while phases := stages.screen(state(after)):
         after = went(grown(after, *phases), speeds, load_s=load_s)
     return after
 
 
 def chosen(after: Result) -> list[tuple[str, str]]:
     """(suite, adapter) of the routes that are measured next, without their probes."""
-    phases = next_phases.fastest_routes(gather(after), ())
+    phases = stages.choose(state(after))
     return [(suite, adapter) for purpose, suite, adapter, _ in told(phases) if purpose == "solo"]
 
 
@@ -185,7 +191,7 @@ def test_a_class_that_no_device_has_names_the_one_that_helps() -> None:
 def test_the_fastest_route_is_measured_and_a_suite_of_one_route_too() -> None:
     routes = candidates(target("torch", "bf16", dlrm=()), target("onnxruntime", "fp32"))
     after = went(began(routes), {"torch": 7, "onnxruntime": 5})
-    assert told(next_phases.fastest_routes(gather(after), ())) == [
+    assert told(stages.choose(state(after))) == [
         ("probe", "probe", "torch", "bf16"),
         ("solo", "llm", "torch", "bf16"),
         ("probe", "probe", "torch", "bf16"),
@@ -199,13 +205,13 @@ def test_where_the_fastest_fails_its_audit_the_next_one_is_measured() -> None:
     routes = candidates(target("torch", "bf16", dlrm=()), target("onnxruntime", "fp32", dlrm=()))
     screenings = went(began(routes), {"torch": 7, "onnxruntime": 5})
     wrong = PASSED.model_copy(update={"values": (0.2,)})
-    failed = went(grown(screenings, *next_phases.fastest_routes(gather(screenings), ())), {"torch": 7}, wrong)
-    assert ("solo", "llm", "onnxruntime", "fp32") in told(next_phases.fastest_routes(gather(failed), ()))
-    right = went(grown(screenings, *next_phases.fastest_routes(gather(screenings), ())), {"torch": 4})
-    assert next_phases.fastest_routes(gather(right), ()) == (), "only screening runs rank, whatever was measured later"
-    assert next_phases.fastest_routes(gather(right), {right.records[-2].key}) != (), (
-        "a rule of integrity found it invalid"
-    )
+    failed = went(grown(screenings, *stages.choose(state(screenings))), {"torch": 7}, wrong)
+    assert ("solo", "llm", "onnxruntime", "fp32") in told(stages.choose(state(failed)))
+    right = went(grown(screenings, *stages.choose(state(screenings))), {"torch": 4})
+    assert not stages.choose(state(right)), "only screening runs rank, whatever was measured later"
+    fallen_back = right.records[-2].model_copy(update={"facts": {"elsewhere": "Conv on the CPU"}})
+    invalid = right.model_copy(update={"records": (*right.records[:-2], fallen_back, right.records[-1])})
+    assert stages.choose(state(invalid)), "a rule of integrity found it invalid"
 
 
 def test_close_routes_are_screened_in_turns_until_one_has_won_two_turns_more() -> None:
@@ -231,7 +237,7 @@ def test_equal_routes_are_repeated_for_about_a_minute_and_the_median_decides() -
     equal = {"torch": (9, 7, 7, 7, 5), "onnxruntime": (8, 7.1, 7.1, 6, 7.1)}
     after = screened(began(candidates(*PAIR)), equal)
     run_s = 2.5 + 1 + 4  # loading, warm-up, window
-    assert len(turns(after)) == 2 + next_phases.REPEATS_S["edge"] // run_s
+    assert len(turns(after)) == 2 + stages.REPEATS_S["edge"] // run_s
     assert chosen(after) == [("llm", "onnxruntime")]
     two = candidates(target("torch", "bf16"), target("onnxruntime", "fp32"))
     shared = screened(began(two), {"torch": 7, "onnxruntime": 7})
@@ -264,7 +270,7 @@ def test_a_run_repeats_close_routes_before_it_measures_the_fastest() -> None:
     after = went(began(candidates(*PAIR)), {"torch": 7, "onnxruntime": 6.9})
     planned = []
     for _ in range(2):
-        phases = next_phases.next_phases(after, limits, 1, False, "throughput", {})
+        phases = [each for each in stages.next_steps(state(after, limits)) if isinstance(each, Phase)]
         planned.append(told(phases))
         after = went(grown(after, *phases), {"torch": 7, "onnxruntime": 6.9})
     assert [{purpose for purpose, *_ in each} for each in planned] == [{"screening"}, {"probe", "solo"}]
@@ -279,8 +285,8 @@ def test_a_lower_class_goes_on_from_what_a_higher_one_measured() -> None:
     both = [("screening", "llm", "torch", "bf16"), ("screening", "llm", "torch", "int8")]
     assert told(low.phases)[len(high) :] == both, "a measurement is no screening run, and compares with none"
     faster = went(low, {"bf16": 7, "int8": 12})
-    assert ("solo", "llm", "torch", "int8") in told(next_phases.fastest_routes(gather(faster), ()))
-    assert next_phases.fastest_routes(gather(went(low, {"bf16": 7, "int8": 6})), ()) == ()
+    assert ("solo", "llm", "torch", "int8") in told(stages.choose(state(faster)))
+    assert not stages.choose(state(went(low, {"bf16": 7, "int8": 6})))
     whole = plan.carried(measured, 8, candidates(target("torch", "bf16", "int8", dlrm=()), bits=8), all_routes=True)
     assert told(whole.phases)[len(high) :] == [
         ("probe", "probe", "torch", "int8"),
@@ -302,7 +308,7 @@ def test_a_lower_class_no_longer_lacks_the_devices_that_it_uses() -> None:
 def test_a_lower_class_takes_the_screening_runs_over_and_has_a_minute_of_its_own() -> None:
     routes = candidates(*PAIR)
     high = screened(began(routes), {"torch": 7, "onnxruntime": 7})
-    high = went(grown(high, *next_phases.fastest_routes(gather(high), ())), {"torch": 7, "onnxruntime": 7})
+    high = went(grown(high, *stages.choose(state(high))), {"torch": 7, "onnxruntime": 7})
     more = candidates(target("torch", "bf16", "int8", dlrm=()), PAIR[1], bits=8)
     low = plan.carried(high, 8, more, all_routes=False)
     assert told(low.phases[len(high.phases) :]) == [("screening", "llm", "torch", "int8")]
@@ -310,7 +316,7 @@ def test_a_lower_class_takes_the_screening_runs_over_and_has_a_minute_of_its_own
     after = screened(low, speeds)
     again = [phase.name for phase in after.phases[len(low.phases) :]]
     assert [name.split(".")[0] for name in again] == ["screening2", "screening6", "screening6"]
-    assert ("solo", "llm", "torch", "int8") in told(next_phases.fastest_routes(gather(after), ()))
+    assert ("solo", "llm", "torch", "int8") in told(stages.choose(state(after)))
 
 
 def test_a_run_claims_no_weight_class_above_its_routes() -> None:
@@ -333,7 +339,7 @@ def test_a_feed_that_was_broken_off_goes_on_at_its_pace() -> None:
 def measured(speeds: Mapping[str, float | Sequence[float]], speed: float) -> Result:
     """A pair of routes, screened at `speeds`, of which the fastest was measured at `speed`."""
     after = screened(began(candidates(*PAIR)), speeds)
-    fastest = next_phases.fastest_routes(gather(after), ())
+    fastest = stages.choose(state(after))
     return went(grown(after, *fastest), {"torch": speed, "onnxruntime": speed})
 
 

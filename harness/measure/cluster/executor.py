@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +32,9 @@ from mixmark.harness.measure.cluster import clocks, messages, names
 from mixmark.harness.measure.cluster.agents import TICK_S, Agents, reason
 from mixmark.harness.measure.cluster.coordinator import EVERY_S, Coordinator
 from mixmark.harness.measure.dispatch import Grant, Pair, Tally
-from mixmark.harness.measure.executor import PhaseRequest
+from mixmark.harness.measure.executor import PhaseEvent, PhaseFacts, PhaseRequest, PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import LoadedSuites, MixSnapshot
+from mixmark.harness.plan.placement import replanner
 from mixmark.harness.plugins.calls import MAX_REASON
 from mixmark.harness.record import store
 from mixmark.harness.worker.messages import Failed, Garbled
@@ -71,13 +72,13 @@ class Cluster:
                     found[pool] = size // (len(self.neighbours[name]) if local(pool) == HOST_POOL else 1)
         return found
 
-    def measure(self, request: PhaseRequest) -> Metering | None:
+    def measure(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
         hosts = tuple(dict.fromkeys(host_of(task.device) for task in request.phase.tasks))
         self.agents.begin_phase()
         self.agents.burst()
         self._measure_idle(request.idle_s, begins=True)
-        request.started()
-        replies = _PhaseOnHosts(self.agents, request, hosts).run()
+        notify(PhaseStarted(request.phase))
+        replies = _PhaseOnHosts(self.agents, request, hosts, notify).run()
         self.agents.burst()
         clock_of = self._fit_clocks({*hosts, *self.agents.present})
         records: list[Record] = []
@@ -101,9 +102,9 @@ class Cluster:
                     reply = f"the files or records of its agent cannot be used: {error}"
             why = reply if isinstance(reply, str) else "its clock is not known, or it jumped"
             records += [self._lost(request, share, why) for share in request.phase.shares if _is_of(name, share)]
-        request.keep(records, connections)
+        yield PhaseFacts(records, connections)
         self._measure_idle(request.idle_s, begins=False)
-        return self._read_meters(request.phase.name, clock_of)
+        yield PhaseFacts(metering=self._read_meters(request.phase.name, clock_of))
 
     def _fit_clocks(self, hosts: Iterable[str]) -> dict[str, Clock]:
         """The clocks of the hosts that are known."""
@@ -183,6 +184,7 @@ class _PhaseOnHosts:
     agents: Agents
     request: PhaseRequest
     hosts: Sequence[str]
+    notify: Callable[[PhaseEvent], None]
     ready: dict[str, messages.MixReady] = field(default_factory=dict)
     progress: dict[str, messages.MixProgress] = field(default_factory=dict)
     replies: dict[str, messages.PhaseMeasured | Reason] = field(default_factory=dict)
@@ -223,7 +225,7 @@ class _PhaseOnHosts:
             share = next((share for share in self.request.phase.shares if share.key == message.key), None)
             if share is None or not _is_of(name, share):
                 raise Garbled("a stage of a share that it does not measure")
-            self.request.stage(share, message.stage)
+            self.notify(StageStarted(share, message.stage))
         elif isinstance(message, messages.MixReady):
             _check_ready(self.request.phase, message)
             self.ready[name] = message
@@ -260,13 +262,13 @@ class _PhaseOnHosts:
             self._grant(messages.GrantWork, now_s)
         elif now_s - self.granted_s >= EVERY_S:
             self._grant(messages.GrantWork, now_s)
-        self.request.mixing(self._snapshot(now_s))
+        self.notify(self._snapshot(now_s))
 
     def _begin(self, now_s: float) -> None:
         request, placement = self.request, self.request.phase.placement
         assert request.mix is not None and placement is not None  # it is a mixed phase
         loaded = _loaded([ready for name, ready in self.ready.items() if name not in self.replies])
-        plan = request.planner()
+        plan = replanner(placement, request.devices)
         try:
             chosen = mixed.planned(placement, loaded, request.mix.units, plan)
             chosen = chosen.model_copy(update={"rates": loaded.rates})

@@ -8,9 +8,8 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure.cluster import agents, executor, launchers, messages, streams
 from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.executor import Cluster
-from mixmark.harness.measure.executor import PhaseRequest
+from mixmark.harness.measure.executor import PhaseEvent, PhaseRequest, StageStarted
 from mixmark.harness.plan.placement import place
 from mixmark.harness.record import store
 from mixmark.harness.worker.messages import Failed, Message, write
@@ -66,22 +65,13 @@ def led(folder: Path, **hosts: StandIn | str) -> Iterator[Cluster]:
 
 
 def measured(
-    cluster: Cluster, phase: Phase, stage: Callable[[Share, str], None] = lambda share, stage: None
+    cluster: Cluster, phase: Phase, notify: Callable[[PhaseEvent], None] = lambda event: None
 ) -> tuple[dict[str, Record], list[Connection]]:
     """The records by their hosts' names and suites, and the connections."""
-    kept: list[tuple[Sequence[Record], Sequence[Connection]]] = []
     devices = [device(task.device) for task in phase.tasks]
-    order = PhaseRequest(
-        phase=phase,
-        idle_s=0,
-        mix=MIX,
-        planner=lambda: partial(place, devices=devices),
-        stage=stage,
-        keep=lambda records, connections: kept.append((records, connections)),
-    )
-    assert cluster.measure(order) is None
-    ((records, connections),) = kept
-    return {f"{each.route.device} {each.route.suite}": each for each in records}, [*connections]
+    facts, meters = cluster.measure(PhaseRequest(phase, 0, MIX, devices), notify)
+    assert meters.metering is None
+    return {f"{each.route.device} {each.route.suite}": each for each in facts.records}, [*facts.connections]
 
 
 def mixed(*hosts: str) -> Phase:
@@ -106,14 +96,13 @@ def failures(records: Mapping[str, Record]) -> dict[str, str]:
 
 
 def test_each_host_measures_its_own_and_all_is_of_the_run(tmp_path: Path) -> None:
-    stages: list[tuple[str, str]] = []
+    events: list[PhaseEvent] = []
     begin_ns = time.monotonic_ns()
     with led(tmp_path, left=StandIn(), right=StandIn()) as cluster:
-        records, connections = measured(
-            cluster, mixed("left", "right"), lambda share, stage: stages.append((share.route.device, stage))
-        )
+        records, connections = measured(cluster, mixed("left", "right"), events.append)
     assert sorted(records) == ["left/npu:a high", "left/npu:a low", "right/npu:a high", "right/npu:a low"]
-    assert set(stages) == {("left/npu:a", "measuring"), ("right/npu:a", "measuring")}
+    stages = {(each.share.route.device, each.stage) for each in events if isinstance(each, StageStarted)}
+    assert stages == {("left/npu:a", "measuring"), ("right/npu:a", "measuring")}
     for record in records.values():
         assert record.completions is not None
         issued_ns, ended_ns = record.completions.issued_ns[0], record.completions.yielded_ns[-1]
@@ -538,10 +527,9 @@ def test_meters_are_read_on_each_host_and_readings_that_are_none_cost_their_host
             method="counter",
             source="",
         )
-        order = PhaseRequest(
-            solo("solo1", "left/npu:a"), idle_s=0.01, mix=None, planner=lambda: partial(place, devices=())
-        )
-        metering = dataclasses.replace(cluster, domains=(domain,)).measure(order)
+        order = PhaseRequest(solo("solo1", "left/npu:a"), 0.01, None, ())
+        _, meters = dataclasses.replace(cluster, domains=(domain,)).measure(order, lambda event: None)
+        metering = meters.metering
         assert metering is not None and metering.samples.keys() == {"left/rapl:0"}
         assert begin_ns - 100_000_000 < metering.samples["left/rapl:0"].before_ns[0] < time.monotonic_ns()
         assert cluster.agents.present == ["left"]

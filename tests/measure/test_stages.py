@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
     Absent,
     Audit,
@@ -28,7 +27,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge import solo_rates as rates
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity as honest
-from mixmark.harness.measure import next_phases
+from mixmark.harness.measure.stages import Procedure, RunState, next_steps
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
@@ -231,9 +230,8 @@ def test_feeds_beyond_the_mixs_limits_are_no_rate() -> None:
 
 
 def later(before: Result, confirm: bool = False, runs: int = 1, **pools: int) -> Any:
-    return next_phases.next_phases(
-        before, LIMITS, runs, confirm, "throughput", {name.replace("_", ":"): b for name, b in pools.items()}
-    )
+    pool_bytes = {name.replace("_", ":"): size for name, size in pools.items()}
+    return [*next_steps(RunState(gather(before), Procedure(LIMITS, runs, confirm=confirm), pool_bytes))]
 
 
 def test_a_mixed_phase_follows_and_its_runs_keep_the_plan() -> None:
@@ -250,8 +248,8 @@ def test_a_mixed_phase_follows_and_its_runs_keep_the_plan() -> None:
     (second,) = later(after, runs=2)
     assert (second.name, second.placement) == ("mix2", first.placement)
     assert not {s.key for t in first.tasks for s in t.shares} & {s.key for t in second.tasks for s in t.shares}
-    assert later(after.model_copy(update={"phases": (*after.phases, second)}), runs=2) == ()
-    assert later(before.model_copy(update={"mix": None})) == ()
+    assert later(after.model_copy(update={"phases": (*after.phases, second)}), runs=2) == []
+    assert later(before.model_copy(update={"mix": None})) == []
 
 
 def test_chosen_routes_are_measured_again_and_only_that_counts() -> None:
@@ -305,5 +303,6 @@ def test_where_memory_is_short_the_fastest_of_what_is_spare_is_loaded() -> None:
 
 def test_a_mix_without_a_route_for_a_suite_cannot_be_planned() -> None:
     before = changed(solo(*DEVICES), "llm", "cpu:0", audit=None)
-    with pytest.raises(MixmarkError, match="no device can run llm"):
-        later(changed(before, "llm", "gpu:0", audit=None))
+    for confirm in (False, True):
+        [absent] = later(changed(before, "llm", "gpu:0", audit=None), confirm)
+        assert (absent.kind, absent.name) == ("mix", "mine") and "llm" in absent.reason

@@ -1,0 +1,383 @@
+"""The stages of a run: each says from the result so far which phases come next.
+
+A stage is pure, so an interrupted run goes on where it stopped. It returns phases to measure, and an absence for each
+phase that cannot be; nothing, if it is done or has nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+from statistics import geometric_mean
+from typing import Any
+
+from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.schema import (
+    BITS_PER_WEIGHT,
+    BY_PLAN,
+    Absent,
+    Device,
+    Drill,
+    Finding,
+    Limits,
+    Load,
+    Mix,
+    Phase,
+    Placement,
+    Purpose,
+    Rate,
+    Record,
+    Result,
+    Share,
+)
+from mixmark.harness.contracts.text import Reason
+from mixmark.harness.judge import disturbance, screening, solo_rates
+from mixmark.harness.judge.evidence import Evidence
+from mixmark.harness.judge.mixed_run import HOUR_S, run_of
+from mixmark.harness.judge.rules import integrity
+from mixmark.harness.plan import presets
+from mixmark.harness.plan.load import level_name, limits_of, load_at, request_units
+from mixmark.harness.plan.phases import (
+    RouteKey,
+    confirmations,
+    device_to_lose,
+    key_of,
+    of_mix,
+    routes_of,
+    scales,
+    screening_phase,
+)
+from mixmark.harness.plan.placement import Power, place
+from mixmark.harness.plan.presets import SECOND
+
+MOST_REPEATS = 2  # a machine that is always busy must not keep a run going
+REPEATS_S = {"smoke": 8, "edge": 60, "server": 300}
+"""The most seconds that repeated screening runs take in a weight class, for each device of the run, by tier."""
+
+Steps = Sequence[Phase | Absent]
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """What the preset and the tier decide of the stages."""
+
+    mix_limits: Limits
+    """The limits of each mixed phase."""
+    mixes: int = 1
+    """The number of mixed phases, each with fresh workers."""
+    repeats: int = 0
+    """How many disturbed mixed phases are repeated at most."""
+    confirm: bool = False
+    """Whether the routes of the plan have a confirmation run before the first mixed phase."""
+    idle_s: float = 0.0
+    """How long the meters read the idle machine before and after each phase, but not around probes and screening
+    runs."""
+
+
+def procedure(header: Result) -> Procedure:
+    """Returns the procedure of the header's preset. The smoke tier, which is never ranked, shortens it and repeats
+    nothing."""
+    preset = presets.PRESETS.get(header.preset, presets.SELFTEST)
+    if header.tier == "smoke":
+        return Procedure(mix_limits=presets.SMOKE_MIX, mixes=preset.runs)
+    return Procedure(preset.mix, preset.runs, MOST_REPEATS, preset.confirm, preset.idle_s)
+
+
+@dataclass(frozen=True, eq=False)
+class RunState:
+    """A run whose planned phases are over, with what several stages ask for. Each part is computed once."""
+
+    evidence: Evidence
+    procedure: Procedure
+    pool_bytes: Mapping[str, int]
+    """How many bytes may be filled of each memory pool whose size is known."""
+
+    @property
+    def result(self) -> Result:
+        return self.evidence.result
+
+    @property
+    def mix(self) -> Mix:
+        assert self.result.mix is not None  # without a mix there is no stage
+        return self.result.mix
+
+    @cached_property
+    def doubts(self) -> Sequence[Finding]:
+        return tuple(integrity.findings(self.evidence))
+
+    @cached_property
+    def invalid(self) -> Collection[str]:
+        """The keys of the records that a rule of integrity found invalid."""
+        return integrity.invalid(self.doubts)
+
+    @cached_property
+    def mixed(self) -> Sequence[Phase]:
+        return self.of("mixed")
+
+    def of(self, purpose: Purpose) -> Sequence[Phase]:
+        return [phase for phase in self.result.phases if phase.purpose == purpose]
+
+    @cached_property
+    def disturbed(self) -> Sequence[tuple[str, Reason]]:
+        """The disturbed mixed phases that are repeated, each with the reason."""
+        return tuple(disturbance.mixed_runs(self.evidence).items())[: self.procedure.repeats]
+
+    @cached_property
+    def rates(self) -> Sequence[Rate]:
+        """The solo rates of the mix's suites."""
+        return solo_rates.solo(self.evidence, self.mix, self.invalid)
+
+    @cached_property
+    def power(self) -> Power | None:
+        return solo_rates.power(self.result)
+
+    @cached_property
+    def placement(self) -> Placement | Absent:
+        """The plan of all mixed phases, so that their rates compare, or why there is none."""
+        if self.mixed and self.mixed[0].placement:
+            return self.mixed[0].placement
+        try:
+            return self.place(self.result.devices, self.power)
+        except MixmarkError as error:
+            return absent(self.mix.name, error)
+
+    def place(self, devices: Sequence[Device], power: Power | None) -> Placement:
+        """Raises MixmarkError if the devices cannot run the mix."""
+        return place(
+            self.mix.units,
+            self.rates,
+            devices,
+            self.result.objective,
+            pool_bytes=self.pool_bytes,
+            host_fraction=solo_rates.host_fraction(self.evidence),
+            power=power,
+        )
+
+    def phase(
+        self,
+        name: str,
+        purpose: Purpose,
+        run: int = 1,
+        placement: Placement | None = None,
+        limits: Limits | None = None,
+        **more: Any,
+    ) -> Phase:
+        """A phase of the mix, by default on the plan of the mixed phases and with their limits."""
+        chosen = placement or self.placement
+        assert isinstance(chosen, Placement)  # no stage after `mix` runs without one
+        limits = limits or self.procedure.mix_limits
+        return of_mix(self.result, chosen, limits, name, purpose, run, self.pool_bytes, **more)
+
+    def is_absent(self, name: str) -> bool:
+        return any((each.kind, each.name) == ("mix", name) for each in self.result.absent)
+
+
+def absent(name: str, error: MixmarkError) -> Absent:
+    return Absent(kind="mix", name=name, reason=f"{error}; {error.hint}".removesuffix("; "))
+
+
+def screen(state: RunState) -> list[Phase]:
+    """One more screening run of each route that may be the fastest of its suite on its device, in turns. Nothing if
+    each suite has its fastest route, or if too little of REPEATS_S is left."""
+    result = state.result
+    ran = [record for record in result.records if record.screening]
+    took_ns = {record.key: _took_ns(record, state.evidence.limits[record.key]) for record in ran}
+    again_ns = {record.route.key: took_ns[record.key] for record in ran}
+    repeated = takewhile(lambda record: record.run > 1, reversed(ran))  # a weight class begins with first runs
+    left_ns = REPEATS_S[result.tier] * SECOND * len(result.devices) - sum(took_ns[record.key] for record in repeated)
+    phases: list[Phase] = []
+    for shares, rates in _screened(state):
+        routes = screening.contenders(rates)
+        if len(routes) > 1 and (turn_ns := sum(again_ns[route] for route in routes)) <= left_ns:
+            left_ns -= turn_ns
+            phases += [screening_phase(shares[route], len(rates[route]) + 1) for route in routes]
+    return phases
+
+
+def _took_ns(record: Record, limits: Limits) -> int:
+    """The time of a screening run, without the start of its worker."""
+    search_ns = limits.search_ns if record.trials else 0
+    return (record.load_ns or 0) + limits.warmup_ns + search_ns + limits.max_ns
+
+
+def _screened(state: RunState) -> Iterator[tuple[Mapping[RouteKey, Share], Mapping[RouteKey, Sequence[float]]]]:
+    """For each suite on each device, the shares of its candidate routes, and the units per second of the screening runs
+    of each route that neither failed nor proved invalid. The only route of a suite on a device needs no screening run,
+    and has a rate of 0."""
+    failed = {
+        record.route.key
+        for record in state.result.records
+        if record.error or record.key in state.invalid or (record.audit and not record.audit.passed)
+    }
+    rates = screening.rates_per_s(state.evidence.measured)
+    for shares in routes_of(state.result.candidates).values():
+        known = rates if len(shares) > 1 else dict.fromkeys(shares, (0.0,))
+        if left := {route: known[route] for route in shares if route in known and route not in failed}:
+            yield shares, left
+
+
+def choose(state: RunState) -> list[Phase]:
+    """The phases that measure the fastest route of each suite on each device, by the medians of the screening runs. If
+    that route failed or proved invalid, the next one is taken; a route that was measured needs no further phase."""
+    result = state.result
+    planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "screening"}
+    wanted = {screening.contenders(rates)[0] for _, rates in _screened(state)} - planned
+    targets = {tuple(target) for _, *target in wanted}
+    narrow = {(device, adapter) for device, adapter, bits in targets if BITS_PER_WEIGHT[bits] < 16}
+    probed = [phase.shares[0].route for phase in result.candidates if phase.purpose == "probe"]
+    targets |= {  # a probe of fewer than 16 bits measures no bandwidth
+        (route.device, route.adapter, route.precision)
+        for route in probed
+        if (route.device, route.adapter) in narrow and BITS_PER_WEIGHT[route.precision] >= 16
+    }
+    return [
+        phase
+        for phase in result.candidates
+        for suite, *target in [phase.shares[0].route.key]
+        if (suite, *target) in wanted
+        or (phase.purpose == "probe" and (suite, *target) not in planned and tuple(target) in targets)
+    ]
+
+
+def confirm(state: RunState) -> Steps:
+    """Confirmation runs of the routes that the plan uses."""
+    if not state.procedure.confirm or state.of("confirmation") or isinstance(state.placement, Absent):
+        return ()
+    return confirmations(state.result, state.placement)
+
+
+def mix(state: RunState) -> Steps:
+    """The mixed phases one by one, with one more for each disturbed one."""
+    if isinstance(state.placement, Absent):
+        return (state.placement,)
+    run = len(state.mixed) + 1
+    if _behind(state) or run > state.procedure.mixes + len(state.disturbed):
+        return ()
+    return (state.phase(f"mix{run}", "mixed", run),)
+
+
+def makes_up_for(state: RunState, phase: Phase) -> tuple[str, Reason] | None:
+    """The disturbed mixed phase that this mixed phase repeats, and the reason. None if it repeats none."""
+    extra = len(state.mixed) - state.procedure.mixes
+    return state.disturbed[extra] if phase.purpose == "mixed" and extra >= 0 else None
+
+
+def policies(state: RunState) -> Steps:
+    """The mix by each other policy, as often as by the plan and in turns with it, so that all have the same minutes."""
+    if not (policy := _behind(state)):
+        return ()
+    run = 1 + sum(phase.policy == policy for phase in state.of("policy"))
+    return (state.phase(key_of(f"{policy}{run}"), "policy", run, policy=policy),)
+
+
+def _behind(state: RunState) -> str | None:
+    """The first policy that ran the mix less often than the plan did."""
+    runs = Counter(phase.policy for phase in state.of("policy"))
+    return next((policy for policy in state.result.policies if runs[policy] < len(state.mixed)), None)
+
+
+def levels(state: RunState) -> Steps:
+    """The mix as requests that arrive, at one level of load after the other, by the plan and each other policy."""
+    known = {(phase.load.level, phase.policy) for phase in state.result.phases if phase.load}
+    missing: list[Absent] = []
+    for level in state.result.levels:
+        waiting = [each for each in (BY_PLAN, *state.result.policies) if (level, each) not in known]
+        name = level_name(state.mix.name, level)
+        if not waiting or state.is_absent(name):
+            continue
+        try:
+            load = _load(state, level, name)
+        except UsageError as error:
+            missing.append(absent(name, error))
+            continue
+        return (*missing, _served(state, load, waiting[0]))
+    return missing
+
+
+def _load(state: RunState, level: float, name: str) -> Load:
+    """Raises UsageError if the level cannot be served."""
+    records = [record for record in state.result.records if record.scenario == "mixed"]
+    seed = next((record.seed for record in records if record.seed), None)
+    rate_per_s = _rate_per_s(state)
+    if seed is None or not rate_per_s:
+        raise UsageError("the mixed runs have no rate of which it would be a share")
+    quanta = {(each.route.suite, each.route.device): each.feed_units for each in records if each.feed_units}
+    units = request_units(quanta)
+    return load_at(level, rate_per_s, state.mix.units, units, state.procedure.mix_limits, seeds.derived(seed, name))
+
+
+def _rate_per_s(state: RunState) -> float | None:
+    """The geometric mean of the mixed phases' mixes per second. None if one of them has no rate."""
+    runs = [run_of(state.result, state.mix, phase, state.doubts) for phase in state.mixed]
+    rates = [run.mixes_per_hour.estimate / HOUR_S if run and not run.problems else 0.0 for run in runs]
+    return geometric_mean(rates) if rates and min(rates) > 0 else None
+
+
+def _served(state: RunState, load: Load, policy: str) -> Phase:
+    assert isinstance(state.placement, Placement)  # as in `RunState.phase`
+    name = key_of(f"load{round(load.level * 100)}" + ("" if policy == BY_PLAN else f"-{policy}"))
+    limits = limits_of(load, state.placement, state.procedure.mix_limits)
+    return state.phase(name, "load", limits=limits, policy=policy, load=load)
+
+
+DRILL = "the drill"
+
+
+def drill(state: RunState) -> Steps:
+    """The mix in three parts of equal length: whole, without a device, and whole again."""
+    if not state.result.drills or state.of("drill") or state.is_absent(DRILL):
+        return ()
+    assert isinstance(state.placement, Placement)  # as in `RunState.phase`
+    limits = state.procedure.mix_limits
+    part_ns = min(limits.min_ns, limits.max_ns // 3)
+    try:
+        lost = Drill(device=device_to_lose(state.placement), lost_ns=part_ns, back_ns=2 * part_ns)
+    except UsageError as error:
+        return (absent(DRILL, error),)
+    limits = limits.model_copy(update={"min_ns": 3 * part_ns, "max_ns": 3 * part_ns})
+    return (state.phase("drill", "drill", limits=limits, drill=lost),)
+
+
+def caps(state: RunState) -> list[Phase]:
+    """The mix with each lower limit of power, one after the other."""
+    ran = {phase.cap for phase in state.result.phases}
+    return [state.phase(f"cap{round(cap * 100)}", "cap", cap=cap) for cap in state.result.caps if cap not in ran][:1]
+
+
+def scaling(state: RunState) -> Steps:
+    """The mix on the first 1, 2, 4, … hosts, one phase after the other. Hosts that cannot run every suite have none."""
+    hosts = list(dict.fromkeys(device.host for device in state.result.devices))
+    known = {phase.name for phase in state.result.phases}
+    for count in scales(state.result):
+        devices = [device for device in state.result.devices if device.host in hosts[:count]]
+        if (name := f"scaling{count}") in known:
+            continue
+        power = state.power and Power(
+            {device.id: state.power.idle_watts[device.id] for device in devices},
+            state.power.rest_watts * count / len(hosts),
+        )
+        with suppress(MixmarkError):
+            return (state.phase(name, "scaling", placement=state.place(devices, power)),)
+    return ()
+
+
+STAGES = (screen, choose, confirm, mix, policies, levels, drill, caps, scaling)
+
+
+def next_steps(state: RunState) -> Steps:
+    """The next phases of the first stage that has any, with the absences that were found on the way. The run is over if
+    there is no phase."""
+    found: list[Phase | Absent] = []
+    if state.result.mix is None:
+        return found
+    at = STAGES.index(mix)
+    for stage in STAGES[at:] if state.mixed else STAGES[: at + 1]:  # no route changes once a mixed phase is planned
+        found += stage(state)
+        if any(isinstance(step, Phase) for step in found):
+            break
+    return found
