@@ -97,7 +97,7 @@ def main() -> None:
         for seconds in map(float, sys.argv[1:]) if sys.argv[1:] else SECONDS:
             true, found = 3600 / seconds, measured(seconds, Path(folder))
             estimate, low, high = (float(found[name] or 0) for name in ("estimate", "low", "high"))
-            bracket = bool(found["is_bracket"])
+            bracket = bool(found["kind"] == "bracket")
             held = low * (1 - CLOSE) <= true <= high * (1 + CLOSE) if bracket else abs(estimate / true - 1) <= CLOSE
             missed += not held
             shown = f"{low / true:.3f} to {high / true:.3f}" if bracket else f"{estimate / true:.3f}"

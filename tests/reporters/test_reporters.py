@@ -115,8 +115,8 @@ def test_unknown_is_empty_in_csv_and_null_in_json() -> None:
     metered = rows["003.llm.torch.gpu.bf16"]
     assert float(metered["watts"]) == pytest.approx(365, rel=0.01)
     assert metered["boundary"] == "devices"
-    published = {row["key"]: row for row in json.loads(REPORTERS["report.json"](judge(sample())))["rows"]}
-    assert published["005.diffusion.onnxruntime.cpu-0.fp32"]["throughput_per_s"] is None
+    published = {row["key"]: row for row in json.loads(REPORTERS["report.json"](judge(sample())))["runs"]}
+    assert published["005.diffusion.onnxruntime.cpu-0.fp32"]["units_per_s"] is None
     assert published["007.dlrm.onnxruntime.cpu-0.fp32"]["energy"] is None
     assert published["001.llm.torch.cpu-0.fp32"]["latency"]["p99_ns"] is None
 
