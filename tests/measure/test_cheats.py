@@ -184,7 +184,7 @@ CAUGHT = {
     "Amending": ("audited", "the outputs do not match the commitments of the timed window"),
     "AmendingSooner": ("window_bracketed", "the worker's timestamps cover"),
     "Preparing": ("window_bracketed", "the worker's timestamps cover"),
-    "Resealing": ("finished", "Sealed came after the window was closed"),
+    "Resealing": ("finished", "sealed came after the window was closed"),
     "Reopening": ("finished", "Measured was due, but measuring came"),
     "Piping": ("finished", "is not a regular file"),
     "Negative": ("finished", "cannot be read: a field is wrong"),
