@@ -31,8 +31,9 @@ from mixmark.harness.contracts.schema import Device, Limits, ScenarioName
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import load_generator, messages
+from mixmark.harness.worker import load_generator
 from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.messages import AdapterCalls, SuiteChoice
 from mixmark.harness.worker.outputs import Commitments
 from mixmark.suites.probe import Probe
 from mixmark.suites.weights import Synthetic
@@ -111,28 +112,25 @@ class SleepingAdapter:
 
 
 @contextmanager
-def begun(
-    suite: messages.SuiteChoice, scenario: ScenarioName, batch: int, **options: str
-) -> Iterator[tuple[Worker, Path]]:
+def begun(suite: SuiteChoice, scenario: ScenarioName, batch: int, **options: str) -> Iterator[tuple[Worker, Path]]:
     """A worker that is ready for its window, and its folder."""
     plugin = Plugin("adapters", "sleeper", "bench.feeds:SleepingAdapter", "")
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         scratch = Path(folder)
         with Worker(plugin, options, scratch, scratch / "log") as worker:
-            opening = messages.Open(
+            worker.call(AdapterCalls.open, TIMEOUT_S)(
                 key="a", device=DEVICE, suite=suite, precision="bf16", scenario=scenario, free_bytes=None
             )
-            worker.call(opening, TIMEOUT_S)
-            prepare = messages.Prepare(key="a", scenario=scenario, batch=batch, seed=0, limits=LIMITS)
-            worker.call(prepare, TIMEOUT_S)
+            prepare = worker.call(AdapterCalls.prepare, TIMEOUT_S)
+            prepare(key="a", scenario=scenario, batch=batch, seed=0, limits=LIMITS)
             ahead = load_generator.made_ahead(DEVICE, batch)
-            worker.call(messages.Begin(key="a", pool=0, ahead=ahead), TIMEOUT_S)
+            worker.call(AdapterCalls.begin, TIMEOUT_S)(key="a", pool=0, ahead=ahead)
             yield worker, scratch
 
 
 def between_us(seconds: float) -> tuple[float, float]:
     """The median of the microseconds between two feeds, and their share of the window."""
-    choice = messages.SuiteChoice(name="nothing", spec="bench.feeds:EmptySuite", tier="smoke")
+    choice = SuiteChoice(name="nothing", spec="bench.feeds:EmptySuite", tier="smoke")
     with begun(choice, "single-stream", 1, seconds=str(seconds)) as (worker, scratch):
         alone(worker, scratch)
         done = worker.completions(scratch / "out.npz")[0]
@@ -142,8 +140,8 @@ def between_us(seconds: float) -> tuple[float, float]:
 
 def alone(worker: Worker, scratch: Path) -> int:
     """The units that the worker does by itself in a window."""
-    measure = messages.Measure(key="a", seed=0, limits=LIMITS, out=str(scratch / "out.npz"))
-    worker.call(measure, TIMEOUT_S, on_window=Commitments().receive)
+    measure = worker.call(AdapterCalls.measure, TIMEOUT_S, window=Commitments())
+    measure(key="a", seed=0, limits=LIMITS, out=str(scratch / "out.npz"))
     return int(worker.completions(scratch / "out.npz")[0].units.sum())
 
 
@@ -152,16 +150,16 @@ def mixed(worker: Worker, scratch: Path) -> int:
     units = serial = 0
     end_ns = time.monotonic_ns() + WINDOW_NS
     while time.monotonic_ns() < end_ns:
-        worker.send(messages.Feed(key="a", serial=serial, nonce=seeds.nonce(0, serial)))
+        worker.send(AdapterCalls.feed, key="a", serial=serial, nonce=seeds.nonce(0, serial))
         serial += 1
         if serial > 1:
-            units += sum(worker.receive(messages.Fed, TIMEOUT_S, on_window=Commitments().receive).yields[1::2])
+            units += sum(worker.fed(TIMEOUT_S, Commitments()).yields[1::2])
     return units
 
 
 def null_rate(name: str, batch: int, concurrency: int, run: Callable[[Worker, Path], int]) -> tuple[float, float]:
     """Units a second of a runner that does nothing, and the worker's CPU seconds for each unit."""
-    choice = messages.SuiteChoice(name=name, spec=registry.BUILT_IN["suites"][name], tier="server")
+    choice = SuiteChoice(name=name, spec=registry.BUILT_IN["suites"][name], tier="server")
     scenario: ScenarioName = "offline" if batch > 1 else "single-stream"
     with begun(choice, scenario, batch, concurrency=str(concurrency)) as (worker, scratch):
         process = psutil.Process(worker.pid)

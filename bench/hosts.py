@@ -76,7 +76,7 @@ def main() -> None:
         meters = stack.enter_context(metered(bench.found.devices, [ADAPTER], Config()))
         here = LocalExecutor(bench.equipment(None, TIMEOUT_S), folder / "alone", meters)
         agents = stack.enter_context(Agents(local(), hosts, folder / "agents"))
-        request = messages.DescribeHost(
+        request = messages.HostQuery(
             adapters=(ADAPTER,),
             tier=cast(Tier, tier),
             weights=(),
@@ -106,7 +106,7 @@ def main() -> None:
         processes = [psutil.Process(cast(AgentProcess, agents[host.name].channel).pid) for host in hosts]
         spent_s = [sum(process.cpu_times()[:2]) for process in processes]
         begin_s = time.monotonic()
-        for _ in agents.messages(begin_s + REST_S):
+        for _ in agents.received(begin_s + REST_S):
             pass
         shares = [
             (sum(process.cpu_times()[:2]) - before_s) / (time.monotonic() - begin_s)

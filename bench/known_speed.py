@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mixmark.harness.adapters.onnxruntime import OnnxRuntime
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.protocols import Array, Feed, Runner, Suite, Use
 from mixmark.harness.contracts.schema import Device
 from mixmark.harness.plan import mixes
@@ -76,7 +77,7 @@ class KnownSpeed:
             yield HeldBack(runner, self._rates[suite.name]) if suite.name in self._rates else runner
 
 
-def measured(seconds: float, folder: Path) -> dict[str, float | bool | None]:
+def measured(seconds: float, folder: Path) -> Estimate:
     """The figure of TX. Exits if a run has no score."""
     config = folder / "mixmark.toml"
     config.write_text(f'[adapter.knownspeed]\nseconds = "{seconds}"\n')
@@ -87,8 +88,7 @@ def measured(seconds: float, folder: Path) -> dict[str, float | bool | None]:
     score = json.loads(report.stdout)["score"] if report.returncode in (0, 1) else None
     if not score or not score["mixes_per_hour"]:
         sys.exit(f"no score at {seconds} s a mix:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
-    figure: dict[str, float | bool | None] = score["mixes_per_hour"]
-    return figure
+    return Estimate(**score["mixes_per_hour"])
 
 
 def main() -> None:
@@ -96,8 +96,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mixmark-known-") as folder:
         for seconds in map(float, sys.argv[1:]) if sys.argv[1:] else SECONDS:
             true, found = 3600 / seconds, measured(seconds, Path(folder))
-            estimate, low, high = (float(found[name] or 0) for name in ("estimate", "low", "high"))
-            bracket = bool(found["kind"] == "bracket")
+            estimate, (low, high), bracket = found.estimate, found.ends, found.is_bracket
             held = low * (1 - CLOSE) <= true <= high * (1 + CLOSE) if bracket else abs(estimate / true - 1) <= CLOSE
             missed += not held
             shown = f"{low / true:.3f} to {high / true:.3f}" if bracket else f"{estimate / true:.3f}"

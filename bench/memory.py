@@ -19,9 +19,9 @@ from typing import Any
 
 from mixmark.harness.contracts.schema import Limits
 from mixmark.harness.plugins import registry
-from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.messages import AdapterCalls, SuiteChoice
 from mixmark.harness.worker.outputs import Commitments
 from mixmark.suites import onnx_graphs
 
@@ -44,17 +44,17 @@ def peak(suite: str, adapter: str, tier: Any) -> tuple[int, int, dict[str, str]]
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         scratch = Path(folder)
         with Worker(plugin, {}, scratch, scratch / "log") as worker:
-            devices = worker.call(messages.Discover(), TIMEOUT_S).devices
+            devices = worker.call(AdapterCalls.discover, TIMEOUT_S)().devices
             device = next(each for each in devices if each.kind == "cpu")
-            choice = messages.SuiteChoice(name=suite, spec=spec, tier=tier)
-            opening = messages.Open(
+            choice = SuiteChoice(name=suite, spec=spec, tier=tier)
+            opened = worker.call(AdapterCalls.open, TIMEOUT_S)(
                 key="a", device=device, suite=choice, precision="fp32", scenario="single-stream", free_bytes=None
             )
-            opened = worker.call(opening, TIMEOUT_S)
-            worker.call(messages.Prepare(key="a", scenario="single-stream", batch=1, seed=0, limits=LIMITS), TIMEOUT_S)
-            worker.call(messages.Begin(key="a", pool=0), TIMEOUT_S)
-            measure = messages.Measure(key="a", seed=0, limits=LIMITS, out=str(scratch / "out.npz"))
-            worker.call(measure, TIMEOUT_S, on_window=Commitments().receive)
+            prepare = worker.call(AdapterCalls.prepare, TIMEOUT_S)
+            prepare(key="a", scenario="single-stream", batch=1, seed=0, limits=LIMITS)
+            worker.call(AdapterCalls.begin, TIMEOUT_S)(key="a", pool=0)
+            measure = worker.call(AdapterCalls.measure, TIMEOUT_S, window=Commitments())
+            measure(key="a", seed=0, limits=LIMITS, out=str(scratch / "out.npz"))
             status = Path(f"/proc/{worker.pid}/status").read_text()
             high_water = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
             return worker.peak_pss_bytes, high_water, opened.facts

@@ -25,8 +25,8 @@ from mixmark.harness.adapters.cpu import BF16, cpu, flags
 from mixmark.harness.contracts.schema import Completions, Limits, Tier
 from mixmark.harness.judge.statistics.timestamps import throughput_per_s
 from mixmark.harness.plugins import registry
-from mixmark.harness.worker import messages
 from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.messages import AdapterCalls, SuiteChoice
 from mixmark.harness.worker.outputs import Commitments
 
 ROUNDS = 5
@@ -92,10 +92,10 @@ def ours(row: RouteRow) -> Iterator[tuple[Callable[[], float], str]]:
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         out = Path(folder) / "out.npz"
         with Worker(registry.find("adapters")[row.adapter], row.options, Path(folder), Path(folder) / "log") as worker:
-            devices = worker.call(messages.Discover(), TIMEOUT_S).devices
+            devices = worker.call(AdapterCalls.discover, TIMEOUT_S)().devices
             device = next(each for each in devices if each.kind == "cpu")
-            choice = messages.SuiteChoice(name=row.suite, spec=suite.spec, tier=TIER)
-            opening = messages.Open(
+            choice = SuiteChoice(name=row.suite, spec=suite.spec, tier=TIER)
+            opened = worker.call(AdapterCalls.open, TIMEOUT_S)(
                 key="a",
                 device=device,
                 suite=choice,
@@ -103,18 +103,14 @@ def ours(row: RouteRow) -> Iterator[tuple[Callable[[], float], str]]:
                 scenario=row.scenario,
                 free_bytes=None,
             )
-            opened = worker.call(opening, TIMEOUT_S)
             batch = None if row.scenario == "offline" else 1
-            preparing = messages.Prepare(key="a", scenario=row.scenario, batch=batch, seed=0, limits=SCREENING)
-            prepared = worker.call(preparing, TIMEOUT_S)
-            worker.call(messages.Begin(key="a", pool=0), TIMEOUT_S)
+            prepare = worker.call(AdapterCalls.prepare, TIMEOUT_S)
+            prepared = prepare(key="a", scenario=row.scenario, batch=batch, seed=0, limits=SCREENING)
+            worker.call(AdapterCalls.begin, TIMEOUT_S)(key="a", pool=0)
 
             def window() -> float:
-                worker.call(
-                    messages.Measure(key="a", seed=0, limits=SCREENING, out=str(out)),
-                    TIMEOUT_S,
-                    on_window=Commitments().receive,
-                )
+                measure = worker.call(AdapterCalls.measure, TIMEOUT_S, window=Commitments())
+                measure(key="a", seed=0, limits=SCREENING, out=str(out))
                 return rate(row.suite, worker.completions(out)[0])
 
             peak = f"loaded in {opened.load_ns / 1e9:.1f} s, peak {worker.peak_pss_bytes / 2**30:.2f} GiB"

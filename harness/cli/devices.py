@@ -39,10 +39,10 @@ def devices(
     """
     from mixmark.harness.discover import config as configuration
     from mixmark.harness.discover import setup
-    from mixmark.harness.measure.cluster.messages import DescribeHost
+    from mixmark.harness.measure.cluster.messages import HostQuery
 
     if several := named(hosts, launcher, address):
-        request = DescribeHost(
+        request = HostQuery(
             adapters=adapters, tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=TIMEOUT_S, measures=False
         )
         with ExitStack() as stack:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mixmark.harness.measure.cluster.agents import Agents
     from mixmark.harness.measure.cluster.gather import Gathered
     from mixmark.harness.measure.cluster.launchers import Host, Launcher
-    from mixmark.harness.measure.cluster.messages import DescribeHost
+    from mixmark.harness.measure.cluster.messages import HostQuery
     from mixmark.harness.plan.phases import Workload
 
 
@@ -50,7 +50,7 @@ def named(hosts: Path | None, launcher: str | None, address: str | None) -> tupl
 
 def gathered(
     several: tuple[Launcher, tuple[Host, ...]],
-    request: DescribeHost,
+    request: HostQuery,
     workloads: Sequence[Workload],
     stack: ExitStack,
 ) -> tuple[Agents, Gathered]:

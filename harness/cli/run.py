@@ -345,7 +345,7 @@ def _on_hosts(hosts: tuple[Launcher, tuple[Host, ...]], run: PreparedRun, stack:
 
     request = run.request
     checkpoints = checkpoint_paths(request.weights, run.suites.plugins)  # absolute: agents have folders of their own
-    description = messages.DescribeHost(
+    description = messages.HostQuery(
         adapters=request.adapters,
         tier=request.tier,
         weights=tuple(f"{name}={path}" for name, path in checkpoints.items()),

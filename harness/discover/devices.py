@@ -79,7 +79,7 @@ def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Se
     log = folder / f"{adapter.name}.log"
     try:
         with Worker(adapter, chosen.options, folder, log, chosen.python) as worker:
-            reply = worker.call(messages.Discover(), TIMEOUT_S)
+            reply = worker.call(messages.AdapterCalls.discover, TIMEOUT_S)()
             assert worker.hello is not None  # the reply comes after the hello
             return environment(worker.hello, reply.vendor), [_named(device) for device in reply.devices]
     except Misused as misused:

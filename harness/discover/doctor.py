@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from mixmark.harness.contracts.numbers import counted, filesize, percent
 from mixmark.harness.contracts.protocols import Check
@@ -280,21 +279,29 @@ def interpreters(config: Config) -> Iterator[Check]:
     known = setup.known_adapters(config)
     for name, section in config.adapters.items():
         if section.own_interpreter:
-            yield _interpreter(f"[adapter.{name}]", known[name], section.options, section.python, messages.Discover())
+            yield _interpreter(f"[adapter.{name}]", known[name], section.options, section.python, _discover)
     for name, python in config.meter_pythons.items():
         plugin = Plugin("meters", name.partition(".")[0], "", python)
-        yield _interpreter(f"[meter.{name}]", plugin, config.meters[name], python, messages.Cover(devices=()))
+        yield _interpreter(f"[meter.{name}]", plugin, config.meters[name], python, _cover)
+
+
+def _discover(worker: Worker) -> None:
+    worker.call(messages.AdapterCalls.discover, TIMEOUT_S)()
+
+
+def _cover(worker: Worker) -> None:
+    worker.call(messages.MeterCalls.cover, TIMEOUT_S)(devices=())
 
 
 def _interpreter(
-    section: str, plugin: Plugin, options: Mapping[str, str], python: str, request: messages.Request[Any]
+    section: str, plugin: Plugin, options: Mapping[str, str], python: str, call: Callable[[Worker], None]
 ) -> Check:
     name = f"{section} python"
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         log = Path(folder) / f"{section.strip('[]')}.log"
         try:
             with Worker(plugin, options, Path(folder), log, python) as worker:
-                worker.call(request, TIMEOUT_S)
+                call(worker)
                 hello = worker.hello
         except WorkerFailed as failed:
             fix = install.command(python=python)

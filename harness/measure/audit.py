@@ -38,9 +38,10 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import isolation, messages
+from mixmark.harness.worker import isolation
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.messages import AdapterCalls, OutputsCompared, SuiteChoice
 from mixmark.harness.worker.outputs import Commitments, capacity, digest
 from mixmark.harness.worker.process import memory
 from mixmark.harness.worker.process.files import archive
@@ -143,7 +144,7 @@ class Auditor:
     def __init__(
         self,
         folder: Path,
-        suite: Callable[[Record], messages.SuiteChoice],
+        suite: Callable[[Record], SuiteChoice],
         device: Device,
         timeout_s: float,
         logs: Path | None = None,
@@ -194,7 +195,7 @@ class Auditor:
         with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch:
             log = self._logs / f"audit.{record.route.suite}.log"
             with Worker(plugin, {}, Path(scratch), log, isolation=apart) as worker:
-                opening = messages.Open(
+                worker.call(AdapterCalls.open, self._timeout_s)(
                     key=REFERENCE,
                     device=device,
                     suite=suite,
@@ -203,7 +204,6 @@ class Auditor:
                     free_bytes=free,
                     reference=True,
                 )
-                worker.call(opening, self._timeout_s)
                 yield worker
 
     def _audited(self, reference: Worker, record: Record) -> Record:
@@ -226,14 +226,12 @@ class Auditor:
         )
         return record.model_copy(update={"audit": done})
 
-    def _compared(self, reference: Worker, record: Record, outputs: Path, sha256: str) -> messages.OutputsCompared:
+    def _compared(self, reference: Worker, record: Record, outputs: Path, sha256: str) -> OutputsCompared:
         """Compares the outputs in a file with this hash."""
         assert record.batch is not None and record.seed is not None  # an audit was drawn from its feeds
-        request = messages.CompareOutputs(
-            key=REFERENCE, batch=record.batch, seed=record.seed, outputs=str(outputs), sha256=sha256
-        )
         # Each feed is a stage: thirty of them may take longer than a hang is given.
-        return reference.call(request, self._timeout_s, per_stage=True)
+        compare = reference.call(AdapterCalls.compare_outputs, self._timeout_s, per_stage=True)
+        return compare(key=REFERENCE, batch=record.batch, seed=record.seed, outputs=str(outputs), sha256=sha256)
 
     def _repeated(self, record: Record) -> Record:
         """The record with the difference that the CPU's reference makes on the first feed."""

@@ -7,17 +7,18 @@ less than a millisecond. A timestamp of the source itself is on the same CLOCK_M
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Concatenate
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import messages
+from mixmark.harness.worker.calls import P, T
 from mixmark.harness.worker.failures import Misused, WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
-from mixmark.harness.worker.messages import ReplyT, Request
+from mixmark.harness.worker.messages import MeterCalls
 
 
 class MeterProcess:
@@ -48,14 +49,14 @@ class MeterProcess:
 
     def domains(self, devices: Iterable[Device]) -> Iterable[Domain | Absent]:
         try:
-            covered = self._call(messages.Cover(devices=tuple(devices)), self._asking_s)
+            covered = self._call(MeterCalls.cover, self._asking_s, devices=tuple(devices))
         except MixmarkError:
             self.close()
             raise
         return (*covered.domains, *covered.absent)
 
     def read(self, domain: Domain) -> Sequence[Sample]:
-        readings = self._call(messages.Read(domain=domain), self._patience_s)
+        readings = self._call(MeterCalls.read, self._patience_s, domain=domain)
         self.cpu_ns = readings.cpu_ns
         return [Sample(value, at_ns) for value, at_ns in readings.samples]
 
@@ -63,9 +64,11 @@ class MeterProcess:
         self._worker.__exit__()
         self._folder.cleanup()
 
-    def _call(self, request: Request[ReplyT], timeout_s: float) -> ReplyT:
+    def _call(
+        self, method: Callable[Concatenate[Any, P], T], timeout_s: float, *args: P.args, **arguments: P.kwargs
+    ) -> T:
         try:
-            return self._worker.call(request, timeout_s)
+            return self._worker.call(method, timeout_s)(*args, **arguments)
         except Misused as misused:
             raise UsageError(misused.failure.message, misused.failure.hint) from misused
         except WorkerFailed as failed:

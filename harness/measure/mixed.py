@@ -31,8 +31,9 @@ from mixmark.harness.measure.drill import DrillDispatcher
 from mixmark.harness.measure.phase import Part
 from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan.placement import Planner
-from mixmark.harness.worker import messages
+from mixmark.harness.worker.calls import Garbled
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
+from mixmark.harness.worker.messages import AdapterCalls, Fed, Window
 
 BRIEF_NS = 1_000_000_000  # a shorter feed has the next one queued behind it: waiting for the parent takes 1 ms
 BALANCED = 0.005  # the surplus with which a window ends: a quarter of what its score may be too low
@@ -226,7 +227,7 @@ class _Stream:
         """Sends the next feed to its worker."""
         self.in_flight[self.sent] = handed, time.monotonic_ns()
         nonce = seeds.nonce(self.seed, self.sent)
-        self.part.worker.send(messages.Feed(key=self.part.share.key, serial=self.sent, nonce=nonce))
+        self.part.worker.send(AdapterCalls.feed, key=self.part.share.key, serial=self.sent, nonce=nonce)
         self.sent += 1
 
     def may_queue_behind(self, held: int) -> bool:
@@ -287,7 +288,7 @@ class _Holding:
     """The feed that was handed out and waits until another worker of the device is done."""
 
 
-class _Devices:
+class _Devices(Window):
     """Runs all devices concurrently. One thread per device receives what it finished."""
 
     def __init__(
@@ -422,7 +423,7 @@ class _Devices:
                         self.changed.wait(TICK_NS / 1e9)
                         continue
                     part = held[0].part
-                fed = part.worker.receive(messages.Fed, part.timeout_s, on_window=self._on_window)
+                fed = part.worker.fed(part.timeout_s, window=self)
                 with self.changed:
                     held.remove(stream := self.by_key[fed.key])
                 stream.part.commitments.digests[fed.serial] = fed.digest
@@ -438,13 +439,13 @@ class _Devices:
                 self.source.lost(device, time.monotonic_ns())
                 self.changed.notify_all()
 
-    def _on_window(self, message: messages.InWindow, received_ns: int) -> int:
-        """Draws a sampling key. Raises Garbled for other messages: the parent opens and closes this window."""
-        if not isinstance(message, messages.OutputsFull) or message.key not in self.by_key:
-            raise messages.Garbled(f"{type(message).__name__} came in a mixed phase")
-        return self.by_key[message.key].part.commitments.draw_key(message.done, message.commitment)
+    def outputs_full(self, *, key: str, done: int, commitment: str) -> int:
+        """Draws a sampling key. The other calls of a window raise Garbled: the parent opens and closes this one."""
+        if key not in self.by_key:
+            raise Garbled("outputs_full came for a share that is not measured")
+        return self.by_key[key].part.commitments.draw_key(done, commitment)
 
-    def _finished(self, stream: _Stream, fed: messages.Fed) -> None:
+    def _finished(self, stream: _Stream, fed: Fed) -> None:
         """Keeps the timestamps of a feed. Raises ValueError, TypeError, LookupError or OverflowError if they cannot be
         any."""
         suite, device = stream.pair

@@ -35,10 +35,10 @@ from mixmark.harness.discover.machine.canary import canary
 from mixmark.harness.discover.machine.sampling import Watch, Watched
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.record_draft import RecordDraft
-from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.load_generator import made_ahead
+from mixmark.harness.worker.messages import AdapterCalls, Prepared
 from mixmark.harness.worker.outputs import Commitments
 from mixmark.harness.worker.process import memory, orphans
 
@@ -81,8 +81,8 @@ class Part:
         """Draws the seed of the window, now that the worker is warm, and lets the worker make the pool of its feeds.
         The worker does not get the seed yet."""
         seed = self.draft.seed = self.seed()
-        begin = messages.Begin(key=self.share.key, pool=seeds.pool(seed), ahead=self.ahead)
-        self.worker.call(begin, self.timeout_s, self.stage)
+        begin = self.worker.call(AdapterCalls.begin, self.timeout_s, self.stage)
+        begin(key=self.share.key, pool=seeds.pool(seed), ahead=self.ahead)
         return seed
 
 
@@ -263,11 +263,11 @@ def _prepared(
 
 def _warm(
     share: Share, draft: RecordDraft, equipment: Equipment, worker: Worker, stage: Callable[[str], None]
-) -> messages.Prepared:
+) -> Prepared:
     """Opens the share's suite, searches for the batch or the rate that the share leaves open, and warms up."""
     route, limits = share.route, share.limits
     device = equipment.devices[route.device, route.adapter]
-    opening = messages.Open(
+    opened = worker.call(AdapterCalls.open, equipment.timeout_s, stage)(
         key=share.key,
         device=device.whole,
         suite=equipment.choice(route),
@@ -275,8 +275,10 @@ def _warm(
         scenario=share.scenario,
         free_bytes=_free_bytes(device),
     )
-    draft.add_opened(worker.call(opening, equipment.timeout_s, stage))
-    preparing = messages.Prepare(
+    draft.add_opened(opened)
+    longest_s = equipment.timeout_s + (limits.warmup_ns + limits.search_ns) / SECOND
+    # per_stage: preparing a batch size has a stage and thus a time limit of its own
+    prepared = worker.call(AdapterCalls.prepare, longest_s, stage, per_stage=True)(
         key=share.key,
         scenario=share.scenario,
         batch=share.batch,
@@ -284,9 +286,6 @@ def _warm(
         seed=equipment.drawn(share, "preparation"),
         limits=limits,
     )
-    longest_s = equipment.timeout_s + (limits.warmup_ns + limits.search_ns) / SECOND
-    # per_stage: preparing a batch size has a stage and thus a time limit of its own
-    prepared = worker.call(preparing, longest_s, stage, per_stage=True)
     draft.add_prepared(prepared)
     _check_helpers(prepared.processes)
     draft.helper_processes = _outside(prepared.processes)
@@ -355,8 +354,7 @@ def _end(part: Part, folder: Path) -> None:
         return
     outputs = part.scratch / f"{share.key}.npz"
     try:
-        handed_over = part.worker.call(messages.HandOver(key=share.key, outputs=str(outputs)), part.timeout_s)
-        draft.facts = handed_over.facts
+        draft.facts = part.worker.call(AdapterCalls.hand_over, part.timeout_s)(key=share.key, outputs=str(outputs))
         gate = part.suite.gate(share.route.precision)
         if gate is None or share.route.hosted or not share.limits.audits:
             draft.unaudited = HOSTED if share.route.hosted else NOT_ASKED if gate else NO_GATE

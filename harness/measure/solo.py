@@ -21,9 +21,9 @@ from mixmark.harness.contracts.schema import Completions, Failure, Limits
 from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.judge.statistics.intervals import sample_needed
 from mixmark.harness.measure.phase import SECOND, Part
-from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.load_generator import chains
+from mixmark.harness.worker.messages import MAX_CONCURRENCY, AdapterCalls
 
 REPORTED_NS = 4_000_000  # between the arrivals of a server whose feeds are reported: a message costs up to 1 % of this
 
@@ -42,10 +42,10 @@ def _drive(part: Part) -> None:
     threads = 1 if part.share.scenario == "single-stream" else part.concurrency
     part.commitments.chains = threads if part.share.scenario == "server" else threads * chains(part.ahead)
     reported = part.commitments.reported = _reported(part)
-    request = messages.Measure(key=part.share.key, seed=seed, limits=limits, report_feeds=reported, out=str(stamps))
+    measure = worker.call(AdapterCalls.measure, part.timeout_s + longest_s, part.stage, window=part.commitments)
     part.stage("measuring")
     begin_ns = time.monotonic_ns()
-    worker.call(request, part.timeout_s + longest_s, part.stage, on_window=part.commitments.receive)
+    measure(key=part.share.key, seed=seed, limits=limits, report_feeds=reported, out=str(stamps))
     end_ns = part.commitments.sealed_ns
     if end_ns is None:
         raise _no_result("the worker did not close its window")
@@ -87,7 +87,7 @@ def _bounded(part: Part, done: Completions, serials: list[int], begin_ns: int) -
     """The timestamps, with the parent's own ones for when a server's feeds were due and when each feed was reported.
     Raises ValueError if they cannot be of this window."""
     commitments = part.commitments
-    most = len(done) + 2 * messages.MAX_CONCURRENCY  # feeds that were made ahead have numbers too
+    most = len(done) + 2 * MAX_CONCURRENCY  # feeds that were made ahead have numbers too
     if len(serials) != len(done) or len(set(serials)) != len(done) or not all(0 <= each < most for each in serials):
         raise ValueError("its feeds are not numbered one by one")
     if part.share.scenario == "server":

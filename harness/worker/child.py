@@ -1,8 +1,8 @@
-"""The worker's own process. It sends a `Hello`, and then replies to requests until its parent is gone.
+"""The worker's own process. It sends a `Hello`, and then serves calls until its parent is gone.
 
-It holds an adapter and the suites that the adapter opened, or a meter. If a plugin raises an exception, the worker
-sends a `Failed` and writes the traceback to its log. This module and its imports need numpy, pydantic and psutil, and
-no other package, so a vendor's own interpreter need not have the rest of Mixmark's dependencies.
+It holds an adapter and the suites that the adapter opened, or a meter. If a plugin raises an exception, the parent gets
+its failure, and the traceback goes to the worker's log. This module and its imports need numpy, pydantic and psutil,
+and no other package, so a vendor's own interpreter need not have the rest of Mixmark's dependencies.
 """
 
 from __future__ import annotations
@@ -28,28 +28,41 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, Concatenate, TypeVar
 
 import numpy as np
 
 from mixmark.harness import VERSION
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongOutput
+from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, WrongOutput
 from mixmark.harness.contracts.numbers import duration, significant
 from mixmark.harness.contracts.protocols import Adapter, Discloses, Feed, Feeds, Helpers, Meter, Runner, Suite, Use
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Absent, Device, Failure, Limits, RateTrial
+from mixmark.harness.contracts.schema import (
+    BITS_PER_WEIGHT,
+    Absent,
+    Device,
+    Domain,
+    Failure,
+    Limits,
+    Precision,
+    RateTrial,
+    ScenarioName,
+)
 from mixmark.harness.contracts.seeds import poisson
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import batch_search, load_generator, messages, runner_check
-from mixmark.harness.worker.failures import WorkerFailed, failure_of
+from mixmark.harness.worker import batch_search, calls, load_generator, messages, runner_check
+from mixmark.harness.worker.calls import Call, Later, P, Reply
+from mixmark.harness.worker.dispatcher import failed, serve
+from mixmark.harness.worker.failures import WorkerFailed
+from mixmark.harness.worker.messages import AdapterCalls, MeterCalls, ParentCalls
 from mixmark.harness.worker.outputs import WORKER_COLUMNS, Outputs
 from mixmark.harness.worker.process import memory
 from mixmark.harness.worker.software import packages, python
 
-M = TypeVar("M", bound=messages.Message)
+Item = TypeVar("Item", Call, Reply)
 MOST_TEXT = 200  # characters of a name or a value that an adapter discloses
 RUNTIME_BYTES = 512 << 20  # interpreter, framework and activations at batch 1, on top of weights and state
 
@@ -66,38 +79,49 @@ class LoadedSuite:
     batch: int = 1
     rate_per_s: float | None = None
     feeds: Feeds | None = None
-    """Makes the feeds of the window; None before `Begin`."""
+    """Makes the feeds of the window; None before `begin`."""
     ahead: bool = False
     """Whether the next feed is made while one runs."""
     log: load_generator.FeedLog = field(default_factory=load_generator.FeedLog)
 
 
-class Inbox:
-    """The messages of the parent. A sampling key overtakes the requests that wait.
+class Channel:
+    """The stream to the parent. Several threads may send, and several may wait for what it sends.
 
-    Several threads may wait for a message. One of them reads the stream at a time, and files a message for another
-    thread under its kind.
+    One of the threads that wait reads the stream at a time, and files a line for another thread under its kind. So the
+    reply to `outputs_full` overtakes the calls that wait. interface: the class whose methods the parent may call.
     """
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+    def __init__(self, reader: BinaryIO, writer: BinaryIO, interface: type) -> None:
+        self._reader, self._writer, self._interface = reader, writer, interface
+        self._sending = threading.Lock()
         self._changed = threading.Condition()
         self._reading = self._closed = False
-        self._requests: deque[messages.Message] = deque()
-        self._keys: deque[messages.SamplingKey] = deque()
+        self._calls: deque[Call] = deque()
+        self._replies: deque[Reply] = deque()
 
-    def request(self) -> messages.Message | None:
-        """The next request; None once the parent is gone."""
-        return self._next(self._requests)
+    def send(self, line: bytes) -> None:
+        with self._sending:
+            self._writer.write(line)
+            self._writer.flush()
 
-    def sampling_key(self) -> int:
-        """The key that the parent sends after `OutputsFull`. Raises MixmarkError once the parent is gone."""
-        message = self._next(self._keys)
-        if message is None:
+    def call(self, method: Callable[Concatenate[Any, P], object], *args: P.args, **arguments: P.kwargs) -> None:
+        """Calls a method of `ParentCalls`."""
+        self.send(calls.write_call(method, *args, **arguments))
+
+    def __iter__(self) -> Iterator[Call]:
+        """The calls of the parent, until it is gone."""
+        while (call := self._next(self._calls)) is not None:
+            yield call
+
+    def reply(self) -> Reply:
+        """The parent's next reply. Raises MixmarkError once the parent is gone."""
+        reply = self._next(self._replies)
+        if reply is None:
             raise MixmarkError("the parent is gone")
-        return message.key
+        return reply
 
-    def _next(self, wanted: deque[M]) -> M | None:
+    def _next(self, wanted: deque[Item]) -> Item | None:
         while True:
             with self._changed:
                 while self._reading and not wanted:
@@ -107,30 +131,26 @@ class Inbox:
                 if self._closed:
                     return None
                 self._reading = True
-            message = None
+            received = None
             try:
-                line = self._stream.readline()
-                message = messages.read(line) if line else None
+                line = self._reader.readline()
+                received = calls.read(line, self._interface) if line else None
             finally:
                 with self._changed:
                     self._reading = False
-                    self._closed = message is None
-                    if isinstance(message, messages.SamplingKey):
-                        self._keys.append(message)
-                    elif message is not None:
-                        self._requests.append(message)
+                    self._closed = received is None
+                    if isinstance(received, Call):
+                        self._calls.append(received)
+                    elif isinstance(received, Reply):
+                        self._replies.append(received)
                     self._changed.notify_all()
 
 
-class AdapterService:
-    """The state of a worker with an adapter: the adapter and its loaded suites, by the key of the share.
+class AdapterService(AdapterCalls):
+    """The state of a worker with an adapter: the adapter and its loaded suites, by the key of the share."""
 
-    send: sends a message to the parent; several threads may call it at once. Each request has a method, which returns
-    the reply, or None if it sends the reply itself.
-    """
-
-    def __init__(self, setup: messages.Setup, inbox: Inbox, send: Callable[[messages.Message], None]) -> None:
-        self.inbox, self.send = inbox, send
+    def __init__(self, setup: messages.Setup, parent: Channel) -> None:
+        self.parent = parent
         loaded = _plugin(setup).load()
         if loaded.name != setup.name:
             raise MixmarkError(f"the adapter listed as {setup.name} calls itself {loaded.name}")
@@ -141,30 +161,8 @@ class AdapterService:
         self.in_flight: dict[Future[None], int] = {}
         """The concurrency of the runner of each feed that was begun."""
 
-    def reply(self, request: messages.Message) -> messages.Reply | None:
-        match request:
-            case messages.Discover():
-                return self.discover()
-            case messages.Open():
-                return self.open(request)
-            case messages.Prepare():
-                return self.prepare(request)
-            case messages.Begin():
-                return self.begin(request)
-            case messages.Measure():
-                return self.measure(request)
-            case messages.Feed():
-                self.feed(request)
-                return None
-            case messages.HandOver():
-                return self.hand_over(request)
-            case messages.CompareOutputs():
-                return self.compare_outputs(request)
-            case messages.CheckRunner():
-                return self.check_runner(request)
-            case messages.Close():
-                return self.close()
-        raise MixmarkError(f"{type(request).__name__} is not a request")
+    def _stage(self, name: messages.StageName) -> None:
+        self.parent.call(ParentCalls.stage, name=name)
 
     def discover(self) -> messages.Discovered:
         found: object = self.adapter.discover()
@@ -177,19 +175,29 @@ class AdapterService:
             devices.append(Device.model_validate(device.model_dump()))  # model_copy validates nothing
         return messages.Discovered(devices=tuple(devices), vendor=_disclosed(self.adapter))
 
-    def open(self, request: messages.Open) -> messages.Opened:
+    def open(
+        self,
+        *,
+        key: str,
+        device: Device,
+        suite: messages.SuiteChoice,
+        precision: Precision,
+        scenario: ScenarioName,
+        free_bytes: int | None,
+        reference: bool = False,
+    ) -> messages.Opened:
         """Loads a suite. The adapter gets a suite object of its own, so it cannot change the feeds of the harness."""
-        self.send(messages.Stage(name="loading"))
-        own, adapters = (registry.build_suite(**dict(request.suite)) for _ in range(2))
-        adapters = adapters.reference() if request.reference else adapters
-        need = needed_bytes(adapters, request.precision)
-        if request.free_bytes is not None and need > request.free_bytes:
-            needs, free = f"{need / 2**30:.1f} GiB", f"{request.free_bytes / 2**30:.1f} GiB"
-            message = f"needs {needs} of {request.device.memory_pool} memory, {free} are free"
+        self._stage("loading")
+        own, adapters = (registry.build_suite(**dict(suite)) for _ in range(2))
+        adapters = adapters.reference() if reference else adapters
+        need = needed_bytes(adapters, precision)
+        if free_bytes is not None and need > free_bytes:
+            needs, free = f"{need / 2**30:.1f} GiB", f"{free_bytes / 2**30:.1f} GiB"
+            message = f"needs {needs} of {device.memory_pool} memory, {free} are free"
             failure = Failure(kind="refused", message=message, hint="take a smaller --tier, or --suite to leave it out")
             raise WorkerFailed(failure)
         begin = time.monotonic_ns()
-        opening: object = self.adapter.open(request.device, adapters, request.precision, Use.of(request.scenario))
+        opening: object = self.adapter.open(device, adapters, precision, Use.of(scenario))
         if not isinstance(opening, AbstractContextManager):
             raise MixmarkError(f"open returned {opening!r:.80}, and not a context manager")
         runner = self.stack.enter_context(opening)
@@ -201,13 +209,21 @@ class AdapterService:
                 f"the runner has concurrency {runner.concurrency!r}",
                 f"give a whole number from 1 to {messages.MAX_CONCURRENCY}",
             )
-        self.loaded[request.key] = LoadedSuite(own, runner, request.device)
+        self.loaded[key] = LoadedSuite(own, runner, device)
         return messages.Opened(load_ns=took_ns, needed_bytes=need, facts=_facts(runner), concurrency=runner.concurrency)
 
-    def prepare(self, request: messages.Prepare) -> messages.Prepared:
-        loaded, seed, limits = self.loaded[request.key], request.seed, request.limits
-        loaded.threads = Use.of(request.scenario).in_flight or loaded.runner.concurrency
-        batch, rate_per_s = request.batch, request.rate_per_s
+    def prepare(
+        self,
+        *,
+        key: str,
+        scenario: ScenarioName,
+        batch: int | None,
+        seed: int,
+        limits: Limits,
+        rate_per_s: float | None = None,
+    ) -> messages.Prepared:
+        loaded = self.loaded[key]
+        loaded.threads = Use.of(scenario).in_flight or loaded.runner.concurrency
         found: batch_search.BatchFound | None = None
         rate_trials: tuple[RateTrial, ...] = ()
         if batch is None:
@@ -219,19 +235,19 @@ class AdapterService:
                 units=loaded.suite.units,
                 threads=loaded.threads,
                 ahead=functools.partial(load_generator.made_ahead, loaded.device),
-                on_prepare=lambda: self.send(messages.Stage(name="preparing a batch size")),
-                on_search=lambda: self.send(messages.Stage(name="searching the best batch")),
+                on_prepare=lambda: self._stage("preparing a batch size"),
+                on_search=lambda: self._stage("searching the best batch"),
             )
             found = search.run()
             batch = found.batch
         warm_up = _untimed(loaded.suite, batch, seed, "warm-up")
         if found is None:
-            self.send(messages.Stage(name="preparing a batch size"))
+            self._stage("preparing a batch size")
             batch_search.prepare(loaded.runner, warm_up)
-        self.send(messages.Stage(name="warming up"))
+        self._stage("warming up")
         load_generator.warm_up(loaded.runner, warm_up, limits)
-        if request.scenario == "server" and rate_per_s is None:
-            self.send(messages.Stage(name="searching the highest rate"))
+        if scenario == "server" and rate_per_s is None:
+            self._stage("searching the highest rate")
             rate_per_s, rate_trials = _highest_rate(loaded, limits, seed)
         loaded.batch, loaded.rate_per_s = batch, rate_per_s
         return messages.Prepared(
@@ -244,31 +260,30 @@ class AdapterService:
             processes=_processes(loaded.runner),
         )
 
-    def begin(self, request: messages.Begin) -> messages.Begun:
-        loaded = self.loaded[request.key]
+    def begin(self, *, key: str, pool: int, ahead: bool = False) -> None:
+        loaded = self.loaded[key]
 
         def draw_key(done: int, commitment: str) -> int:
-            self.send(messages.OutputsFull(key=request.key, done=done, commitment=commitment))
-            return self.inbox.sampling_key()
+            self.parent.call(ParentCalls.outputs_full, key=key, done=done, commitment=commitment)
+            return self.parent.reply().of(ParentCalls.outputs_full)
 
-        loaded.feeds, loaded.ahead = loaded.suite.feeds(loaded.batch, request.pool), request.ahead
+        loaded.feeds, loaded.ahead = loaded.suite.feeds(loaded.batch, pool), ahead
         loaded.log = load_generator.FeedLog(loaded.suite.units(loaded.batch), Outputs(draw_key))
-        return messages.Begun()
 
-    def measure(self, request: messages.Measure) -> messages.Measured:
+    def measure(self, *, key: str, seed: int, limits: Limits, out: str, report_feeds: bool = False) -> None:
         """Runs an open loop if there is an arrival rate, else a closed one. A screening run keeps no outputs."""
-        loaded, limits = self.loaded[request.key], request.limits
+        loaded = self.loaded[key]
         make, units = loaded.feeds, loaded.log.units
         outputs = None if limits.screening else loaded.log.outputs
         assert make is not None  # `begin` made it
 
         def feeds(serial: int, previous_digest: bytes) -> Feed:
-            return make(seeds.nonce(request.seed, serial, previous_digest))
+            return make(seeds.nonce(seed, serial, previous_digest))
 
         def finished(serial: int, digest: bytes) -> None:
-            self.send(messages.FeedFinished(key=request.key, serial=serial, digest=digest.hex()))
+            self.parent.call(ParentCalls.feed_finished, key=key, serial=serial, digest=digest.hex())
 
-        on_finished = finished if request.report_feeds else None
+        on_finished = finished if report_feeds else None
         logs: list[load_generator.FeedLog] = []
 
         def new_log() -> load_generator.FeedLog:
@@ -281,29 +296,29 @@ class AdapterService:
                 loaded.runner, feeds, limits, threads=loaded.threads, enough=enough, new_log=new_log, ahead=loaded.ahead
             )
         else:
-            arrivals_ns = poisson(loaded.rate_per_s, seeds.arrivals(request.seed))
+            arrivals_ns = poisson(loaded.rate_per_s, seeds.arrivals(seed))
             done = load_generator.open_loop(
                 loaded.runner, feeds, arrivals_ns, limits, threads=loaded.threads, new_log=new_log
             )
-        self.send(messages.Sealed(key=request.key, commitment=outputs.commitment if outputs else ""))
-        with open(request.out, "wb") as file:
+        self.parent.call(ParentCalls.sealed, key=key, commitment=outputs.commitment if outputs else "")
+        with open(out, "wb") as file:
             serials = load_generator.serials(log for log in logs if log.ends)
             np.savez(file, serials=serials, **{name: getattr(done, name) for name in WORKER_COLUMNS})
-        return messages.Measured()
 
-    def feed(self, request: messages.Feed) -> None:
-        """Runs a feed and sends the reply itself. If the runner takes several feeds at once, the next feed may begin
-        meanwhile, also that of another suite. If feeds are made ahead, the next one is at least made meanwhile."""
-        key, loaded = request.key, self.loaded[request.key]
+    def feed(self, *, key: str, serial: int, nonce: int) -> Later[messages.Fed]:
+        """Runs a feed, and sends the reply itself. If the runner takes several feeds at once, the next feed may begin
+        meanwhile, also one of another suite. If feeds are made ahead, the next one is at least made meanwhile."""
+        loaded = self.loaded[key]
         assert loaded.feeds is not None  # `begin` made it
-        feed, serial = loaded.feeds(request.nonce), request.serial
+        feed = loaded.feeds(nonce)
 
         def run() -> None:
             try:
                 issued_ns, yields, digest = loaded.log.run(loaded.runner, feed, time.monotonic_ns, serial=serial)
-                self.send(messages.Fed(key=key, serial=serial, issued_ns=issued_ns, yields=yields, digest=digest.hex()))
+                fed = messages.Fed(key=key, serial=serial, issued_ns=issued_ns, yields=yields, digest=digest.hex())
+                self.parent.send(calls.write_reply(AdapterCalls.feed, fed))
             except Exception as error:
-                self.send(failed(error))
+                self.parent.send(failed(error))
 
         concurrency = loaded.runner.concurrency
         self._wait_for_room(concurrency)
@@ -311,6 +326,7 @@ class AdapterService:
             run()
         else:
             self.in_flight[self.feed_threads.submit(run)] = concurrency
+        return Later()
 
     def _wait_for_room(self, concurrency: int) -> None:
         """Waits until as few feeds are in flight as a runner with this concurrency, and theirs, may have beside it."""
@@ -318,26 +334,28 @@ class AdapterService:
             left = wait(self.in_flight, return_when=FIRST_COMPLETED).not_done
             self.in_flight = {feed: most for feed, most in self.in_flight.items() if feed in left}
 
-    def hand_over(self, request: messages.HandOver) -> messages.HandedOver:
-        loaded = self.loaded[request.key]
+    def hand_over(self, *, key: str, outputs: str) -> dict[str, str]:
+        loaded = self.loaded[key]
         assert loaded.log.outputs is not None  # `begin` made it
-        loaded.log.outputs.save(Path(request.outputs))
-        return messages.HandedOver(facts=_facts(loaded.runner))
+        loaded.log.outputs.save(Path(outputs))
+        return _facts(loaded.runner)
 
-    def compare_outputs(self, request: messages.CompareOutputs) -> messages.OutputsCompared:
+    def compare_outputs(
+        self, *, key: str, batch: int, seed: int, outputs: str, sha256: str
+    ) -> messages.OutputsCompared:
         """Makes the audited feeds anew from the window's seed, and compares their outputs with the reference's."""
-        loaded = self.loaded[request.key]
-        content = Path(request.outputs).read_bytes()
-        if hashlib.sha256(content).hexdigest() != request.sha256:
+        loaded = self.loaded[key]
+        content = Path(outputs).read_bytes()
+        if hashlib.sha256(content).hexdigest() != sha256:
             return _compared({}, "the file of the audited outputs was changed after they were drawn")
         with np.load(io.BytesIO(content), allow_pickle=False) as kept:
             previous = [row.tobytes() if row.any() else b"" for row in kept["previous_digests"]]
             rows = list(zip(kept["serials"].tolist(), previous, kept["outputs"], strict=True))
         values: dict[int, float] = {}
-        feeds = loaded.suite.feeds(request.batch, seeds.pool(request.seed))
+        feeds = loaded.suite.feeds(batch, seeds.pool(seed))
         for serial, previous_digest, output in rows:
-            self.send(messages.Stage(name="auditing"))
-            feed = feeds(seeds.nonce(request.seed, serial, previous_digest))
+            self._stage("auditing")
+            feed = feeds(seeds.nonce(seed, serial, previous_digest))
             try:
                 yields = loaded.runner({**feed, "output": output})
                 reference = np.concatenate([load_generator.host_array(value) for value in yields])
@@ -349,36 +367,33 @@ class AdapterService:
             values[serial] = error
         return _compared(values)
 
-    def check_runner(self, request: messages.CheckRunner) -> messages.RunnerChecked:
-        loaded = self.loaded[request.key]
-        return runner_check.check(loaded.runner, _untimed(loaded.suite, loaded.batch, request.seed, "runner check"))
+    def check_runner(self, *, key: str, seed: int) -> messages.RunnerChecked:
+        loaded = self.loaded[key]
+        return runner_check.check(loaded.runner, _untimed(loaded.suite, loaded.batch, seed, "runner check"))
 
-    def close(self) -> messages.Closed:
+    def close(self) -> None:
         wait(self.in_flight)
         self.stack.close()
         self.loaded.clear()
-        return messages.Closed()
 
 
-class MeterService:
+class MeterService(MeterCalls):
     """The state of a worker with a meter. The parent takes the timestamps of the reads."""
 
     def __init__(self, setup: messages.Setup) -> None:
         self.meter: Meter = _plugin(setup).load()(setup.options)
         self.begin_ns = 0
 
-    def reply(self, request: messages.Message) -> messages.Reply:
-        match request:
-            case messages.Cover():
-                found = list(self.meter.domains(request.devices))
-                absent = tuple(domain for domain in found if isinstance(domain, Absent))
-                domains = tuple(domain for domain in found if not isinstance(domain, Absent))
-                self.begin_ns = time.process_time_ns()
-                return messages.Covered(domains=domains, absent=absent)
-            case messages.Read():
-                samples = tuple((float(sample.value), sample.at_ns) for sample in self.meter.read(request.domain))
-                return messages.Readings(samples=samples, cpu_ns=time.process_time_ns() - self.begin_ns)
-        raise MixmarkError(f"{type(request).__name__} is not a request to a meter")
+    def cover(self, *, devices: tuple[Device, ...]) -> messages.Covered:
+        found = list(self.meter.domains(devices))
+        absent = tuple(domain for domain in found if isinstance(domain, Absent))
+        self.begin_ns = time.process_time_ns()
+        domains = tuple(domain for domain in found if not isinstance(domain, Absent))
+        return messages.Covered(domains=domains, absent=absent)
+
+    def read(self, *, domain: Domain) -> messages.Readings:
+        samples = tuple((float(sample.value), sample.at_ns) for sample in self.meter.read(domain))
+        return messages.Readings(samples=samples, cpu_ns=time.process_time_ns() - self.begin_ns)
 
 
 def _untimed(suite: Suite, batch: int, seed: int, *use: object) -> Iterator[Feed]:
@@ -511,39 +526,23 @@ def _die_with_parent() -> None:
             Path("/proc/self/oom_score_adj").write_text("1000")  # out of memory kills the worker, not the harness
 
 
-def failed(error: BaseException) -> messages.Failed:
-    """The message about an exception. Writes its traceback to the worker's log."""
-    traceback.print_exception(error)
-    sys.stderr.flush()
-    return messages.Failed(failure=failure_of(error), misuse=isinstance(error, UsageError))
+def work(reader: BinaryIO, writer: BinaryIO, setup: messages.Setup) -> None:
+    """Serves calls until the parent closes its end. The plugin is loaded at the first call."""
+    of_meter = setup.kind == "meters"
+    parent = Channel(reader, writer, MeterCalls if of_meter else AdapterCalls)
+    parent.send(_hello(setup).model_dump_json().encode() + b"\n")
+    made: list[AdapterService | MeterService] = []
 
+    def service() -> AdapterService | MeterService:
+        if not made:
+            made.append(MeterService(setup) if of_meter else AdapterService(setup, parent))
+        return made[0]
 
-def serve(requests: BinaryIO, replies: BinaryIO, setup: messages.Setup) -> None:
-    """Replies to requests until the parent closes its end. The plugin is loaded when the first request arrives."""
-    lock = threading.Lock()
-
-    def send(message: messages.Message) -> None:
-        line = messages.write(message)
-        with lock:
-            replies.write(line)
-            replies.flush()
-
-    send(_hello(setup))
-    inbox = Inbox(requests)
-    service: AdapterService | MeterService | None = None
-    while (request := inbox.request()) is not None:
-        try:
-            service = service or (MeterService(setup) if setup.kind == "meters" else AdapterService(setup, inbox, send))
-            reply = service.reply(request)
-            if reply is not None:
-                send(reply)
-        except (Exception, SystemExit) as error:
-            send(failed(error))
+    serve(parent, service, parent.send)
 
 
 def _setup(text: str) -> messages.Setup:
-    """Parses the setup. A parent of another version may send other fields: it learns from the hello which version this
-    is, and refuses it."""
+    """Parses the setup. A parent of another version may send other fields; it refuses this worker by its hello."""
     try:
         return messages.Setup.model_validate_json(text)
     except ValueError:
@@ -557,4 +556,4 @@ def main() -> None:
     _die_with_parent()
     setup = _setup(sys.argv[2])
     with channel, channel.makefile("rb") as reader, channel.makefile("wb") as writer:
-        serve(reader, writer, setup)
+        work(reader, writer, setup)

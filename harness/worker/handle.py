@@ -1,7 +1,7 @@
 """The parent's handle on a worker: a process for one target, or for one meter.
 
 Whatever happens to the process (a crash, a kill, a hang, full memory, garbage on its socket) reaches the parent as a
-`Failure`, so a vendor's code cannot end the run. The process itself is `worker.child`, the protocol `worker.messages`.
+`Failure`, so a vendor's code cannot end the run. The process itself is `worker.child`, its calls are `worker.messages`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Concatenate
 
 import numpy as np
 import platformdirs
@@ -22,10 +23,11 @@ import platformdirs
 from mixmark.harness.contracts.schema import Completions, Failure, Int64s
 from mixmark.harness.plugins import install
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import messages
+from mixmark.harness.worker import calls, messages
+from mixmark.harness.worker.calls import Call, Failed, P, T
 from mixmark.harness.worker.failures import Misused, NotStarted, WorkerFailed
 from mixmark.harness.worker.isolation import Isolation
-from mixmark.harness.worker.messages import ReplyT, Request
+from mixmark.harness.worker.messages import AdapterCalls, ParentCalls, Window
 from mixmark.harness.worker.outputs import WORKER_COLUMNS
 from mixmark.harness.worker.process.child_process import ChildProcess
 from mixmark.harness.worker.process.files import archive
@@ -36,14 +38,8 @@ LOG_LINES = 5  # of a worker that crashed: enough to show the cause in a traceba
 SAMPLE_S = 0.5  # between two samples of the memory, while a reply is waited for
 
 OnStage = Callable[[str], None]
-OnWindow = Callable[[messages.InWindow, int], int | None]
-"""Gets a message of a window and when it arrived, in ns. Returns the sampling key if the message asks for one. Raises
-Garbled if the message may not come now."""
-
-
-def no_window(message: messages.InWindow, received_ns: int) -> None:
-    """Raises Garbled: no window is open."""
-    raise messages.Garbled(f"{type(message).__name__} came outside of a window")
+NO_WINDOW = Window()
+TIMED = (AdapterCalls.measure, AdapterCalls.feed, messages.MeterCalls.read)
 
 
 class Worker:
@@ -67,7 +63,7 @@ class Worker:
         self.log = log
         self.peak_pss_bytes = 0
         self.hello: messages.Hello | None = None
-        """The worker's first message; None before the first reply."""
+        """The worker's first line; None before the first reply."""
         self.helpers: tuple[int, ...] = ()
         """The ids of processes outside of the worker's tree that its runners named. They outlive the worker."""
         self.surviving_processes: tuple[str, ...] = ()
@@ -117,67 +113,80 @@ class Worker:
         """Lets the adapter close its suites and end what it started. Returns the failure, if there was one. The worker
         is killed after FINISHES_WITHIN_S."""
         try:
-            self.call(messages.Close(), FINISHES_WITHIN_S)
+            self.call(AdapterCalls.close, FINISHES_WITHIN_S)()
         except WorkerFailed as failed:
             return failed.failure
         return None
 
     def call(
         self,
-        request: Request[ReplyT],
+        method: Callable[Concatenate[Any, P], T],
         timeout_s: float,
         on_stage: OnStage = lambda stage: None,
         per_stage: bool = False,
-        on_window: OnWindow = no_window,
-    ) -> ReplyT:
-        """Sends a request and receives its reply. Raises WorkerFailed; after a hang or a death the worker is gone.
+        window: Window = NO_WINDOW,
+    ) -> Callable[P, T]:
+        """A function that calls a method of `AdapterCalls` or `MeterCalls` and returns the reply. It raises
+        WorkerFailed; after a hang or a death the worker is gone.
 
-        per_stage: each stage may take `timeout_s`. on_window: gets the messages of the window that the request opens.
+        per_stage: each stage may take `timeout_s`. window: takes the worker's calls while feeds run.
         """
-        self.send(request)
-        return self.receive(request.reply_type(), timeout_s, on_stage, per_stage, on_window)
 
-    def send(self, request: Request[ReplyT]) -> None:
-        """Sends a request, whose reply `receive` returns. Raises WorkerFailed if the worker is gone."""
-        self._doing = request.doing
-        self._timed = isinstance(request, messages.Measure | messages.Feed | messages.Read)
+        def calling(*args: P.args, **arguments: P.kwargs) -> T:
+            self.send(method, *args, **arguments)
+            return self._receive(method, timeout_s, on_stage, per_stage, window)
+
+        return calling
+
+    def send(self, method: Callable[Concatenate[Any, P], object], *args: P.args, **arguments: P.kwargs) -> None:
+        """Sends a call without waiting for its reply. Raises WorkerFailed if the worker is gone."""
+        self._doing = messages.DOING[method.__name__]
+        self._timed = method in TIMED
         try:
-            self._process.send(messages.write(request))
+            self._process.send(calls.write_call(method, *args, **arguments))
         except BrokenPipeError:
             if self.hello is None and (line := self._line(time.monotonic())):
                 self._greeted(line)  # a worker that cannot run says so in its first line
             raise WorkerFailed(self._death()) from None
 
-    def receive(
+    def fed(self, timeout_s: float, window: Window) -> messages.Fed:
+        """The next feed that is finished. Raises WorkerFailed as `call` does."""
+        fed: Any = self._receive(AdapterCalls.feed, timeout_s, window=window)
+        assert isinstance(fed, messages.Fed)
+        return fed
+
+    def _receive(
         self,
-        kind: type[ReplyT],
+        method: Callable[Concatenate[Any, P], T],
         timeout_s: float,
         on_stage: OnStage = lambda stage: None,
         per_stage: bool = False,
-        on_window: OnWindow = no_window,
-    ) -> ReplyT:
-        """Receives the next reply, which must be of that kind. Raises WorkerFailed as `call` does."""
+        window: Window = NO_WINDOW,
+    ) -> T:
         deadline = time.monotonic() + timeout_s
         while True:
-            message = self._message(deadline, timeout_s)
-            if time.monotonic() > deadline:  # also if messages never stop to come
+            received = self._received(deadline, timeout_s)
+            if time.monotonic() > deadline:  # also if lines never stop to come
                 raise self._hung(timeout_s)
-            if isinstance(message, messages.Stage) and not self._timed:
-                if per_stage:
-                    deadline = time.monotonic() + timeout_s
-                self._doing = message.name
-                on_stage(message.name)
-            elif isinstance(message, messages.InWindow):
-                self._in_window(message, on_window)
-            elif isinstance(message, messages.Failed):
-                raise Misused(message.failure) if message.misuse else WorkerFailed(self._traced(message.failure))
-            elif isinstance(message, kind):
-                if not self._timed:
-                    self._sample_memory()
-                return message
-            else:
-                name = getattr(message, "name", type(message).__name__)
-                raise self._garbled(f"{kind.__name__} was due, but {name} came")
+            try:
+                if isinstance(received, Failed):
+                    raise Misused(received.failure) if received.misuse else WorkerFailed(self._traced(received.failure))
+                if isinstance(received, calls.Reply):
+                    value = received.of(method)
+                    if not self._timed:
+                        self._sample_memory()
+                    return value
+                if received.method is not ParentCalls.stage:
+                    self._in_window(received, window)
+                elif self._timed:
+                    raise calls.Garbled(f"{method.__name__} was due, but stage came")
+                else:
+                    if per_stage:
+                        deadline = time.monotonic() + timeout_s
+                    self._doing = received.arguments["name"]
+                    on_stage(self._doing)
+            except calls.Garbled as error:
+                raise self._garbled(str(error)) from error
 
     @staticmethod
     def completions(path: Path) -> tuple[Completions, Int64s]:
@@ -186,8 +195,8 @@ class Worker:
         with np.load(io.BytesIO(archive(path)), allow_pickle=False) as columns:
             return Completions(*(columns[name] for name in WORKER_COLUMNS)), columns["serials"]
 
-    def _message(self, deadline: float, timeout_s: float) -> messages.Message:
-        """The next message after the greeting. Raises WorkerFailed."""
+    def _received(self, deadline: float, timeout_s: float) -> Call | calls.Reply | Failed:
+        """What the worker sent next after its greeting. Raises WorkerFailed."""
         while True:
             line = self._line(deadline)
             if line is None:
@@ -198,8 +207,8 @@ class Worker:
                 self.hello = self._greeted(line)
                 continue
             try:
-                return messages.read(line)
-            except messages.Garbled as error:
+                return calls.read(line, ParentCalls)
+            except calls.Garbled as error:
                 raise self._garbled(str(error)) from error
 
     def _hung(self, timeout_s: float) -> WorkerFailed:
@@ -207,16 +216,16 @@ class Worker:
         late = f"no reply within {timeout_s:.0f} s while {self._doing}"
         return WorkerFailed(Failure(kind="hung", message=late, hint=f"see {self.log.name}; --timeout gives it longer"))
 
-    def _in_window(self, message: messages.InWindow, on_window: OnWindow) -> None:
-        try:
-            key = on_window(message, time.monotonic_ns())
-            if key is not None:
-                self._process.send(messages.write(messages.SamplingKey(key=key)))
-            self._timed = self._timed and not isinstance(message, messages.Sealed)
-        except messages.Garbled as error:
-            raise self._garbled(str(error)) from error
-        except BrokenPipeError:
-            raise WorkerFailed(self._death()) from None
+    def _in_window(self, call: Call, window: Window) -> None:
+        """Raises Garbled if the call may not come now."""
+        value = getattr(window, call.name)(**call.arguments)
+        if call.method is Window.sealed:
+            self._timed = False
+        if call.method is Window.outputs_full:
+            try:
+                self._process.send(calls.write_reply(call.method, value))
+            except BrokenPipeError:
+                raise WorkerFailed(self._death()) from None
 
     def _greeted(self, line: bytes) -> messages.Hello:
         """Parses the greeting. Raises WorkerFailed if the worker cannot be used."""
@@ -227,14 +236,14 @@ class Worker:
             hint = f"install the same version there: {install.command(python=self._python)}"
             message = f"the interpreter {self._python} {error}"
             raise NotStarted(Failure(kind="crashed", message=message, hint=hint)) from error
-        except messages.Garbled as error:
+        except calls.Garbled as error:
             raise self._garbled(str(error)) from error
 
     def _line(self, deadline: float) -> bytes | None:
         """The next line; empty at the end of the stream, None at the deadline."""
         while b"\n" not in self._pending:
-            if len(self._pending) > messages.LONGEST_BYTES:
-                raise self._garbled(f"a line of more than {messages.LONGEST_BYTES >> 20} MiB")
+            if len(self._pending) > calls.LONGEST_BYTES:
+                raise self._garbled(f"a line of more than {calls.LONGEST_BYTES >> 20} MiB")
             left_s = deadline - time.monotonic()
             received = self._process.receive(min(max(left_s, 0), SAMPLE_S))
             if received == b"":

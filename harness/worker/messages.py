@@ -1,30 +1,28 @@
-"""The messages between a worker and its parent: one model for each request and each reply, one line of JSON each.
+"""The calls between a worker and its parent. `calls` says how a call becomes a line.
 
-A worker's first line is its `Hello`. For each request the worker sends any number of `Stage` messages and then the
-reply, or `Failed` in its place. Replies come in the order of the requests, but feeds that a runner has in flight at the
-same time may overtake each other. While feeds run the worker may send `OutputsFull`; the parent sends a `SamplingKey`
-at once.
+A worker's first line is its `Hello`. Then it takes the calls of `AdapterCalls` or `MeterCalls`, one after the other,
+and replies in that order; only feeds that a runner has in flight at the same time may overtake each other. Meanwhile it
+may call its parent (`ParentCalls`): `stage` while nothing is timed, and the calls of `Window` while feeds run.
 
-`Measure` opens a window and carries its seed; `Sealed` closes it. Between the two the worker may send `OutputsFull` and
-`FeedFinished`, and nothing else. The parent takes the time when `Measure` leaves and when `Sealed` arrives.
+`measure` opens a window and carries its seed, and `sealed` closes the window. The parent takes the time when `measure`
+leaves and when `sealed` arrives. In between the worker may call `outputs_full` and `feed_finished`, and nothing else.
 
-Arrays do not travel in messages: a message names a file that the sender wrote or that the receiver is to write.
+Arrays do not travel in lines: an argument names the file that the caller wrote, or that the worker is to write.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
+from typing import Annotated, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.schema import (
     Absent,
     Device,
     Domain,
-    Failure,
     Limits,
     Precision,
     RateTrial,
@@ -33,10 +31,10 @@ from mixmark.harness.contracts.schema import (
     Tier,
     Trial,
 )
+from mixmark.harness.worker.calls import Garbled, Later, Message, start_of
 
-PROTOCOL = 8  # counted up whenever a message changes its meaning or its fields
+PROTOCOL = 9  # counted up whenever a call changes its meaning or its arguments
 MAX_CONCURRENCY = 64
-LONGEST_BYTES = 16 << 20  # a longer line is an error, so that a worker cannot fill its parent's memory
 
 StageName = Literal[
     "loading",
@@ -47,20 +45,17 @@ StageName = Literal[
     "measuring",
     "auditing",
 ]
-
-
-class Garbled(ValueError):
-    """A line that is not a message."""
+Digest = Annotated[str, Field(max_length=64)]
+"""A SHA-256 or the start of one, in hexadecimal."""
+Natural = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
 
 
 class Incompatible(Exception):
     """The other interpreter lacks this version of Mixmark. The message completes a sentence: `has no Mixmark`."""
 
 
-class Message(BaseModel):
-    """One line of the protocol. Messages are frozen, and unknown fields are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+# --- the start of a worker --------------------------------------------------------------------------------------------
 
 
 class Setup(Message):
@@ -73,21 +68,25 @@ class Setup(Message):
     """`module:Class` or `file.py:Class`. Empty: the worker looks the name up in its own environment."""
     origin: str = ""
     """The distribution in which the parent found the spec."""
-    options: dict[str, str] = {}
+    options: dict[str, str] = Field(default_factory=dict)
     cores: tuple[int, ...] = ()
     """The CPU cores to which the process is pinned before its plugin is loaded; empty: all cores."""
 
 
-class SuiteChoice(Message):
-    """What a worker builds a suite from."""
-
-    name: str
-    spec: str
-    tier: Tier
-    options: dict[str, str] = {}
-
-
-# --- from the worker --------------------------------------------------------------------------------------------------
+BOOTSTRAP = """
+import json, os, sys, traceback
+if cores := json.loads(sys.argv[2]).get("cores"):
+    os.sched_setaffinity(0, cores)
+try:
+    from mixmark.harness.worker.child import main
+except ImportError as error:
+    traceback.print_exc()
+    os.write(int(sys.argv[1]), json.dumps({"missing": error.name or str(error)}).encode() + b"\\n")
+    sys.exit(1)
+main()
+"""
+"""The code that a worker's interpreter is started with. It reports whether that interpreter has Mixmark. It pins the
+process first, because numpy starts threads when it is imported."""
 
 
 class Hello(Message):
@@ -108,93 +107,54 @@ class Hello(Message):
     """The SHA-256 of that code."""
 
 
-class Missing(Message):
-    """Sent in place of `Hello` if the interpreter lacks a module that a worker needs."""
+def greeting(line: bytes) -> Hello:
+    """Parses the first line of a worker. Raises Incompatible for another version of Mixmark or none, else Garbled.
 
-    module: str
-
-
-BOOTSTRAP = """
-import json, os, sys, traceback
-if cores := json.loads(sys.argv[2]).get("cores"):
-    os.sched_setaffinity(0, cores)
-try:
-    from mixmark.harness.worker.child import main
-except ImportError as error:
-    traceback.print_exc()
-    os.write(int(sys.argv[1]), json.dumps({"Missing": {"module": error.name or str(error)}}).encode() + b"\\n")
-    sys.exit(1)
-main()
-"""
-"""The code that a worker's interpreter is started with. It reports whether that interpreter has Mixmark. It pins the
-process first, because numpy starts threads when it is imported."""
+    Versions are compared before the fields are validated, because another version's `Hello` may have other fields.
+    """
+    try:
+        fields = json.loads(line)
+        if "missing" in fields:
+            module = str(fields["missing"])
+            raise Incompatible("has no Mixmark" if module.startswith("mixmark") else f"lacks {module}")
+        mixmark, protocol = str(fields["mixmark"])[:40], fields["protocol"]
+        if (mixmark, protocol) != (VERSION, PROTOCOL):
+            found = f"Mixmark {mixmark} with protocol {protocol!a:.20}"
+            raise Incompatible(f"has {found}, but this is Mixmark {VERSION} with protocol {PROTOCOL}")
+        return Hello.model_validate(fields)
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise Garbled(f"Hello was due: {start_of(line)}") from error
 
 
-class Reply(Message):
-    """The worker's reply to a request."""
+# --- what an adapter's worker does ------------------------------------------------------------------------------------
 
 
-class Stage(Message):
-    """What the worker begins to do; sent between a request and its reply."""
+class SuiteChoice(Message):
+    """What a worker builds a suite from."""
 
-    name: StageName
-
-
-class InWindow(Message):
-    """What a worker may send while feeds run. key: the share that it is about."""
-
-    key: str
+    name: str
+    spec: str
+    tier: Tier
+    options: dict[str, str] = Field(default_factory=dict)
 
 
-class OutputsFull(InWindow):
-    """The outputs of a share exceed their memory. The parent sends the `SamplingKey` that decides which ones stay."""
-
-    done: int
-    """The number of finished feeds."""
-    commitment: str
-    """The commitment to their outputs."""
-
-
-class FeedFinished(InWindow):
-    """A feed of a window is finished. Sent only if `Measure` asks for it."""
-
-    serial: int = Field(ge=0)
-    digest: str = Field(max_length=64)
-    """The digest of the output, in hexadecimal."""
-
-
-class Sealed(InWindow):
-    """Closes a window. No feed and no output can be added to it afterwards."""
-
-    commitment: str = Field(max_length=64)
-    """The commitment to all outputs of the window, which must match those handed over later; empty: none are kept."""
-
-
-class Failed(Message):
-    """Sent in place of a reply."""
-
-    failure: Failure
-    misuse: bool = False
-    """Whether the plugin raised a UsageError: the configuration is wrong."""
-
-
-class Discovered(Reply):
+class Discovered(Message):
     devices: tuple[Device, ...]
-    vendor: dict[str, str] = {}
+    vendor: dict[str, str] = Field(default_factory=dict)
     """The versions of drivers, firmware and runtimes from the adapter's `disclose`."""
 
 
-class Opened(Reply):
-    load_ns: int = Field(ge=0)
-    needed_bytes: int = Field(ge=0)
+class Opened(Message):
+    load_ns: Natural
+    needed_bytes: Natural
     """The memory budgeted for weights, state and runtime at batch 1."""
     facts: dict[str, str]
     concurrency: int = Field(ge=1, le=MAX_CONCURRENCY)
     """The number of feeds that the runner takes at once."""
 
 
-class Prepared(Reply):
-    batch: int = Field(ge=1)
+class Prepared(Message):
+    batch: Positive
     trials: tuple[Trial, ...] = ()
     search_ended_by: SearchEnd | None = None
     rate_per_s: float | None = Field(default=None, gt=0)
@@ -204,15 +164,7 @@ class Prepared(Reply):
     """The ids of processes that work for the runner and are not descendants of the worker."""
 
 
-class Begun(Reply):
-    pass
-
-
-class Measured(Reply):
-    pass
-
-
-class Fed(Reply):
+class Fed(Message):
     """One feed is finished."""
 
     key: str
@@ -224,11 +176,7 @@ class Fed(Reply):
     """The digest of the output, in hexadecimal."""
 
 
-class HandedOver(Reply):
-    facts: dict[str, str]
-
-
-class OutputsCompared(Reply):
+class OutputsCompared(Message):
     feeds: tuple[int, ...]
     values: tuple[float, ...]
     """The gate's metric of each feed."""
@@ -238,7 +186,7 @@ class OutputsCompared(Reply):
     """The versions of Python, numpy and torch in the process."""
 
 
-class RunnerChecked(Reply):
+class RunnerChecked(Message):
     """What `worker.runner_check` saw of a runner."""
 
     types: tuple[str, ...]
@@ -255,216 +203,129 @@ class RunnerChecked(Reply):
     """The time to close a feed's iterator after its first yield."""
 
 
-class Closed(Reply):
-    pass
+class AdapterCalls(Protocol):
+    """key: the share that a call is about."""
+
+    def discover(self) -> Discovered:
+        """The devices that the adapter reaches."""
+
+    def open(
+        self,
+        *,
+        key: str,
+        device: Device,
+        suite: SuiteChoice,
+        precision: Precision,
+        scenario: ScenarioName,
+        free_bytes: int | None,
+        reference: bool = False,
+    ) -> Opened:
+        """Loads a suite on a device, or for an audit the suite's reference. free_bytes: a suite that needs more memory
+        is refused before it is loaded; None: no limit."""
+
+    def prepare(
+        self,
+        *,
+        key: str,
+        scenario: ScenarioName,
+        batch: int | None,
+        seed: int,
+        limits: Limits,
+        rate_per_s: float | None = None,
+    ) -> Prepared:
+        """Warms up, after a search for the best batch and for the highest arrival rate of a server if None is given.
+        seed: of the feeds meanwhile, which occur in no window."""
+
+    def begin(self, *, key: str, pool: int, ahead: bool = False) -> None:
+        """Prepares the window, once the worker is warm: makes the pool of its feeds. pool: the seed of the pool. ahead:
+        whether the next feed is made while another one runs."""
+
+    def measure(self, *, key: str, seed: int, limits: Limits, out: str, report_feeds: bool = False) -> None:
+        """Opens a window, runs a closed or an open loop in it, and calls `sealed` before it replies.
+
+        seed: of the window; the arrivals and, with the outputs, the nonces of the feeds are derived from it. out: the
+        file for the timestamps, in the columns of `Completions`. report_feeds: whether to call `feed_finished`.
+        """
+
+    def feed(self, *, key: str, serial: int, nonce: int) -> Later[Fed]:
+        """Runs a feed. The next call may begin before it is finished."""
+
+    def hand_over(self, *, key: str, outputs: str) -> dict[str, str]:
+        """Writes the outputs of the window to a file, in the form of `Outputs.save`. Returns the runner's facts."""
+
+    def compare_outputs(self, *, key: str, batch: int, seed: int, outputs: str, sha256: str) -> OutputsCompared:
+        """Compares the outputs in a file with the outputs of the open reference. seed: of their window. sha256: the
+        hash of the file, which the worker compares with the bytes that it reads."""
+
+    def check_runner(self, *, key: str, seed: int) -> RunnerChecked:
+        """Checks what the runner yields, for the conformance kit. seed: of the feeds."""
+
+    def close(self) -> None:
+        """Closes everything that is open."""
 
 
-class Covered(Reply):
+# --- what a meter's worker does ---------------------------------------------------------------------------------------
+
+
+class Covered(Message):
     domains: tuple[Domain, ...]
     absent: tuple[Absent, ...]
 
 
-class Readings(Reply):
+class Readings(Message):
     samples: tuple[tuple[float, int | None], ...]
     """For each sample its value and the source's own timestamp, as in `contracts.protocols.Sample`."""
     cpu_ns: int
     """The process's CPU time for all reads so far."""
 
 
-# --- from the parent --------------------------------------------------------------------------------------------------
+class MeterCalls(Protocol):
+    def cover(self, *, devices: tuple[Device, ...]) -> Covered:
+        """The domains of the meter."""
 
-ReplyT = TypeVar("ReplyT", bound=Reply)
-
-
-class Request(Message, Generic[ReplyT]):
-    """A message of the parent. Its type parameter is the type of the reply. key: the share that it is about."""
-
-    doing: ClassVar[str]
-    """What the worker does until it sends a stage, for the message about a hang or a death."""
-
-    @classmethod
-    def reply_type(cls) -> type[ReplyT]:
-        metadata = cast(Any, cls.__mro__[1]).__pydantic_generic_metadata__
-        return cast(type[ReplyT], metadata["args"][0])
+    def read(self, *, domain: Domain) -> Readings:
+        """The samples since the last call."""
 
 
-class Discover(Request[Discovered]):
-    """Asks for the devices that the adapter reaches."""
-
-    doing = "discovering devices"
-
-
-class Open(Request[Opened]):
-    """Loads a suite on a device."""
-
-    doing = "opening a suite"
-    key: str
-    device: Device
-    suite: SuiteChoice
-    precision: Precision
-    scenario: ScenarioName
-    free_bytes: int | None
-    """A suite that needs more memory is refused before it is loaded; None: no limit."""
-    reference: bool = False
-    """Whether to open the suite's reference, for an audit, in place of the suite."""
-
-
-class Prepare(Request[Prepared]):
-    """Finds the best batch and the highest rate if none is given, and warms up."""
-
-    doing = "making feeds"
-    key: str
-    scenario: ScenarioName
-    batch: int | None
-    """None: find the best one."""
-    rate_per_s: float | None = None
-    """The arrival rate of the server scenario; None: find the highest one."""
-    seed: int
-    """The seed of the feeds that are run meanwhile, which no window has."""
-    limits: Limits
-
-
-class Begin(Request[Begun]):
-    """Prepares the window, once the worker is warm: makes the pool of its feeds."""
-
-    doing = "making feeds"
-    key: str
-    pool: int
-    """The seed of the suite's pool."""
-    ahead: bool = False
-    """Whether the next feed is made while another one runs."""
-
-
-class Measure(Request[Measured]):
-    """Opens a window and runs a closed or an open loop in it. The worker sends `Sealed` before it replies."""
-
-    doing = "measuring"
-    key: str
-    seed: int
-    """The seed of the window, from which the arrivals and, with the outputs, the nonces of the feeds are derived."""
-    limits: Limits
-    report_feeds: bool = False
-    """Whether to send `FeedFinished` at the end of each feed."""
-    out: str
-    """The file to write the timestamps to: the columns of `Completions`."""
-
-
-class Feed(Request[Fed]):
-    """Runs a feed."""
-
-    doing = "running a feed"
-    key: str
-    serial: int
-    nonce: int
-
-
-class HandOver(Request[HandedOver]):
-    """Writes the outputs of the window to a file, in the form of `outputs.Outputs.save`."""
-
-    doing = "handing over its outputs"
-    key: str
-    outputs: str
-
-
-class CompareOutputs(Request[OutputsCompared]):
-    """Compares the outputs in a file with those of the open reference."""
-
-    doing = "making feeds"
-    key: str
-    batch: int
-    seed: int
-    """The seed of the window from which the outputs are."""
-    outputs: str
-    sha256: str
-    """The hash of the file. The worker compares it with the bytes that it reads."""
-
-
-class CheckRunner(Request[RunnerChecked]):
-    """Checks what the runner yields, for the conformance kit."""
-
-    doing = "checking what a runner yields"
-    key: str
-    seed: int
-    """The seed of the feeds."""
-
-
-class Close(Request[Closed]):
-    """Closes everything that is open."""
-
-    doing = "closing its suites"
-
-
-class Cover(Request[Covered]):
-    """Asks a meter for its domains."""
-
-    doing = "listing its domains"
-    devices: tuple[Device, ...]
-
-
-class Read(Request[Readings]):
-    """Asks a meter for its samples since the last time."""
-
-    doing = "reading"
-    domain: Domain
-
-
-class SamplingKey(Message):
-    """The parent's reaction to `OutputsFull`. It overtakes the requests that the worker has not begun."""
-
-    key: int
-
-
-# --- the line ---------------------------------------------------------------------------------------------------------
-
-MESSAGES: dict[str, type[Message]] = {
-    kind.__name__: kind
-    for kind in (
-        *(Hello, Missing, Stage, OutputsFull, FeedFinished, Sealed, Failed),
-        *(Discovered, Opened, Prepared, Begun, Measured, Fed, HandedOver, OutputsCompared, RunnerChecked, Closed),
-        *(Discover, Open, Prepare, Begin, Measure, Feed, HandOver, CompareOutputs, CheckRunner, Close),
-        *(Covered, Readings, Cover, Read),
-        SamplingKey,
-    )
+DOING: Mapping[str, str] = {
+    "discover": "discovering devices",
+    "open": "opening a suite",
+    "prepare": "making feeds",
+    "begin": "making feeds",
+    "measure": "measuring",
+    "feed": "running a feed",
+    "hand_over": "handing over its outputs",
+    "compare_outputs": "making feeds",
+    "check_runner": "checking what a runner yields",
+    "close": "closing its suites",
+    "cover": "listing its domains",
+    "read": "reading",
 }
+"""What the worker does in each call until it names a stage, for the message about a hang or a death."""
 
 
-def write(message: Message) -> bytes:
-    """A message as one line. Raises ValueError for a number that is not finite."""
-    return json.dumps({type(message).__name__: message.model_dump(mode="json")}, allow_nan=False).encode() + b"\n"
+# --- what the parent does ---------------------------------------------------------------------------------------------
 
 
-def read(line: bytes, kinds: Mapping[str, type[Message]] = MESSAGES) -> Message:
-    """Parses a line as a message of one of these kinds. Raises Garbled."""
-    try:
-        ((name, body),) = json.loads(line).items()
-        return kinds[name].model_validate(body)
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        cause = "a field is wrong" if isinstance(error, ValidationError) else "not a message"
-        raise Garbled(f"{cause}: {_start(line)}") from error
+class Window:
+    """What a worker may call while feeds run. This class has no open window: each of its methods raises Garbled. The
+    parent replies to `outputs_full` alone."""
+
+    def outputs_full(self, *, key: str, done: int, commitment: str) -> int:
+        """The outputs of a share exceed their memory. Returns the sampling key that decides which ones stay. done: the
+        number of finished feeds. commitment: to their outputs."""
+        raise Garbled("outputs_full came outside of a window")
+
+    def feed_finished(self, *, key: str, serial: Natural, digest: Digest) -> None:
+        """A feed is finished. digest: of the output. Only if `measure` asked for it."""
+        raise Garbled("feed_finished came outside of a window")
+
+    def sealed(self, *, key: str, commitment: Digest) -> None:
+        """Closes the window: no feed and no output can be added to it afterwards. commitment: to all outputs of the
+        window, which must match the outputs handed over later; empty: none are kept."""
+        raise Garbled("sealed came outside of a window")
 
 
-def greeting(line: bytes) -> Hello:
-    """Parses the first line of a worker. Raises Incompatible for another version of Mixmark or none, else Garbled.
-
-    Versions are compared before the fields are validated, because another version's `Hello` may have other fields.
-    """
-    try:
-        ((name, body),) = json.loads(line).items()
-        if name == "Missing":
-            module = str(body["module"])
-            raise Incompatible("has no Mixmark" if module.startswith("mixmark") else f"lacks {module}")
-        if name != "Hello":
-            raise Garbled(f"Hello was due, but {str(name)[:40]!a} came")
-        mixmark, protocol = str(body["mixmark"])[:40], body["protocol"]
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise error if isinstance(error, Garbled) else Garbled(f"Hello was due: {_start(line)}") from error
-    if (mixmark, protocol) != (VERSION, PROTOCOL):
-        theirs = f"Mixmark {mixmark} with protocol {protocol!a:.20}"
-        raise Incompatible(f"has {theirs}, but this is Mixmark {VERSION} with protocol {PROTOCOL}")
-    hello = read(line)
-    assert isinstance(hello, Hello)
-    return hello
-
-
-def _start(line: bytes) -> str:
-    return "".join(c if c.isprintable() else "?" for c in line[:80].decode(errors="replace"))
+class ParentCalls(Window):
+    def stage(self, *, name: StageName) -> None:
+        """What the worker begins to do."""

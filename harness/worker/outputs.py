@@ -13,6 +13,7 @@ import hashlib
 import math
 import secrets
 import threading
+import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,8 @@ import numpy.typing as npt
 from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import DIGEST_BYTES
-from mixmark.harness.worker.messages import FeedFinished, Garbled, InWindow, OutputsFull, Sealed
+from mixmark.harness.worker.calls import Garbled
+from mixmark.harness.worker.messages import Window
 
 KEPT_BYTES = 128 << 20  # of outputs: three minutes of images from a machine with two cores, seconds from a fast one
 AROUND_BYTES = 256  # of Python objects around each output
@@ -150,7 +152,7 @@ class Outputs:
 
 
 @dataclass
-class Commitments:
+class Commitments(Window):
     """A worker's commitments to the outputs of a window, as the parent received them while the worker was timed."""
 
     sealed_ns: int | None = None
@@ -170,21 +172,23 @@ class Commitments:
     draws: list[tuple[int, str, int]] = field(default_factory=list)
     """For each time that outputs were dropped: the finished feeds, the commitment to them, and the key drawn."""
 
-    def receive(self, message: InWindow, received_ns: int) -> int | None:
-        """Takes a message of an open window. Returns the sampling key if the message asks for one. Raises Garbled if
-        the window is closed, or if a feed is finished a second time."""
-        name = type(message).__name__
+    def outputs_full(self, *, key: str, done: int, commitment: str) -> int:
+        self._check_open("outputs_full")
+        return self.draw_key(done, commitment)
+
+    def feed_finished(self, *, key: str, serial: int, digest: str) -> None:
+        self._check_open("feed_finished")
+        if not self.reported or serial in self.digests:
+            raise Garbled(f"feed {serial} is reported a second time, or no report was asked for")
+        self.digests[serial], self.seen_ns[serial] = digest, time.monotonic_ns()
+
+    def sealed(self, *, key: str, commitment: str) -> None:
+        self._check_open("sealed")
+        self.sealed_ns, self.window = time.monotonic_ns(), commitment
+
+    def _check_open(self, call: str) -> None:
         if self.sealed_ns is not None:
-            raise Garbled(f"{name} came after the window was closed")
-        if isinstance(message, OutputsFull):
-            return self.draw_key(message.done, message.commitment)
-        if isinstance(message, FeedFinished):
-            if not self.reported or message.serial in self.digests:
-                raise Garbled(f"feed {message.serial} is reported a second time, or no report was asked for")
-            self.digests[message.serial], self.seen_ns[message.serial] = message.digest, received_ns
-        elif isinstance(message, Sealed):
-            self.sealed_ns, self.window = received_ns, message.commitment
-        return None
+            raise Garbled(f"{call} came after the window was closed")
 
     def draw_key(self, done: int, commitment: str) -> int:
         """Draws the sampling key that decides which outputs stay."""

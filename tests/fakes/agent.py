@@ -13,8 +13,9 @@ import time
 
 from mixmark.harness.contracts.schema import Failure
 from mixmark.harness.measure.cluster import messages
+from mixmark.harness.measure.cluster.messages import AgentCalls
 from mixmark.harness.measure.cluster.streams import Pipes, lines
-from mixmark.harness.worker.messages import Failed, read, write
+from mixmark.harness.worker.calls import Call, Failed, read, write_failed, write_reply
 
 
 def main() -> None:
@@ -32,17 +33,16 @@ def main() -> None:
     print("a library prints this", flush=True)
     child = subprocess.Popen(["sleep", "300"], start_new_session=True).pid if fault == "stays" else 0
     if fault != "silent":
-        arrived = messages.arrived()
-        pipes.send(write(arrived.model_copy(update={"mixmark": "9.9"}) if fault == "old" else arrived))
+        pipes.send(b'{"mixmark": "9.9", "code": ""}\n' if fault == "old" else messages.arrival())
     for line in lines(pipes.receive):
-        message = read(line, messages.MESSAGES)
+        call = read(line, AgentCalls)
         if fault == "floods":
             pipes.send(b"x" * (17 << 20))
-        if isinstance(message, messages.Ping):
-            pipes.send(write(messages.Pong(sent_ns=message.sent_ns, theirs_ns=time.monotonic_ns())))
+        if isinstance(call, Call) and call.name == "ping":
+            pipes.send(write_reply(AgentCalls.ping, (call.arguments["sent_ns"], time.monotonic_ns())))
         else:
             facts = f"{options.name} {os.getpid()} {options.cores or '-'} {child}"
-            pipes.send(write(Failed(failure=Failure(kind="raised", message=facts))))
+            pipes.send(write_failed(Failed(failure=Failure(kind="raised", message=facts))))
     if fault == "stays":
         time.sleep(300)
 

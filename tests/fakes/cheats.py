@@ -42,6 +42,7 @@ from mixmark.harness.contracts.schema import Completions
 from mixmark.harness.contracts.seeds import poisson
 from mixmark.harness.worker import child, load_generator, messages
 from mixmark.harness.worker import outputs as kept
+from mixmark.harness.worker.messages import ParentCalls
 from mixmark.suites.quality import check_output, gate_bound
 from tests.fakes.null import NoWeights
 
@@ -768,22 +769,21 @@ class Preparing(Honest):
         yield from self.known.get(feed["ids"].tobytes()) or super().__call__(feed)
 
 
-Said = Callable[[str], messages.Message]
-"""Makes a message about the share with this key."""
+Says = Callable[[child.Channel, str], None]
+"""Calls the parent about the share with this key."""
 
 
-def saying(before: Said | None = None, after: Said | None = None) -> None:
-    """Patches the worker, so that it sends one more message before or after the messages of a window."""
+def saying(before: Says | None = None, after: Says | None = None) -> None:
+    """Patches the worker, so that it calls its parent once more before or after the calls of a window."""
     service: Any = child.AdapterService
     measure = service.measure
 
-    def measured(service: child.AdapterService, request: messages.Measure) -> messages.Measured:
+    def measured(service: child.AdapterService, *, key: str, **arguments: Any) -> None:
         if before:
-            service.send(before(request.key))
-        done: messages.Measured = measure(service, request)
+            before(service.parent, key)
+        measure(service, key=key, **arguments)
         if after:
-            service.send(after(request.key))
-        return done
+            after(service.parent, key)
 
     service.measure = measured
 
@@ -793,7 +793,7 @@ class Resealing(Skipping):
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
-        saying(after=lambda key: messages.Sealed(key=key, commitment="00" * 32))
+        saying(after=lambda parent, key: parent.call(ParentCalls.sealed, key=key, commitment="00" * 32))
 
 
 class Reopening(Skipping):
@@ -801,7 +801,7 @@ class Reopening(Skipping):
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
-        saying(before=lambda key: messages.Stage(name="measuring"))
+        saying(before=lambda parent, key: parent.call(ParentCalls.stage, name="measuring"))
 
 
 class Piping(Honest):
@@ -812,11 +812,10 @@ class Piping(Honest):
         service: Any = child.AdapterService
         measure = service.measure
 
-        def measured(service: child.AdapterService, request: messages.Measure) -> messages.Measured:
-            done: messages.Measured = measure(service, request)
-            os.unlink(request.out)
-            os.mkfifo(request.out)
-            return done
+        def measured(service: child.AdapterService, *, out: str, **arguments: Any) -> None:
+            measure(service, out=out, **arguments)
+            os.unlink(out)
+            os.mkfifo(out)
 
         service.measure = measured
 
@@ -835,8 +834,9 @@ class Unsealed(Honest):
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
-        write: Any = messages.write
-        vars(messages)["write"] = lambda message: b"" if isinstance(message, messages.Sealed) else write(message)
+        channel: Any = child.Channel
+        call = channel.call
+        channel.call = lambda parent, method, **to: method is ParentCalls.sealed or call(parent, method, **to)
 
 
 class Forestalling(Honest):

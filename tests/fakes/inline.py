@@ -8,8 +8,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from mixmark.harness.worker import messages
-from mixmark.harness.worker.child import serve
+from mixmark.harness.worker import child, messages
 
 
 class InlineProcess:
@@ -33,7 +32,7 @@ class InlineProcess:
 
         def work() -> None:
             with theirs, theirs.makefile("rb") as reader, theirs.makefile("wb") as writer:
-                serve(reader, writer, setup)
+                child.work(reader, writer, setup)
 
         self._thread = threading.Thread(target=work, name="inline", daemon=True)
         self._thread.start()

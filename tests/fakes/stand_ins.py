@@ -1,6 +1,6 @@
-"""Stand-ins for agents: threads of the test that speak to the leading process over a pair of sockets.
+"""Stand-ins for agents: threads of the test, connected to the leading process by a pair of sockets.
 
-A `StandIn` replies to requests as its methods say; a test overrides the methods that it wants to behave otherwise.
+A `StandIn` has the methods of `AgentCalls`; a test overrides the methods that shall behave otherwise.
 """
 
 from __future__ import annotations
@@ -12,19 +12,37 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Concatenate
 
 import numpy as np
 
-from mixmark.harness.contracts.schema import Completions, Device, Limits, Phase, Rate, Record, Route, Share, Task
+from mixmark.harness.contracts.schema import (
+    Completions,
+    Device,
+    Limits,
+    Phase,
+    Rate,
+    Record,
+    Route,
+    ServiceLimits,
+    Share,
+    Task,
+)
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.discover.devices import Found
 from mixmark.harness.measure.cluster import launchers, messages
+from mixmark.harness.measure.cluster.messages import AgentCalls, LeaderCalls, MixProgress
 from mixmark.harness.measure.cluster.streams import lines
-from mixmark.harness.measure.dispatch import Grant
+from mixmark.harness.measure.dispatch import Grant, Tally
+from mixmark.harness.measure.mixed import LoadedSuites
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.record import store
-from mixmark.harness.worker.messages import Covered, Message, read, write
+from mixmark.harness.worker.calls import Call, Later, P, read, write_call
+from mixmark.harness.worker.dispatcher import serve
+from mixmark.harness.worker.messages import Covered
 from tests.golden import sample
 
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1_000_000_000, min_feeds=1, audits=0)
@@ -54,14 +72,13 @@ def solo(name: str, where: str, suite: str = "low") -> Phase:
 class StandIn:
     """A host with a device, whose agent is a thread of this process. It is the `Channel` to that agent, too."""
 
-    arrived = messages.arrived()
+    arrival = messages.arrival()
     ahead_ns = 5_000_000_000
     """How far its clock is ahead of this process's."""
 
     def __init__(self, name: str = "", devices: Sequence[Device] = (device("npu:a"),), machine: str = "") -> None:
         self.name, self.devices, self.machine = name, tuple(devices), machine
-        self.requests: list[Message] = []
-        self.grants: queue.SimpleQueue[messages.GrantWork] = queue.SimpleQueue()
+        self.grants: queue.SimpleQueue[tuple[Grant, Reason | None]] = queue.SimpleQueue()
         self.status: str | None = None
         self.folder = Path()
         self.sending = threading.Lock()
@@ -88,12 +105,9 @@ class StandIn:
     def why_ended(self) -> str | None:
         return self.status
 
-    # --- what it does -------------------------------------------------------------------------------------------------
+    # --- `AgentCalls` -------------------------------------------------------------------------------------------------
 
-    def clock_ns(self) -> int:
-        return time.monotonic_ns() + self.ahead_ns
-
-    def describe(self) -> messages.HostDescription:
+    def describe_host(self, *, query: messages.HostQuery) -> messages.HostDescription:
         return messages.HostDescription(
             found=Found(tuple(Target(each, "band", {}) for each in self.devices), ()),
             system=sample.system(),
@@ -101,37 +115,58 @@ class StandIn:
             machine=self.machine or self.name,
         )
 
-    def measure(self, request: messages.MeasurePhase) -> Message | None:
-        """Measures the phase: each share has finished a few feeds."""
-        for each in request.phase.shares:
-            self.say(messages.StageBegun(key=each.key, stage="measuring"))
-        if request.phase.placement is not None:
-            self.mix(request)
-        return self.measured(request.phase)
+    def open_meters(self) -> Covered:
+        return Covered(domains=(), absent=())
 
-    def mix(self, request: messages.MeasurePhase) -> None:
-        self.ready(request)
+    def free_memory(self) -> dict[str, int]:
+        return {each.memory_pool: each.memory_bytes or 1 for each in self.devices}
+
+    def measure_idle(self, *, seconds: float, begins: bool) -> None: ...
+
+    def measure_phase(self, *, phase: Phase, service: dict[str, ServiceLimits], host_fraction: float) -> object:
+        return self.measure(phase) or Later()
+
+    def read_meters(self, *, phase: str) -> messages.MeterSamples:
+        return messages.MeterSamples(metering=None, sha256={})
+
+    def grant(self, *, grant: Grant, lasts_ns: int | None, problem: Reason | None = None) -> None:
+        self.grants.put((grant, problem))
+
+    def ping(self, *, sent_ns: int) -> object:
+        return sent_ns, self.clock_ns()
+
+    # --- what it does -------------------------------------------------------------------------------------------------
+
+    def clock_ns(self) -> int:
+        return time.monotonic_ns() + self.ahead_ns
+
+    def measure(self, phase: Phase) -> messages.PhaseMeasured | None:
+        """Measures the phase: each share has finished a few feeds. None: there is no reply."""
+        for each in phase.shares:
+            self.call(LeaderCalls.stage, key=each.key, name="measuring")
+        if phase.placement is not None:
+            self.mix(phase)
+        return self.measured(phase)
+
+    def mix(self, phase: Phase) -> None:
+        self.ready(phase)
         self.grants.get()
-        self.progress(request)
+        self.progress(phase)
 
-    def ready(self, request: messages.MeasurePhase) -> None:
-        assert request.phase.placement is not None
-        rates = request.phase.placement.rates
-        concurrency = {each.device: 1 for each in rates}
-        self.say(messages.MixReady(rates=rates, quanta=tuple(1 for _ in rates), concurrency=concurrency))
+    def ready(self, phase: Phase, **other: Any) -> None:
+        assert phase.placement is not None
+        rates = phase.placement.rates
+        quanta = {(each.suite, each.device): 1 for each in rates}
+        loaded = LoadedSuites(rates, quanta, {each.device: 1 for each in rates})
+        self.call(LeaderCalls.mix_ready, loaded=replace(loaded, **other))
 
-    def progress(self, request: messages.MeasurePhase, feeds: int = 5) -> None:
-        done = {each.route.suite: feeds for each in request.phase.shares}
-        self.say(
-            messages.MixProgress(
-                finished={suite: float(feeds) for suite in done},
-                handed_out={suite: float(feeds) for suite in done},
-                paces={task.device: dict.fromkeys(done, 1.0) for task in request.phase.tasks},
-                unfinished_s={},
-                feeds=done,
-                running={each.device: "low" for each in request.phase.tasks},
-            )
-        )
+    def progress(self, phase: Phase, feeds: int = 5, running: str = "low", **other: Any) -> None:
+        done = {each.route.suite: float(feeds) for each in phase.shares}
+        devices = [task.device for task in phase.tasks]
+        tally = Tally(done, done, {(suite, device): 1.0 for suite in done for device in devices}, {})
+        counts = dict.fromkeys(done, feeds)
+        progress = MixProgress(replace(tally, **other), counts, dict.fromkeys(devices, running))
+        self.call(LeaderCalls.mix_progress, progress=progress)
 
     def record(self, phase: str, of: Share) -> Record:
         """Three feeds of 10 ms that have just been finished, on this host's clock."""
@@ -157,36 +192,16 @@ class StandIn:
         return messages.PhaseMeasured(records=fields, sha256=sha256, sent_bytes=10, received_bytes=20)
 
     def file(self, name: str, data: bytes) -> None:
-        self.say(messages.FilePart(name=name, base64=base64.b64encode(data).decode()))
-
-    def samples(self, phase: str) -> messages.MeterSamples:
-        return messages.MeterSamples(metering=None, sha256={})
-
-    def pong(self, ping: messages.Ping) -> None:
-        self.say(messages.Pong(sent_ns=ping.sent_ns, theirs_ns=self.clock_ns()))
-
-    def reply(self, request: Message) -> Message | None:
-        if isinstance(request, messages.DescribeHost):
-            return self.describe()
-        if isinstance(request, messages.OpenMeters):
-            return Covered(domains=(), absent=())
-        if isinstance(request, messages.FreeMemory):
-            return messages.MemoryPools(pool_bytes={each.memory_pool: each.memory_bytes or 1 for each in self.devices})
-        if isinstance(request, messages.MeasureIdle):
-            return messages.IdleMeasured()
-        if isinstance(request, messages.ReadMeters):
-            return self.samples(request.phase)
-        assert isinstance(request, messages.MeasurePhase)
-        return self.measure(request)
+        self.call(LeaderCalls.file_part, name=name, base64=base64.b64encode(data).decode())
 
     def sockets(self) -> tuple[socket.socket, socket.socket]:
         """The ends of its stream: of the leading process, and its own."""
         return socket.socketpair()
 
-    # --- how it speaks ------------------------------------------------------------------------------------------------
+    # --- how it sends -------------------------------------------------------------------------------------------------
 
-    def say(self, message: Message) -> None:
-        self.write(write(message))
+    def call(self, method: Callable[Concatenate[Any, P], object], *args: P.args, **arguments: P.kwargs) -> None:
+        self.write(write_call(method, *args, **arguments))
 
     def write(self, line: bytes) -> None:
         with self.sending, contextlib.suppress(OSError):
@@ -204,25 +219,18 @@ class StandIn:
         return b""
 
     def serve(self) -> None:
-        self.say(self.arrived)
-        requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        threading.Thread(target=self._work, args=(requests,), daemon=True).start()
+        self.write(self.arrival)
+        calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        threading.Thread(target=serve, args=(iter(calls.get, None), lambda: self, self.write), daemon=True).start()
         for line in lines(self.read):
-            message = read(line, messages.MESSAGES)
-            if isinstance(message, messages.Ping):
-                self.pong(message)
-            elif isinstance(message, messages.GrantWork):
-                self.grants.put(message)
+            call = read(line, AgentCalls)
+            assert isinstance(call, Call)
+            if call.name in ("ping", "grant"):
+                serve([call], lambda: self, self.write)
             else:
-                self.requests.append(message)
-                requests.put(message)
-        requests.put(None)
+                calls.put(call)
+        calls.put(None)
         self.far.close()
-
-    def _work(self, requests: queue.SimpleQueue[Message | None]) -> None:
-        while (request := requests.get()) is not None:
-            if (reply := self.reply(request)) is not None:
-                self.say(reply)
 
 
 class StandInLauncher:
@@ -253,7 +261,7 @@ class StandInLauncher:
     def end(self) -> None:
         for stand_in in self.stand_ins:
             stand_in.close()
-            stand_in.grants.put(messages.GrantWork(grant=Grant({}, {}), lasts_ns=0))  # for a stand-in that waits
+            stand_in.grants.put((Grant({}, {}), None))  # for a stand-in that waits
             stand_in.die()
             stand_in.thread.join()
             stand_in.near.close()

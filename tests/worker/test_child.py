@@ -14,9 +14,10 @@ import psutil
 import pytest
 
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import child, messages
+from mixmark.harness.worker import child
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.messages import AdapterCalls, Window
 from tests.fakes.acme import DEVICE
 from tests.fakes.workers import ACME, LIMITS, NULL, measured, opened, worker
 
@@ -26,10 +27,10 @@ pytestmark = pytest.mark.slow
 def test_a_worker_discovers_opens_and_measures(tmp_path: Path) -> None:
     stages: list[str] = []
     with worker(tmp_path) as acme:
-        assert acme.call(messages.Discover(), 30).devices == (DEVICE,)
+        assert acme.call(AdapterCalls.discover, 30)().devices == (DEVICE,)
         assert opened(acme).facts == {"engine": "acme 1"}
         answer = measured(acme, tmp_path, scenario="offline", batch=None, on_stage=stages.append)
-        assert acme.call(messages.Close(), 30) == messages.Closed()
+        acme.call(AdapterCalls.close, 30)()
     done = acme.completions(tmp_path / "stamps.npz")[0]
     assert len(done) >= 3
     assert set(done.units) == {answer.batch}
@@ -63,12 +64,12 @@ def test_slots_are_a_number_of_threads(tmp_path: Path, mode: str, told: str) -> 
 def test_single_feeds_come_one_by_one_and_their_answers_are_handed_over(tmp_path: Path, ahead: bool) -> None:
     with worker(tmp_path) as acme:
         opened(acme)
-        acme.call(messages.Prepare(key="a", scenario="mixed", batch=2, seed=1, limits=LIMITS), 30)
-        acme.call(messages.Begin(key="a", pool=1, ahead=ahead), 30)
-        acme.send(messages.Feed(key="a", serial=0, nonce=2))
-        acme.send(messages.Feed(key="a", serial=1, nonce=3))  # queued while the first one runs
-        first, second = acme.receive(messages.Fed, 30), acme.receive(messages.Fed, 30)
-        acme.call(messages.HandOver(key="a", outputs=str(tmp_path / "outputs.npz")), 30)
+        acme.call(AdapterCalls.prepare, 30)(key="a", scenario="mixed", batch=2, seed=1, limits=LIMITS)
+        acme.call(AdapterCalls.begin, 30)(key="a", pool=1, ahead=ahead)
+        acme.send(AdapterCalls.feed, key="a", serial=0, nonce=2)
+        acme.send(AdapterCalls.feed, key="a", serial=1, nonce=3)  # queued while the first one runs
+        first, second = acme.fed(30, Window()), acme.fed(30, Window())
+        acme.call(AdapterCalls.hand_over, 30)(key="a", outputs=str(tmp_path / "outputs.npz"))
     assert [(each.key, each.serial) for each in (first, second)] == [("a", 0), ("a", 1)]
     assert first.issued_ns <= first.yields[0] <= second.issued_ns
     assert first.yields[1] == 2
@@ -82,13 +83,13 @@ def test_a_feed_of_another_suite_takes_the_first_slot_that_is_free(tmp_path: Pat
     with worker(tmp_path, "two slots", work_s="0.2") as acme:
         for key in ("a", "b"):
             assert opened(acme, key=key).concurrency == 2
-            acme.call(messages.Prepare(key=key, scenario="mixed", batch=1, seed=1, limits=LIMITS), 30)
-            acme.call(messages.Begin(key=key, pool=1), 30)
-        acme.send(messages.Feed(key="a", serial=0, nonce=0))
+            acme.call(AdapterCalls.prepare, 30)(key=key, scenario="mixed", batch=1, seed=1, limits=LIMITS)
+            acme.call(AdapterCalls.begin, 30)(key=key, pool=1)
+        acme.send(AdapterCalls.feed, key="a", serial=0, nonce=0)
         time.sleep(0.1)
-        acme.send(messages.Feed(key="a", serial=1, nonce=1))
-        acme.send(messages.Feed(key="b", serial=0, nonce=2))
-        done = [acme.receive(messages.Fed, 30) for _ in range(3)]
+        acme.send(AdapterCalls.feed, key="a", serial=1, nonce=1)
+        acme.send(AdapterCalls.feed, key="b", serial=0, nonce=2)
+        done = [acme.fed(30, Window()) for _ in range(3)]
     (first, second, other) = [(each.issued_ns, each.yields[-2]) for each in done]
     assert [each.key for each in done] == ["a", "a", "b"]
     assert second[0] < first[1] <= other[0] < second[1]
@@ -158,7 +159,7 @@ def test_a_broken_plugin_is_told(tmp_path: Path, source: str, words: str) -> Non
     (tmp_path / "acme.py").write_text(source)
     plugin = Plugin("adapters", "acme", f"{tmp_path}/acme.py:Acme", "test")
     with worker(tmp_path, plugin=plugin) as acme, pytest.raises(WorkerFailed) as told:
-        acme.call(messages.Discover(), 30)
+        acme.call(AdapterCalls.discover, 30)()
     assert words in told.value.failure.message
 
 

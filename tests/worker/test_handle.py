@@ -14,9 +14,10 @@ import pytest
 
 from mixmark.harness.contracts import seeds
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import messages
+from mixmark.harness.worker import calls
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.messages import AdapterCalls
 from mixmark.harness.worker.process import child_process
 from tests.fakes.null import Null
 from tests.fakes.workers import ACME, measured, opened, worker
@@ -56,12 +57,12 @@ def test_an_audit_has_its_time_for_each_feed(tmp_path: Path) -> None:
     )
     with worker(tmp_path, work_s="0.5") as acme:
         opened(acme)
-        request = messages.CompareOutputs(
-            key="a", batch=1, seed=7, outputs=str(file), sha256=hashlib.sha256(file.read_bytes()).hexdigest()
-        )
-        assert acme.call(request, 2, per_stage=True).values == (0.0,) * 6
+        sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+        compare = acme.call(AdapterCalls.compare_outputs, 2, per_stage=True)
+        assert compare(key="a", batch=1, seed=7, outputs=str(file), sha256=sha256).values == (0.0,) * 6
+        compare = acme.call(AdapterCalls.compare_outputs, 2)
         with pytest.raises(WorkerFailed, match="no reply within 2 s while auditing"):
-            acme.call(request, 2)
+            compare(key="a", batch=1, seed=7, outputs=str(file), sha256=sha256)
 
 
 def test_noise_on_stdout_is_harmless(tmp_path: Path) -> None:
@@ -94,11 +95,14 @@ def test_a_missing_interpreter_is_told(tmp_path: Path) -> None:
     [
         (b"Traceback (most recent call last)\n", "cannot be read: not a message: Traceback"),
         (b"\n", "cannot be read: not a message"),
-        (b'{"Fed": {"key": 1}}\n', "cannot be read: a field is wrong"),
-        (b'{"Closed": {}}\n', "Discovered was due, but Closed came"),
-        (b"x" * (messages.LONGEST_BYTES + (1 << 20)), "cannot be read: a line of more than 16 MiB"),
+        (b'{"call": "sealed", "arguments": {"key": 1}}\n', "cannot be read: a field is wrong"),
+        (b'{"reply": "discover", "value": {"devices": 1}}\n', "the reply to discover has a wrong field"),
+        (b'{"reply": "close", "value": null}\n', "discover was due, but close came"),
+        (b'{"call": "sealed", "arguments": {"key": "a", "commitment": ""}}\n', "sealed came outside of a window"),
+        (b'{"call": "discover", "arguments": {}}\n', "cannot be read: not a message"),
+        (b"x" * (calls.LONGEST_BYTES + (1 << 20)), "cannot be read: a line of more than 16 MiB"),
     ],
-    ids=["text", "empty", "field", "order", "endless"],
+    ids=["text", "empty", "argument", "value", "order", "window", "direction", "endless"],
 )
 def test_garbage_on_the_channel_is_a_failure_of_that_worker(tmp_path: Path, said: bytes, words: str) -> None:
     (tmp_path / "said").write_bytes(said)
@@ -120,11 +124,11 @@ def test_garbage_on_the_channel_is_a_failure_of_that_worker(tmp_path: Path, said
     plugin = Plugin("adapters", "acme", f"{tmp_path}/acme.py:Acme", "test")
     with worker(tmp_path, plugin=plugin) as acme:
         with pytest.raises(WorkerFailed) as told:
-            acme.call(messages.Discover(), 30)
+            acme.call(AdapterCalls.discover, 30)()
         assert told.value.failure.kind == "crashed"
         assert words in told.value.failure.message
         with pytest.raises(WorkerFailed):  # and it is gone
-            acme.call(messages.Discover(), 30)
+            acme.call(AdapterCalls.discover, 30)()
 
 
 def test_a_worker_that_hangs_up_is_ended_even_while_the_kernel_kills_others(
@@ -142,7 +146,7 @@ def test_a_worker_that_hangs_up_is_ended_even_while_the_kernel_kills_others(
     )
     plugin = Plugin("adapters", "acme", f"{tmp_path}/acme.py:Acme", "test")
     with worker(tmp_path, plugin=plugin) as acme, pytest.raises(WorkerFailed, match="SIGKILL"):
-        acme.call(messages.Discover(), 30)
+        acme.call(AdapterCalls.discover, 30)()
 
 
 def test_a_worker_that_the_kernel_killed_is_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,4 +161,4 @@ def test_a_worker_that_the_kernel_killed_is_out_of_memory(tmp_path: Path, monkey
     )
     plugin = Plugin("adapters", "acme", f"{tmp_path}/acme.py:Acme", "test")
     with worker(tmp_path, plugin=plugin) as acme, pytest.raises(WorkerFailed, match="out of memory"):
-        acme.call(messages.Discover(), 30)
+        acme.call(AdapterCalls.discover, 30)()

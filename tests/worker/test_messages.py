@@ -1,4 +1,4 @@
-"""Messages survive their line, and a line that is no message is refused."""
+"""Calls and replies survive their line, and a line that breaks the protocol is refused."""
 
 from __future__ import annotations
 
@@ -9,81 +9,98 @@ import pytest
 
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.schema import Absent, Domain, Failure, RateTrial, Trial
-from mixmark.harness.worker import messages
+from mixmark.harness.worker import calls, messages
+from mixmark.harness.worker.messages import AdapterCalls, MeterCalls, ParentCalls
 from tests.fakes.acme import DEVICE
 from tests.fakes.workers import LIMITS, NULL
 
 PLUG = Domain(
-    id="plug/1",
-    meter="plug",
-    covers=("node",),
-    boundary="wall",
-    quantity="power",
-    method="external",
-    source="a test",
+    id="plug/1", meter="plug", covers=("node",), boundary="wall", quantity="power", method="external", source="a test"
 )
-EACH = [
-    messages.Hello(
-        mixmark=VERSION,
-        protocol=messages.PROTOCOL,
-        python="CPython 3.13.1",
-        packages={"numpy": "2.1"},
-        origin="acme-kit 2.3",
-        spec="acme_kit:Acme",
-        source="RECORD of acme-kit 2.3",
-        sha256="12ab",
+PREPARED = messages.Prepared(
+    batch=4,
+    trials=(Trial(batch=1, units=2, elapsed_ns=3),),
+    search_ended_by="time",
+    rate_per_s=0.1 + 0.2,
+    rate_trials=(RateTrial(rate_per_s=1 / 3, feeds=4, kept=True),),
+    facts={"café": "½ \n"},
+    processes=(1, 2),
+)
+ABSENT = Absent(kind="meter", name="probe 2", reason="not plugged in")
+EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
+    (AdapterCalls, AdapterCalls.discover, {}, messages.Discovered(devices=(DEVICE,), vendor={"Acme driver": "4.2"})),
+    (
+        AdapterCalls,
+        AdapterCalls.open,
+        {"device": DEVICE, "suite": NULL, "precision": "fp32", "scenario": "server", "free_bytes": None},
+        messages.Opened(load_ns=1, needed_bytes=2, facts={"engine": "acme 1"}, concurrency=3),
     ),
-    messages.Missing(module="numpy"),
-    messages.Stage(name="loading"),
-    messages.FeedFinished(key="a", serial=0, digest="00ff"),
-    messages.Sealed(key="a", commitment="12ab"),
-    messages.Failed(failure=Failure(kind="raised", message="no", hint="yes")),
-    messages.Discovered(devices=(DEVICE,), vendor={"Acme driver": "4.2"}),
-    messages.Opened(load_ns=1, needed_bytes=2, facts={"engine": "acme 1"}, concurrency=3),
-    messages.Prepared(
-        batch=4,
-        trials=(Trial(batch=1, units=2, elapsed_ns=3),),
-        search_ended_by="time",
-        rate_per_s=0.1 + 0.2,
-        rate_trials=(RateTrial(rate_per_s=1 / 3, feeds=4, kept=True),),
-        facts={"café": "½ \n"},
-        processes=(1, 2),
+    (AdapterCalls, AdapterCalls.prepare, {"scenario": "offline", "batch": None, "seed": 2**62}, PREPARED),
+    (AdapterCalls, AdapterCalls.begin, {"pool": 2**63 - 1}, None),
+    (AdapterCalls, AdapterCalls.measure, {"seed": 2**62, "out": "o"}, None),
+    (
+        AdapterCalls,
+        AdapterCalls.feed,
+        {"serial": 0, "nonce": 1},
+        messages.Fed(key="a", serial=0, issued_ns=2**60, yields=[2**60 + 1, 1], digest="00ff"),
     ),
-    messages.Measured(),
-    messages.Begun(),
-    messages.OutputsFull(key="a", done=3, commitment="12ab"),
-    messages.SamplingKey(key=0),
-    messages.Fed(key="a", serial=0, issued_ns=2**60, yields=[2**60 + 1, 1], digest="00ff"),
-    messages.HandedOver(facts={}),
-    messages.OutputsCompared(feeds=(0, 7), values=(0.0, 1e-300), problem="", software={"torch": "2"}),
-    messages.RunnerChecked(types=("numpy.ndarray",), yields=1, feed_ns=2, converting_ns=1, overwritten=0, closing_ns=1),
-    messages.Closed(),
-    messages.Discover(),
-    messages.Open(key="a", device=DEVICE, suite=NULL, precision="fp32", scenario="server", free_bytes=None),
-    messages.Prepare(key="a", scenario="offline", batch=None, rate_per_s=None, seed=2**62, limits=LIMITS),
-    messages.Begin(key="a", pool=2**63 - 1),
-    messages.Measure(key="a", seed=2**62, limits=LIMITS, out="o"),
-    messages.Feed(key="a", serial=0, nonce=1),
-    messages.HandOver(key="a", outputs="a"),
-    messages.CompareOutputs(key="a", batch=1, seed=1, outputs="a", sha256="12ab"),
-    messages.CheckRunner(key="a", seed=1),
-    messages.Close(),
-    messages.Cover(devices=(DEVICE,)),
-    messages.Covered(domains=(PLUG,), absent=(Absent(kind="meter", name="probe 2", reason="not plugged in"),)),
-    messages.Read(domain=PLUG),
-    messages.Readings(samples=((0.1 + 0.2, None), (1e-300, 2**60)), cpu_ns=1),
+    (AdapterCalls, AdapterCalls.hand_over, {"outputs": "a"}, {"engine": "acme 1"}),
+    (
+        AdapterCalls,
+        AdapterCalls.compare_outputs,
+        {"batch": 1, "seed": 1, "outputs": "a", "sha256": "12ab"},
+        messages.OutputsCompared(feeds=(0, 7), values=(0.0, 1e-300), problem="", software={"torch": "2"}),
+    ),
+    (
+        AdapterCalls,
+        AdapterCalls.check_runner,
+        {"seed": 1},
+        messages.RunnerChecked(types=("a.b",), yields=1, feed_ns=2, converting_ns=1, overwritten=0, closing_ns=1),
+    ),
+    (AdapterCalls, AdapterCalls.close, {}, None),
+    (MeterCalls, MeterCalls.cover, {"devices": (DEVICE,)}, messages.Covered(domains=(PLUG,), absent=(ABSENT,))),
+    (
+        MeterCalls,
+        MeterCalls.read,
+        {"domain": PLUG},
+        messages.Readings(samples=((0.1 + 0.2, None), (1e-300, 2**60)), cpu_ns=1),
+    ),
+    (ParentCalls, ParentCalls.stage, {"name": "loading"}, None),
+    (ParentCalls, ParentCalls.outputs_full, {"done": 3, "commitment": "12ab"}, 2**62),
+    (ParentCalls, ParentCalls.feed_finished, {"serial": 0, "digest": "00ff"}, None),
+    (ParentCalls, ParentCalls.sealed, {"commitment": "12ab"}, None),
 ]
+COMMON = {"key": "a", "limits": LIMITS, "reference": True, "rate_per_s": None, "ahead": True, "report_feeds": True}
 
 
-def test_each_message_is_tried() -> None:
-    assert {type(each).__name__ for each in EACH} == set(messages.MESSAGES)
-
-
-@pytest.mark.parametrize("message", EACH, ids=lambda message: type(message).__name__)
-def test_a_message_is_the_same_after_its_line(message: messages.Message) -> None:
-    line = messages.write(message)
+@pytest.mark.parametrize(
+    ("interface", "method", "given", "value"), EACH, ids=lambda each: getattr(each, "__name__", "")
+)
+def test_a_call_and_its_reply_are_the_same_after_their_lines(
+    interface: type, method: Any, given: dict[str, Any], value: Any
+) -> None:
+    takes = method.__annotations__.keys() - {"return"}
+    arguments = {name: each for name, each in (COMMON | given).items() if name in takes}
+    assert arguments.keys() == takes, "each argument is tried"
+    line = calls.write_call(method, **arguments)
     assert line.count(b"\n") == 1
-    assert messages.read(line) == message
+    assert calls.read(line, interface) == calls.Call(method, arguments)
+    reply = calls.read(calls.write_reply(method, value), interface)
+    assert isinstance(reply, calls.Reply) and reply.of(method) == value
+
+
+def test_each_call_is_tried_and_named_in_messages_about_a_hang() -> None:
+    interfaces = {AdapterCalls, MeterCalls, ParentCalls}
+    methods = {name for each in interfaces for name in dir(each) if name[0] != "_"}
+    assert {method.__name__ for _, method, _, _ in EACH} == methods
+    assert messages.DOING.keys() == methods - {name for name in dir(ParentCalls) if name[0] != "_"}
+
+
+def test_a_failure_is_the_same_after_its_line_and_an_omitted_argument_has_its_default() -> None:
+    failed = calls.Failed(failure=Failure(kind="raised", message="no", hint="yes"), misuse=True)
+    assert calls.read(calls.write_failed(failed), ParentCalls) == failed
+    call = calls.read(b'{"call": "begin", "arguments": {"key": "a", "pool": 1}}\n', AdapterCalls)
+    assert call == calls.Call(AdapterCalls.begin, {"key": "a", "pool": 1, "ahead": False})
 
 
 @pytest.mark.parametrize(
@@ -97,80 +114,91 @@ def test_a_message_is_the_same_after_its_line(message: messages.Message) -> None
         b"null\n",
         b"[]\n",
         b"{}\n",
-        b'{"Stage": {"name": "loading"}, "Closed": {}}\n',
-        b'{"Nothing": {}}\n',
-        b'{"Closed": 1}\n',
-        b'{"Closed": {"more": 1}}\n',
-        b'{"Stage": {"name": "singing"}}\n',
-        b'{"Audited": {"feeds": [0], "values": [NaN], "problem": ""}}\n',
-        b'{"Closed": ' + b"[" * 100_000 + b"\n",
-        b'{"Fed": {"key": "a", "issued_ns": ' + b"1" * 5000 + b', "marks": [], "digest": ""}}\n',
+        b'{"call": "stage", "arguments": {"name": "loading"}, "reply": "close"}\n',
+        b'{"call": "nothing", "arguments": {}}\n',
+        b'{"call": "close", "arguments": {}}\n',
+        b'{"call": "__init__", "arguments": {}}\n',
+        b'{"call": ["stage"], "arguments": {"name": "loading"}}\n',
+        b'{"call": "stage", "arguments": ["loading"]}\n',
+        b'{"call": "stage", "arguments": {}}\n',
+        b'{"call": "stage", "arguments": {"name": "loading", "more": 1}}\n',
+        b'{"call": "stage", "arguments": {"name": "singing"}}\n',
+        b'{"call": "feed_finished", "arguments": {"key": "a", "serial": -1, "digest": ""}}\n',
+        b'{"call": "sealed", "arguments": {"key": "a", "commitment": "' + b"0" * 65 + b'"}}\n',
+        b'{"reply": "compare_outputs", "value": {"feeds": [0], "values": [NaN], "problem": "", "software": {}}}\n',
+        b'{"reply": 1, "value": null}\n',
+        b'{"failed": {"failure": {"kind": "singing", "message": ""}}}\n',
+        b'{"reply": "close", "value": ' + b"[" * 100_000 + b"\n",
+        b'{"reply": "feed", "value": ' + b"1" * 5000 + b"}\n",
     ],
 )
-def test_a_line_that_is_no_message_is_garbled(line: bytes) -> None:
-    with pytest.raises(messages.Garbled) as told:
-        messages.read(line)
-    assert len(str(told.value)) < 120
-    assert str(told.value).isprintable()
-
-
-def test_a_number_that_is_not_finite_is_not_sent() -> None:
-    with pytest.raises(ValueError, match="Out of range float values are not JSON compliant"):
-        messages.write(messages.OutputsCompared.model_construct(feeds=(0,), values=(float("nan"),), problem=""))
-
-
-def test_a_request_knows_the_type_of_its_answer() -> None:
-    assert messages.Discover.reply_type() is messages.Discovered
-    assert messages.Feed(key="a", serial=0, nonce=1).reply_type() is messages.Fed
-
-
-HELLO = {
-    "mixmark": VERSION,
-    "protocol": messages.PROTOCOL,
-    "python": "",
-    "packages": {},
-    "origin": "",
-    "spec": "",
-    "source": "",
-    "sha256": "",
-}
-
-
-def line(name: str, **body: Any) -> bytes:
-    return json.dumps({name: body}).encode() + b"\n"
+def test_a_line_that_breaks_the_protocol_is_garbled(line: bytes) -> None:
+    with pytest.raises(calls.Garbled) as garbled:
+        calls.read(line, ParentCalls)
+    assert len(str(garbled.value)) < 120
+    assert str(garbled.value).isprintable()
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("method", "name", "value"),
     [
-        (
-            line("Hello", **HELLO | {"mixmark": "0.0.9"}),
-            f"has Mixmark 0.0.9 with protocol {messages.PROTOCOL},",
-        ),
-        (
-            line("Hello", **HELLO | {"protocol": 70}),
-            f"has Mixmark {VERSION} with protocol 70,",
-        ),
-        (line("Hello", mixmark="9", protocol="new", more=[]), "has Mixmark 9 with protocol 'new', but this is"),
-        (line("Missing", module="mixmark"), "has no Mixmark"),
-        (line("Missing", module="mixmark.harness.worker.child"), "has no Mixmark"),
-        (line("Missing", module="pydantic"), "lacks pydantic"),
+        (AdapterCalls.close, "open", None),
+        (AdapterCalls.close, "x" * 10_000, None),
+        (AdapterCalls.close, "close", 1),
+        (AdapterCalls.hand_over, "hand_over", {"engine": 1}),
+        (AdapterCalls.discover, "discover", {"devices": [], "more": 1}),
+        (AdapterCalls.open, "open", {"load_ns": -5, "needed_bytes": 1, "facts": {}, "concurrency": 1}),
+        (AdapterCalls.open, "open", {"load_ns": 1, "needed_bytes": 1, "facts": {}, "concurrency": 65}),
+        (MeterCalls.read, "read", {"samples": [[float("inf"), None]], "cpu_ns": 1}),
     ],
 )
-def test_another_mixmark_is_told_by_the_greeting(told: bytes, words: str) -> None:
+def test_a_reply_to_another_call_or_of_another_type_is_garbled(method: Any, name: str, value: Any) -> None:
+    with pytest.raises(calls.Garbled) as garbled:
+        calls.Reply(name, value).of(method)
+    assert len(str(garbled.value)) < 120
+
+
+def test_a_number_that_is_not_finite_is_not_sent() -> None:
+    wrong = messages.OutputsCompared.model_construct(feeds=(0,), values=(float("nan"),), problem="", software={})
+    with pytest.raises(ValueError, match="Out of range float values are not JSON compliant"):
+        calls.write_reply(AdapterCalls.compare_outputs, wrong)
+
+
+HELLO = dict.fromkeys(("python", "origin", "spec", "source", "sha256"), "") | {
+    "mixmark": VERSION,
+    "protocol": messages.PROTOCOL,
+    "packages": {},
+}
+
+
+def line(**body: Any) -> bytes:
+    return json.dumps(body).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (line(**HELLO | {"mixmark": "0.0.9"}), f"has Mixmark 0.0.9 with protocol {messages.PROTOCOL},"),
+        (line(**HELLO | {"protocol": 70}), f"has Mixmark {VERSION} with protocol 70,"),
+        (line(mixmark="9", protocol="new", more=[]), "has Mixmark 9 with protocol 'new', but this is"),
+        (line(missing="mixmark"), "has no Mixmark"),
+        (line(missing="mixmark.harness.worker.child"), "has no Mixmark"),
+        (line(missing="pydantic"), "lacks pydantic"),
+    ],
+)
+def test_a_greeting_of_another_mixmark_is_incompatible(first: bytes, words: str) -> None:
     with pytest.raises(messages.Incompatible) as refused:
-        messages.greeting(told)
+        messages.greeting(first)
     assert str(refused.value).startswith(words)
 
 
 def test_a_greeting_of_this_version_is_read() -> None:
-    assert messages.greeting(line("Hello", **HELLO)) == messages.Hello.model_validate(HELLO)
+    assert messages.greeting(line(**HELLO)) == messages.Hello.model_validate(HELLO)
 
 
 @pytest.mark.parametrize(
-    "told",
-    [b"", b"\n", b"Hello\n", line("Closed"), line("Hello"), line("Hello", **HELLO, more=1), line("Missing"), b"[1]\n"],
+    "first", [b"", b"\n", b"Hello\n", line(), line(mixmark="9"), line(**HELLO, more=1), b"[1]\n", b"1\n"]
 )
-def test_anything_else_is_no_greeting(told: bytes) -> None:
-    with pytest.raises(messages.Garbled):
-        messages.greeting(told)
+def test_anything_else_is_no_greeting(first: bytes) -> None:
+    with pytest.raises(calls.Garbled):
+        messages.greeting(first)

@@ -1,4 +1,4 @@
-"""The program on each host of a run: it measures the phases that the leading process requests, as a local run does."""
+"""The program on each host of a run: it serves `AgentCalls`, and measures phases as a run of one host does."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Concatenate, cast
 
 import psutil
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import Device, Placement, Rate, Share
+from mixmark.harness.contracts.schema import Device, Phase, Placement, Rate, ServiceLimits, Share
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.discover import config as configuration
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import Config
@@ -24,6 +26,7 @@ from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.cluster import machine, messages
 from mixmark.harness.measure.cluster.coordinator import EVERY_S
+from mixmark.harness.measure.cluster.messages import AgentCalls, LeaderCalls, MixProgress
 from mixmark.harness.measure.cluster.streams import Pipes, lines
 from mixmark.harness.measure.dispatch import Grant
 from mixmark.harness.measure.executor import LocalExecutor
@@ -33,18 +36,23 @@ from mixmark.harness.measure.phase import Driver, Part, attend
 from mixmark.harness.plan.placement import Planner, place
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
-from mixmark.harness.worker.failures import failure_of
-from mixmark.harness.worker.messages import Covered, Failed, Garbled, Message, read, write
+from mixmark.harness.worker.calls import Call, Garbled, P, read, write_call
+from mixmark.harness.worker.dispatcher import serve
+from mixmark.harness.worker.messages import Covered, StageName
 
 PART_BYTES = 4 << 20  # of a file in one message
 LOG_BYTES = 1 << 16  # the end of a worker's log, which is sent
+AT_ONCE = (AgentCalls.ping, AgentCalls.grant)  # served also while another call is
+
+Granted = tuple[Grant, int | None, Reason | None]
+"""The arguments of `AgentCalls.grant`."""
 
 
-class Agent:
+class Agent(AgentCalls):
     """Serves the leading process until the stream ends; then it ends its workers and its own process.
 
-    One thread receives messages: it replies to pings at once, and passes grants on to the phase that is measured. The
-    thread that calls `serve` serves all other requests, one after the other.
+    One thread receives calls and serves pings and grants. The thread that runs `serve` serves all other calls, one
+    after the other.
 
     config: the path of the host's mixmark.toml; None: as `mixmark run` finds it. folder: for files that are sent; the
     agent removes it in the end.
@@ -55,42 +63,40 @@ class Agent:
         self._config = Config()
         self._locks = ExitStack()
         self._sending = threading.Lock()
-        self._requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._grants: queue.SimpleQueue[messages.GrantWork] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
+        self.grants: queue.SimpleQueue[Granted] = queue.SimpleQueue()
         self._adapters: tuple[str, ...] = ()
         self._devices: tuple[Device, ...] = ()
-        self._equipment: Equipment | None = None
+        self._bench: Equipment | None = None
         self._meters = Meters(Config(), (), {})
 
     def serve(self) -> None:
         """Never returns: the process ends with the stream, and with it all workers."""
-        self.send(messages.arrived())
+        self._send(messages.arrival())
         threading.Thread(target=self._receive, name="receive", daemon=True).start()
-        while True:
-            request = self._requests.get()
-            try:
-                self.send(self._reply(request))
-            except Exception as error:  # a plugin's or the disk's: the host stays in the run
-                self.send(Failed(failure=failure_of(error)))
+        serve(iter(self._calls.get, None), lambda: self, self._send)
 
-    def send(self, message: Message) -> None:
+    def call(self, method: Callable[Concatenate[Any, P], object], *args: P.args, **arguments: P.kwargs) -> None:
+        """Calls a method of `LeaderCalls`."""
+        self._send(write_call(method, *args, **arguments))
+
+    def _send(self, line: bytes) -> None:
         with self._sending:
             try:
-                self._pipes.send(write(message))
+                self._pipes.send(line)
             except BrokenPipeError:
                 self._end()
 
     def _receive(self) -> None:
         try:
             for line in lines(self._pipes.receive):
-                now_ns = time.monotonic_ns()
-                message = read(line, messages.MESSAGES)
-                if isinstance(message, messages.Ping):
-                    self.send(messages.Pong(sent_ns=message.sent_ns, theirs_ns=now_ns))
-                elif isinstance(message, messages.GrantWork):
-                    self._grants.put(message)
+                call = read(line, AgentCalls)
+                if not isinstance(call, Call):
+                    raise Garbled("a reply, but an agent waits for none")
+                if call.method in AT_ONCE:
+                    serve([call], lambda: self, self._send)
                 else:
-                    self._requests.put(message)
+                    self._calls.put(call)
         except Garbled as problem:
             print(f"mixmark agent: {problem}", flush=True)
         finally:
@@ -104,41 +110,43 @@ class Agent:
         shutil.rmtree(self._folder, ignore_errors=True)
         os._exit(0)
 
-    def _reply(self, request: Message) -> Message:
-        """Raises any exception of a plugin, of the disk, or MixmarkError."""
-        if isinstance(request, messages.DescribeHost):
-            return self._describe_host(request)
-        if isinstance(request, messages.OpenMeters):
-            self._meters = metered(self._devices, self._adapters, self._config)
-            self._meters.__enter__()
-            return Covered(domains=self._meters.domains, absent=self._meters.absent)
-        if self._equipment is None:
-            raise MixmarkError(f"{type(request).__name__} came before DescribeHost")
-        if isinstance(request, messages.FreeMemory):
-            here = LocalExecutor(self._equipment, self._folder, self._meters)
-            return messages.MemoryPools(pool_bytes=dict(here.pool_bytes(self._devices)))
-        if isinstance(request, messages.MeasureIdle):
-            if request.begins:
-                self._meters.begin()
-            self._meters.rest(request.seconds)
-            return messages.IdleMeasured()
-        if isinstance(request, messages.ReadMeters):
-            return self._read_meters(request.phase)
-        if isinstance(request, messages.MeasurePhase):
-            return self._measure_phase(request, self._equipment)
-        raise MixmarkError(f"{type(request).__name__} is no request")
+    @property
+    def _equipment(self) -> Equipment:
+        """Raises MixmarkError before `describe_host`."""
+        if self._bench is None:
+            raise MixmarkError("an agent must describe its host first")
+        return self._bench
 
-    def _describe_host(self, request: messages.DescribeHost) -> messages.HostDescription:
+    def ping(self, *, sent_ns: int) -> tuple[int, int]:
+        return sent_ns, time.monotonic_ns()
+
+    def grant(self, *, grant: Grant, lasts_ns: int | None, problem: Reason | None = None) -> None:
+        self.grants.put((grant, lasts_ns, problem))
+
+    def open_meters(self) -> Covered:
+        self._meters = metered(self._devices, self._adapters, self._config)
+        self._meters.__enter__()
+        return Covered(domains=self._meters.domains, absent=self._meters.absent)
+
+    def free_memory(self) -> dict[str, int]:
+        return dict(LocalExecutor(self._equipment, self._folder, self._meters).pool_bytes(self._devices))
+
+    def measure_idle(self, *, seconds: float, begins: bool) -> None:
+        if begins:
+            self._meters.begin()
+        self._meters.rest(seconds)
+
+    def describe_host(self, *, query: messages.HostQuery) -> messages.HostDescription:
         identity = machine.identity()
-        if request.measures and request.leader != identity:
-            machine.hold(self._locks, request.run)
+        if query.measures and query.leader != identity:
+            machine.hold(self._locks, query.run)
         own = configuration.load(self._config_path)
         self._config = replace(own, suites={})  # the suites' options are the same on all hosts and come with a route
-        self._adapters = request.adapters
-        suites = setup.load_suites(self._config, request.tier, request.weights)
-        bench = setup.prepare(self._config, suites, request.adapters, request.split_cpu)
+        self._adapters = query.adapters
+        suites = setup.load_suites(self._config, query.tier, query.weights)
+        bench = setup.prepare(self._config, suites, query.adapters, query.split_cpu)
         self._devices = bench.found.devices
-        self._equipment = bench.equipment(request.seed, request.timeout_s)
+        self._bench = bench.equipment(query.seed, query.timeout_s)
         system, failed_watchers = setup.disclosed()
         absent = (*suites.absent, *bench.found.absent, *failed_watchers)
         return messages.HostDescription(
@@ -148,15 +156,16 @@ class Agent:
             machine=identity,
         )
 
-    def _measure_phase(self, request: messages.MeasurePhase, equipment: Equipment) -> messages.PhaseMeasured:
-        phase, folder = request.phase, self._empty_folder()
+    def measure_phase(
+        self, *, phase: Phase, service: dict[str, ServiceLimits], host_fraction: float
+    ) -> messages.PhaseMeasured:
+        equipment, folder = self._equipment, self._empty_folder()
         drive: Driver = solo.drive
         more = {}
         if phase.placement is not None:
-            while not self._grants.empty():  # late grants of the previous phase
-                self._grants.get()
-            control = RemoteControl(self.send, self._grants, self._devices, request.host_fraction)
-            driver = MixDriver(phase.placement.rates, request.service, control)
+            while not self.grants.empty():  # late grants of the previous phase
+                self.grants.get()
+            driver = MixDriver(phase.placement.rates, service, RemoteControl(self, self._devices, host_fraction))
             drive, more = driver, {"on_ready": driver.on_ready}
         traffic = (0, 0)
 
@@ -169,7 +178,7 @@ class Agent:
                 traffic = self._pipes.sent_bytes - sent_bytes, self._pipes.received_bytes - received_bytes
 
         def staged(share: Share, stage: str) -> None:
-            self.send(messages.StageBegun.model_validate({"key": share.key, "stage": stage}))
+            self.call(LeaderCalls.stage, key=share.key, name=cast(StageName, stage))
 
         records = attend(phase, equipment, folder, counted, staged, self._meters.pids, **more)
         Store(folder).append(*records)
@@ -179,7 +188,7 @@ class Agent:
         fields = tuple(record.model_dump(mode="json") for record in records)
         return messages.PhaseMeasured(records=fields, sha256=sha256, sent_bytes=traffic[0], received_bytes=traffic[1])
 
-    def _read_meters(self, phase: str) -> messages.MeterSamples:
+    def read_meters(self, *, phase: str) -> messages.MeterSamples:
         metering, folder = self._meters.drain(phase), self._empty_folder()
         if metering is None:
             return messages.MeterSamples(metering=None, sha256={})
@@ -205,35 +214,25 @@ class Agent:
             if last_bytes is not None:
                 file.seek(max(0, path.stat().st_size - last_bytes))
             while data := file.read(PART_BYTES):
-                self.send(messages.FilePart(name=path.name, base64=base64.b64encode(data).decode()))
+                self.call(LeaderCalls.file_part, name=path.name, base64=base64.b64encode(data).decode())
 
 
 class RemoteControl:
     """The `MixLeader` of an agent: the leading process begins the phase and grants work, and gets the progress of the
     host every EVERY_S."""
 
-    def __init__(
-        self,
-        send: Callable[[Message], None],
-        grants: queue.SimpleQueue[messages.GrantWork],
-        devices: Sequence[Device],
-        host_fraction: float,
-    ) -> None:
-        self._send, self._grants = send, grants
-        self._devices, self._host_fraction = devices, host_fraction
+    def __init__(self, agent: Agent, devices: Sequence[Device], host_fraction: float) -> None:
+        self._agent, self._devices, self._host_fraction = agent, devices, host_fraction
         self._lasts_ns: int | None = None
         self._first: Grant | None = None
         self._next_ns = 0
 
     def begin(self, loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement, Planner]:
-        rates = {(rate.suite, rate.device): rate for rate in loaded.rates}
-        quanta = tuple(loaded.quanta[pair] for pair in rates)
-        self._send(messages.MixReady(rates=loaded.rates, quanta=quanta, concurrency=dict(loaded.concurrency)))
-        first = self._grants.get()
-        if isinstance(first, messages.BeginMix) and first.problem:
-            raise MixmarkError(first.problem)
-        self._lasts_ns, self._first = first.lasts_ns, first.grant
-        units = first.grant.units
+        self._agent.call(LeaderCalls.mix_ready, loaded=loaded)
+        self._first, self._lasts_ns, problem = self._agent.grants.get()
+        if problem:
+            raise MixmarkError(problem)
+        units = self._first.units
         placement = self._plan(units, [rate for rate in loaded.rates if rate.suite in units])
         return units, placement.model_copy(update={"rates": loaded.rates}), self._plan
 
@@ -255,9 +254,8 @@ class RemoteControl:
 
     def grant(self) -> Grant | None:
         latest, self._first = self._first, None
-        while not self._grants.empty():
-            message = self._grants.get()
-            self._lasts_ns, latest = message.lasts_ns, message.grant
+        while not self._agent.grants.empty():
+            latest, self._lasts_ns, _ = self._agent.grants.get()
         return latest
 
     def end_ns(self, elapsed_ns: int, surplus: float) -> int | None:
@@ -267,17 +265,5 @@ class RemoteControl:
         if snapshot.elapsed_ns < self._next_ns:
             return
         self._next_ns = snapshot.elapsed_ns + round(EVERY_S * 1e9)
-        tally = snapshot.tally
-        paces: dict[str, dict[str, float]] = {}
-        for (suite, device), pace in tally.paces.items():
-            paces.setdefault(device, {})[suite] = pace
-        self._send(
-            messages.MixProgress(
-                finished=dict(tally.finished),
-                handed_out=dict(tally.handed_out),
-                paces=paces,
-                unfinished_s=dict(tally.unfinished_s),
-                feeds=dict(snapshot.feeds),
-                running=dict(snapshot.running),
-            )
-        )
+        progress = MixProgress(snapshot.tally, snapshot.feeds, snapshot.running)
+        self._agent.call(LeaderCalls.mix_progress, progress=progress)

@@ -1,38 +1,40 @@
-"""The agents of a run, as the leading process reaches them: requests, replies, clocks, and which agents are lost."""
+"""The agents of a run, as the leading process reaches them: calls, replies, clocks, and which agents are lost."""
 
 from __future__ import annotations
 
-import base64
 import queue
 import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, Concatenate
 
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.measure.cluster import messages, names
 from mixmark.harness.measure.cluster.clocks import RoundTrip
 from mixmark.harness.measure.cluster.launchers import Channel, Host, Launcher
+from mixmark.harness.measure.cluster.messages import AgentCalls, LeaderCalls
 from mixmark.harness.measure.cluster.streams import lines
 from mixmark.harness.plugins.calls import MAX_REASON
-from mixmark.harness.worker.messages import Failed, Garbled, Incompatible, Message, read, write
+from mixmark.harness.worker.calls import Call, Failed, Garbled, P, Reply, T, read, write_call
+from mixmark.harness.worker.messages import Incompatible
 
 STARTS_WITHIN_S = 60.0  # until an agent's first message: an interpreter on a slow network drive takes many seconds
 ENDS_WITHIN_S = 5.0  # for the threads that receive
 PING_S = 1.0
 BURST = 8  # pings before and after a phase, of which the shortest round trip counts
 SILENT_S = 30.0  # without a message, after which a host is lost, even if its connection stands
-REPLIES_WITHIN_S = 300.0  # for a request between phases: to look for devices, to open meters
+REPLIES_WITHIN_S = 300.0  # for a call between phases, which looks for devices or opens meters
 TICK_S = 0.25  # how long one wait for messages lasts
 FILE = re.compile(r"[a-z0-9][A-Za-z0-9.-]{0,190}\.(npz|log)")
 
-MessageT = TypeVar("MessageT", bound=Message)
+Received = Call | Reply | Failed
 
 
 @dataclass
@@ -53,10 +55,10 @@ class RemoteAgent:
     round_trips: list[RoundTrip] = field(default_factory=list)
     """The pings with a reply since `Agents.begin_phase`."""
 
-    def send(self, message: Message) -> None:
-        """Nothing is sent to an agent that is lost."""
+    def send(self, method: Callable[Concatenate[Any, P], object], *args: P.args, **arguments: P.kwargs) -> None:
+        """Calls a method of `AgentCalls`, unless the agent is lost."""
         if not self.lost:
-            self.channel.send(write(message))
+            self.channel.send(write_call(method, *args, **arguments))
 
     def lose(self, why: Reason) -> None:
         """Ends the host's part in the run. The first reason stays."""
@@ -67,23 +69,24 @@ class RemoteAgent:
     def ping(self) -> None:
         sent_ns = time.monotonic_ns()
         self.open_pings_ns.add(sent_ns)
-        self.send(messages.Ping(sent_ns=sent_ns))
+        self.send(AgentCalls.ping, sent_ns=sent_ns)
 
-    def keep_pong(self, pong: messages.Pong, back_ns: int) -> None:
+    def keep_round_trip(self, reply: Reply, back_ns: int) -> None:
         """Raises Garbled for the reply to a ping that was not sent, or that was replied to before."""
-        if pong.sent_ns not in self.open_pings_ns:
+        sent_ns, theirs_ns = reply.of(AgentCalls.ping)
+        if sent_ns not in self.open_pings_ns:
             raise Garbled("a reply to a ping that was not sent")
-        self.open_pings_ns.remove(pong.sent_ns)
-        self.round_trips.append(RoundTrip(pong.sent_ns, pong.theirs_ns, back_ns))
+        self.open_pings_ns.remove(sent_ns)
+        self.round_trips.append(RoundTrip(sent_ns, theirs_ns, back_ns))
 
-    def keep_file_part(self, part: messages.FilePart) -> None:
+    def file_part(self, *, name: str, base64: str) -> None:
         """Appends a part to a file of this host. Raises ValueError for a bad name or bad base64, and OSError if the
         disk is full."""
-        if not FILE.fullmatch(part.name):
-            raise Garbled(f"no file is called {part.name[:40]!a}")
-        folder = self.folder / ("logs" if part.name.endswith(".log") else "raw")
-        with (folder / part.name).open("ab") as file:
-            file.write(base64.b64decode(part.base64, validate=True))
+        if not FILE.fullmatch(name):
+            raise Garbled(f"no file is called {name[:40]!a}")
+        folder = self.folder / ("logs" if name.endswith(".log") else "raw")
+        with (folder / name).open("ab") as file:
+            file.write(b64decode(base64, validate=True))
 
     def remove_files(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -94,15 +97,16 @@ class RemoteAgent:
 class Agents:
     """All agents of a run. Use it as a context manager: leaving it ends them, and with them their workers.
 
-    A thread for each agent receives its messages and records the replies to pings. Everything else happens in the
-    thread that calls `messages` or `request`.
+    A thread for each agent receives its lines and records the replies to pings. Everything else happens in the thread
+    that runs `received` or `call`.
     """
 
     def __init__(self, launcher: Launcher, hosts: Sequence[Host], folder: Path) -> None:
         """folder: for the logs of the agents, and for the files that they send."""
         self._launcher, self._hosts, self._folder = launcher, tuple(hosts), folder
         self._agents: dict[str, RemoteAgent] = {}
-        self._inbox: queue.SimpleQueue[tuple[RemoteAgent, Message | Reason]] = queue.SimpleQueue()
+        # None: the agent has arrived. A reason: it has ended.
+        self._inbox: queue.SimpleQueue[tuple[RemoteAgent, Received | Reason | None]] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._pinged_s = 0.0
         self._stack = ExitStack()
@@ -110,7 +114,7 @@ class Agents:
         """The hosts whose agent could not be started or is of another Mixmark, and why."""
 
     def __enter__(self) -> Agents:
-        """Starts the agents and waits for their first messages. Raises UsageError if the launcher cannot be used."""
+        """Starts the agents and waits for their first lines. Raises UsageError if the launcher cannot be used."""
         with ExitStack() as stack:
             logs = self._folder / "agents"
             logs.mkdir(parents=True, exist_ok=True)
@@ -168,18 +172,22 @@ class Agents:
         self._agents.pop(agent.name, None)
 
     def _receive(self, agent: RemoteAgent) -> None:
-        """Receives the messages of an agent until its end. The first must be `Arrived`, from the same Mixmark."""
+        """Receives the lines of an agent until its end."""
         arrived = False
         try:
             for line in lines(agent.channel.receive):
                 back_ns = time.monotonic_ns()
                 agent.unheard_pings = 0
-                message = read(line, messages.MESSAGES) if arrived else messages.arrival(line)
-                arrived = True
-                if isinstance(message, messages.Pong):
-                    agent.keep_pong(message, back_ns)
+                if not arrived:
+                    messages.check_arrival(line)
+                    arrived = True
+                    self._inbox.put((agent, None))
+                    continue
+                received = read(line, LeaderCalls)
+                if isinstance(received, Reply) and received.name == "ping":
+                    agent.keep_round_trip(received, back_ns)
                 else:
-                    self._inbox.put((agent, message))
+                    self._inbox.put((agent, received))
             why = agent.channel.why_ended() or "its agent closed the connection"
         except Incompatible as error:
             why = f"it {error}; install the same Mixmark on all hosts"
@@ -187,9 +195,9 @@ class Agents:
             why = f"its agent broke the protocol: {error}"
         self._inbox.put((agent, why))
 
-    def messages(self, until_s: float) -> Iterator[tuple[RemoteAgent, Message]]:
-        """Yields the messages of all agents until then, with the run's names. Parts of files are kept and not yielded.
-        Pings are sent meanwhile, and a silent host is given up."""
+    def received(self, until_s: float) -> Iterator[tuple[RemoteAgent, Received]]:
+        """Yields what the agents send until then, but not the parts of files, which are kept. Calls have the run's
+        names. Pings are sent meanwhile, and a silent host is given up."""
         while True:
             now_s = time.monotonic()
             if now_s - self._pinged_s >= PING_S:
@@ -199,22 +207,24 @@ class Agents:
                     if agent.unheard_pings > SILENT_S / PING_S:
                         agent.lose(f"nothing was heard of it for {SILENT_S:g} s")
             try:
-                agent, message = self._inbox.get(timeout=max(0.0, min(TICK_S, until_s - now_s)))
+                agent, received = self._inbox.get(timeout=max(0.0, min(TICK_S, until_s - now_s)))
             except queue.Empty:
                 if now_s >= until_s:
                     return
                 continue
-            if isinstance(message, str):
-                agent.lose(message)
-            elif isinstance(message, messages.FilePart):
+            if isinstance(received, str):
+                agent.lose(received)
+            elif isinstance(received, Call) and received.method is LeaderCalls.file_part:
                 try:
-                    agent.keep_file_part(message)
+                    agent.file_part(**received.arguments)
                 except ValueError as error:
                     agent.lose(f"its agent broke the protocol: {error}")
                 except OSError as error:
                     agent.lose(f"a file of it cannot be stored: {error.strerror}")
-            elif not agent.lost:
-                yield agent, names.to_run(agent.name, message)
+            elif isinstance(received, Call) and not agent.lost:
+                yield agent, Call(received.method, names.to_run(agent.name, received.arguments))
+            elif received is not None and not agent.lost:
+                yield agent, received
 
     def _ping(self) -> None:
         self._pinged_s = time.monotonic()
@@ -225,7 +235,7 @@ class Agents:
         """Sends several pings in a row, so that one of them meets no delay. No host is at work meanwhile."""
         for _ in range(BURST):
             self._ping()
-            for _ in self.messages(time.monotonic() + 0.01):
+            for _ in self.received(time.monotonic() + 0.01):
                 pass
 
     def begin_phase(self) -> None:
@@ -234,25 +244,36 @@ class Agents:
             agent.round_trips = []
             agent.remove_files()
 
-    def request(self, requests: Mapping[str, Message], reply: type[MessageT]) -> dict[str, MessageT | Reason]:
-        """Sends a request to several hosts at once. Returns by host, in the order of the requests, the reply or why
-        there is none."""
-        replies: dict[str, MessageT | Reason] = {}
-        for name, request in requests.items():
-            self._agents[name].send(request)
+    def call(
+        self,
+        method: Callable[Concatenate[Any, P], T],
+        hosts: Sequence[str],
+        *args: P.args,
+        **arguments: P.kwargs,
+    ) -> dict[str, T | Reason]:
+        """Calls a method of `AgentCalls` on several hosts at once. Returns by host, in their order, the reply with the
+        run's names or why there is none."""
+        replies: dict[str, T | Reason] = {}
+        for name in hosts:
+            self._agents[name].send(method, *args, **arguments)
         deadline_s = time.monotonic() + REPLIES_WITHIN_S
-        while (waiting := requests.keys() - replies.keys()) and time.monotonic() < deadline_s:
+        while (waiting := set(hosts) - replies.keys()) and time.monotonic() < deadline_s:
             replies |= {name: lost for name in waiting if (lost := self._agents[name].lost)}
-            for agent, message in self.messages(time.monotonic() + TICK_S):
-                if agent.name in waiting and isinstance(message, reply):
-                    replies[agent.name] = message
-                elif agent.name in waiting and isinstance(message, Failed):
-                    replies[agent.name] = reason(message)
-                if not requests.keys() - replies.keys():
+            for agent, received in self.received(time.monotonic() + TICK_S):
+                try:
+                    if agent.name in replies or agent.name not in waiting:
+                        continue
+                    if isinstance(received, Failed):
+                        replies[agent.name] = reason(received)
+                    elif isinstance(received, Reply) and received.name == method.__name__:
+                        replies[agent.name] = names.to_run(agent.name, received.of(method))
+                except Garbled as error:
+                    agent.lose(f"its agent broke the protocol: {error}")
+                if replies.keys() >= waiting:
                     break
-        for name in requests.keys() - replies.keys():
+        for name in set(hosts) - replies.keys():
             self._agents[name].lose(f"no reply came within {REPLIES_WITHIN_S:.0f} s")
-        return {name: replies.get(name) or str(self._agents[name].lost) for name in requests}
+        return {name: replies.get(name, str(self._agents[name].lost)) for name in hosts}
 
 
 def reason(failed: Failed) -> Reason:

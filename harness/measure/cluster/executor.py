@@ -7,10 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
-from mixmark.harness.contracts.device_ids import host_of, local
+from mixmark.harness.contracts.device_ids import host_of, on
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
     HOST_POOL,
@@ -20,7 +21,6 @@ from mixmark.harness.contracts.schema import (
     Domain,
     Failure,
     Metering,
-    Phase,
     Record,
     Share,
 )
@@ -29,15 +29,16 @@ from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.measure.cluster import clocks, messages, names
-from mixmark.harness.measure.cluster.agents import TICK_S, Agents, reason
+from mixmark.harness.measure.cluster.agents import TICK_S, Agents, Received, reason
 from mixmark.harness.measure.cluster.coordinator import EVERY_S, Coordinator
-from mixmark.harness.measure.dispatch import Grant, Pair, Tally
+from mixmark.harness.measure.cluster.messages import AgentCalls, MixProgress, PhaseReports
+from mixmark.harness.measure.dispatch import Grant, Tally
 from mixmark.harness.measure.executor import PhaseEvent, PhaseFacts, PhaseRequest, PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import LoadedSuites, MixSnapshot
 from mixmark.harness.plan.placement import replanner
 from mixmark.harness.plugins.calls import MAX_REASON
 from mixmark.harness.record import store
-from mixmark.harness.worker.messages import Failed, Garbled
+from mixmark.harness.worker.calls import Call, Failed, Garbled
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,10 @@ class Cluster:
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         """The hosts on one machine share its main memory equally."""
         found = {}
-        requests = dict.fromkeys(self.agents.present, messages.FreeMemory())
-        for name, reply in self.agents.request(requests, messages.MemoryPools).items():
-            if isinstance(reply, messages.MemoryPools):
-                for pool, size in reply.pool_bytes.items():
-                    found[pool] = size // (len(self.neighbours[name]) if local(pool) == HOST_POOL else 1)
+        for name, reply in self.agents.call(AgentCalls.free_memory, self.agents.present).items():
+            if not isinstance(reply, str):
+                for pool, size in reply.items():
+                    found[on(name, pool)] = size // (len(self.neighbours[name]) if pool == HOST_POOL else 1)
         return found
 
     def measure(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
@@ -78,7 +78,8 @@ class Cluster:
         self.agents.burst()
         self._measure_idle(request.idle_s, begins=True)
         notify(PhaseStarted(request.phase))
-        replies = _PhaseOnHosts(self.agents, request, hosts, notify).run()
+        on_hosts = {name: _HostPhase(name, request, notify) for name in hosts}
+        replies = _PhaseOnHosts(self.agents, request, on_hosts, notify).run()
         self.agents.burst()
         clock_of = self._fit_clocks({*hosts, *self.agents.present})
         records: list[Record] = []
@@ -117,8 +118,7 @@ class Cluster:
     def _measure_idle(self, seconds: float, begins: bool) -> None:
         """Lets all meters read a cluster on which nothing runs."""
         if self.metered:
-            request = messages.MeasureIdle(seconds=seconds, begins=begins)
-            self.agents.request(dict.fromkeys(self.agents.present, request), messages.IdleMeasured)
+            self.agents.call(AgentCalls.measure_idle, self.agents.present, seconds=seconds, begins=begins)
 
     def _received(self, name: str, reply: messages.PhaseMeasured, clock: Clock, request: PhaseRequest) -> list[Record]:
         """The records of a host, with the run's names and clock. Moves their audited outputs and logs to the result's
@@ -162,9 +162,9 @@ class Cluster:
         """The samples of the meters of all hosts. A host whose samples cannot be used is lost."""
         if not self.metered:
             return None
-        requests = {name: messages.ReadMeters(phase=phase) for name in self.agents.present if name in clock_of}
+        known = [name for name in self.agents.present if name in clock_of]
         meterings = []
-        for name, reply in self.agents.request(requests, messages.MeterSamples).items():
+        for name, reply in self.agents.call(AgentCalls.read_meters, known, phase=phase).items():
             if isinstance(reply, messages.MeterSamples) and reply.metering is not None:
                 agent = self.agents[name]
                 try:
@@ -178,17 +178,64 @@ class Cluster:
 
 
 @dataclass
+class _HostPhase(PhaseReports):
+    """A phase as the agent of one host reports it. Its methods raise Garbled if a report is about something else."""
+
+    name: str
+    request: PhaseRequest
+    notify: Callable[[PhaseEvent], None]
+    ready: LoadedSuites | None = None
+    progress: MixProgress | None = None
+    reply: messages.PhaseMeasured | Reason | None = None
+    """What ended the host's phase."""
+
+    def stage(self, *, key: str, name: str) -> None:
+        share = next((share for share in self._shares if share.key == key), None)
+        if share is None:
+            raise Garbled("a stage of a share that it does not measure")
+        self.notify(StageStarted(share, name))
+
+    def mix_ready(self, *, loaded: LoadedSuites) -> None:
+        placement = self.request.phase.placement
+        pairs = {(rate.suite, rate.device) for rate in loaded.rates}
+        if not set(loaded.rates) <= set(placement.rates if placement else ()) or loaded.quanta.keys() != pairs:
+            raise Garbled("it has rates ready that were not planned")
+        if loaded.concurrency.keys() != {device for _, device in pairs}:
+            raise Garbled("it has other devices ready than rates")
+        if not all(number > 0 for number in (*loaded.quanta.values(), *loaded.concurrency.values())):
+            raise Garbled("it has feeds ready without units, or devices without room for them")
+        self.ready = loaded
+
+    def mix_progress(self, *, progress: MixProgress) -> None:
+        tally = progress.tally
+        pairs = {(share.route.suite, share.route.device) for share in self._shares}
+        suites, devices = {suite for suite, _ in pairs}, {device for _, device in pairs}
+        if not (tally.finished.keys() | tally.handed_out.keys() | progress.feeds.keys()) <= suites:
+            raise Garbled("sums of a suite that it does not measure")
+        if not tally.paces.keys() <= pairs or not all(0 < pace < inf for pace in tally.paces.values()):
+            raise Garbled("a pace of a pair that it does not measure, or no pace")
+        if not tally.unfinished_s.keys() <= devices:
+            raise Garbled("work of a device that it does not measure")
+        amounts = (*tally.finished.values(), *tally.handed_out.values(), *tally.unfinished_s.values())
+        if not all(0 <= amount < inf for amount in amounts):
+            raise Garbled("an amount of work that is none")
+        if not progress.running.keys() <= devices or not set(progress.running.values()) <= suites | {""}:
+            raise Garbled("it runs a suite or a device that it does not measure")
+        self.progress = progress
+
+    @property
+    def _shares(self) -> list[Share]:
+        return [share for share in self.request.phase.shares if _is_of(self.name, share)]
+
+
+@dataclass
 class _PhaseOnHosts:
     """A phase while its hosts measure it."""
 
     agents: Agents
     request: PhaseRequest
-    hosts: Sequence[str]
+    hosts: Mapping[str, _HostPhase]
     notify: Callable[[PhaseEvent], None]
-    ready: dict[str, messages.MixReady] = field(default_factory=dict)
-    progress: dict[str, messages.MixProgress] = field(default_factory=dict)
-    replies: dict[str, messages.PhaseMeasured | Reason] = field(default_factory=dict)
-    """The reply of each host that has ended the phase, or why there is none."""
     coordinator: Coordinator | None = None
     problem: Reason | None = None
     """Why a mixed phase cannot begin."""
@@ -197,77 +244,75 @@ class _PhaseOnHosts:
     lasts_ns: int | None = None
     """How long a mixed phase lasted, once it is over."""
 
+    @property
+    def measuring(self) -> list[_HostPhase]:
+        """The hosts that have neither replied nor are lost."""
+        return [host for host in self.hosts.values() if host.reply is None]
+
     def run(self) -> Mapping[str, messages.PhaseMeasured | Reason]:
-        """Returns when each host has replied or is lost."""
+        """Returns by host the reply or why there is none, when no host measures any more."""
         request, placement = self.request, self.request.phase.placement
         for name in self.hosts:
-            service = dict(request.mix.limits) if request.mix and placement else {}
-            host_fraction = placement.host_fraction if placement else 0.0
-            part = names.phase_of(name, request.phase)
-            self.agents[name].send(messages.MeasurePhase(phase=part, service=service, host_fraction=host_fraction))
-        while self.replies.keys() != set(self.hosts):
-            for agent, message in self.agents.messages(time.monotonic() + TICK_S):
-                if agent.name in self.hosts and agent.name not in self.replies:
+            self.agents[name].send(
+                AgentCalls.measure_phase,
+                phase=names.phase_of(name, request.phase),
+                service=dict(request.mix.limits) if request.mix and placement else {},
+                host_fraction=placement.host_fraction if placement else 0.0,
+            )
+        while self.measuring:
+            for agent, received in self.agents.received(time.monotonic() + TICK_S):
+                host = self.hosts.get(agent.name)
+                if host and host.reply is None:
                     try:
-                        self._receive(agent.name, message)
+                        self._receive(host, received)
                     except Garbled as problem:
                         agent.lose(f"its agent broke the protocol: {problem}")
-            for name in self.hosts:
-                if (lost := self.agents[name].lost) and name not in self.replies:
-                    self._end(name, lost)
+            for host in self.measuring:
+                if lost := self.agents[host.name].lost:
+                    self._end(host, lost)
             if placement is not None:
                 self._coordinate()
-        return self.replies
+        return {name: host.reply for name, host in self.hosts.items() if host.reply is not None}
 
-    def _receive(self, name: str, message: object) -> None:
-        """Raises Garbled if a message is about a share that the host does not measure."""
-        if isinstance(message, messages.StageBegun):
-            share = next((share for share in self.request.phase.shares if share.key == message.key), None)
-            if share is None or not _is_of(name, share):
-                raise Garbled("a stage of a share that it does not measure")
-            self.notify(StageStarted(share, message.stage))
-        elif isinstance(message, messages.MixReady):
-            _check_ready(self.request.phase, message)
-            self.ready[name] = message
-        elif isinstance(message, messages.MixProgress):
-            _check_progress(name, self.request.phase, message)
-            self.progress[name] = message
-            if self.coordinator and name in self.coordinator.hosts:
-                self.coordinator.update(name, _tally(message))
-        elif isinstance(message, messages.PhaseMeasured):
-            self._end(name, message)
-        elif isinstance(message, Failed):
-            self._end(name, plain(reason(message), MAX_REASON))
+    def _receive(self, host: _HostPhase, received: Received) -> None:
+        """Raises Garbled if it is not about the host's part of the phase."""
+        if isinstance(received, Call):
+            getattr(host, received.name)(**received.arguments)
+            if host.progress and self.coordinator and host.name in self.coordinator.hosts:
+                self.coordinator.update(host.name, host.progress.tally)
+        elif isinstance(received, Failed):
+            self._end(host, plain(reason(received), MAX_REASON))
+        elif received.name == AgentCalls.measure_phase.__name__:
+            self._end(host, received.of(AgentCalls.measure_phase))
 
-    def _end(self, name: str, reply: messages.PhaseMeasured | Reason) -> None:
+    def _end(self, host: _HostPhase, reply: messages.PhaseMeasured | Reason) -> None:
         """Ends the phase of a host that has replied or is lost. Before the end of the window the host's part of the mix
         then goes to the other hosts."""
-        self.replies[name] = reply
+        host.reply = reply
         elapsed_s = time.monotonic() - self.begin_s
-        if self.coordinator and name in self.coordinator.hosts and self.lasts_ns is None:
-            self.coordinator.remove(name, elapsed_s)
+        if self.coordinator and host.name in self.coordinator.hosts and self.lasts_ns is None:
+            self.coordinator.remove(host.name, elapsed_s)
 
     def _coordinate(self) -> None:
         """Begins a mixed phase when every remaining host is ready, and then grants work every EVERY_S."""
         now_s = time.monotonic()
         if self.coordinator is None:
-            waiting = self.ready.keys() - self.replies.keys()
-            if waiting and not self.problem and waiting | self.replies.keys() == set(self.hosts):
+            if self.measuring and not self.problem and all(host.ready for host in self.measuring):
                 self._begin(now_s)
             return
         elapsed_ns = round((now_s - self.begin_s) * 1e9)
         over = mixed.is_over(elapsed_ns, self.coordinator.surplus, self.request.phase.shares[0].limits)
         if over and self.lasts_ns is None:
             self.lasts_ns = elapsed_ns
-            self._grant(messages.GrantWork, now_s)
+            self._grant(now_s)
         elif now_s - self.granted_s >= EVERY_S:
-            self._grant(messages.GrantWork, now_s)
+            self._grant(now_s)
         self.notify(self._snapshot(now_s))
 
     def _begin(self, now_s: float) -> None:
         request, placement = self.request, self.request.phase.placement
         assert request.mix is not None and placement is not None  # it is a mixed phase
-        loaded = _loaded([ready for name, ready in self.ready.items() if name not in self.replies])
+        loaded = _joined([host.ready for host in self.measuring if host.ready])
         plan = replanner(placement, request.devices)
         try:
             chosen = mixed.planned(placement, loaded, request.mix.units, plan)
@@ -278,29 +323,24 @@ class _PhaseOnHosts:
             )
         except (ValueError, MixmarkError) as error:
             self.problem = str(error)
-            for name in self.ready.keys() - self.replies.keys():
-                self.agents[name].send(messages.BeginMix(grant=Grant({}, {}), lasts_ns=0, problem=self.problem))
+            for host in self.measuring:
+                self.agents[host.name].send(AgentCalls.grant, grant=Grant({}, {}), lasts_ns=0, problem=self.problem)
             return
         self.begin_s = now_s
-        self._grant(messages.BeginMix, now_s)
+        self._grant(now_s)
 
-    def _grant(self, kind: type[messages.GrantWork], now_s: float) -> None:
+    def _grant(self, now_s: float) -> None:
         assert self.coordinator is not None
         self.granted_s = now_s
         for name, grant in self.coordinator.grants(now_s - self.begin_s).items():
-            self.agents[name].send(kind(grant=grant, lasts_ns=self.lasts_ns))
-
-    def _feeds(self) -> Mapping[str, int]:
-        """The finished feeds of each suite on all hosts, including the lost ones."""
-        assert self.request.mix is not None
-        feeds = Counter(dict.fromkeys(self.request.mix.units, 0))
-        for progress in self.progress.values():
-            feeds.update(progress.feeds)
-        return feeds
+            self.agents[name].send(AgentCalls.grant, grant=grant, lasts_ns=self.lasts_ns)
 
     def _snapshot(self, now_s: float) -> MixSnapshot:
         assert self.coordinator is not None and self.request.mix is not None
         longest_ns = self.request.phase.shares[0].limits.max_ns
+        feeds = Counter(dict.fromkeys(self.request.mix.units, 0))  # also of the hosts that are lost
+        for host in self.hosts.values():
+            feeds.update(host.progress.feeds if host.progress else {})
         return MixSnapshot(
             elapsed_ns=round((now_s - self.begin_s) * 1e9),
             longest_ns=longest_ns,
@@ -309,12 +349,12 @@ class _PhaseOnHosts:
             least_surplus=self.coordinator.least_surplus(longest_ns / 1e9),
             running={
                 device: suite
-                for name, progress in self.progress.items()
-                if name not in self.replies
-                for device, suite in progress.running.items()
+                for host in self.measuring
+                if host.progress
+                for device, suite in host.progress.running.items()
             },
             tally=Tally(self.coordinator.units, {}, {}, {}),
-            feeds=self._feeds(),
+            feeds=feeds,
             mix_units=self.request.mix.units,
         )
 
@@ -323,43 +363,10 @@ def _is_of(host: str, share: Share) -> bool:
     return host_of(share.route.device) == host
 
 
-def _check_ready(phase: Phase, ready: messages.MixReady) -> None:
-    """Raises Garbled if a host has loaded other routes than those of the plan."""
-    rates = phase.placement.rates if phase.placement else ()
-    if not set(ready.rates) <= set(rates) or len(ready.quanta) != len(ready.rates):
-        raise Garbled("it has rates ready that were not planned")
-    if ready.concurrency.keys() != {rate.device for rate in ready.rates}:
-        raise Garbled("it has other devices ready than rates")
-
-
-def _check_progress(host: str, phase: Phase, progress: messages.MixProgress) -> None:
-    """Raises Garbled if a host reports another suite or device than those of its tasks."""
-    pairs = {(share.route.suite, share.route.device) for share in phase.shares if _is_of(host, share)}
-    suites, devices = {suite for suite, _ in pairs}, {device for _, device in pairs}
-    if not (progress.finished.keys() | progress.handed_out.keys() | progress.feeds.keys()) <= suites:
-        raise Garbled("sums of a suite that it does not measure")
-    if not _paces(progress).keys() <= pairs:
-        raise Garbled("a pace of a pair that it does not measure")
-    if not progress.unfinished_s.keys() <= devices:
-        raise Garbled("work of a device that it does not measure")
-    if not progress.running.keys() <= devices or not set(progress.running.values()) <= suites | {""}:
-        raise Garbled("it runs a suite or a device that it does not measure")
-
-
-def _paces(progress: messages.MixProgress) -> dict[Pair, float]:
-    return {(suite, device): pace for device, paces in progress.paces.items() for suite, pace in paces.items()}
-
-
-def _tally(progress: messages.MixProgress) -> Tally:
-    return Tally(progress.finished, progress.handed_out, _paces(progress), progress.unfinished_s)
-
-
-def _loaded(ready_hosts: Sequence[messages.MixReady]) -> LoadedSuites:
+def _joined(loaded: Sequence[LoadedSuites]) -> LoadedSuites:
     """The suites that all hosts have loaded."""
-    quanta = {
-        (rate.suite, rate.device): units
-        for ready in ready_hosts
-        for rate, units in zip(ready.rates, ready.quanta, strict=True)
-    }
-    concurrency = {device: count for ready in ready_hosts for device, count in ready.concurrency.items()}
-    return LoadedSuites(tuple(rate for ready in ready_hosts for rate in ready.rates), quanta, concurrency)
+    return LoadedSuites(
+        rates=tuple(rate for host in loaded for rate in host.rates),
+        quanta={pair: units for host in loaded for pair, units in host.quanta.items()},
+        concurrency={device: count for host in loaded for device, count in host.concurrency.items()},
+    )

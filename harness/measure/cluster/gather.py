@@ -14,8 +14,8 @@ from mixmark.harness.discover.devices import Found
 from mixmark.harness.measure.cluster import machine, messages, names
 from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.launchers import Host
+from mixmark.harness.measure.cluster.messages import AgentCalls
 from mixmark.harness.plan.phases import Target, Workload
-from mixmark.harness.worker.messages import Covered
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,13 @@ class Gathered:
     """For each host all hosts on its machine, itself included."""
 
 
-def gather(
-    agents: Agents, hosts: Sequence[Host], request: messages.DescribeHost, workloads: Sequence[Workload]
-) -> Gathered:
+def gather(agents: Agents, hosts: Sequence[Host], query: messages.HostQuery, workloads: Sequence[Workload]) -> Gathered:
     """Asks all agents to describe their hosts. Raises MixmarkError if no host can take part.
 
     workloads: the suites that are measured; a host that has another version or other weights of one takes no part.
     """
-    request = request.model_copy(update={"leader": machine.identity(), "run": uuid.uuid4().hex})
-    replies = agents.request(dict.fromkeys(agents.present, request), messages.HostDescription)
+    query = query.model_copy(update={"leader": machine.identity(), "run": uuid.uuid4().hex})
+    replies = agents.call(AgentCalls.describe_host, agents.present, query=query)
     refused = dict(agents.refused)
     described: dict[str, messages.HostDescription] = {}
     machines: dict[str, list[str]] = {}
@@ -125,7 +123,7 @@ def _open_meters(
     readers = [name for name, several in neighbours.items() if name == several[0]]
     domains: list[Domain] = []
     absent: list[Absent] = []
-    for name, reply in agents.request(dict.fromkeys(readers, messages.OpenMeters()), Covered).items():
+    for name, reply in agents.call(AgentCalls.open_meters, readers).items():
         if isinstance(reply, str):
             absent.append(Absent(kind="meter", name=on(name, "meters"), reason=reply))
             continue

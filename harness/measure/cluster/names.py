@@ -28,7 +28,10 @@ from mixmark.harness.contracts.schema import (
     Samples,
     Task,
 )
-from mixmark.harness.measure.cluster import clocks, messages
+from mixmark.harness.measure.cluster import clocks
+from mixmark.harness.measure.cluster.messages import MixProgress
+from mixmark.harness.measure.dispatch import Tally
+from mixmark.harness.measure.mixed import LoadedSuites
 
 IDS: Mapping[type, tuple[str, ...]] = {
     Device: ("id", "parts", "memory_pool", "slice_of"),
@@ -37,11 +40,11 @@ IDS: Mapping[type, tuple[str, ...]] = {
     **dict.fromkeys((Route, Task, Rate), ("device",)),
     AcceleratorConditions: ("id",),
     Metering: ("samples", "lost", "reading_age_ns"),
-    messages.MemoryPools: ("pool_bytes",),
-    messages.MixReady: ("concurrency",),
-    messages.MixProgress: ("paces", "unfinished_s", "running"),
+    LoadedSuites: ("quanta", "concurrency"),
+    Tally: ("paces", "unfinished_s"),
+    MixProgress: ("running",),
 }
-"""The fields that hold an id, several ids, or a mapping by id."""
+"""The fields that hold an id, several ids, or a mapping by id or by suite and id."""
 TIMESTAMPS: Mapping[type, tuple[str, ...]] = {
     Record: ("parent_window_ns",),
     Completions: ("due_ns", "issued_ns", "yielded_ns", "seen_ns"),
@@ -57,7 +60,7 @@ Value = TypeVar("Value")
 
 
 def to_run(host: str, value: Value, clock: Clock | None = None) -> Value:
-    """A message or fact of a host with the run's names, and with the run's timestamps if the host's clock is given."""
+    """A fact of a host with the run's names, and with the run's timestamps if the host's clock is given."""
     move = partial(_ours, clock) if clock else None
     translated: Value = _translated(value, partial(on, host), move)
     return translated
@@ -103,7 +106,7 @@ def merged(meterings: Sequence[Metering]) -> Metering | None:
 
 
 def _translated(value: Any, rename: Callable[[str], str], move: Callable[[Any], Any] | None = None) -> Any:
-    """Copies a fact, a message or a dataclass, with everything inside."""
+    """Copies a fact, with everything inside."""
     if isinstance(value, tuple):
         return tuple(_translated(item, rename, move) for item in value)
     if isinstance(value, Mapping):
@@ -123,11 +126,13 @@ def _translated(value: Any, rename: Callable[[str], str], move: Callable[[Any], 
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Changes a value, the items of a tuple, or the keys of a mapping; None stays."""
+    """Changes a value, the items of a tuple, or the keys of a mapping: of a pair the device; None stays."""
     if isinstance(value, tuple):
         return tuple(_each(item, change) for item in value)
     if isinstance(value, Mapping):
-        return {change(key): item for key, item in value.items()}
+        return {
+            (key[0], change(key[1])) if isinstance(key, tuple) else change(key): item for key, item in value.items()
+        }
     return None if value is None else change(value)
 
 

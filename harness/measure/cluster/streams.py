@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from mixmark.harness.worker.messages import LONGEST_BYTES, Garbled
+from mixmark.harness.worker.calls import LONGEST_BYTES, Garbled
 
 CHUNK_BYTES = 1 << 16
 

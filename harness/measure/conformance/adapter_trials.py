@@ -44,9 +44,10 @@ from mixmark.harness.measure.conformance.report import NotChecked, trial
 from mixmark.harness.measure.phase import Driver, Part, attend
 from mixmark.harness.plan import phases, presets
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import child, messages
+from mixmark.harness.worker import child
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.messages import AdapterCalls, Prepared, RunnerChecked
 
 SECOND = 1_000_000_000
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -81,7 +82,7 @@ class Sessions:
     weights_bytes: int
     memory_bytes: tuple[int, ...]
     """The memory of the worker after each session."""
-    runner: messages.RunnerChecked
+    runner: RunnerChecked
     idle_cores: float
     """The CPU cores that it kept busy while it had a suite open and no feed."""
 
@@ -135,7 +136,7 @@ class AdapterTrials:
         """The adapter's error for an unknown option. None: it took the option."""
         with self._worker({UNKNOWN_OPTION: "1"}) as worker:
             try:
-                worker.call(messages.Discover(), self.timeout_s)
+                worker.call(AdapterCalls.discover, self.timeout_s)()
             except WorkerFailed as failed:
                 return failed
         return None
@@ -145,7 +146,7 @@ class AdapterTrials:
         scratch = self._scratch()
         begin_s = time.monotonic()
         with self._worker(scratch=scratch) as worker:
-            reply = worker.call(messages.Discover(), self.timeout_s)
+            reply = worker.call(AdapterCalls.discover, self.timeout_s)()
             took_s = time.monotonic() - begin_s
             assert worker.hello is not None  # it comes before the reply
             process = psutil.Process(worker.pid)
@@ -333,16 +334,16 @@ class AdapterTrials:
         with self._worker() as worker:
             for number in range(1, SESSIONS + 1):
                 prepared = self._prepared(worker, share)
-                runner = worker.call(messages.CheckRunner(key=share.key, seed=number), self.timeout_s)
+                runner = worker.call(AdapterCalls.check_runner, self.timeout_s)(key=share.key, seed=number)
                 idle_cores = _cores((worker.pid, *prepared.processes)) if number == SESSIONS else 0.0
-                worker.call(messages.Close(), self.timeout_s)
+                worker.call(AdapterCalls.close, self.timeout_s)()
                 memory_bytes.append(worker.memory_bytes())
         return Sessions(share, self._weights_bytes(share), tuple(memory_bytes), runner, idle_cores)
 
-    def _prepared(self, worker: Worker, share: Share) -> messages.Prepared:
+    def _prepared(self, worker: Worker, share: Share) -> Prepared:
         """Opens a suite in a worker, and warms it up."""
         route = share.route
-        opening = messages.Open(
+        worker.call(AdapterCalls.open, self.timeout_s)(
             key=share.key,
             device=self._equipment.devices[route.device, route.adapter].whole,
             suite=self._equipment.choice(route),
@@ -350,9 +351,8 @@ class AdapterTrials:
             scenario=share.scenario,
             free_bytes=None,
         )
-        worker.call(opening, self.timeout_s)
-        asked = messages.Prepare(key=share.key, scenario=share.scenario, batch=share.batch, seed=1, limits=share.limits)
-        return worker.call(asked, self.timeout_s)
+        prepare = worker.call(AdapterCalls.prepare, self.timeout_s)
+        return prepare(key=share.key, scenario=share.scenario, batch=share.batch, seed=1, limits=share.limits)
 
     # How measurements are made
 
@@ -439,8 +439,8 @@ def _hang(parts: Sequence[Part]) -> None:
     for part in parts:
         seed = part.begin()
         endless = part.share.limits.model_copy(update={"min_ns": 600 * SECOND, "max_ns": 600 * SECOND})
-        request = messages.Measure(key=part.share.key, seed=seed, limits=endless, out=str(part.scratch / "killed.npz"))
-        part.worker.call(request, KILLED_AFTER_S, on_window=part.commitments.receive)
+        measure = part.worker.call(AdapterCalls.measure, KILLED_AFTER_S, window=part.commitments)
+        measure(key=part.share.key, seed=seed, limits=endless, out=str(part.scratch / "killed.npz"))
 
 
 def _bounded(feeds: int, audits: int = 1) -> Limits:

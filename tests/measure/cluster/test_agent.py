@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate
 
 import pytest
 
@@ -15,10 +16,11 @@ from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.measure.cluster import agent, messages
 from mixmark.harness.measure.cluster.agent import Agent
+from mixmark.harness.measure.cluster.messages import AgentCalls, LeaderCalls
 from mixmark.harness.measure.cluster.streams import Pipes, lines
 from mixmark.harness.record import store
 from mixmark.harness.record.files import explained
-from mixmark.harness.worker.messages import Failed, Message, read, write
+from mixmark.harness.worker.calls import Failed, P, Reply, T, read, write_call
 from tests.cli.shell import ROOT
 from tests.fakes.stand_ins import StandIn, solo
 
@@ -47,13 +49,16 @@ def test_an_agent_ends_with_its_standard_input_and_prints_only_messages(
     assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
     assert done.stderr.startswith(says), done.stderr
     if status == 0:
-        assert messages.arrival(done.stdout.encode()) == messages.arrived()
+        messages.check_arrival(done.stdout.encode())
+
+
+BENCH = Equipment({}, {}, {}, {}, {}, Config(), None, 60)
 
 
 class Served:
     """An agent in a thread of this process, which measures what a test makes up."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, bench: Equipment | None = BENCH) -> None:
         self.ended = threading.Event()
 
         monkeypatch.setattr(Agent, "_end", lambda agent: self.ended.set())
@@ -70,32 +75,37 @@ class Served:
 
         def serve() -> None:
             served = Agent(Pipes(its_input, its_output), folder / "none.toml", folder / "agent")
-            served._equipment = Equipment({}, {}, {}, {}, {}, Config(), None, 60)
+            served._bench = bench
             served.serve()
 
         threading.Thread(target=serve, daemon=True).start()
-        messages.arrival(next(self.lines))
+        messages.check_arrival(next(self.lines))
 
     def close(self) -> None:
         os.close(self.to_agent)
 
-    def receive(self) -> Message:
-        return read(next(self.lines), messages.MESSAGES)
-
-    def ask(self, request: Message) -> list[Message]:
-        """Its messages up to the reply."""
-        self.pipes.send(write(request))
-        received = [self.receive()]
-        while isinstance(received[-1], messages.FilePart | messages.StageBegun):
-            received.append(self.receive())
-        return received
+    def call(self, method: Callable[Concatenate[Any, P], T], *args: P.args, **arguments: P.kwargs) -> T | str:
+        """The reply, or why there is none."""
+        self.pipes.send(write_call(method, *args, **arguments))
+        self.files: list[str] = []
+        for line in self.lines:
+            received = read(line, LeaderCalls)
+            if isinstance(received, Reply):
+                return received.of(method)
+            if isinstance(received, Failed):
+                return f"{received.failure.message}; {received.failure.hint}"
+            self.files += [received.arguments["name"]]
+        raise AssertionError("the agent ended")
 
 
 def test_an_agent_whose_disk_is_full_says_so_and_measures_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = Served(tmp_path, monkeypatch)
-    attend = messages.MeasurePhase(phase=solo("solo1", "npu:a"), service={}, host_fraction=0)
+
+    def measure() -> messages.PhaseMeasured | str:
+        return served.call(AgentCalls.measure_phase, phase=solo("solo1", "npu:a"), service={}, host_fraction=0)
+
     append = store.Store.append
 
     def full(self: store.Store, *_: object) -> None:
@@ -103,12 +113,8 @@ def test_an_agent_whose_disk_is_full_says_so_and_measures_when_there_is_room(
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(store.Store, "append", full)
-    (refused,) = served.ask(attend)
-    assert isinstance(refused, Failed)
-    assert (refused.failure.message, refused.failure.hint) == (
-        "cannot write record solo1: No space left on device",
-        "free disk space or fix the permissions",
-    )
+    full_disk = "cannot write record solo1: No space left on device; free disk space or fix the permissions"
+    assert measure() == full_disk
     monkeypatch.setattr(store.Store, "append", append)
     empty_folder = Agent._empty_folder
 
@@ -116,28 +122,36 @@ def test_an_agent_whose_disk_is_full_says_so_and_measures_when_there_is_room(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Agent, "_empty_folder", no_folder)
-    (refused,) = served.ask(attend)
-    assert isinstance(refused, Failed) and "No space left on device" in refused.failure.message
+    assert "No space left on device" in str(measure())
     monkeypatch.setattr(Agent, "_empty_folder", empty_folder)
-    blob, attended = served.ask(attend)
-    assert isinstance(blob, messages.FilePart) and blob.name == "solo1.npz"
-    assert isinstance(attended, messages.PhaseMeasured) and [each["key"] for each in attended.records] == ["solo1"]
+    measured = measure()
+    assert served.files == ["solo1.npz"]
+    assert not isinstance(measured, str) and [each["key"] for each in measured.records] == ["solo1"]
     served.close()
     assert served.ended.wait(50), "it ends with the stream"
 
 
-def test_an_agent_refuses_what_comes_before_it_was_looked_at_and_a_configuration_that_is_none(
+def test_an_agent_refuses_a_call_before_it_described_its_host_and_a_configuration_that_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = Served(tmp_path, monkeypatch)
-    describe = messages.DescribeHost(
+    served = Served(tmp_path, monkeypatch, bench=None)
+    assert "describe its host first" in str(served.call(AgentCalls.free_memory))
+    query = messages.HostQuery(
         adapters=(), tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=60, measures=False
     )
-    (refused,) = served.ask(describe)
-    assert isinstance(refused, Failed) and "none.toml" in refused.failure.message
-    (pong,) = served.ask(messages.Ping(sent_ns=7))
-    assert isinstance(pong, messages.Pong) and pong.sent_ns == 7
-    (refused,) = served.ask(messages.IdleMeasured())
-    assert isinstance(refused, Failed) and refused.failure.message == "IdleMeasured is no request"
+    assert "none.toml" in str(served.call(AgentCalls.describe_host, query=query))
+    assert served.call(AgentCalls.ping, sent_ns=7)[0] == 7
     served.close()
     assert served.ended.wait(50)
+
+
+@pytest.mark.parametrize(
+    "line", [b"hello\n", b'{"call": "serve", "arguments": {}}\n', b'{"reply": "stage", "value": null}\n']
+)
+def test_an_agent_ends_if_the_leading_process_breaks_the_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes
+) -> None:
+    served = Served(tmp_path, monkeypatch)
+    served.pipes.send(line)
+    assert served.ended.wait(50)
+    served.close()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -24,7 +24,6 @@ from mixmark.harness.contracts.schema import (
     Metering,
     Mix,
     Phase,
-    Rate,
     Record,
     Samples,
     Share,
@@ -34,10 +33,13 @@ from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure.cluster import agents, executor, launchers, messages, streams
 from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.executor import Cluster
+from mixmark.harness.measure.cluster.messages import AgentCalls, LeaderCalls, PhaseMeasured
 from mixmark.harness.measure.executor import PhaseEvent, PhaseRequest, StageStarted
 from mixmark.harness.plan.placement import place
 from mixmark.harness.record import store
-from mixmark.harness.worker.messages import Failed, Message, write
+from mixmark.harness.worker import calls
+from mixmark.harness.worker.calls import Later
+from mixmark.harness.worker.failures import WorkerFailed
 from tests.fakes.stand_ins import LIMITS, StandIn, StandInLauncher, device, rate, share, solo
 from tests.golden import sample
 
@@ -87,8 +89,8 @@ def mixed(*hosts: str) -> Phase:
     return Phase(name="mix1", purpose="mixed", tasks=tasks, placement=place(MIX.units, rates, devices))
 
 
-def failed(message: str, hint: str = "") -> Failed:
-    return Failed(failure=Failure(kind="raised", message=message, hint=hint))
+def refuse(message: str, hint: str = "") -> NoReturn:
+    raise WorkerFailed(Failure(kind="raised", message=message, hint=hint))
 
 
 def failures(records: Mapping[str, Record]) -> dict[str, str]:
@@ -120,11 +122,11 @@ def test_each_host_measures_its_own_and_all_is_of_the_run(tmp_path: Path) -> Non
 class Dying(StandIn):
     """Its agent is killed while it measures."""
 
-    def measure(self, request: messages.MeasurePhase) -> Message | None:
-        if request.phase.placement is not None:
-            self.ready(request)
+    def measure(self, phase: Phase) -> PhaseMeasured | None:
+        if phase.placement is not None:
+            self.ready(phase)
             self.grants.get()
-            self.progress(request, feeds=7)
+            self.progress(phase, feeds=7)
         self.die()
         return None
 
@@ -132,11 +134,11 @@ class Dying(StandIn):
 class Lasting(StandIn):
     """It measures until it does everything alone."""
 
-    def mix(self, request: messages.MeasurePhase) -> None:
-        self.ready(request)
-        while (granted := self.grants.get().grant).units != pytest.approx(MIX.units):
+    def mix(self, phase: Phase) -> None:
+        self.ready(phase)
+        while (granted := self.grants.get()[0]).units != pytest.approx(MIX.units):
             self.parts = dict(granted.units)
-            self.progress(request)
+            self.progress(phase)
 
 
 WHY = "the host left did not measure it: its agent was killed by signal 9"
@@ -194,13 +196,12 @@ class Silent(StandIn):
 
     silent = False
 
-    def measure(self, request: messages.MeasurePhase) -> Message | None:
+    def measure(self, phase: Phase) -> PhaseMeasured | None:
         self.silent = True
         return None
 
-    def pong(self, ping: messages.Ping) -> None:
-        if not self.silent:
-            super().pong(ping)
+    def ping(self, *, sent_ns: int) -> object:
+        return Later() if self.silent else super().ping(sent_ns=sent_ns)
 
 
 def test_a_silent_host_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,12 +264,12 @@ def test_a_link_of_50_ms_that_is_cut_for_a_second_and_comes_back_loses_nothing(t
         def sockets(self) -> tuple[socket.socket, socket.socket]:
             return proxy.near, proxy.far
 
-        def mix(self, request: messages.MeasurePhase) -> None:
-            self.ready(request)
+        def mix(self, phase: Phase) -> None:
+            self.ready(phase)
             self.grants.get()
             proxy.passes.clear()
             for _ in range(5):
-                self.progress(request)
+                self.progress(phase)
                 time.sleep(0.2)
             proxy.passes.set()
 
@@ -285,8 +286,8 @@ def test_a_link_of_50_ms_that_is_cut_for_a_second_and_comes_back_loses_nothing(t
 
 def test_a_clock_that_steps_in_a_phase_has_a_large_bound(tmp_path: Path) -> None:
     class Stepping(StandIn):
-        def mix(self, request: messages.MeasurePhase) -> None:
-            self.ready(request)
+        def mix(self, phase: Phase) -> None:
+            self.ready(phase)
             self.grants.get()
             time.sleep(0.3)
             self.ahead_ns += SECOND
@@ -313,7 +314,7 @@ def far(phase: Phase) -> list[Share]:
     ]
 
 
-ODD: dict[str, tuple[Callable[[StandIn, Phase], Message | None], str]] = {
+ODD: dict[str, tuple[Callable[[StandIn, Phase], PhaseMeasured | None], str]] = {
     "a line without an end": (
         lambda host, phase: host.write(b"x" * 100_000),
         "its agent broke the protocol: more than 65536 bytes without an end of line",
@@ -335,7 +336,7 @@ ODD: dict[str, tuple[Callable[[StandIn, Phase], Message | None], str]] = {
         "its agent broke the protocol: no file is called 'xxxxx",
     ),
     "a part that is no base64": (
-        lambda host, phase: host.say(messages.FilePart(name="solo1.npz", base64="#é")),
+        lambda host, phase: host.call(LeaderCalls.file_part, name="solo1.npz", base64="#é"),
         "its agent broke the protocol: ",
     ),
     "stamps that have another hash": (
@@ -343,7 +344,7 @@ ODD: dict[str, tuple[Callable[[StandIn, Phase], Message | None], str]] = {
         "the files or records of its agent cannot be used: ",
     ),
     "no stamps": (
-        lambda host, phase: messages.PhaseMeasured(
+        lambda host, phase: PhaseMeasured(
             records=(host.record(phase.name, phase.shares[0]).model_dump(mode="json"),),
             sha256={},
             sent_bytes=0,
@@ -366,23 +367,23 @@ ODD: dict[str, tuple[Callable[[StandIn, Phase], Message | None], str]] = {
         "the files or records of its agent cannot be used: solo1 was not requested",
     ),
     "nothing": (
-        lambda host, phase: messages.PhaseMeasured(records=(), sha256={}, sent_bytes=0, received_bytes=0),
+        lambda host, phase: PhaseMeasured(records=(), sha256={}, sent_bytes=0, received_bytes=0),
         "the files or records of its agent cannot be used: solo1 is missing",
     ),
     "no record": (
-        lambda host, phase: messages.PhaseMeasured(records=({"key": 1},), sha256={}, sent_bytes=0, received_bytes=0),
+        lambda host, phase: PhaseMeasured(records=({"key": 1},), sha256={}, sent_bytes=0, received_bytes=0),
         "the files or records of its agent cannot be used: ",
     ),
     "a reply to a ping that was not sent": (
-        lambda host, phase: host.say(messages.Pong(sent_ns=1, theirs_ns=1)),
+        lambda host, phase: host.write(calls.write_reply(AgentCalls.ping, (1, 1))),
         "its agent broke the protocol: a reply to a ping that was not sent",
     ),
     "a stage of another": (
-        lambda host, phase: host.say(messages.StageBegun(key="solo9", stage="measuring")),
+        lambda host, phase: host.call(LeaderCalls.stage, key="solo9", name="measuring"),
         "its agent broke the protocol: a stage of a share that it does not measure",
     ),
     "that it cannot": (
-        lambda host, phase: failed("OSError: No space left on device", "free some"),
+        lambda host, phase: refuse("OSError: No space left on device", "free some"),
         "OSError: No space left on device; free some",
     ),
 }
@@ -396,8 +397,8 @@ def test_a_message_that_no_agent_sends_costs_its_host_and_the_record_says_so(
     does, reason = ODD[odd]
 
     class Odd(StandIn):
-        def measure(self, request: messages.MeasurePhase) -> Message | None:
-            return does(self, request.phase)
+        def measure(self, phase: Phase) -> PhaseMeasured | None:
+            return does(self, phase)
 
     with led(tmp_path, left=Odd(), right=StandIn()) as cluster:
         records, _ = measured(cluster, solo("solo1", "left/npu:a"))
@@ -413,11 +414,11 @@ def test_a_host_that_ran_out_of_disk_goes_on_when_it_can(tmp_path: Path) -> None
     class Full(StandIn):
         tries = itertools.count()
 
-        def measure(self, request: messages.MeasurePhase) -> Message | None:
+        def measure(self, phase: Phase) -> PhaseMeasured | None:
             if next(self.tries) == 0:
                 self.file("solo1.npz", b"the part that there was room for")
-                return failed("OSError: No space left on device")
-            return super().measure(request)
+                refuse("OSError: No space left on device")
+            return super().measure(phase)
 
     with led(tmp_path, left=Full()) as cluster:
         records, _ = measured(cluster, solo("solo1", "left/npu:a"))
@@ -426,50 +427,48 @@ def test_a_host_that_ran_out_of_disk_goes_on_when_it_can(tmp_path: Path) -> None
         assert failures(records) == {}
 
 
-def rates_of(request: messages.MeasurePhase) -> tuple[Rate, ...]:
-    """The rates of the plan of a mix."""
-    assert request.phase.placement is not None
-    return request.phase.placement.rates
-
-
-ODD_IN_THE_MIX: dict[str, Callable[[StandIn, messages.MeasurePhase], Any]] = {
-    "rates that were not planned": lambda host, request: host.say(
-        messages.MixReady(rates=(rate("low", "npu:z"),), quanta=(1,), concurrency={"npu:z": 1})
+ODD_IN_THE_MIX: dict[str, Callable[[StandIn, Phase], Any]] = {
+    "rates that were not planned": lambda host, phase: host.ready(
+        phase, rates=(rate("low", "npu:z"),), quanta={("low", "npu:z"): 1}, concurrency={"npu:z": 1}
     ),
-    "rates without quanta": lambda host, request: host.say(
-        messages.MixReady(rates=rates_of(request), quanta=(), concurrency={"npu:a": 1})
+    "rates without quanta": lambda host, phase: host.ready(phase, quanta={}),
+    "no concurrency": lambda host, phase: host.ready(phase, concurrency={}),
+    "feeds without units": lambda host, phase: host.ready(phase, quanta={("low", "npu:a"): 0, ("high", "npu:a"): 1}),
+    "sums of another suite": lambda host, phase: host.progress(phase, finished={"mid": 1.0}),
+    "less than no work": lambda host, phase: host.progress(phase, handed_out={"low": -1.0}),
+    "work without an end": lambda host, phase: host.write(
+        progress_line(host, phase).replace(b'"finished": {"low": 5.0', b'"finished": {"low": 1e999')
     ),
-    "no slots": lambda host, request: host.say(
-        messages.MixReady(rates=rates_of(request), quanta=(1, 1), concurrency={})
+    "work that is no number": lambda host, phase: host.write(
+        progress_line(host, phase).replace(b'"finished": {"low": 5.0', b'"finished": {"low": "nan"')
     ),
-    "sums of another suite": lambda host, request: host.say(
-        messages.MixProgress(finished={"mid": 1}, handed_out={}, paces={}, unfinished_s={}, feeds={}, running={})
+    "work of another device": lambda host, phase: host.progress(phase, unfinished_s={"npu:z": 1.0}),
+    "a pace of another device": lambda host, phase: host.progress(phase, paces={("low", "npu:z"): 1.0}),
+    "a pace of nothing": lambda host, phase: host.progress(phase, paces={("low", "npu:a"): 0.0}),
+    "a pace of no pair": lambda host, phase: host.write(
+        progress_line(host, phase).replace(b'["low", "npu:a", 1.0]', b'["low"]')
     ),
-    "a pace of another device": lambda host, request: host.say(
-        messages.MixProgress(
-            finished={}, handed_out={}, paces={"npu:z": {"low": 1.0}}, unfinished_s={}, feeds={}, running={}
-        )
-    ),
-    "a pace of nothing": lambda host, request: host.write(
-        write(
-            messages.MixProgress(
-                finished={}, handed_out={}, paces={"npu:a": {"low": 1.0}}, unfinished_s={}, feeds={}, running={}
-            )
-        ).replace(b'"low": 1.0', b'"low": 0')
-    ),
-    "a colour for the terminal": lambda host, request: host.say(
-        messages.MixProgress(
-            finished={}, handed_out={}, paces={}, unfinished_s={}, feeds={}, running={"npu:a": "\x1b[31m"}
-        )
-    ),
+    "a colour for the terminal": lambda host, phase: host.progress(phase, running="\x1b[31m"),
 }
+
+
+def progress_line(host: StandIn, phase: Phase) -> bytes:
+    """The line of a report of progress."""
+    lines: list[bytes] = []
+
+    class Noting(StandIn):
+        def write(self, line: bytes) -> None:
+            lines.append(line)
+
+    Noting(devices=host.devices).progress(phase)
+    return lines[0]
 
 
 @pytest.mark.parametrize("odd", ODD_IN_THE_MIX)
 def test_sums_of_what_a_host_does_not_do_cost_that_host(tmp_path: Path, odd: str) -> None:
     class Odd(StandIn):
-        def mix(self, request: messages.MeasurePhase) -> None:
-            ODD_IN_THE_MIX[odd](self, request)
+        def mix(self, phase: Phase) -> None:
+            ODD_IN_THE_MIX[odd](self, phase)
             self.grants.get()  # for ever
 
     with led(tmp_path, left=Odd(), right=StandIn()) as cluster:
@@ -480,10 +479,11 @@ def test_sums_of_what_a_host_does_not_do_cost_that_host(tmp_path: Path, odd: str
 
 def test_a_host_without_a_task_can_say_what_it_likes(tmp_path: Path) -> None:
     class Talking(StandIn):
-        def pong(self, ping: messages.Ping) -> None:
-            super().pong(ping)
-            self.say(failed("nobody asked"))
-            self.say(messages.PhaseMeasured(records=(), sha256={}, sent_bytes=0, received_bytes=0))
+        def ping(self, *, sent_ns: int) -> object:
+            self.write(calls.write_failed(calls.Failed(failure=Failure(kind="raised", message="no call"))))
+            nothing = PhaseMeasured(records=(), sha256={}, sent_bytes=0, received_bytes=0)
+            self.write(calls.write_reply(AgentCalls.measure_phase, nothing))
+            return super().ping(sent_ns=sent_ns)
 
     with led(tmp_path, left=StandIn(), right=Talking()) as cluster:
         records, _ = measured(cluster, solo("solo1", "left/npu:a"))
@@ -497,7 +497,7 @@ class Metered(StandIn):
         super().__init__()
         self.phase = phase
 
-    def samples(self, phase: str) -> messages.MeterSamples:
+    def read_meters(self, *, phase: str) -> messages.MeterSamples:
         now_ns = self.clock_ns()
         stamps = np.array([now_ns - 50_000_000, now_ns - 10_000_000])
         metering = Metering(
@@ -543,19 +543,19 @@ def test_a_mix_that_cannot_be_planned_says_why_and_its_late_messages_do_not_dist
     class Lacking(StandIn):
         """It has one suite loaded, and the other nobody has."""
 
-        def measure(self, request: messages.MeasurePhase) -> Message | None:
-            if request.phase.placement is None:
-                return super().measure(request)
-            (one,) = (each for each in request.phase.placement.rates if each.suite == "low")
-            self.say(messages.MixReady(rates=(one,), quanta=(1,), concurrency={one.device: 1}))
-            begin = self.grants.get()
-            assert isinstance(begin, messages.BeginMix) and begin.problem
+        def measure(self, phase: Phase) -> PhaseMeasured | None:
+            if phase.placement is None:
+                return super().measure(phase)
+            (one,) = (each for each in phase.placement.rates if each.suite == "low")
+            self.ready(phase, rates=(one,), quanta={("low", one.device): 1}, concurrency={one.device: 1})
+            _, problem = self.grants.get()
+            assert problem
             time.sleep(0.2)
-            failure = Failure(kind="no result", message=begin.problem)
+            failure = Failure(kind="no result", message=problem)
             return self.sent(
                 [
-                    self.record(request.phase.name, each).model_copy(update={"completions": None, "error": failure})
-                    for each in request.phase.shares
+                    self.record(phase.name, each).model_copy(update={"completions": None, "error": failure})
+                    for each in phase.shares
                 ]
             )
 

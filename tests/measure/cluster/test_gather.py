@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,16 @@ from typing import Any
 import pytest
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import Absent, Domain, Environment, Failure
+from mixmark.harness.contracts.schema import Absent, Domain, Environment
 from mixmark.harness.measure.cluster import launchers, messages
 from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.gather import Gathered, gather
 from mixmark.harness.plan.phases import Workload
-from mixmark.harness.worker.messages import Covered, Failed, Message
+from mixmark.harness.worker.messages import Covered
 from tests.fakes.stand_ins import StandIn, StandInLauncher, device
 from tests.golden import sample
 
-DESCRIBE = messages.DescribeHost(
+DESCRIBE = messages.HostQuery(
     adapters=(), tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=60, measures=False
 )
 WORKLOADS = (Workload("low", "1", ("offline",)), Workload("high", "1", ("offline",)))
@@ -44,8 +45,8 @@ class Saying(StandIn):
         super().__init__()
         self.other = other
 
-    def describe(self) -> messages.HostDescription:
-        description = super().describe()
+    def describe_host(self, *, query: messages.HostQuery) -> messages.HostDescription:
+        description = super().describe_host(query=query)
         environments = self.other.pop("environments", {})
         found = dataclasses.replace(description.found, environments=environments)
         return description.model_copy(update={"found": found, **self.other})
@@ -56,15 +57,14 @@ class Arriving(StandIn):
 
     def __init__(self, **other: object) -> None:
         super().__init__()
-        self.arrived = messages.arrived().model_copy(update=other)
+        self.arrival = json.dumps(json.loads(self.arrival) | other).encode() + b"\n"
 
 
 class Refusing(StandIn):
     """It cannot do what is asked."""
 
-    def reply(self, request: Message) -> Message:
-        failure = Failure(kind="raised", message="there is no file llm.safetensors", hint="copy it to every host")
-        return Failed(failure=failure)
+    def describe_host(self, *, query: messages.HostQuery) -> messages.HostDescription:
+        raise MixmarkError("there is no file llm.safetensors", "copy it to every host")
 
 
 @pytest.mark.parametrize(
@@ -168,17 +168,12 @@ def test_the_first_host_of_a_machine_reads_its_meters_for_all(tmp_path: Path) ->
     )
 
     class Metered(StandIn):
-        def reply(self, request: Message) -> Message | None:
-            if isinstance(request, messages.OpenMeters):
-                lacks = Absent(kind="meter", name="nvml", reason="no driver")
-                return Covered(domains=(package,), absent=(lacks,))
-            return super().reply(request)
+        def open_meters(self) -> Covered:
+            return Covered(domains=(package,), absent=(Absent(kind="meter", name="nvml", reason="no driver"),))
 
     class Blind(StandIn):
-        def reply(self, request: Message) -> Message | None:
-            if isinstance(request, messages.OpenMeters):
-                return Failed(failure=Failure(kind="raised", message="PermissionError: /sys is not for you"))
-            return super().reply(request)
+        def open_meters(self) -> Covered:
+            raise MixmarkError("PermissionError: /sys is not for you")
 
     hosts: dict[str, StandIn | str] = {
         "left": Metered(machine="m"),

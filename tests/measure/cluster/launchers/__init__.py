@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from mixmark.harness.measure.cluster import messages
 from mixmark.harness.measure.cluster.agents import Agents
+from mixmark.harness.measure.cluster.messages import AgentCalls
 
 ROOT = Path(__file__).parents[4]
 
@@ -37,8 +37,7 @@ class Facts:
 def facts(agents: Agents, *names: str) -> dict[str, Facts]:
     """The facts of these hosts, or of all that are present."""
     found = {}
-    requests = dict.fromkeys(names or agents.present, messages.FreeMemory())
-    for name, reply in agents.request(requests, messages.MemoryPools).items():
+    for name, reply in agents.call(AgentCalls.free_memory, names or agents.present).items():
         words = str(reply).split()
         assert len(words) == 4, reply
         found[name] = Facts(words[0], int(words[1]), words[2], int(words[3]))

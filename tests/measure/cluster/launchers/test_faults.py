@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.measure.cluster import agents as agents_module
-from mixmark.harness.measure.cluster import messages
 from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.launchers import Host, process
+from mixmark.harness.measure.cluster.messages import AgentCalls
 from tests.measure.cluster.launchers import ROOT, end_soon, facts, lives, stand_in
 from tests.measure.cluster.launchers.conftest import Way
 
@@ -27,7 +27,7 @@ def python(tmp_path: Path) -> str:
 
 
 def listen(agents: Agents, seconds: float) -> None:
-    for _ in agents.messages(time.monotonic() + seconds):
+    for _ in agents.received(time.monotonic() + seconds):
         pass
 
 
@@ -146,7 +146,6 @@ def test_an_agent_that_does_not_arrive_costs_only_itself(way: Way, tmp_path: Pat
 
 def test_a_flood_ends_the_stream(way: Way, tmp_path: Path, python: str) -> None:
     with Agents(way.launcher(), [way.host(1, python, "floods"), way.host(2, python)], tmp_path) as agents:
-        requests = dict.fromkeys(agents.present, messages.FreeMemory())
-        replies = agents.request(requests, messages.MemoryPools)
+        replies = agents.call(AgentCalls.free_memory, agents.present)
         assert replies["host1"] == "its agent broke the protocol: more than 16777216 bytes without an end of line"
         assert facts(agents).keys() == {"host2"}
