@@ -21,8 +21,7 @@ from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.meters.covered import gpus
-from mixmark.harness.meters.gpu import domain, reader
+from mixmark.harness.meters.common import card_domain, gpu_ids, library_reader
 
 SOURCE = "rocm.docs.amd.com/projects/amdsmi"
 WATCH_TIMES, WATCH_S = 10, 0.1
@@ -70,7 +69,7 @@ class AmdSmi:
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         """If AMD GPUs are found, this takes a second, to compare their counters with their power."""
-        known = set(gpus(devices))
+        known = set(gpu_ids(devices))
         try:
             import amdsmi as smi
         except Exception as error:  # also OSError or KeyError, from looking for its library
@@ -127,10 +126,10 @@ class AmdSmi:
         else:
             parent = f"{name}/energy"
             self._reads[parent] = card.joules
-            yield domain(parent, covers, "energy", f"amdsmi_get_energy_count; {SOURCE}")
+            yield card_domain(parent, covers, "energy", f"amdsmi_get_energy_count; {SOURCE}")
         if all(reading.watts for reading in taken):
             self._reads[f"{name}/power"] = card.watts
-            yield domain(f"{name}/power", covers, "power", f"amdsmi_get_power_info; {SOURCE}", parent)
+            yield card_domain(f"{name}/power", covers, "power", f"amdsmi_get_power_info; {SOURCE}", parent)
 
 
 def _counter_problem(readings: Sequence[CardReading]) -> Reason | None:
@@ -172,7 +171,7 @@ def _card(smi: Any, handle: Any) -> Card:
                 return float(value)
         raise OSError("AMD SMI: it reports no power")
 
-    reads = (reader(read, "AMD SMI", smi.AmdSmiException, KeyError, ValueError) for read in (joules, watts))
+    reads = (library_reader(read, "AMD SMI", smi.AmdSmiException, KeyError, ValueError) for read in (joules, watts))
     return Card(frozenset(names), str(asic.get("market_name", "")), *reads)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Device, Domain
-from mixmark.harness.meters import covered
+from mixmark.harness.meters.common import all_ids
 
 EVERY_NS = 1_000_000_000
 FRESH_NS = 1_000_000_000  # an older reply is from before the measurement, and is dropped
@@ -64,7 +64,7 @@ def node(meter: str, devices: Iterable[Device], source: str) -> Domain:
     return Domain(
         id=meter,
         meter=meter,
-        covers=covered.everything(devices),
+        covers=all_ids(devices),
         boundary="node",
         quantity="power",
         method="integrated",

@@ -22,8 +22,7 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters import covered
-from mixmark.harness.meters.sysfs import number
+from mixmark.harness.meters.common import all_ids, gpu_ids, host_ids, read_integer
 
 ROOT = Path("/")
 SOURCE = "Linux hwmon; docs.kernel.org/hwmon/sysfs-interface.html"
@@ -77,8 +76,8 @@ class Hwmon:
         sensors = [*_sensors(self._folder)]
         if not sensors:
             yield Absent(kind="meter", name="hwmon", reason="no driver here offers power or energy in /sys/class/hwmon")
-        cpus, gpus = covered.host(devices), covered.gpus(devices)
-        everything = covered.everything(devices)
+        cpus, gpus = host_ids(devices), gpu_ids(devices)
+        everything = all_ids(devices)
         chosen = [*self._chosen(sensors, everything)]
         rest = [sensor for sensor in sensors if sensor.key not in self._options]
         chosen += [*_intel(rest, gpus), *_grace(rest, cpus, gpus), *_power_meters(rest, everything)]
@@ -87,7 +86,7 @@ class Hwmon:
                 yield domain
                 continue
             try:
-                number(sensor.file)
+                read_integer(sensor.file)
             except PermissionError:
                 yield Absent(
                     kind="meter", name=sensor.key, reason=f"only root may read it: sudo chmod a+r {sensor.file}"
@@ -99,7 +98,7 @@ class Hwmon:
                 yield domain
 
     def read(self, domain: Domain) -> Sequence[Sample]:
-        return (Sample(number(self._files[domain.id]) / 1e6),)
+        return (Sample(read_integer(self._files[domain.id]) / 1e6),)
 
     def _chosen(
         self, sensors: Sequence[Sensor], everything: tuple[str, ...]

@@ -16,8 +16,7 @@ from typing import Any
 from mixmark.harness.contracts.errors import refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters import covered
-from mixmark.harness.meters.gpu import domain, reader
+from mixmark.harness.meters.common import card_domain, gpu_ids, host_ids, library_reader
 
 SOURCE = "docs.nvidia.com/deploy/nvml-api"
 SECOND_NS = 1_000_000_000
@@ -45,7 +44,7 @@ class Nvml:
         except nvml.NVMLError as error:
             yield Absent(kind="meter", name="nvml", reason=f"{error}: {DRIVER}")
             return
-        found = list(self._gpus(nvml, covered.gpus(devices), covered.host(devices)))
+        found = list(self._gpus(nvml, gpu_ids(devices), host_ids(devices)))
         modules = {source.id for source in found if isinstance(source, Domain) and source.id.endswith("/module")}
         for source in found:
             if len(modules) < 2 or isinstance(source, Absent):
@@ -81,12 +80,12 @@ class Nvml:
         if module:
             parent = f"nvml/{uuid}/module"
             self._reads[parent] = module
-            yield domain(parent, (id, *cpus), "power", f"NVML_FI_DEV_POWER_INSTANT, scope module; {SOURCE}")
+            yield card_domain(parent, (id, *cpus), "power", f"NVML_FI_DEV_POWER_INSTANT, scope module; {SOURCE}")
         counter = _works(_reader(nvml, lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3))
         if counter:
             name = f"nvml/{uuid}/energy"
             self._reads[name] = counter
-            yield domain(name, (id,), "energy", f"nvmlDeviceGetTotalEnergyConsumption; {SOURCE}", parent)
+            yield card_domain(name, (id,), "energy", f"nvmlDeviceGetTotalEnergyConsumption; {SOURCE}", parent)
             parent = name
         powers = [
             ("NVML_FI_DEV_POWER_INSTANT, scope GPU", _field(nvml, handle, POWER_INSTANT, GPU), None),
@@ -100,7 +99,7 @@ class Nvml:
             if power:
                 name = f"nvml/{uuid}/power"
                 self._reads[name] = power
-                yield domain(name, (id,), "power", f"{source}; {SOURCE}", parent, averaging_ns)
+                yield card_domain(name, (id,), "power", f"{source}; {SOURCE}", parent, averaging_ns)
                 return
         if not parent:
             yield Absent(
@@ -111,7 +110,7 @@ class Nvml:
 
 
 def _reader(nvml: Any, read: Callable[[], float]) -> Callable[[], float]:
-    return reader(read, "NVML", nvml.NVMLError)
+    return library_reader(read, "NVML", nvml.NVMLError)
 
 
 def _field(nvml: Any, handle: Any, field: int, scope: int) -> Callable[[], float]:

@@ -33,9 +33,9 @@ from urllib.parse import quote, urlencode, urlsplit
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters import covered, http
+from mixmark.harness.meters import http
 from mixmark.harness.meters.bmc import Controller
-from mixmark.harness.meters.options import choice, number
+from mixmark.harness.meters.common import all_ids, choice_option, number_option
 
 OPTIONS = (
     *("name", "kind", "url", "power", "energy", "unit", "read", "boundary", "covers", "accuracy"),
@@ -106,18 +106,18 @@ class Plug:
         refuse_options("the meter plug", options, OPTIONS)
         self._options, self._environment = options, os.environ if environment is None else environment
         self._id = f"plug/{options['name']}" if "name" in options else "plug"
-        kind = choice("plug", options, "kind", ASKED)
+        kind = choice_option("plug", options, "kind", ASKED)
         address = urlsplit(options.get("url", ""))
         if kind is None or address.scheme not in ("http", "https") or not address.hostname:
             raise UsageError("the meter plug needs kind and url", hint=f"kind is one of {', '.join(ASKED)}")
         if address.username or address.password:
             raise UsageError("the meter plug takes no account inside of url", hint="give user and password_env")
         self._kind, self._address = kind, address
-        boundary = choice("plug", options, "boundary", ("wall", "node")) or "wall"
+        boundary = choice_option("plug", options, "boundary", ("wall", "node")) or "wall"
         self._boundary = cast(Literal["wall", "node"], boundary)
         self._covers = tuple(filter(None, options.get("covers", "").replace(" ", "").split(",")))
-        self._accuracy = number("plug", options, "accuracy")
-        self._read = choice("plug", options, "read", ("power", "energy")) or "power"
+        self._accuracy = number_option("plug", options, "accuracy")
+        self._read = choice_option("plug", options, "read", ("power", "energy")) or "power"
         self._field = self._declared() if kind == "json" else None
         self._client = http.Client(
             "the plug",
@@ -144,7 +144,7 @@ class Plug:
         yield Domain(
             id=self._id,
             meter=self.name,
-            covers=self._covers or covered.everything(devices),
+            covers=self._covers or all_ids(devices),
             boundary=self._boundary,
             quantity="power" if field.unit in POWER else "energy",
             method="external",
@@ -159,7 +159,7 @@ class Plug:
     def _declared(self) -> Field:
         """The field of the kind `json`. Raises UsageError."""
         given = [name for name in ("power", "energy") if name in self._options]
-        unit = choice("plug", self._options, "unit", UNITS) or ("W" if given == ["power"] else None)
+        unit = choice_option("plug", self._options, "unit", UNITS) or ("W" if given == ["power"] else None)
         if len(given) != 1 or unit is None or (given == ["power"]) != (unit in POWER):
             raise UsageError(
                 "a plug of the kind json needs power or energy, the path of a number, and its unit",

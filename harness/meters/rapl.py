@@ -20,8 +20,7 @@ from mixmark.harness.contracts.errors import refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.meters import covered
-from mixmark.harness.meters.sysfs import number
+from mixmark.harness.meters.common import host_ids, read_integer
 
 ROOT = Path("/")
 SOURCE = "Linux powercap, energy_uj; docs.kernel.org/power/powercap/powercap.html"
@@ -110,7 +109,7 @@ class Rapl:
         if vendor == "AuthenticAMD" and len(packages) > len({zone.name.split("-die")[0] for zone in packages}):
             packages = [replace(zone, problem=DIES) for zone in packages]
         parent = next((zone.id for zone in platforms if not zone.problem), None)
-        for members, covers in ((packages, covered.host(devices)), (drams, ["memory"]), (platforms, ["platform"])):
+        for members, covers in ((packages, host_ids(devices)), (drams, ["memory"]), (platforms, ["platform"])):
             for place, zone in enumerate(members, 1):
                 part = _part(place, max(len(members), len(packages)) if members is drams else len(members))
                 if zone.problem:
@@ -131,15 +130,15 @@ class Rapl:
                 )
 
     def read(self, domain: Domain) -> Sequence[Sample]:
-        return (Sample(number(self._zones / domain.id.removeprefix("rapl/") / "energy_uj") / 1e6),)
+        return (Sample(read_integer(self._zones / domain.id.removeprefix("rapl/") / "energy_uj") / 1e6),)
 
 
 def _zone(folder: Path) -> Zone:
     name = folder.name
     try:
         name = (folder / "name").read_text("ascii").strip()
-        wrap_joules = number(folder / "max_energy_range_uj") / 1e6
-        number(folder / "energy_uj")
+        wrap_joules = read_integer(folder / "max_energy_range_uj") / 1e6
+        read_integer(folder / "energy_uj")
     except PermissionError:
         return Zone(folder, name, problem=PERMIT)
     except (OSError, UnicodeError) as error:

@@ -45,12 +45,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters import covered
+from mixmark.harness.meters.common import all_ids, choice_option, number_option
 from mixmark.harness.meters.external import lines
 from mixmark.harness.meters.external.formats import Format, recognised
 from mixmark.harness.meters.external.lines import HEADER, POWER, UNITS, Columns
 from mixmark.harness.meters.external.sources import LONGEST_LINE, LogFile, Lost, TcpConnection, cause
-from mixmark.harness.meters.options import choice, number
 
 TABLE = ("column", "time", "time_format", "only")
 OPTIONS = ("name", "path", "connect", "unit", "boundary", "covers", "accuracy", "timezone", "late_s", *TABLE)
@@ -77,14 +76,14 @@ class External:
         self._options = options
         self._id = f"external/{options['name']}" if "name" in options else "external"
         self._clocks = clocks or Clocks()
-        self._unit = choice("external", options, "unit", UNITS) or "W"
-        boundary = choice("external", options, "boundary", ("wall", "node", "devices")) or "wall"
+        self._unit = choice_option("external", options, "unit", UNITS) or "W"
+        boundary = choice_option("external", options, "boundary", ("wall", "node", "devices")) or "wall"
         self._boundary = cast(Literal["wall", "node", "devices"], boundary)
         self._covers = tuple(filter(None, options.get("covers", "").replace(" ", "").split(",")))
         if self._boundary == "devices" and not self._covers:
             raise UsageError("the meter external with the boundary devices needs covers", 'such as covers = "cpu:0"')
-        self._accuracy = number("external", options, "accuracy")
-        self._late_s = number("external", options, "late_s", signed=True) or 0.0
+        self._accuracy = number_option("external", options, "accuracy")
+        self._late_s = number_option("external", options, "late_s", signed=True) or 0.0
         self._zone = _zone(options)
         self._address = _address(options["connect"]) if "connect" in options else None
         self._source: LogFile | TcpConnection | None = None
@@ -116,7 +115,7 @@ class External:
         yield Domain(
             id=self._id,
             meter=self.name,
-            covers=self._covers or covered.everything(devices),
+            covers=self._covers or all_ids(devices),
             boundary=self._boundary,
             quantity="power" if unit in POWER else "energy",
             method="external",
