@@ -6,7 +6,14 @@ holds the folders themselves. `python -m mixmark` is the command line.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+if (Path(__file__).parent / "harness").is_file():
+    raise ImportError(
+        "this checkout has text files in place of the links mixmark/harness, suites, reporters and submissions: "
+        "git config core.symlinks true && git checkout -- mixmark"
+    )
 
 if TYPE_CHECKING:
     from mixmark.api import *

@@ -192,9 +192,9 @@ def _open_by(results: Sequence[Contribution]) -> Iterator[str]:
         yield from _with_options(result)
         if result.header.seed_given:
             yield "its seed was given"
-        yield from (
-            reason for reason in result.score.unranked if "was not compared with the code of its suite" in reason
-        )
+        for finding in result.findings:
+            if finding.rule == "suites_verified":
+                yield f"{finding.about} was not compared with the code of its suite"
 
 
 def _peak_by(results: Sequence[Contribution]) -> Iterator[str]:

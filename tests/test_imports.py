@@ -142,3 +142,20 @@ def test_what_vendors_import_is_listed() -> None:
     public = {name for name in vars(api) if not name.startswith("_")}
     assert public == set(api.__all__)
     assert all(getattr(mixmark, name) is getattr(api, name) for name in api.__all__)
+
+
+@pytest.mark.parametrize("room", ["harness", "suites", "reporters", "submissions"])
+def test_a_folder_has_one_import_name(room: str) -> None:
+    """Under a second name every class would exist twice, and no instance of one would be an instance of the other."""
+    done = subprocess.run([sys.executable, "-c", f"import {room}"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"ImportError: import mixmark.{room}" in done.stderr
+
+
+def test_a_checkout_without_links_says_how_to_get_them(tmp_path: Path) -> None:
+    package = tmp_path / "mixmark"
+    package.mkdir()
+    (package / "__init__.py").write_bytes((ROOT / "mixmark" / "__init__.py").read_bytes())
+    (package / "harness").write_text("../harness")  # git writes this where the system has no links
+    done = subprocess.run([sys.executable, "-S", "-c", "import mixmark"], cwd=tmp_path, capture_output=True, text=True)
+    assert "git config core.symlinks true && git checkout -- mixmark" in done.stderr

@@ -21,13 +21,27 @@ VENDORS, SUBMIT = ((ROOT / "docs" / name).read_text("utf-8") for name in ("vendo
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist of the last commit, and the wheel that is built from the sdist."""
+    folder = tmp_path_factory.mktemp("built")
     source = folder / "source"
     subprocess.run(["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(source)], check=True)
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
     subprocess.run(build, check=True, capture_output=True)
-    return next(folder.glob("*.whl"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    return next(built.glob("*.whl"))
+
+
+def test_the_sdist_installs_the_files_of_the_wheel(built: Path, wheel: Path, tmp_path: Path) -> None:
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*install, "--target", str(tmp_path), str(next(built.glob("*.tar.gz")))], check=True)
+    installed = {str(path.relative_to(tmp_path)) for path in (tmp_path / "mixmark").rglob("*") if path.is_file()}
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("mixmark/")}
+    assert {name for name in installed if "__pycache__" not in name} == packed
 
 
 def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
