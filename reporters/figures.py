@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 
@@ -18,9 +17,10 @@ from mixmark.harness.contracts.numbers import prefixed as prefixed
 from mixmark.harness.contracts.numbers import significant as significant
 from mixmark.harness.contracts.schema import Finding, Record, Result
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.findings import is_like, words_of_all
 from mixmark.harness.judge.solo import Energy, Latency, Relative, Solo
 
-NUMBER = re.compile(r"(?<![\w.,:/×-])(?>\d+(?:,\d{3})*(?:\.\d+)?)(?!\w|\.\d)")  # in a message, not inside a name
+SEVERITIES = ("invalid", "pending", "warning", "note")
 LONGEST_SUBJECTS = 48  # letters of the subjects of a message; longer lists are counted
 LONGEST_UNIT, LONGEST_NAME, LONGEST = 16, 60, 2000  # letters of a unit, a name, a message with its hint
 
@@ -164,37 +164,19 @@ def device_names(result: Result) -> dict[str, str]:
 
 
 def merged(result: Result, findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
-    """(severity, about, message), the most serious first. Findings with the same message are one.
-
-    Messages that differ only in their figures are one message with ranges; messages of invalid findings stay apart.
-    """
+    """(severity, about, words), the most serious first. Findings that differ only in their numbers are one with ranges;
+    invalid findings stay apart."""
     labels = {record.key: label(record, device_names(result)) for record in result.records}
-    alike: dict[tuple[str, str, str], list[Finding]] = {}
-    findings = tuple(findings)
-    for severity in ("invalid", "pending", "warning", "note"):
-        for finding in (finding for finding in findings if finding.severity == severity):
-            words = finding.message if severity == "invalid" else NUMBER.sub("#", finding.message)
-            alike.setdefault((severity, finding.rule, words), []).append(finding)
-    found = []
-    for (severity, _, _), same in alike.items():
-        subjects = ", ".join(dict.fromkeys(labels.get(finding.about, finding.about) for finding in same))
-        about = subjects if len(same) == 1 or len(subjects) <= LONGEST_SUBJECTS else f"{len(same)} results"
-        found.append((severity, about, _ranged([finding.message for finding in same])))
+    alike: dict[object, list[Finding]] = {}
+    for finding in sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)):
+        same = finding.model_dump_json() if finding.severity == "invalid" else is_like(finding)
+        alike.setdefault(same, []).append(finding)
+    found: list[tuple[str, str, str]] = []
+    for group in alike.values():
+        subjects = ", ".join(dict.fromkeys(labels.get(finding.about, finding.about) for finding in group))
+        about = subjects if len(group) == 1 or len(subjects) <= LONGEST_SUBJECTS else f"{len(group)} results"
+        found.append((group[0].severity, about, words_of_all(group)))
     return found
-
-
-def _ranged(messages: list[str]) -> str:
-    """One message for several that differ only in their figures: kept 1.04 to 1.65 of 2 CPUs busy."""
-    words, columns = NUMBER.split(messages[0]), zip(*map(NUMBER.findall, messages), strict=True)
-    ranges = []
-    for column in columns:
-        low, high = min(column, key=_number), max(column, key=_number)
-        ranges.append(low if _number(low) == _number(high) else f"{low} to {high}")
-    return "".join(word + figure for word, figure in zip(words, [*ranges, ""], strict=True))
-
-
-def _number(figure: str) -> float:
-    return float(figure.replace(",", ""))
 
 
 def name(text: str, most: int = LONGEST_NAME) -> str:

@@ -18,6 +18,7 @@ from markupsafe import Markup
 from mixmark.harness.contracts.schema import Finding, Int64s, LatencyLimits, Record, Result, System
 from mixmark.harness.judge.energy.total import metered, profile
 from mixmark.harness.judge.evidence import Measurement
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.hosts import processors
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.solo import Latency, Solo
@@ -55,6 +56,7 @@ def report(judgement: Judgement) -> str:
         scope=figures.scope(rows),
         energy_parts=figures.energy_parts(rows),
         findings=figures.merged(result, findings),
+        words=words,
         missing=list(_missing(result)),
         system=[*_systems(result), *_environments(result)],
         processors=processors(result) or "CPU",
@@ -192,7 +194,7 @@ def _steadiness(row: Solo, measured: Measurement, found: Iterable[Finding]) -> s
     """The remark in the caption: the finding about the steadiness of the window, or "steady"."""
     for finding in found:
         if finding.rule == "steady":
-            return finding.message
+            return words(finding)
     is_steady = measured.window is not None and measured.window.steady and row.scenario != "server"
     return "steady" if is_steady else ""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from mixmark.harness.contracts.schema import Environment
 from mixmark.harness.judge import hosts
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.provenance import Provenance, provenance
@@ -95,6 +96,7 @@ def lines(judgement: Judgement) -> list[dict[str, Value]]:
 def _mixed(score: Score, number: int, run: ScoredRun) -> dict[str, Value]:
     """A run without a score has no rate, although it finished units."""
     left_out = run.phase in score.left_out
+    why = words(run.disturbed) if run.disturbed and left_out else None
     return {
         **picked(run, MIXED if not run.problems else {"key": "phase"}),
         "suite": score.mix.name,
@@ -102,7 +104,7 @@ def _mixed(score: Score, number: int, run: ScoredRun) -> dict[str, Value]:
         "scenario": "mixed",
         "run": number,
         "status": "no score" if run.problems else "left out" if left_out else score.grade,
-        "reason": "; ".join([problem.text for problem in run.problems]) or (run.disturbed if left_out else None),
+        "reason": "; ".join(problem.text for problem in run.problems) or why,
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.solo import Relative, Solo
 from mixmark.reporters import charts, figures, scores
@@ -108,7 +109,7 @@ def _other_level(timeline: Timeline) -> Strip | None:
 def _steadiness(timeline: Timeline, judgement: Judgement) -> str:
     for finding in judgement.findings:
         if (finding.rule, finding.about) == ("steady", timeline.run.phase):
-            return finding.message
+            return words(finding)
     return scores.STEADINESS[timeline.run.steady]
 
 

@@ -13,6 +13,7 @@ from statistics import median
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Finding, Mix, Result
 from mixmark.harness.judge import hosts, references, screening
+from mixmark.harness.judge.findings import remedy, words
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import HOUR_NS, KWH_J
 from mixmark.harness.judge.references import ReferenceRate, ReferenceScore
@@ -71,7 +72,7 @@ class Summary:
 
 def summary(judgement: Judgement) -> Summary:
     verdict = judgement.verdict
-    remedies = dict.fromkeys(reason.remedy for reason in verdict.reasons if reason.remedy)
+    remedies = dict.fromkeys(filter(None, map(remedy, verdict.reasons)))
     return Summary(
         verdict=verdict.word,
         reason=figures.name(verdict.reason, LONGEST_REASON),
@@ -233,10 +234,8 @@ def _suites(judgement: Judgement) -> Iterator[SuiteLine]:
 
 def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[Finding]) -> SuiteLine:
     failed = min(own, key=lambda row: WORST.index(row.status) if row.status in WORST else len(WORST))
-    messages = [each.message for each in findings if each.about == failed.key and each.voids]
-    if failed.failure:
-        messages = [failed.failure.message]
-    why = messages[0].removeprefix("not audited yet: ") if messages else "only tried for seconds"
+    voids = (words(each) for each in findings if each.about == failed.key and each.voids)
+    why = failed.failure.message if failed.failure else next(voids, "only tried for seconds")
     suite, reason = figures.name(failed.route.suite), figures.name(why, LONGEST_FAILURE)
     return SuiteLine(suite, failed.status, _route(failed, names), reason)
 

@@ -20,6 +20,7 @@ from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.catalogue import retained
 from mixmark.harness.judge.energy.coverage import rivals
 from mixmark.harness.judge.energy.total import metered, twins
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.load import Ladder
 from mixmark.harness.judge.score import Score
@@ -132,7 +133,7 @@ def entry(
         reasons={
             "division": open_by,
             "tuning": peak_by,
-            "grade": score.missing,
+            "grade": tuple(map(words, score.missing)),
             "ranked": unranked,
             "weight_class": (f"the fewest bits of a weight in any part of the mix are {score.weight_class}",),
             "boundary": (_boundary(score),),
@@ -219,7 +220,7 @@ def _with_options(result: Contribution) -> Iterator[str]:
 def _unranked_by(results: Sequence[Contribution]) -> Iterator[str]:
     score = whole(results)
     if score.grade == "indicative":
-        yield from score.missing
+        yield from map(words, score.missing)
 
 
 def _boundary(score: Score) -> str:

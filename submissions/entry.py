@@ -35,7 +35,7 @@ from mixmark.harness.contracts.schema import (
     WeightClass,
 )
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.judge.grade import Grade
+from mixmark.harness.judge.score import Grade
 from mixmark.harness.judge.solo import Solo
 
 SCHEMA: Literal[1] = 1

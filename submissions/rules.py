@@ -14,6 +14,7 @@ from typing import Any
 
 from mixmark.harness.contracts.schema import Device, Environment
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.findings import words
 from mixmark.harness.record import store
 from mixmark.submissions import files, signature
 from mixmark.submissions.conclude import Contribution, machine_of, unlike
@@ -150,7 +151,7 @@ def valid(submission: Submission) -> Breaches:
     for contribution in submission.contributions:
         for finding in contribution.findings:
             if finding.voids:
-                yield contribution.home, f"{finding.rule}: {finding.about}: {finding.message}"
+                yield contribution.home, f"{finding.rule}: {finding.about}: {words(finding)}"
 
 
 def hosted(submission: Submission) -> Breaches:

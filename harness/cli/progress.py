@@ -19,6 +19,7 @@ from mixmark.harness.contracts.numbers import percent, significant
 from mixmark.harness.contracts.schema import BY_PLAN, Phase, Record, Result
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.energy.total import CurrentPower
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit
@@ -97,7 +98,7 @@ class Progress:
                 self.eta.plan(event.phases)
                 if event.repeats:
                     disturbed, why = event.repeats
-                    self._print(f"{disturbed} was disturbed, so the mix is run once more: {why}")
+                    self._print(f"{disturbed} was disturbed, so the mix is run once more: {words(why)}")
             case PhaseStarted(phase=phase):
                 self.step += 1
                 self._begin(self.eta.seconds("phase", phase.name))

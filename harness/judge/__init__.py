@@ -2,18 +2,19 @@
 
 Each line imports from the lines above it only (tests/judge/test_layers.py):
 
+    findings                      the table of rules: severity, words and remedy of each code
     statistics                    figures of one record, their intervals, and whether its window is steady
     energy                        joules of a window: readings, what they cover, their sum
     hosts, roofline               facts of each host; the ceilings that the probes reached
     mixed_run                     one run of the mix: what was completed, in what time, for how many joules
-    grade, score                  the score over all runs
+    score                         the score over all runs, and its grade
     load, drill                   the mix at levels of load, by other policies, and without a device for a while
     caps                          the mix with less power
     diagnosis                     what explains a mixed run: its bound and where the time went
     evidence                      all that the rules look at, each figure computed once
-    screening, disturbance        which routes may be the fastest; which mixed runs were disturbed
+    screening                     which routes may be the fastest
     rules                         integrity, interference, records, mix, energy; consistency looks at facts alone
-    solo_rates, scaling, rows     rates for the plan; the mix on some hosts; the rows that reports lay out
+    solo_rates, scaling           rates for the plan; the mix on some hosts
     verdict, references           the result in one word; the scores of other machines
     judgement                     all of these, in order
     catalogue                     the kinds of devices that the planner may choose from, and what a mixed run kept

@@ -13,7 +13,6 @@ from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.contracts.schema import Completions, Device, Mix, Placement, Rate, Result
 from mixmark.harness.judge.mixed_run import HOUR_S, ScoredRun, device_time_ns
-from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.intervals import WIDEST
 from mixmark.harness.judge.statistics.timestamps import in_flight_ns, most_in_flight, throughput_per_s
 from mixmark.harness.plan.bound import EXACT, Bound, best_kind, bound, device_costs, verify
@@ -105,7 +104,11 @@ class _Planned:
 
 
 def diagnoses(
-    result: Result, score: Score, solo: Sequence[Rate], known: Mapping[str, Sequence[BestRate]]
+    result: Result,
+    mix: Mix,
+    runs: Sequence[ScoredRun],
+    solo: Sequence[Rate],
+    known: Mapping[str, Sequence[BestRate]],
 ) -> dict[str, Diagnosis]:
     """The diagnosis of each run, by its phase. Runs of equal plans share what follows from the plan.
 
@@ -114,12 +117,12 @@ def diagnoses(
     plans = {phase.name: phase.placement for phase in result.phases if phase.placement is not None}
     planned: dict[tuple[str, tuple[float, ...]], _Planned] = {}
     found = {}
-    for run in score.runs:
+    for run in runs:
         plan = plans[run.phase]
         own = known[run.phase]
         key = plan.model_dump_json(), tuple(each.rate.units_per_s for each in own)
         if key not in planned:
-            planned[key] = _planned(plan, result, score.mix, solo, own)
+            planned[key] = _planned(plan, result, mix, solo, own)
         found[run.phase] = _diagnosis(result, run, plan, planned[key], own)
     return found
 

@@ -27,7 +27,7 @@ from mixmark.harness.judge.energy import total
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.roofline import Achieved, Ceiling, CeilingKey, PeakRates
-from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.score import Score, counted
 from mixmark.harness.judge.statistics import steadiness, timestamps
 from mixmark.harness.judge.statistics.steadiness import Window
 
@@ -204,8 +204,10 @@ class Evidence:
     ceilings: Mapping[CeilingKey, Ceiling]
     peaks: PeakRates
     """The rates that no honest record exceeds."""
+    mixed_runs: tuple[ScoredRun, ...] = ()
+    """The mixed runs that went to their end. Empty while the integrity rules, on which they depend, look."""
     score: Score | None = None
-    """None: there is no mixed run, or the integrity rules, on which the score depends, look at the evidence."""
+    """None if there is no mixed run, or it is not computed yet."""
     unknown_suites: Mapping[str, str] = field(default_factory=dict)
     """Why records could not be compared with the code of their suite, by their keys."""
     diagnoses: Mapping[str, Diagnosis] = field(default_factory=dict)
@@ -219,12 +221,12 @@ class Evidence:
     @property
     def runs(self) -> tuple[ScoredRun, ...]:
         """The mixed runs that the score counts."""
-        return self.score.counted() if self.score else ()
+        return counted(self.mixed_runs)
 
     @cached_property
     def counted(self) -> tuple[Measurement, ...]:
         """The records with timestamps, without those of the mixed runs that the score leaves out."""
-        left_out = self.score.left_out if self.score else ()
+        left_out = {run.phase for run in self.mixed_runs} - {run.phase for run in self.runs}
         return tuple(measured for measured in self.measured if measured.record.phase not in left_out)
 
     @cached_property

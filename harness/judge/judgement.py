@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mixmark.harness.contracts.schema import Finding, Result
-from mixmark.harness.judge import caps, disturbance, drill, load, scaling, score, solo, solo_rates
+from mixmark.harness.contracts.schema import Finding, Rate, Result
+from mixmark.harness.judge import caps, drill, load, scaling, score, solo, solo_rates
 from mixmark.harness.judge.caps import Frontier
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.drill import DrillOutcome
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
+from mixmark.harness.judge.findings import RULES, words
 from mixmark.harness.judge.load import Ladder, PolicyRuns
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
@@ -22,43 +23,13 @@ from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Matrix, Solo
 from mixmark.harness.judge.verdict import Verdict, disturbances, verdict
 
-FIRST: tuple[Rule, ...] = (records.finished, mix.hosts_took_part, mix.mix_complete, mix.mix_bounded)
-LAST: tuple[Rule, ...] = (
-    interference.speed_stable,
-    records.steady,
-    records.interval_known,
-    records.latency_within_limits,
-    interference.no_steal_time,
-    interference.no_quota_throttling,
-    interference.no_foreign_load,
-    interference.no_memory_pressure,
-    interference.no_paging,
-    interference.frequency_stable,
-    interference.no_thermal_throttling,
-    interference.no_accelerator_throttling,
-    interference.accelerators_exclusive,
-    interference.accelerators_watched,
-    interference.canary_stable,
-    interference.wall_clock_steady,
-    mix.clocks_synchronised,
-    mix.accelerators_fed,
-    records.precise,
-    mix.score_graded,
-    records.screened,
-    records.choice_confirmed,
-    records.batch_search_finished,
-    records.closed_cleanly,
-    records.ceiling_known,
-    records.enough_feeds,
-    energy.energy_measured,
-    energy.energy_complete,
-    energy.energy_valid,
-    energy.energy_agrees,
-    energy.meter_timestamps_recent,
-    energy.low_metering_overhead,
-)
-RULES = (*FIRST, *integrity.RULES, *LAST)
-"""Every rule, in the order of the findings."""
+CHECKS: Mapping[str, Rule] = {
+    name: check
+    for module in (records, mix, integrity, interference, energy)
+    for name, check in vars(module).items()
+    if name in RULES and callable(check)
+}
+"""The check of each rule of the table, but of `consistency`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +74,7 @@ class Judgement:
     @property
     def contradiction(self) -> str | None:
         """The first reason why the facts of the result cannot all be true. None: there is none, or nothing looked."""
-        return next((finding.message for finding in self.findings if finding.rule == consistency.RULE), None)
+        return next((words(finding) for finding in self.findings if finding.rule == consistency.RULE), None)
 
 
 def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteClaims | None = None) -> Judgement:
@@ -118,7 +89,8 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
     evidence = gather(result, claims.unknown if claims else {})
     doubts = integrity.findings(evidence)
     evidence, steps = _scored(evidence, doubts)
-    findings = (*_found(FIRST, evidence), *doubts, *_found(LAST, evidence))
+    after = (finding for rule, check in CHECKS.items() if rule not in integrity.RULES for finding in check(evidence))
+    findings = tuple(sorted((*doubts, *after), key=lambda finding: RULES.index(finding.rule)))
     invalid = integrity.invalid(findings)
     runs = solo.runs(evidence, findings)
     solos, hosted = (solo.solos(run for run in runs if run.route.hosted is own) for own in (False, True))
@@ -151,20 +123,20 @@ def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> tuple[Evidence, tu
     doubts: the findings of the integrity rules.
     """
     result = evidence.result
-    found = score.score(result, doubts, disturbance.mixed_runs(evidence))
-    if found is None:
-        return evidence, ()
-    invalid = integrity.invalid(doubts)
-    plans = {phase.name: phase.placement for phase in result.phases if phase.placement}
-    known = {
-        run.phase: solo_rates.known(evidence, found.mix, invalid, run.phase, plans[run.phase].rates)
-        for run in found.runs
-    }
-    rates = solo_rates.solo(evidence, found.mix, invalid)
-    explained = diagnoses(result, found, rates, known)
-    found = score.proven(found, {phase: diagnosis.unproven for phase, diagnosis in explained.items()})
-    evidence = replace(evidence, score=found, diagnoses=explained)
-    found = score.unranked_for(found, [reason.text for reason in disturbances(evidence)])
+    runs = score.scored_runs(result, doubts, interference.disturbed_runs(evidence))
+    rates: Sequence[Rate] = ()
+    if result.mix and runs:
+        invalid = integrity.invalid(doubts)
+        plans = {phase.name: phase.placement for phase in result.phases if phase.placement}
+        known = {
+            run.phase: solo_rates.known(evidence, result.mix, invalid, run.phase, plans[run.phase].rates)
+            for run in runs
+        }
+        rates = solo_rates.solo(evidence, result.mix, invalid)
+        explained = diagnoses(result, result.mix, runs, rates, known)
+        evidence = replace(evidence, mixed_runs=runs, diagnoses=explained)
+    unproven = {phase: diagnosis.unproven for phase, diagnosis in evidence.diagnoses.items()}
+    found = score.score(result, runs, unproven, doubts, disturbances(evidence))
     return replace(evidence, score=found), scaling.steps(result, found, doubts, rates)
 
 
@@ -174,10 +146,6 @@ def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Judgement:
     blank = judge(result.model_copy(update={**dict.fromkeys(facts, ()), "mix": None, "live": False}))
     found = verdict(gather(blank.result), contradictions, (), exit_code=1)
     return replace(blank, findings=contradictions, verdict=found, exit_code=1)
-
-
-def _found(rules: tuple[Rule, ...], evidence: Evidence) -> Iterator[Finding]:
-    return (finding for rule in rules for finding in rule(evidence))
 
 
 def _exit_code(evidence: Evidence, invalid: bool) -> int:

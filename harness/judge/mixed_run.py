@@ -26,10 +26,10 @@ from mixmark.harness.contracts.schema import (
     Result,
     ServiceLimits,
 )
-from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.total import MachineEnergy
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.hosts import Traffic
 from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, mean_interval, ratio_interval
 from mixmark.harness.judge.statistics.steadiness import MOST_BLOCKS, Stretch, other_level
@@ -122,7 +122,7 @@ class ScoredRun:
     that on feeds which were under way at its end. The dual prices of the plan tell what work is worth."""
     problems: tuple[ScoreProblem, ...]
     """Why this run has no score."""
-    disturbed: Reason | None = None
+    disturbed: Finding | None = None
     """Why the run does not count if there is one that nothing disturbed. None: the counters of the machine show no
     disturbance."""
 
@@ -331,10 +331,10 @@ def _problems(
     lost = {host for host, own in by_host.items() if host and all(record.key in faults for record in own)}
     for host in sorted(lost):
         failures = [faults[record.key] for record in by_host[host]]
-        words = dict.fromkeys(f"{failure.kind}: {failure.message}" for failure in failures)
-        problems.append(ScoreProblem(f"all of its parts failed: {'; '.join(words)}", device=host))
+        failed = dict.fromkeys(f"{failure.kind}: {failure.message}" for failure in failures)
+        problems.append(ScoreProblem(f"all of its parts failed: {'; '.join(failed)}", device=host))
     for record in records:
-        messages = [each.message for each in doubts if each.about == record.key and each.voids]
+        messages = [words(each) for each in doubts if each.about == record.key and each.voids]
         if record.key in faults and host_of(record.route.device) not in lost:
             messages.append(f"{faults[record.key].kind}: {faults[record.key].message}")
         problems += [ScoreProblem(message, record.route.suite, record.route.device) for message in messages]

@@ -10,8 +10,7 @@ from pydantic import Field, TypeAdapter
 
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Boundary, Fact, Result
-from mixmark.harness.judge.grade import Grade
-from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.score import Grade, Score
 from mixmark.harness.judge.solo import Solo, best, by_suite
 
 

@@ -1,4 +1,4 @@
-"""The score: completed mixes per kilowatt-hour (MX) and per hour (TX) of the mixed runs, and how sure they are.
+"""The score: completed mixes per kilowatt-hour (MX) and per hour (TX) of the mixed runs, with interval and grade.
 
 A figure of one run is a ratio of two totals; over several runs it is their geometric mean. All figures follow from raw
 timestamps and samples.
@@ -8,18 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import percent, significant
 from mixmark.harness.contracts.schema import Boundary, Finding, Mix, Phase, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy import total as machine
-from mixmark.harness.judge.grade import Grade, grade
+from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
+from mixmark.harness.judge.findings import TABLE, found, words
 from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, ScoredRun, ScoreProblem, run_of
 from mixmark.harness.judge.statistics.intervals import over_runs
 from mixmark.harness.plan import mixes
 
+Grade = Literal["official", "ranked", "indicative"]
+
 NOT_MEASURED = "EFFICIENCY NOT MEASURED"
+SHORTEST_NS = 120_000_000_000
+RANKED_RUNS = 3
+RANKED_HALF_WIDTH = 0.05
+OFFICIAL_RUNS = 5
+OFFICIAL_HALF_WIDTH = 0.02
+OFFICIAL_AUDITS = 30
 
 
 @dataclass(frozen=True)
@@ -42,14 +52,14 @@ class Score:
     weight_class: int
     """16, 8 or 4: the fewest bits of a weight in any part."""
     grade: Grade
-    missing: tuple[str, ...]
+    missing: tuple[Finding, ...]
     """What the next better grade asks for and is not there."""
-    unranked: tuple[str, ...]
+    unranked: tuple[Finding, ...]
     """What keeps it from a rank, whatever its runs are."""
 
     def counted(self) -> tuple[ScoredRun, ...]:
-        """The runs that the figures are of: those that nothing disturbed, or all if there is none."""
-        return _counted(self.runs)
+        """The runs that the figures are of."""
+        return counted(self.runs)
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -69,12 +79,15 @@ class Score:
         return ranked[(len(ranked) - 1) // 2] if ranked else None
 
     @property
+    def better_grade(self) -> Grade:
+        """The next better grade than an indicative or ranked score has."""
+        return "ranked" if self.grade == "indicative" else "official"
+
+    @property
     def graded(self) -> str:
         """The grade, and why it is not the next better one."""
-        if not self.missing:
-            return self.grade
-        better = "ranked" if self.grade == "indicative" else "official"
-        return f"{self.grade}, not {better}: {', '.join(self.missing)}"
+        missing = ", ".join(map(words, self.missing))
+        return f"{self.grade}, not {self.better_grade}: {missing}" if missing else self.grade
 
     @property
     def headline(self) -> str:
@@ -88,35 +101,126 @@ class Score:
         return f"MX {efficiency}, TX {_words(self.mixes_per_hour, 'hour')} ({about}, {self.boundary})"
 
 
-def score(result: Result, doubts: Sequence[Finding], disturbed: Mapping[str, Reason]) -> Score | None:
-    """None: no mix was asked for, or none was run yet.
+def counted(runs: Sequence[ScoredRun]) -> tuple[ScoredRun, ...]:
+    """The runs that nothing disturbed, or all if there is none."""
+    return tuple(run for run in runs if not run.disturbed) or tuple(runs)
+
+
+def mixed(result: Result) -> tuple[Phase, ...]:
+    """The mixed phases, one a run."""
+    return tuple(phase for phase in result.phases if phase.purpose == "mixed")
+
+
+def scored_runs(result: Result, doubts: Sequence[Finding], disturbed: Mapping[str, Finding]) -> tuple[ScoredRun, ...]:
+    """The mixed runs that went to their end.
 
     doubts: the findings of the integrity rules. A record that is invalid by them counts for nothing. disturbed: see
-    `disturbance.mixed_runs`.
+    `rules.interference.disturbed_runs`.
     """
-    phases, mix = mixed(result), result.mix
-    if mix is None:
+    if result.mix is None:
+        return ()
+    runs = (run_of(result, result.mix, phase, doubts) for phase in mixed(result))
+    return tuple(replace(run, disturbed=disturbed.get(run.phase)) for run in runs if run is not None)
+
+
+def score(
+    result: Result,
+    runs: tuple[ScoredRun, ...],
+    unproven: Mapping[str, Sequence[str]],
+    doubts: Sequence[Finding],
+    disturbances: Sequence[Finding],
+) -> Score | None:
+    """None: no mix was asked for, or none was run yet.
+
+    runs: see `scored_runs`. unproven: what is wrong with the proof of each run's λ*, by its phase; empty: it holds.
+    disturbances: why the result is disturbed; then it has no rank.
+    """
+    if result.mix is None or not (mixed(result) or _no_score(result)):
         return None
-    problems = [ScoreProblem(reason, harmless=True)] if (reason := _no_score(result)) else []
-    if not (phases or problems):
-        return None
-    problems += [ScoreProblem(message) for message in took_no_part(result)]
-    found = (run_of(result, mix, phase, doubts) for phase in phases)
-    runs = tuple(replace(run, disturbed=disturbed.get(run.phase)) for run in found if run is not None)
-    for run in runs:
-        problems += [replace(problem, phase=run.phase if len(runs) > 1 else "") for problem in run.problems]
-    if mix.frozen and mix != mixes.frozen().get(mix.name, mix):
-        problems.append(ScoreProblem(f"this is not the mix that was published as {mix.name}"))
-    reached = {run.phase for run in runs}
-    problems += [ScoreProblem(f"{phase.name} was not run to its end") for phase in phases if phase.name not in reached]
-    records = [record for record in result.records if record.phase in reached and record.completions]
+    problems = list(_problems(result, result.mix, runs))
+    if not problems:  # a plan that is not proven, or the rates behind it, were changed
+        problems = [
+            ScoreProblem(f"λ* is not proven: {'; '.join(why)}", phase=phase) for phase, why in unproven.items() if why
+        ]
+    phases = {run.phase for run in runs}
+    records = [record for record in result.records if record.phase in phases and record.completions]
+    weight_class = min((record.route.weight_class for record in records), default=16)
+    unranked = (*_unranked(result.mix, result, doubts), *disturbances)
+    return _scored(result.mix, runs, problems, weight_class, unranked)
+
+
+def joined(scores: Sequence[Score]) -> Score:
+    """The score over all runs of several results of one machine, which are all of one mix and have scores.
+
+    The phases get the number of their result: 2/mix1.
+    """
+    if len(scores) == 1:
+        return scores[0]
+    unranked: list[Finding] = []
+    for score in scores:
+        unranked += [why for why in score.unranked if why not in unranked]
     return _scored(
-        mix,
-        runs,
-        problems,
-        weight_class=min((record.route.weight_class for record in records), default=16),
-        unranked=tuple(_unranked(mix, result, doubts)),
+        scores[0].mix,
+        tuple(replace(run, phase=f"{n}/{run.phase}") for n, score in enumerate(scores, 1) for run in score.runs),
+        [problem for score in scores for problem in score.problems],
+        min(score.weight_class for score in scores),
+        tuple(unranked),
     )
+
+
+def figures(runs: Sequence[ScoredRun]) -> tuple[Estimate | None, Estimate | None, Reason | None]:
+    """TX, MX, and why there is no MX, over the runs that count."""
+    unmeasured = machine.unmeasured({run.phase: run.total for run in runs})
+    tx = _over_runs(runs, [run.mixes_per_hour for run in runs])
+    mx = None if unmeasured else _over_runs(runs, [run.mixes_per_kwh for run in runs if run.mixes_per_kwh])
+    return tx, mx, unmeasured
+
+
+def widest(tx: Estimate | None, mx: Estimate | None) -> float | None:
+    """The half-width of the less certain of MX and TX, since a reader relies on both. None: one is not known."""
+    widths = [figure.half_width for figure in (mx, tx) if figure is not None]
+    known = [width for width in widths if width is not None]
+    return max(known) if known and len(known) == len(widths) else None
+
+
+def _scored(
+    mix: Mix,
+    runs: tuple[ScoredRun, ...],
+    problems: Sequence[ScoreProblem],
+    weight_class: int,
+    unranked: tuple[Finding, ...],
+) -> Score:
+    own = counted(runs)
+    tx, mx, unmeasured = (None, None, None) if problems else figures(own)
+    grade, missing = _grade(mix, own, mx or tx, unranked)
+    return Score(
+        mix=mix,
+        runs=runs,
+        problems=tuple(problems),
+        mixes_per_hour=tx,
+        mixes_per_kwh=mx,
+        boundary=own[0].total.boundary if mx else None,
+        unmeasured=unmeasured,
+        weight_class=weight_class,
+        grade=grade,
+        missing=missing,
+        unranked=unranked,
+    )
+
+
+def _problems(result: Result, mix: Mix, runs: Sequence[ScoredRun]) -> Iterator[ScoreProblem]:
+    if reason := _no_score(result):
+        yield ScoreProblem(reason, harmless=True)
+    for message in took_no_part(result):
+        yield ScoreProblem(message)
+    for run in runs:
+        yield from (replace(problem, phase=run.phase if len(runs) > 1 else "") for problem in run.problems)
+    if mix.frozen and mix != mixes.frozen().get(mix.name, mix):
+        yield ScoreProblem(f"this is not the mix that was published as {mix.name}")
+    reached = {run.phase for run in runs}
+    for phase in mixed(result):
+        if phase.name not in reached:
+            yield ScoreProblem(f"{phase.name} was not run to its end")
 
 
 def _no_score(result: Result) -> Reason | None:
@@ -140,105 +244,68 @@ def took_no_part(result: Result) -> tuple[str, ...]:
     )
 
 
-def joined(scores: Sequence[Score]) -> Score:
-    """The score over all runs of several results of one machine, which are all of one mix and have scores.
-
-    The phases get the number of their result: 2/mix1.
-    """
-    if len(scores) == 1:
-        return scores[0]
-    return _scored(
-        scores[0].mix,
-        tuple(replace(run, phase=f"{n}/{run.phase}") for n, score in enumerate(scores, 1) for run in score.runs),
-        [problem for score in scores for problem in score.problems],
-        weight_class=min(score.weight_class for score in scores),
-        unranked=tuple(dict.fromkeys(why for score in scores for why in score.unranked)),
-    )
-
-
-def _scored(
-    mix: Mix,
-    runs: tuple[ScoredRun, ...],
-    problems: Sequence[ScoreProblem],
-    weight_class: int,
-    unranked: tuple[str, ...],
-) -> Score:
-    counted = _counted(runs)
-    unmeasured = machine.unmeasured({run.phase: run.total for run in counted})
-    tx = None if problems else _over_runs(counted, [run.mixes_per_hour for run in counted])
-    mx = None
-    if not problems and not unmeasured:
-        mx = _over_runs(counted, [run.mixes_per_kwh for run in counted if run.mixes_per_kwh])
-    reached, missing = grade(mix, counted, mx or tx, unranked)
-    return Score(
-        mix=mix,
-        runs=runs,
-        problems=tuple(problems),
-        mixes_per_hour=tx,
-        mixes_per_kwh=mx,
-        boundary=counted[0].total.boundary if mx else None,
-        unmeasured=None if problems else unmeasured,
-        weight_class=weight_class,
-        grade=reached,
-        missing=missing,
-        unranked=unranked,
-    )
-
-
-def _counted(runs: tuple[ScoredRun, ...]) -> tuple[ScoredRun, ...]:
-    return tuple(run for run in runs if not run.disturbed) or runs
-
-
-def proven(score: Score, unproven: Mapping[str, Sequence[str]]) -> Score:
-    """The score, or a problem if the proof of a run's λ* fails: then the plan, or the rates behind it, were changed.
-
-    unproven: what is wrong with the proof, by the phase of the run; empty: it holds.
-    """
-    failed = [
-        ScoreProblem(f"λ* is not proven: {'; '.join(why)}", phase=phase) for phase, why in unproven.items() if why
-    ]
-    if score.problems or not failed:
-        return score
-    return replace(
-        score, problems=tuple(failed), mixes_per_hour=None, mixes_per_kwh=None, boundary=None, unmeasured=None
-    )
-
-
-def unranked_for(score: Score, disturbances: Sequence[str]) -> Score:
-    """The score without a rank. disturbances: why the result is disturbed; empty: the score stays as it is."""
-    unranked = (*score.unranked, *disturbances)
-    reached, missing = grade(score.mix, score.counted(), score.mixes_per_kwh or score.mixes_per_hour, unranked)
-    return replace(score, unranked=unranked, grade=reached, missing=missing)
-
-
-def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[str]:
+def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[Finding]:
+    """What costs the rank, whatever the runs are: the findings of a rule with the case `unranked` do."""
     if result.seed_given:
-        yield "its seed was given"
+        yield found("score_graded.seed")
     if not mix.frozen:
-        yield f"{mix.name} is a mix of one's own"
+        yield found("score_graded.own_mix", mix=mix.name)
     elif mix.name not in mixes.frozen():
-        yield f"{mix.name} is none of the mixes that this version knows"
+        yield found("score_graded.unknown_mix", mix=mix.name)
     elif mix.tier == "smoke":
-        yield "the smoke tier shows that everything works"
-    about = {rule: {each.about for each in doubts if each.rule == rule} for rule in UNRANKED_BY}
-    for record in result.records:
-        if record.key in about["below_ceiling"]:
-            yield f"{record.route.label}, {record.scenario}, exceeds the ceiling of its probe without an explanation"
-        if record.key in about["suites_verified"]:
-            yield f"{record.route.label}, {record.scenario}, was not compared with the code of its suite"
+        yield found("score_graded.smoke")
     phases = {phase.name for phase in mixed(result)}
-    routes = [record.route for record in result.records if record.phase in phases and record.key in about["probed"]]
-    for device, precision in dict.fromkeys((route.device, route.precision) for route in routes):
-        yield f"no probe of {device} in {precision} passed its audit, so nothing tells what is too fast"
+    records = {record.key: record for record in result.records}
+    costs: list[Finding] = []
+    for doubt in doubts:
+        code, record = f"{doubt.rule}.unranked", records.get(doubt.about)
+        if code not in TABLE or record is None or (doubt.severity == "note" and record.phase not in phases):
+            continue  # a note about a device that no mix used costs nothing
+        part = {} if doubt.severity == "note" else {"part": f"{record.route.label}, {record.scenario}"}
+        cost = found(code, **doubt.values, **part)
+        costs += [cost] if cost not in costs else []
+    yield from costs
 
 
-UNRANKED_BY = ("below_ceiling", "suites_verified", "probed")
-"""The integrity rules whose findings cost the rank."""
+def _grade(
+    mix: Mix, runs: Sequence[ScoredRun], figure: Estimate | None, unranked: Sequence[Finding]
+) -> tuple[Grade, tuple[Finding, ...]]:
+    """The grade, and what the next better one lacks.
+
+    figure: MX or, if it is not known, TX over all runs.
+    """
+    if lacks := (*unranked, *_lacks(runs, figure, RANKED_RUNS, RANKED_HALF_WIDTH)):
+        return "indicative", lacks
+    if lacks := (*_lacks(runs, figure, OFFICIAL_RUNS, OFFICIAL_HALF_WIDTH), *_evidence_lacks(mix, runs)):
+        return "ranked", lacks
+    return "official", ()
 
 
-def mixed(result: Result) -> tuple[Phase, ...]:
-    """The mixed phases, one a run."""
-    return tuple(phase for phase in result.phases if phase.purpose == "mixed")
+def _lacks(runs: Sequence[ScoredRun], figure: Estimate | None, enough: int, half_width: float) -> Iterator[Finding]:
+    if len(runs) < enough:
+        yield found("score_graded.runs", runs=len(runs), needed=enough)
+    shortest_ns = min((run.length_ns for run in runs), default=SHORTEST_NS)
+    if shortest_ns < SHORTEST_NS:
+        yield found("score_graded.window", window_s=shortest_ns / 1e9, needed_s=SHORTEST_NS / 1e9)
+    surplus = max((run.surplus for run in runs), default=0.0)
+    if surplus > LARGEST_SURPLUS:
+        yield found("score_graded.surplus", surplus=surplus, limit_pct=LARGEST_SURPLUS * 100)
+    elif len(runs) >= enough and figure is not None:
+        if (reached := figure.half_width) is None:
+            yield found("score_graded.apart")
+        elif reached > half_width:
+            yield found("score_graded.half_width", reached_pct=reached * 100, wanted_pct=half_width * 100)
+
+
+def _evidence_lacks(mix: Mix, runs: Sequence[ScoredRun]) -> Iterator[Finding]:
+    """runs: at least one."""
+    for suite in mix.units:
+        audits, feeds = min((run.of_suite(suite).audited, run.of_suite(suite).feeds) for run in runs)
+        if audits < min(OFFICIAL_AUDITS, feeds):
+            yield found("score_graded.audits", suite=suite, audits=audits, needed=min(OFFICIAL_AUDITS, feeds))
+    edges = max(run.total.edge_uncertainty or 0 for run in runs)
+    if edges > 2 / ENOUGH_PERIODS:
+        yield found("score_graded.edges", periods=2 / edges, needed=ENOUGH_PERIODS)
 
 
 def _over_runs(runs: Sequence[ScoredRun], figures: Sequence[Estimate]) -> Estimate | None:

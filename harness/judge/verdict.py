@@ -18,15 +18,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mixmark.harness.contracts.numbers import change
-from mixmark.harness.contracts.schema import Finding
-from mixmark.harness.judge import disturbance
-from mixmark.harness.judge.disturbance import MUCH_FOREIGN, MUCH_STOLEN
+from mixmark.harness.contracts.schema import Finding, FindingValue
 from mixmark.harness.judge.evidence import Evidence
+from mixmark.harness.judge.findings import RULES, TABLE, found, remedy, words
 from mixmark.harness.judge.mixed_run import HOUR_S, ScoreProblem
-from mixmark.harness.judge.rules.interference import speed_drifts
+from mixmark.harness.judge.rules import interference
+from mixmark.harness.judge.rules.interference import MUCH_FOREIGN, MUCH_STOLEN, speed_drifts
 from mixmark.harness.judge.rules.records import interval_known
-from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.score import Score, figures, widest
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.plan.presets import longer
 
@@ -37,19 +36,6 @@ MUCH_MOVED = 0.05  # of a window's throughput, by a stretch of it that ran at an
 SOLID_HALF_WIDTH = 0.05
 SOLID_RUNS = 2  # one run does not show how far runs differ
 
-AGAIN = "run again on an idle machine, or with --wait-idle 60"
-
-
-@dataclass(frozen=True)
-class VerdictReason:
-    """Why a result is not solid."""
-
-    rule: str
-    """The rule whose finding, or whose figure, it rests on."""
-    text: str
-    remedy: str = ""
-    """What the reader can do about it. Empty: no remedy is known."""
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -57,19 +43,26 @@ class Verdict:
 
     word: VerdictWord
     """The verdict itself."""
-    reasons: tuple[VerdictReason, ...]
+    reasons: tuple[Finding, ...]
+    """Each is about the run, or about a route by its label."""
+
+    @property
+    def in_words(self) -> list[tuple[str, str]]:
+        """(what it says, what the reader can do about it or an empty text) of each reason."""
+        abouts = ["" if reason.about == "run" else f"{reason.about}: " for reason in self.reasons]
+        return [(about + words(each), remedy(each)) for about, each in zip(abouts, self.reasons, strict=True)]
 
     @property
     def reason(self) -> str:
         """The reasons as one phrase, at most two in full."""
-        shown = [reason.text for reason in self.reasons[:2]]
+        shown = [text for text, _ in self.in_words[:2]]
         more = len(self.reasons) - len(shown)
         return "; ".join(shown) + (f"; and {more} more" if more else "")
 
     @property
     def remedy(self) -> str:
         """What the reader can do about the most serious reason that has a remedy."""
-        return next((reason.remedy for reason in self.reasons if reason.remedy), "")
+        return next(filter(None, map(remedy, self.reasons)), "")
 
     def __str__(self) -> str:
         return f"{self.word}: {self.reason}"
@@ -81,93 +74,87 @@ def verdict(evidence: Evidence, findings: Sequence[Finding], solos: Sequence[Sol
     solos: the solo measurements over their runs. exit_code: that of the command.
     """
     if evidence.result.live:
-        return Verdict("unfinished", (VerdictReason("finished", "the run is still going on"),))
+        return Verdict("unfinished", (found("finished.going_on"),))
     if exit_code == 130:
-        interrupted = VerdictReason("finished", "the run was interrupted", "continue it with --resume")
-        return Verdict("unfinished", (interrupted,))
+        return Verdict("unfinished", (found("finished.stopped"),))
     if exit_code:
-        nothing = VerdictReason("finished", "nothing was measured")
-        return Verdict("invalid", tuple(_wrong(evidence, findings)) or (nothing,))
+        return Verdict("invalid", tuple(_wrong(evidence, findings)) or (found("finished.nothing"),))
     if much := disturbances(evidence):
         return Verdict("disturbed", much)
     if problems := evidence.score.problems if evidence.score else ():  # harmless ones: of others the exit code is 1
         return Verdict("partial", (_partial(evidence, solos, problems[0]), *_noticed(evidence, findings)))
     if little := (*_missing(evidence, solos), *_noticed(evidence, findings)):
         return Verdict("fair", little)
-    return Verdict("solid", (VerdictReason("", _agreement(evidence, solos)),))
+    return Verdict("solid", (_agreement(evidence, solos),))
 
 
-def disturbances(evidence: Evidence) -> tuple[VerdictReason, ...]:
+def disturbances(evidence: Evidence) -> tuple[Finding, ...]:
     """Why a result is disturbed. Empty: it is not."""
     return tuple(reason for check in DISTURBED for reason in check(evidence))
 
 
-def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[VerdictReason]:
-    """Each message of an invalid finding once."""
-    labels = {record.key: f"{record.route.label}: " for record in evidence.result.records}
-    invalid = [finding for finding in findings if finding.severity == "invalid"]
-    for (message, rule), label in {(each.message, each.rule): labels.get(each.about, "") for each in invalid}.items():
-        yield VerdictReason(rule, label + message)
+def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
+    """The invalid findings, but of several that say the same only the first."""
+    labels = {record.key: record.route.label for record in evidence.result.records}
+    said = list[tuple[str, object]]()
+    for finding in findings:
+        if finding.severity == "invalid" and (same := (finding.code, finding.values)) not in said:
+            said.append(same)
+            yield finding.model_copy(update={"about": labels.get(finding.about, "run")})
 
 
-def _partial(evidence: Evidence, solos: Sequence[Solo], problem: ScoreProblem) -> VerdictReason:
+def _partial(evidence: Evidence, solos: Sequence[Solo], problem: ScoreProblem) -> Finding:
     suites = evidence.result.mix.units if evidence.result.mix else {}
     known = {solo.route.suite for solo in solos if solo.status == "ok"}.intersection(suites)
-    text = f"{len(known)} of {len(suites)} suites of the mix were measured alone; {problem.text}"
-    remedy = "--mix none measures the suites alone and asks for no mix"
-    if evidence.runs:
-        slow = longer(max(run.length_ns for run in evidence.runs))
-        remedy = slow if problem.suite else "--device names the devices to measure"
-    return VerdictReason("mix_complete", text, remedy)
+    values: dict[str, FindingValue] = {"known": len(known), "suites": len(suites), "why": problem.text}
+    if not evidence.runs:
+        return found("mix_complete.not_run", **values)
+    if not problem.suite:
+        return found("mix_complete.no_figure", **values)
+    return found("mix_complete.too_short", **values, longer=longer(max(run.length_ns for run in evidence.runs)))
 
 
-def loaded(evidence: Evidence) -> Iterator[VerdictReason]:
+def loaded(evidence: Evidence) -> Iterator[Finding]:
     """Other programs used much of the machine."""
     used = [
-        (disturbance.foreign(measured), measured.host or "the machine")
+        (interference.foreign(measured), measured.host or "the machine")
         for measured in evidence.counted
         if measured.foreign_cores
     ]
     most, where = max(used, default=(0.0, ""))
     if most > MUCH_FOREIGN:
-        text = f"other programs used up to {most * 100:.0f} % of {where}"
-        count = _count([fraction > MUCH_FOREIGN for fraction, _ in used])
-        yield VerdictReason("no_foreign_load", text + count, AGAIN)
+        share = _share([fraction > MUCH_FOREIGN for fraction, _ in used])
+        yield found("no_foreign_load.much", used_pct=most * 100, machine=where, share=share)
 
 
-def stolen(evidence: Evidence) -> Iterator[VerdictReason]:
+def stolen(evidence: Evidence) -> Iterator[Finding]:
     """The hypervisor gave much of the CPUs' time to others."""
-    taken = [(disturbance.stolen(measured), measured.host) for measured in evidence.counted if measured.stolen]
+    taken = [(interference.stolen(measured), measured.host) for measured in evidence.counted if measured.stolen]
     most, host = max(taken, default=(0.0, ""))
     if most > MUCH_STOLEN:
-        cpus = f"the time of the CPUs of {host}" if host else "the CPUs' time"
-        text = f"the hypervisor gave up to {most * 100:.0f} % of {cpus} to others"
-        count = _count([fraction > MUCH_STOLEN for fraction, _ in taken])
-        yield VerdictReason("no_steal_time", text + count, "run again when the host is quiet")
+        share = _share([fraction > MUCH_STOLEN for fraction, _ in taken])
+        yield found("no_steal_time.much", stolen_pct=most * 100, cpus=interference.cpus_of(host), share=share)
 
 
-def impossible(evidence: Evidence) -> Iterator[VerdictReason]:
+def impossible(evidence: Evidence) -> Iterator[Finding]:
     """The mix was faster than the rates alone allow, by more than its interval and theirs."""
     for run in evidence.runs:
         diagnosis = evidence.diagnoses.get(run.phase)
         if diagnosis is not None and not diagnosis.bound_is_estimate and diagnosis.lowest_of_plan(run) > 1:
             times = run.mixes_per_hour.estimate / (diagnosis.plan.bound_per_s * HOUR_S)
-            text = f"the mix did {times:.2f} times what its devices alone allow, so those were slowed down"
-            yield VerdictReason("mix_bounded", text, AGAIN)
+            yield found("mix_bounded.much", times=times)
             return
 
 
-def drifted(evidence: Evidence) -> Iterator[VerdictReason]:
+def drifted(evidence: Evidence) -> Iterator[Finding]:
     """The machine changed speed between the start and the end of the run, and no runs of the mix show that this moved
     their score by little: a probe lasts for seconds, a mix for minutes."""
     far = [drift for _, _, drift, scatter in speed_drifts(evidence) if drift > max(MUCH_DRIFT, scatter)]
-    widest = _widest(evidence.score) if evidence.score else None
-    if far and (widest is None or widest > SOLID_HALF_WIDTH):
-        text = f"the machine's speed drifted by {change(max(far))} during the run"
-        yield VerdictReason("speed_stable", text, AGAIN)
+    if far and ((known := widest(*figures(evidence.runs)[:2])) is None or known > SOLID_HALF_WIDTH):
+        yield found("speed_stable.much", drift=max(far))
 
 
-def collapsed(evidence: Evidence) -> Iterator[VerdictReason]:
+def collapsed(evidence: Evidence) -> Iterator[Finding]:
     """A stretch of a window ran at another level and moved the figure much."""
     moved = [
         measured.window.stretch.moved
@@ -177,19 +164,16 @@ def collapsed(evidence: Evidence) -> Iterator[VerdictReason]:
     moved += [run.stretch.moved for run in evidence.runs if run.stretch]
     most = max(moved, default=0.0)
     if most > MUCH_MOVED:
-        text = f"a change of speed within a window moved its figure by {change(most)}"
-        yield VerdictReason("steady", text + _count([fraction > MUCH_MOVED for fraction in moved]), AGAIN)
+        yield found("steady.much", moved=most, share=_share([fraction > MUCH_MOVED for fraction in moved]))
 
 
-def wandering(evidence: Evidence) -> Iterator[VerdictReason]:
+def wandering(evidence: Evidence) -> Iterator[Finding]:
     """The speed in a window wandered so much that its figure has no interval."""
-    unknown = sum(1 for _ in interval_known(evidence))
-    if unknown:
-        text = f"the speed wandered so much that {unknown} of {len(evidence.measured)} figures have no interval"
-        yield VerdictReason("interval_known", text, AGAIN)
+    if unknown := sum(1 for _ in interval_known(evidence)):
+        yield found("interval_known.much", unknown=unknown, figures=len(evidence.measured))
 
 
-DISTURBED: tuple[Callable[[Evidence], Iterator[VerdictReason]], ...] = (
+DISTURBED: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     loaded,
     stolen,
     impossible,
@@ -199,106 +183,61 @@ DISTURBED: tuple[Callable[[Evidence], Iterator[VerdictReason]], ...] = (
 )
 """The checks by which a result is disturbed."""
 
-NOTICED: dict[str, tuple[str, str]] = {
-    "seed_random": ("the inputs were known beforehand, by --seed", "leave --seed away"),
-    "below_ceiling": ("a figure exceeds the ceilings that the probe measured", ""),
-    "suites_verified": ("a suite is not installed here, so its records were not compared with its code", ""),
-    "on_device": ("the driver saw hardly any work on an accelerator", ""),
-    "accelerators_exclusive": ("other programs computed on an accelerator", "stop them"),
-    "no_accelerator_throttling": ("an accelerator slowed down to protect itself", "improve its cooling or its supply"),
-    "accelerators_watched": ("an accelerator could not be watched to the end", ""),
-    "no_quota_throttling": ("a container's CPU quota ran out", "raise the quota"),
-    "no_thermal_throttling": ("a CPU slowed down for heat", "improve its cooling"),
-    "frequency_stable": ("a clock frequency fell", "fix the clocks; mixmark doctor says how"),
-    "no_memory_pressure": ("programs waited for memory", "free some memory"),
-    "no_paging": ("pages came from a disk or went there", "free some memory"),
-    "wall_clock_steady": ("the wall clock was set, or the machine slept", ""),
-    "speed_stable": ("the machine's speed drifted", "mixmark doctor lists what can disturb"),
-    "batch_search_finished": ("the search for the best batch ran out of time", "a longer preset searches longer"),
-    "steady": ("the speed was not steady", "mixmark doctor lists what can disturb"),
-    "latency_within_limits": ("the latency limits were not kept", "a lower --rate"),
-    "no_foreign_load": ("other programs ran", AGAIN),
-    "no_steal_time": ("the hypervisor took CPU time away", ""),
-    "canary_stable": ("a fixed loop changed its speed", "mixmark doctor lists what can disturb"),
-    "device_busy": ("much time passed between the feeds", ""),
-    "clocks_synchronised": ("the clock of a host is not known well", "a link of shorter round trips to it"),
-    "accelerators_fed": ("few threads of a host feed its accelerators", ""),
-    "network_quiet": ("the network carried traffic", ""),
-    "energy_valid": ("an energy source gave no joules", "mixmark meters shows what it reads"),
-    "energy_agrees": ("two energy sources disagree", "mixmark meters shows what they read"),
-    "meter_timestamps_recent": ("the clock of a meter is late", ""),
-    "low_metering_overhead": ("reading the meters took much CPU time", ""),
-}
-"""(what was noticed, its remedy) for each rule that warns, the most serious first."""
-ELSEWHERE = ("finished", "mix_complete", "mix_bounded", "interval_known", "energy_complete")
-"""The rules that warn and have a verdict of their own. The score itself says which part of the machine is not
-metered."""
 
-
-def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[VerdictReason]:
-    """The warnings, each rule once, with the number of measurements that it is about. Those about records that no
+def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
+    """The warnings, each rule once, with the number of measurements that it is about. Warnings about records that no
     figure counts are left out."""
     about: dict[str, set[str]] = defaultdict(set)
     left_out = {measured.key for measured in evidence.measured} - {measured.key for measured in evidence.counted}
     for finding in findings:
         if finding.severity == "warning" and finding.about not in left_out:
             about[finding.rule].add(finding.about)
-    for rule, (text, remedy) in NOTICED.items():
-        if rule in about:
-            count = _count([measured.key in about[rule] for measured in evidence.counted])
-            yield VerdictReason(rule, text + count, remedy)
+    for rule in RULES:
+        if rule in about and (code := f"{rule}.noticed") in TABLE:
+            yield found(code, share=_share([measured.key in about[rule] for measured in evidence.counted]))
 
 
-def _missing(evidence: Evidence, solos: Sequence[Solo]) -> Iterator[VerdictReason]:
+def _missing(evidence: Evidence, solos: Sequence[Solo]) -> Iterator[Finding]:
     """What the figures lack to be solid."""
     if evidence.result.tier == "smoke":
-        yield VerdictReason("score_graded", "the smoke tier only shows that everything works", "--tier edge measures")
+        yield found("score_graded.tier")
     yield from _missing_in_score(evidence.score) if evidence.score else _missing_in_solos(solos)
 
 
-def _missing_in_score(score: Score) -> Iterator[VerdictReason]:
-    widest = _widest(score)
+def _missing_in_score(score: Score) -> Iterator[Finding]:
+    known = widest(score.mixes_per_hour, score.mixes_per_kwh)
     if score.mixes_per_hour and score.mixes_per_hour.is_bracket:
-        text = "the window was too short for this machine: the score is known as a range only"
-        yield VerdictReason("score_graded", text, longer(max(run.length_ns for run in score.runs)))
+        yield found("score_graded.bracket", longer=longer(max(run.length_ns for run in score.runs)))
     elif len(score.counted()) < SOLID_RUNS:
-        text = "one run of the mix does not show how far runs differ"
-        yield VerdictReason("score_graded", text, "--preset ranked makes three")
-    elif widest is None:
-        yield VerdictReason("score_graded", "its runs are too far apart for an interval", AGAIN)
-    elif widest > SOLID_HALF_WIDTH:
-        yield VerdictReason("score_graded", f"the score is known to ±{widest * 100:.0f} %")
+        yield found("score_graded.one_run")
+    elif known is None:
+        yield found("score_graded.apart")
+    elif known > SOLID_HALF_WIDTH:
+        yield found("score_graded.wide", widest_pct=known * 100)
 
 
-def _missing_in_solos(solos: Sequence[Solo]) -> Iterator[VerdictReason]:
+def _missing_in_solos(solos: Sequence[Solo]) -> Iterator[Finding]:
     if any(solo.status == "unaudited" for solo in solos):
-        yield VerdictReason("audited", "nobody can audit the outputs of a hosted service")
+        yield found("audited.hosted")
     measured = [solo for solo in solos if solo.status == "ok" and solo.units_per_s]
     if any(solo.runs < SOLID_RUNS for solo in measured):
-        yield VerdictReason("interval_known", "one run does not show how far runs differ", "--runs 5 does")
+        yield found("interval_known.one_run")
     widths = [solo.units_per_s.half_width for solo in measured if solo.units_per_s and solo.runs >= SOLID_RUNS]
     known = [width for width in widths if width is not None]
     if len(known) < len(widths):
-        yield VerdictReason("interval_known", "an interval over the runs is not known", "more --runs")
-    elif (widest := max(known, default=0.0)) > SOLID_HALF_WIDTH:
-        yield VerdictReason("interval_known", f"a figure is known to ±{widest * 100:.0f} %", "more --runs")
+        yield found("interval_known.over_runs")
+    elif (most := max(known, default=0.0)) > SOLID_HALF_WIDTH:
+        yield found("interval_known.figure", widest_pct=most * 100)
 
 
-def _widest(score: Score) -> float | None:
-    """The half-width of the less certain of MX and TX, since a reader relies on both. None: one is not known."""
-    widths = [figure.half_width for figure in (score.mixes_per_kwh, score.mixes_per_hour) if figure is not None]
-    known = [width for width in widths if width is not None]
-    return max(known) if known and len(known) == len(widths) else None
-
-
-def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> str:
+def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> Finding:
     score = evidence.score
-    if score and (widest := _widest(score)) is not None:
-        return f"{len(score.counted())} runs agree within ±{widest * 100:.1f} %, and nothing disturbed them"
+    if score and (known := widest(score.mixes_per_hour, score.mixes_per_kwh)) is not None:
+        return found("score_graded.agree", runs=len(score.counted()), widest_pct=known * 100)
     runs = min((solo.runs for solo in solos), default=0)
-    return f"{runs} runs agree within ±{SOLID_HALF_WIDTH * 100:.0f} %, and nothing disturbed them"
+    return found("score_graded.solid", runs=runs, widest_pct=SOLID_HALF_WIDTH * 100)
 
 
-def _count(hits: Sequence[bool]) -> str:
+def _share(hits: Sequence[bool]) -> tuple[int, int] | tuple[()]:
     """How many of several measurements a reason is about. Empty: it is about the whole run, or the only measurement."""
-    return f" ({sum(hits)} of {len(hits)} measurements)" if any(hits) and len(hits) > 1 else ""
+    return (sum(hits), len(hits)) if any(hits) and len(hits) > 1 else ()

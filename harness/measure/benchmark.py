@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mixmark.harness.contracts.errors import ResultError
-from mixmark.harness.contracts.schema import Absent, Connection, Metering, Phase, Record, Result, Tier
-from mixmark.harness.contracts.text import Reason
+from mixmark.harness.contracts.schema import Absent, Connection, Finding, Metering, Phase, Record, Result, Tier
 from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.measure import audit
@@ -26,7 +25,7 @@ class Planned:
     """Further phases are planned."""
 
     phases: Sequence[Phase]
-    repeats: tuple[str, Reason] | None = None
+    repeats: tuple[str, Finding] | None = None
     """The disturbed mixed phase that they repeat, and why it is disturbed."""
 
 

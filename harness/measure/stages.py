@@ -35,11 +35,10 @@ from mixmark.harness.contracts.schema import (
     Result,
     Share,
 )
-from mixmark.harness.contracts.text import Reason
-from mixmark.harness.judge import disturbance, screening, solo_rates
+from mixmark.harness.judge import screening, solo_rates
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.mixed_run import HOUR_S, run_of
-from mixmark.harness.judge.rules import integrity
+from mixmark.harness.judge.rules import integrity, interference
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.load import level_name, limits_of, load_at, request_units
 from mixmark.harness.plan.phases import (
@@ -123,9 +122,9 @@ class RunState:
         return [phase for phase in self.result.phases if phase.purpose == purpose]
 
     @cached_property
-    def disturbed(self) -> Sequence[tuple[str, Reason]]:
+    def disturbed(self) -> Sequence[tuple[str, Finding]]:
         """The disturbed mixed phases that are repeated, each with the reason."""
-        return tuple(disturbance.mixed_runs(self.evidence).items())[: self.procedure.repeats]
+        return tuple(interference.disturbed_runs(self.evidence).items())[: self.procedure.repeats]
 
     @cached_property
     def rates(self) -> Sequence[Rate]:
@@ -261,7 +260,7 @@ def mix(state: RunState) -> Steps:
     return (state.phase(f"mix{run}", "mixed", run),)
 
 
-def makes_up_for(state: RunState, phase: Phase) -> tuple[str, Reason] | None:
+def makes_up_for(state: RunState, phase: Phase) -> tuple[str, Finding] | None:
     """The disturbed mixed phase that this mixed phase repeats, and the reason. None if it repeats none."""
     extra = len(state.mixed) - state.procedure.mixes
     return state.disturbed[extra] if phase.purpose == "mixed" and extra >= 0 else None

@@ -10,14 +10,13 @@ from markupsafe import escape
 
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Finding, Hosts
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.solo import Solo
 from mixmark.reporters import figures
 from mixmark.submissions.board import formats, hardware, rank, row, verdict_text
 from mixmark.submissions.board.rank import Metric
 from mixmark.submissions.board.row import IntervalAxis, Standing, Website
 from mixmark.submissions.entry import Entry
-
-SEVERITIES = ("invalid", "pending", "warning", "note")
 
 
 def facts(entry: Entry, site: Website, standings: Sequence[Standing], reports: Sequence[str]) -> dict[str, Any]:
@@ -131,8 +130,8 @@ def _solo_row(entry: Entry, solo: Solo, axis: IntervalAxis) -> dict[str, Any]:
 def _findings(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
     """(severity, message, subject), the worst first; equal messages about several subjects once."""
     subjects: dict[tuple[str, str], list[str]] = {}
-    for finding in sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)):
-        subjects.setdefault((finding.severity, finding.message), []).append(finding.about)
+    for finding in sorted(findings, key=lambda finding: figures.SEVERITIES.index(finding.severity)):
+        subjects.setdefault((finding.severity, words(finding)), []).append(finding.about)
     return [
         (severity, message, about[0] if len(set(about)) == 1 else f"{len(about)} times")
         for (severity, message), about in subjects.items()

@@ -24,6 +24,7 @@ from mixmark.harness.contracts.schema import (
     Task,
 )
 from mixmark.harness.judge.energy.total import CurrentPower
+from mixmark.harness.judge.findings import found
 from mixmark.harness.measure.benchmark import Audited, AuditStarted, Planned, Recorded
 from mixmark.harness.measure.dispatch import Tally
 from mixmark.harness.measure.executor import PhaseStarted, StageStarted
@@ -289,7 +290,7 @@ LINES = """\
 
 def test_a_repeated_mix_is_told_in_one_line() -> None:
     player = Player()
-    player.notify(Planned((), ("mix1", "other programs used 12 % of the machine")))
+    player.notify(Planned((), ("mix1", found("no_foreign_load.run", used_pct=12, machine="the machine"))))
     [line] = " ".join(player.lines).split("[0/7] ")[1:]
     words = "mix1 was disturbed, so the mix is run once more: other programs used 12 % of the machine"
     assert " ".join(line.split()) == words

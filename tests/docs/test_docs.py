@@ -18,6 +18,7 @@ from mixmark.harness.contracts import schema
 from mixmark.harness.discover import config
 from mixmark.harness.judge import judgement, references
 from mixmark.harness.judge.energy import coverage, reading
+from mixmark.harness.judge.findings import RULES as RULE_NAMES
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.judge.statistics import intervals
 from mixmark.harness.measure import stages
@@ -317,7 +318,7 @@ def test_energy() -> None:
 
 
 def test_rules_failures_and_exit_codes() -> None:
-    assert [row[0] for row in table(RULES, "rule")] == [rule.__name__ for rule in judgement.RULES]
+    assert [row[0] for row in table(RULES, "rule")] == [*RULE_NAMES]
     kinds = get_args(schema.Failure.model_fields["kind"].annotation)
     assert [row[0] for row in table(RULES, "kind", "when")] == list(kinds)
     promised = (commands.__doc__ or "").split("Exit codes:")[1]

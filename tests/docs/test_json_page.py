@@ -17,8 +17,8 @@ import pytest
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Record, Result
 from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
-from mixmark.harness.judge.grade import Grade
 from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.judge.score import Grade
 from mixmark.harness.judge.solo import Status
 from mixmark.reporters import json as json_reporter
 from tests.docs import json_page

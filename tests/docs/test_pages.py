@@ -17,7 +17,7 @@ import pytest
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts import schema
 from mixmark.harness.discover import config
-from mixmark.harness.judge import grade, verdict
+from mixmark.harness.judge import score, verdict
 from mixmark.harness.judge.energy import coverage
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS
 from mixmark.harness.plan import mixes, presets
@@ -139,7 +139,7 @@ def test_the_glossary_is_in_order_and_knows_the_words_of_the_program() -> None:
     assert terms == sorted(terms, key=str.casefold)
     words = {
         *get_args(verdict.VerdictWord),
-        *get_args(grade.Grade),
+        *get_args(score.Grade),
         *get_args(schema.Tier),
         *presets.PRESETS,
         *coverage.CLASSES,

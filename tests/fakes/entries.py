@@ -7,8 +7,9 @@ import random
 from typing import Any
 
 from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.schema import Boundary, Device, Environment, Finding, UnitNames
-from mixmark.harness.judge.grade import Grade
+from mixmark.harness.contracts.schema import Boundary, Device, Environment, UnitNames
+from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.score import Grade
 from mixmark.harness.judge.solo import Energy, Solo
 from mixmark.submissions.entry import (
     Aspect,
@@ -99,11 +100,7 @@ def made(number: int, seed: int = 1) -> Entry:
         commands=(("run", "--preset", "official"),),
         runs=runs,
         solos=tuple(_solo_measurement(rng, suite, device.id) for suite in UNITS for device in devices),
-        findings=(
-            Finding(
-                rule="canary_stable", severity="warning", about="run", message="the time of a fixed loop changed by 3 %"
-            ),
-        ),
+        findings=(found("canary_stable", fastest_ms=10.0, slowest_ms=10.3, drift=0.03, limit=0.02),),
         signed=Signed(state="none"),
         kits={},
     )

@@ -21,6 +21,7 @@ from mixmark.harness.contracts.schema import (
     System,
 )
 from mixmark.harness.judge.compare.solo import solo_measurements
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.hosts import Traffic, environment, system
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules import integrity, interference, mix
@@ -172,12 +173,10 @@ def test_a_disturbance_is_told_with_the_name_of_its_host(two: Result) -> None:
     foreign = said(interference.no_foreign_load, busy)
     assert foreign and {host_of(each.route.device) for each in busy.records if each.key in {a for _, a, _ in foreign}}
     assert {message for _, _, message in foreign} == {
-        "host2: other programs kept 0.20 of 2 CPUs busy, 10 % of the machine (limit 1.0 %)"
+        "other programs kept 0.20 of 2 CPUs busy, 10 % of the machine (limit 1.0 %)"
     }
-    assert all(
-        message.startswith("host2: the hypervisor took") for _, _, message in said(interference.no_steal_time, busy)
-    )
-    assert [str(each.text).split(" (")[0] for each in judge(busy).verdict.reasons] == [
+    assert all(message.startswith("the hypervisor took") for _, _, message in said(interference.no_steal_time, busy))
+    assert [words(each).split(" (")[0] for each in judge(busy).verdict.reasons] == [
         "other programs used up to 10 % of host2",
         "the hypervisor gave up to 10 % of the time of the CPUs of host2 to others",
     ]
@@ -201,8 +200,8 @@ def test_the_fixed_loop_is_compared_on_each_host_by_itself(two: Result) -> None:
     assert said(interference.canary_stable, slower) == [
         (
             "warning",
-            "run",
-            "a fixed loop on host2 took 2.00 ms at its fastest and 2.10 ms at its slowest, 5.0 % apart (limit 2.0 %)",
+            "host2",
+            "a fixed loop took 2.00 ms at its fastest and 2.10 ms at its slowest, 5.0 % apart (limit 2.0 %)",
         )
     ]
     [(_, _, message)] = said(interference.canary_stable, canaries((1_000_000,), (1_100_000,)))
@@ -326,9 +325,9 @@ def test_the_hosts_of_a_result_do_not_contradict_each_other() -> None:
         ({"environments": {"host9/acme": environment_of("3.12")}}, "host9/acme is of host9, which is not among"),
     )
     assert contradicted(good) == []
-    for changed, words in cases:
+    for changed, text in cases:
         said_of_it = contradicted(good.model_copy(update=changed))
-        assert any(words in each for each in said_of_it), (words, said_of_it)
+        assert any(text in each for each in said_of_it), (text, said_of_it)
 
 
 def test_phases_may_overlap_by_as_much_as_the_clocks_of_their_hosts_are_not_known() -> None:

@@ -11,8 +11,9 @@ import pytest
 import mixmark.reporters.full
 from mixmark.harness.contracts.schema import Absent, Failure, Result
 from mixmark.harness.judge import judgement, mixed_run, score
+from mixmark.harness.judge.findings import RULES
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.judge.rules import integrity
+from mixmark.harness.judge.rules import consistency, integrity
 from mixmark.harness.judge.statistics import steadiness
 from mixmark.harness.plan import bound, placement
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
@@ -67,9 +68,8 @@ def test_a_window_is_looked_at_once(calls: Counter[str]) -> None:
     assert calls["steadiness"] == sum(window is not None and window.steady is not None for window in windows) > 0
 
 
-def test_the_rules_have_names_of_their_own() -> None:
-    names = [rule.__name__ for rule in judgement.RULES]
-    assert len(set(names)) == len(names)
+def test_each_rule_of_the_table_has_a_check() -> None:
+    assert set(judgement.CHECKS) == {*RULES} - {consistency.RULE}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def everything() -> Result:
 
 def test_findings_asks_every_rule() -> None:
     asked = {finding.rule for finding in judge(everything()).findings}
-    assert asked == {rule.__name__ for rule in judgement.RULES} - {
+    assert asked == {*judgement.CHECKS} - {
         "precise",
         "latency_within_limits",
         "screened",

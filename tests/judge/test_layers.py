@@ -9,12 +9,12 @@ ROOM = Path(__file__).parents[2] / "harness" / "judge"
 PREFIX = "mixmark.harness.judge."
 LAYERS = (
     *(
+        "findings",
         "statistics",
         "energy",
         "hosts",
         "roofline",
         "mixed_run",
-        "grade",
         "score",
         "load",
         "drill",
@@ -23,7 +23,7 @@ LAYERS = (
         "evidence",
         "solo",
     ),
-    *("screening", "disturbance", "rules", "solo_rates", "scaling", "verdict", "references", "judgement"),
+    *("screening", "rules", "solo_rates", "scaling", "verdict", "references", "judgement"),
     *("catalogue", "provenance", "compare"),
 )
 """In the order of harness/judge/__init__.py. Each may import itself and those before it."""

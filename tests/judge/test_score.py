@@ -21,6 +21,7 @@ from mixmark.harness.contracts.schema import (
     Samples,
     ServiceLimits,
 )
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.mixed_run import ScoreProblem
 from mixmark.harness.judge.score import Score
@@ -136,7 +137,7 @@ def test_a_simulated_machine_comes_within_1_percent_of_its_bound() -> None:
     machine.run(600)
     told = result([recorded(machine)], EDGE, 600, machine.now_ns, IDS)
     found = scored(told)
-    assert (found.grade, found.missing) == ("indicative", ("1 of 3 runs",))
+    assert lacking(found) == ("indicative", "score_graded.runs")
     assert found.runs[0].steady
     seen = judge(told).diagnoses[found.runs[0].phase]
     assert seen
@@ -191,7 +192,7 @@ def test_the_surplus_is_time_that_earned_nothing() -> None:
     assert (seen.mixes, round(seen.surplus, 12)) == (1, 0.34)
     assert found.mixes_per_hour == Estimate(36, 36, 90, kind="bracket")
     assert "TX 36.0 to 90.0 mixes per hour (mine, indicative" in found.headline
-    assert "34 % of the work of a window was in no whole mix (limit 2 %)" in found.missing
+    assert "34 % of the work of a window was in no whole mix (limit 2 %)" in map(words, found.missing)
 
 
 def test_a_feed_that_was_under_way_at_the_end_is_surplus() -> None:
@@ -306,7 +307,7 @@ def test_what_is_faster_than_light_has_a_score_and_no_rank() -> None:
         costs = {"costs": (Cost(name="image", flops=gflop * 1e9, bytes=0),), "feed_units": 1}
         found = scored(of((changed(records, "diffusion", **costs)[0], plan), probes=probes))
         assert found.mixes_per_kwh
-        assert found.unranked == unranked
+        assert tuple(map(words, found.unranked)) == unranked
 
 
 def test_a_score_without_a_probe_of_each_device_has_no_rank() -> None:
@@ -325,7 +326,7 @@ def test_a_score_without_a_probe_of_each_device_has_no_rank() -> None:
     ):
         found = scored(of(run(), probes=probes))
         assert found.mixes_per_kwh
-        assert found.unranked == unranked
+        assert tuple(map(words, found.unranked)) == unranked
 
 
 def test_no_score_where_a_device_fell_out_but_all_that_was_measured() -> None:
@@ -369,25 +370,26 @@ def test_five_long_runs_are_official() -> None:
 
 def lacking(found: Score) -> tuple[str, str]:
     [missing] = found.missing
-    return found.grade, missing
+    return found.grade, missing.code
 
 
 def test_what_a_rank_needs() -> None:
     three = [run(f"mixed.{index}") for index in range(3)]
-    assert lacking(scored(of(*three))) == ("ranked", "3 of 5 runs")
-    assert lacking(scored(of(*three[:2]))) == ("indicative", "2 of 3 runs")
+    assert lacking(scored(of(*three))) == ("ranked", "score_graded.runs")
+    assert lacking(scored(of(*three[:2]))) == ("indicative", "score_graded.runs")
     short = scored(five(seconds=119))
-    assert lacking(short) == ("indicative", "a window of 119 s of 120 s")
+    assert lacking(short) == ("indicative", "score_graded.window")
     one = scored(of(*(run(f"mixed.{index}", 119 if index == 2 else 600) for index in range(5))))
-    assert one.missing[0] == "a window of 119 s of 120 s", "the shortest one counts"
+    assert one.missing[0].values == {"window_s": 119, "needed_s": 120}, "the shortest one counts"
     own = five().model_copy(update={"mix": EDGE.model_copy(update={"name": "mine"})})
-    assert lacking(scored(own)) == ("indicative", "mine is a mix of one's own")
+    assert lacking(scored(own)) == ("indicative", "score_graded.own_mix")
     seeded = scored(five().model_copy(update={"seed": 7}))
-    assert lacking(seeded) == ("indicative", "its seed was given")
+    assert lacking(seeded) == ("indicative", "score_graded.seed")
 
 
 def test_what_an_official_score_needs_beside_its_runs() -> None:
-    assert scored(five(audits=29)).missing == tuple(f"{suite} had 29 feeds audited of 30" for suite in MIX)
+    lacks = [(each.code, each.values) for each in scored(five(audits=29)).missing]
+    assert lacks == [("score_graded.audits", {"suite": suite, "audits": 29, "needed": 30}) for suite in MIX]
     assert scored(of(*(run(f"mixed.{index}") for index in range(5)), watts=None)).grade == "official", "TX has no meter"
     few = {pair: (10, round(MIX[pair[0]])) for pair in FEEDS}  # of which all were audited
     assert scored(five(feeds=few, audits=10)).grade == "official"
@@ -401,8 +403,8 @@ def of_runs(step: int) -> Score:
 
 
 def test_runs_that_differ_have_no_rank() -> None:
-    assert (of_runs(1).grade, of_runs(1).missing[-1]) == ("ranked", "±2.1 % of ±2 %")
-    assert (of_runs(3).grade, of_runs(3).missing[-1]) == ("indicative", "±5.4 % of ±5 %")
+    assert (of_runs(1).grade, words(of_runs(1).missing[-1])) == ("ranked", "±2.1 % of ±2 %")
+    assert (of_runs(3).grade, words(of_runs(3).missing[-1])) == ("indicative", "±5.4 % of ±5 %")
 
 
 def loaded(told: Result, *phases: str) -> Result:
@@ -431,7 +433,7 @@ def test_a_disturbed_run_counts_for_nothing_whatever_its_figure(feeds: int) -> N
 
 def test_what_is_left_out_is_said_and_disturbs_nothing() -> None:
     found = judge(loaded(five(), "mixed.3"))
-    notes = [each.message for each in found.findings if each.rule == "score_graded"]
+    notes = [words(each) for each in found.findings if each.rule == "score_graded"]
     assert notes[0] == ("the score leaves out mixed.3, which was disturbed: other programs used 10 % of the machine")
     assert found.verdict.word == "solid" and "4 of 5 runs" in notes[1]
     assert "other programs" not in str(found.verdict), "no figure is of that run"
@@ -444,14 +446,14 @@ def test_where_all_runs_are_disturbed_all_count_and_have_no_rank() -> None:
     assert found.verdict.word == "disturbed"
     [why] = found.score.missing
     assert (found.score.grade, found.score.unranked) == ("indicative", (why,))
-    assert why.startswith("other programs used up to 10 % of the machine")
+    assert why.code == "no_foreign_load.much" and why.values["used_pct"] == pytest.approx(10)
 
 
 def test_a_slow_meter_is_not_official() -> None:
     told = five(seconds=120)
     slow = told.domains[0].model_copy(update={"averaging_ns": SECOND})
     grade, missing = lacking(scored(told.model_copy(update={"domains": (slow,)})))
-    assert (grade, missing) == ("ranked", "the slowest meter had 120 periods of 200")
+    assert (grade, missing) == ("ranked", "score_graded.edges")
 
 
 def test_one_run_has_no_interval() -> None:

@@ -34,6 +34,7 @@ from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.rules.records import finished
 from mixmark.harness.judge.statistics import timestamps
@@ -274,41 +275,41 @@ def findings(record: Record) -> Iterator[Finding]:
     """By the rules that a cheat breaks; a smoke run's disturbances are another matter."""
     share = Share(key=record.key, route=record.route, scenario=record.scenario, limits=limits(record.scenario))
     phase = Phase(name=record.phase, purpose="solo", tasks=(Task(device=DEVICE.id, shares=(share,)),))
-    for rule in (finished, *integrity.RULES):
+    for rule in (finished, *integrity.RULES.values()):
         yield from rule(gather(result(record).model_copy(update={"phases": (phase,)})))
 
 
 @pytest.mark.parametrize("engine", CAUGHT)
 def test_it_is_caught(records: dict[str, Record], engine: str) -> None:
-    rule, words = CAUGHT[engine]
-    found = [(each.rule, each.message) for each in findings(records[engine])]
-    assert [message for named, message in found if named == rule and words in message], (found, records[engine].error)
+    rule, text = CAUGHT[engine]
+    found = [(each.rule, words(each)) for each in findings(records[engine])]
+    assert [message for named, message in found if named == rule and text in message], (found, records[engine].error)
 
 
 @pytest.mark.parametrize("engine", CAUGHT_IN_THE_MIX)
 def test_it_is_caught_in_the_mixed_phase(records: dict[str, Record], engine: str) -> None:
-    rule, words = CAUGHT_IN_THE_MIX[engine]
+    rule, text = CAUGHT_IN_THE_MIX[engine]
     record = records[mixing(engine)]
-    found = [(each.rule, each.message) for each in findings(record)]
+    found = [(each.rule, words(each)) for each in findings(record)]
     if record.cut_short:
         found.append(("cut short", f"{record.cut_short.kind}: {record.cut_short.message}"))
-    assert [message for named, message in found if named == rule and words in message], (found, record.error)
+    assert [message for named, message in found if named == rule and text in message], (found, record.error)
 
 
 @pytest.mark.parametrize("engine", [serving(each) for each in CAUGHT_AS_SERVERS])
 def test_it_is_caught_as_a_server(records: dict[str, Record], engine: str) -> None:
-    rule, words = CAUGHT_AS_SERVERS[engine.split()[0]]
-    found = [(each.rule, each.message) for each in findings(records[engine])]
-    assert [message for named, message in found if named == rule and words in message], (found, records[engine].error)
+    rule, text = CAUGHT_AS_SERVERS[engine.split()[0]]
+    found = [(each.rule, words(each)) for each in findings(records[engine])]
+    assert [message for named, message in found if named == rule and text in message], (found, records[engine].error)
 
 
 @pytest.mark.parametrize("engine", [with_bulk(each) for each in CAUGHT_WITH_BULK])
 def test_it_is_caught_where_outputs_are_dropped(records: dict[str, Record], engine: str) -> None:
-    rule, words = CAUGHT_WITH_BULK[engine.split()[0]]
+    rule, text = CAUGHT_WITH_BULK[engine.split()[0]]
     audit, done = records[engine].audit, records[engine].completions
     assert audit is not None and done is not None and len(done) * FEED_BYTES > KEPT_BYTES
-    found = [(each.rule, each.message) for each in findings(records[engine])]
-    assert [message for named, message in found if named == rule and words in message], (found, records[engine].error)
+    found = [(each.rule, words(each)) for each in findings(records[engine])]
+    assert [message for named, message in found if named == rule and text in message], (found, records[engine].error)
 
 
 @pytest.mark.parametrize("engine", [*HARMLESS, mixing("Honest"), mixing("Overhearing"), serving("Honest")])
@@ -347,7 +348,7 @@ def test_a_quantised_route_that_fails_its_gate_is_a_finding(
     auditor(equipment({}), tmp_path, "smoke").run([record], lambda each: records.update({each.key: each}))
     (judged,) = records.values()
     assert judged.error is None and judged.completions
-    invalid = [each.message for each in findings(judged) if each.severity == "invalid"]
+    invalid = [words(each) for each in findings(judged) if each.severity == "invalid"]
     assert (invalid == []) is passes and all(WRONG in message for message in invalid), invalid
 
 
@@ -444,5 +445,5 @@ def test_a_probe_that_leaves_work_out_sets_no_ceiling(tmp_path: Path, engine: st
     record = probed(tmp_path, engine)
     evidence = gather(result(record))
     assert [each.severity for each in integrity.audited(evidence)] == ["invalid"]
-    assert WRONG in next(iter(integrity.audited(evidence))).message
+    assert WRONG in words(next(iter(integrity.audited(evidence))))
     assert (evidence.ceilings, evidence.peaks.flops_per_s, evidence.peaks.bytes_per_s) == ({}, {}, {})

@@ -10,6 +10,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Completions, Conditions, Device
 from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure.audit import CPU, Auditor
 from mixmark.harness.measure.benchmark import Benchmark, Event, Planned
@@ -64,7 +65,7 @@ def run(folder: Path, desk: Desk, mixes: int = 1, repeats: int = 2) -> tuple[Ben
 
     def notify(event: Event) -> None:
         if isinstance(event, Planned) and event.repeats:
-            said.append(event.repeats)
+            said.append((event.repeats[0], words(event.repeats[1])))
 
     made = Benchmark(
         header,
@@ -99,7 +100,10 @@ def test_a_disturbed_mix_is_run_again_and_only_the_quiet_one_counts(
     assert (desk.measured, said) == (["mix1", "mix2"], [("mix1", why)])
     found = judge(made.result)
     assert found.score is not None
-    assert [(each.phase, each.disturbed) for each in found.score.runs] == [("mix1", why), ("mix2", None)]
+    assert [(each.phase, each.disturbed and words(each.disturbed)) for each in found.score.runs] == [
+        ("mix1", why),
+        ("mix2", None),
+    ]
     assert [each.phase for each in found.score.counted()] == ["mix2"]
     assert found.verdict.word != "disturbed"
 
@@ -112,8 +116,8 @@ def test_a_machine_that_is_never_quiet_keeps_no_run_going(tmp_path: Path) -> Non
     found = judge(made.result)
     assert found.verdict.word == "disturbed"
     assert found.score is not None and len(found.score.counted()) == 3
-    reason = "other programs used up to 13 % of the machine (6 of 6 measurements)"
-    assert found.score.unranked[-1] == reason
+    assert found.score.unranked[-1].code == "no_foreign_load.much"
+    assert found.score.unranked[-1].values["share"] == (6, 6)
 
 
 def test_two_of_five_disturbed_runs_are_repeated_after_the_others(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge import screening
 from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.statistics.timestamps import screening_per_s
@@ -377,7 +378,7 @@ def test_a_route_that_no_screening_run_compares_with_is_only_counted() -> None:
 
 
 def contradicted(result: Result) -> list[tuple[str, str]]:
-    return [(each.severity, each.message) for each in judge(result).findings if each.rule == "choice_confirmed"]
+    return [(each.severity, words(each)) for each in judge(result).findings if each.rule == "choice_confirmed"]
 
 
 def test_a_measurement_that_contradicts_the_choice_is_a_note() -> None:

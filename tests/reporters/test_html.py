@@ -9,6 +9,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Conditions, LatencyLimits, Limits, Phase, Result, Share, Task
 from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.judgement import judge
 from mixmark.reporters import charts, figures, html
 from tests.golden.sample import MS, closed_loop, record, result, sample, unmetered
@@ -143,10 +144,10 @@ def test_a_collapse_is_never_called_steady_and_its_figure_says_what_it_cost() ->
         whole = result(record("a", "resnet50", "image", closed_loop([[each] for each in collapsed])))
         [finding] = [each for each in judge(whole).findings if each.rule == "steady"]
         page = html.report(judge(whole))
-        assert re.search(r"ran at \d+ % of the rate of the rest, .* would be [\d.]+ % higher", finding.message)
-        assert f"Throughput over the window: <small>{finding.message}</small>" in page
+        assert re.search(r"ran at \d+ % of the rate of the rest, .* would be [\d.]+ % higher", words(finding))
+        assert f"Throughput over the window: <small>{words(finding)}</small>" in page
         assert "<small>steady</small>" not in page
-        assert f"<li>{finding.message}" not in page, "the caption says it, and no line beneath again"
+        assert f"<li>{words(finding)}" not in page, "the caption says it, and no line beneath again"
 
 
 def test_a_server_says_what_arrived_and_what_it_had_to_keep() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import Result
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.judgement import Judgement, judge
 from mixmark.harness.judge.solo import Relative
 from mixmark.harness.plan.placement import place
@@ -68,16 +69,16 @@ def test_a_mix_that_went_slower_for_a_while_is_not_steady_and_says_what_it_cost(
     slowed = slow_for_a_while()
     [finding] = [each for each in slowed.findings if (each.rule, each.about) == ("steady", "mixed.1")]
     assert finding.severity == "warning"
-    assert "from 200.0 s to 280.0 s of 600.0 s it ran at 40 % of the rate of the rest" in finding.message
-    assert finding.message.endswith("without which the mixes per hour would be 8.7 % higher")
+    assert "from 200.0 s to 280.0 s of 600.0 s it ran at 40 % of the rate of the rest" in words(finding)
+    assert words(finding).endswith("without which the mixes per hour would be 8.7 % higher")
     assert slowed.verdict.word == "disturbed"
     [picture] = pictures.mixes(slowed)
-    assert picture.steadiness == finding.message
+    assert picture.steadiness == words(finding)
     assert picture.other_level is not None and picture.other_level.value == "40 % of the rest"
     begin, end = map(float, re.findall(r"M([\d.]+) 10H([\d.]+)", str(picture.other_level.drawn))[0])
     assert [begin, end] == pytest.approx([333, 467], abs=2)
     page = html.report(slowed)
-    assert f"<small>{finding.message}</small>" in page
+    assert f"<small>{words(finding)}</small>" in page
 
 
 def test_a_mix_that_kept_its_pace_is_steady(measured: Judgement) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import Audit, Failure, Finding, Gate, RateTrial, Result
+from mixmark.harness.judge.findings import found, words
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.solo import latency
 from mixmark.reporters import csv as csv_reporter
@@ -255,7 +256,7 @@ def test_the_throughput_is_that_of_the_whole_window_with_its_interval() -> None:
     slow_first = closed_loop([[200_000_000]] * 10 + [[100_000_000]] * 50)
     judgement = judge(result(record("b", "resnet50", "image", slow_first)))
     assert figures.throughput(judgement.runs[0]) == ("8.57 img/s",)
-    [message] = [finding.message for finding in judgement.findings if finding.rule == "steady"]
+    [message] = [words(finding) for finding in judgement.findings if finding.rule == "steady"]
     assert message == (
         "not steady, so there is no interval: from 0.0 s to 2.0 s of 7.0 s it ran at 50 % of the rate of the rest, "
         "without which the throughput would be 16.5 % higher"
@@ -268,33 +269,31 @@ def test_what_is_not_steady_has_no_interval() -> None:
     assert figures.throughput(row) == ("8.33 img/s",)
 
 
-def finding(message: str, about: str = "run", severity: str = "warning", rule: str = "busy") -> Finding:
-    return Finding.model_validate({"rule": rule, "severity": severity, "about": about, "message": message})
+def fell(first_mhz: float, last_mhz: float, what: str, about: str) -> Finding:
+    clocks = {"first_mhz": first_mhz, "last_mhz": last_mhz, "fell": 1 - last_mhz / first_mhz, "limit": 0.03}
+    return found("frequency_stable", about, what=what, **clocks)
 
 
-def test_findings_that_differ_in_nothing_but_figures_become_one_with_ranges() -> None:
-    kept = "others kept {} of 2 CPUs busy, {} % (limit 1.0 %) on cpu:{}, by p90"
-    found = figures.merged(
-        result(record("a", "llm", "token", closed_loop([[5]]))),
+def test_findings_that_differ_only_in_numbers_become_one_with_ranges() -> None:
+    cpus, gpu = "the CPUs", "gpu:0"
+    several = [fell(4000, 3000, cpus, "a"), fell(4000, 2000, cpus, "b"), fell(4200, 2100, cpus, "c")]
+    several += [fell(1700, 850, gpu, "c"), found("screened.only", "b"), found("screened.only", "c")]
+    merged = figures.merged(result(record("a", "llm", "token", closed_loop([[5]]))), several)
+    assert merged == [
         (
-            finding(kept.format("1.50", "1,075.2", 0), "a"),
-            finding(kept.format("0.80", "40.1", 0), "b"),
-            finding(kept.format("1.50", "60", 0), "c"),
-            finding(kept.format("1.50", "60", 1), "c"),
-            finding("quick", "b", "note"),
-            finding("quick", "c", "note"),
+            "warning",
+            "3 results",
+            "the clock of the CPUs fell by 25 % to 50 %: 4000 to 4200 MHz at first, 2000 to 3000 MHz at last (limit 3.0 %)",
         ),
-    )
-    assert found == [
-        ("warning", "3 results", kept.format("0.80 to 1.50", "40.1 to 1,075.2", 0)),
-        ("warning", "c", kept.format("1.50", "60", 1)),
-        ("note", "b, c", "quick"),
+        ("warning", "c", "the clock of gpu:0 fell by 50 %: 1700 MHz at first, 850 MHz at last (limit 3.0 %)"),
+        ("note", "b, c", "only tried for seconds"),
     ]
 
 
 def test_invalid_findings_are_not_merged() -> None:
-    found = figures.merged(result(), tuple(finding(f"{n} of 9 are wrong", "a", "invalid") for n in (1, 2)))
-    assert [message for _, _, message in found] == ["1 of 9 are wrong", "2 of 9 are wrong"]
+    several = [found("concurrency_kept", "a", most=most, device="cpu:0", concurrency=1) for most in (2, 3)]
+    merged = figures.merged(result(), several)
+    assert [message for _, _, message in merged] == [words(each) for each in several]
 
 
 def test_a_server_is_labelled_by_its_arrivals() -> None:

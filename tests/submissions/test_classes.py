@@ -11,6 +11,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Domain, Environment, Metering, Record, Result, Samples
 from mixmark.harness.judge import score as scoring
+from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.plan import mixes
 from mixmark.submissions.conclude import Contribution, contribution_of, entry, whole
@@ -102,7 +103,9 @@ def test_several_settings_on_one_device_are_peak() -> None:
 def test_an_entry_is_ranked_only_without_a_reason_against_it() -> None:
     assert concluded(CLOSED).ranked
     assert CLOSED.score is not None
-    indicative = replace(CLOSED, score=replace(CLOSED.score, grade="indicative", missing=("1 of 3 runs",)))
+    indicative = replace(
+        CLOSED, score=replace(CLOSED.score, grade="indicative", missing=(found("score_graded.runs", runs=1, needed=3),))
+    )
     computed = concluded(indicative)
     assert not computed.ranked and computed.reasons["ranked"] == ("1 of 3 runs",)
 
@@ -129,7 +132,7 @@ def test_the_score_of_several_results_is_that_of_all_their_runs() -> None:
     expected = math.exp(sum(math.log(run.mixes_per_hour.estimate) for run in runs) / 3)
     assert found.mixes_per_hour is not None and found.mixes_per_hour.estimate == pytest.approx(expected, rel=1e-12)
     assert [run.phase for run in found.runs] == ["1/mix1", "1/mix2", "2/mix1"]
-    assert not any(reason.endswith("runs") for reason in found.missing)
+    assert "score_graded.runs" not in [reason.code for reason in found.missing]
     assert whole((first,)) is first.score
 
 
@@ -146,10 +149,11 @@ def test_a_system_has_an_entry_for_each_weight_class_of_a_mix() -> None:
 def test_the_worst_of_several_results_counts() -> None:
     score = contribution().score
     assert score is not None
-    found = scoring.joined([score, replace(score, weight_class=4, unranked=("slow",))])
-    assert (found.weight_class, found.grade) == (4, "indicative")
-    assert "slow" in found.missing
-    assert set(found.unranked) == {*score.unranked, "slow"}
+    drifted = found("speed_stable.much", drift=0.3)
+    joined = scoring.joined([score, replace(score, weight_class=4, unranked=(drifted,))])
+    assert (joined.weight_class, joined.grade) == (4, "indicative")
+    assert drifted in joined.missing
+    assert list(joined.unranked) == [*score.unranked, drifted]
 
 
 def test_results_with_other_boundaries_have_no_common_efficiency() -> None:

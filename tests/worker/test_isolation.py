@@ -20,6 +20,7 @@ import pytest
 from mixmark.harness.contracts.schema import Phase, Record, Share, Task
 from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.measure import audit, solo
 from mixmark.harness.measure.audit import CPU, Auditor
@@ -65,7 +66,7 @@ def measured(folder: Path, what: str, **options: str) -> Record:
 
 
 def told(record: Record) -> list[tuple[str, str]]:
-    return [(each.severity, each.message) for each in integrity.no_orphans(gather(result(record)))]
+    return [(each.severity, words(each)) for each in integrity.no_orphans(gather(result(record)))]
 
 
 def naps() -> list[psutil.Process]:

@@ -140,14 +140,25 @@ class Connection(Fact):
     """What the host received from the leading host in that time."""
 
 
-class Finding(Fact):
-    """What a rule found in a result."""
+Severity = Literal["note", "warning", "pending", "invalid"]
+"""pending: the run ended before the audit that would tell; what it is about counts for nothing either way."""
+FindingValue = str | int | float | tuple[str, ...] | tuple[int, int]
 
-    rule: str
-    severity: Literal["note", "warning", "pending", "invalid"]
-    """pending: the run ended before the audit that would tell; what it is about counts for nothing either way."""
+
+class Finding(Fact):
+    """What a rule found in a result, as values: `judge.findings` has the words."""
+
+    code: str
+    """The name of the rule, or `rule.case` if the rule can find several things."""
+    severity: Severity
     about: str
-    message: str
+    """The key of a record, the name of a phase, the id of a device or a host, or `run`."""
+    values: Mapping[str, SkipValidation[FindingValue]] = Field(default_factory=dict)
+    """What was found: texts, ids, and numbers with the unit in the name."""
+
+    @property
+    def rule(self) -> str:
+        return self.code.partition(".")[0]
 
     @property
     def voids(self) -> bool:

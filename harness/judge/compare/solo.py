@@ -30,6 +30,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.contracts.text import Reason, differences
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.evidence import Measurement, is_solo
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.solo import Solo, grouped, merged
 from mixmark.harness.judge.statistics.distributions import student_t
@@ -453,7 +454,7 @@ def solo_measurements(judgements: Sequence[Judgement], label: str = "A") -> list
     for judgement in judgements:
         result = judgement.result
         devices = {device.id: device for device in result.devices}
-        void = {finding.about: finding.message for finding in judgement.findings if finding.voids}
+        void = {finding.about: words(finding) for finding in judgement.findings if finding.voids}
         known = {run.key: run for run in judgement.runs}
         for measurement, records in grouped(filter(is_solo, result.records)).items():
             for record in records:

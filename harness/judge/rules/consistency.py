@@ -32,6 +32,7 @@ from mixmark.harness.contracts.schema import (
     Share,
 )
 from mixmark.harness.judge.energy.coverage import hosts as hosts_of
+from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.hosts import clock_bound_ns
 from mixmark.harness.judge.load import unknown_due
 
@@ -74,7 +75,7 @@ class SuiteClaims:
 def findings(result: Result, claims: SuiteClaims) -> tuple[Finding, ...]:
     """The first contradictions of a result, one finding each."""
     first = islice(contradictions(result, claims), MOST_FINDINGS)
-    return tuple(Finding(rule=RULE, severity="invalid", about="run", message=message) for message in first)
+    return tuple(found(RULE, contradiction=contradiction) for contradiction in first)
 
 
 def contradictions(result: Result, claims: SuiteClaims) -> Iterator[str]:

@@ -5,31 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mixmark.harness.contracts.numbers import percent
-from mixmark.harness.contracts.schema import Domain, Metering, Result
+from mixmark.harness.contracts.schema import Domain, Finding, FindingValue, Metering, Result
 from mixmark.harness.judge.energy.coverage import antichain, apart, told, uncovered, unmetered
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, in_phase
 from mixmark.harness.judge.energy.total import MachineEnergy, contradictions, disagreements, metered, needed, twins, why
 from mixmark.harness.judge.evidence import Evidence
-from mixmark.harness.judge.rules.rule import Severity, rule
+from mixmark.harness.judge.findings import found
 
 CROSS_CHECK = 0.05  # by which two sources of the same thing may differ, or a whole be less than its parts
 LATE_NS = 1_500_000_000  # timestamps of whole seconds are up to one second old, and meters are read ten times a second
 METERING = 0.005  # of one core
 
 
-@rule
-def energy_measured(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def energy_measured(evidence: Evidence) -> Iterator[Finding]:
     """At least one energy source was sampled. If none was, the absent meters say what would be needed."""
     if not evidence.result.domains:
-        missing = ", ".join(told(uncovered((), needed(evidence.result)), ()))
         absent = any(absence.kind == "meter" for absence in evidence.result.absent)
-        where = "the absent meters say what would be needed" if absent else "mixmark meters says what would be needed"
-        yield "note", "run", f"energy not measured, so there is no efficiency: nothing meters {missing}; {where}"
+        missing = tuple(told(uncovered((), needed(evidence.result)), ()))
+        yield found("energy_measured.absent" if absent else "energy_measured.none", missing=missing)
 
 
-@rule
-def energy_complete(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def energy_complete(evidence: Evidence) -> Iterator[Finding]:
     """The measured domains cover every device, used or not, the processor of every host, and everything else that the
     machine announces to meter."""
     result, devices = evidence.result, needed(evidence.result)
@@ -38,62 +34,48 @@ def energy_complete(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         nothing = f"nothing meters {', '.join(missing)}"
         if len({device.host for device in devices}) > 1:
             nothing = "; ".join(apart(_measured(result), devices)) or nothing
-        modelled = [domain.id for domain in result.domains if domain.method == "modelled"]
-        also = f" ({', '.join(modelled)} is modelled, and does not count)" if modelled else ""
-        yield "warning", "run", f"energy of a part only, so there is no efficiency: {nothing}{also}"
+        if modelled := tuple(domain.id for domain in result.domains if domain.method == "modelled"):
+            yield found("energy_complete.modelled", why=nothing, domains=modelled)
+        else:
+            yield found("energy_complete", why=nothing)
 
 
-@rule
-def energy_valid(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def energy_valid(evidence: Evidence) -> Iterator[Finding]:
     """Every domain that would be added has joules in the window of every record and mix, its edges within 1 %."""
     for window in _windows(evidence):
         if window.metering is None:
-            yield "warning", window.about, f"{window.prefix}no energy: the meters were not read in its phase"
+            yield window.found("energy_valid.not_read")
             continue
         for domain in _meterable(evidence.result):
             reading = window.energy.readings[domain.id]
-            severity: Severity = "note"
-            if not reading.reasons:
-                continue
             if reading.reasons == ("short window",):
-                message = f"energy of {domain.id}: {ENOUGH_PERIODS} of its updates do not fit into the window: ±5 %"
+                yield window.found("energy_valid.short", domain=domain.id, needed=ENOUGH_PERIODS)
             elif reading.reasons == ("window too short",):
-                message = f"no energy of {domain.id}: {FEWEST_PERIODS} of its updates do not fit into the window"
-            else:
-                severity = "warning"
-                message = f"no energy of {domain.id}: {', '.join(why(reading, window.metering.lost))}"
-            yield severity, window.about, window.prefix + message
+                yield window.found("energy_valid.too_short", domain=domain.id, needed=FEWEST_PERIODS)
+            elif reading.reasons:
+                reasons = tuple(why(reading, window.metering.lost))
+                yield window.found("energy_valid.unknown", domain=domain.id, why=reasons)
 
 
-@rule
-def energy_agrees(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
     """Two sources of the same thing differ by at most 5 %, no source uses less than what it holds by more than that,
     and no two sources show the same reading."""
     domains = evidence.result.domains
     for window in _windows(evidence):
         if window.metering is None:  # as `energy_valid` says
             continue
-        messages = [
-            f"{checked.id} is {by * 100:+.1f} % off {source.id}, which meters the same (limit {percent(CROSS_CHECK)})"
-            for source, checked, by in disagreements(domains, window.energy.readings)
-            if abs(by) > CROSS_CHECK
-        ]
-        messages += [
-            f"{whole} used {percent(-by)} less than what it holds: are its unit and its clock right?"
-            for whole, by in contradictions(domains, window.energy.readings)
-            if by < -CROSS_CHECK
-        ]
-        ids = [domain.id for domain in _measured(evidence.result)]
-        messages += [
-            f"{a} and {b} show one and the same reading: that they agree tells nothing, and they are never added"
-            for a, b in twins(ids, window.metering)
-        ]
-        for message in messages:
-            yield "warning", window.about, window.prefix + message
+        for source, checked, by in disagreements(domains, window.energy.readings):
+            if abs(by) > CROSS_CHECK:
+                ids = {"domain": checked.id, "source": source.id}
+                yield window.found("energy_agrees.differ", **ids, by_pct=by * 100, limit=CROSS_CHECK)
+        for whole, by in contradictions(domains, window.energy.readings):
+            if by < -CROSS_CHECK:
+                yield window.found("energy_agrees.less", domain=whole, by=-by)
+        for one, other in twins([domain.id for domain in _measured(evidence.result)], window.metering):
+            yield window.found("energy_agrees.twins", domain=one, other=other)
 
 
-@rule
-def meter_timestamps_recent(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def meter_timestamps_recent(evidence: Evidence) -> Iterator[Finding]:
     """The timestamps of a meter that has a clock of its own are at most 1.5 s old when its first readings arrive."""
     known = {domain.id: domain for domain in evidence.result.domains}
     for window in _windows(evidence):
@@ -104,25 +86,20 @@ def meter_timestamps_recent(evidence: Evidence) -> Iterator[tuple[Severity, str,
             true = in_phase(
                 known[id], window.metering, read.begin_ns - reading_age_ns, read.end_ns - reading_age_ns
             ).joules
-            off = "by an unknown part"
+            late: dict[str, FindingValue] = {"domain": id, "age_s": reading_age_ns / 1e9, "limit_s": LATE_NS / 1e9}
             if true and read.joules is not None:
-                off = f"by {(read.joules / true - 1) * 100:+.1f} %"
-            message = (
-                f"the timestamps of {id} are {reading_age_ns / 1e9:.1f} s old or more when they arrive "
-                f"(limit {LATE_NS / 1e9:g} s): if its clock is late, its joules are off {off}; "
-                "set its clock by NTP, or declare late_s"
-            )
-            yield "warning", window.about, window.prefix + message
+                off_pct = (read.joules / true - 1) * 100
+                yield window.found("meter_timestamps_recent.known", **late, off_pct=off_pct)
+            else:
+                yield window.found("meter_timestamps_recent", **late)
 
 
-@rule
-def low_metering_overhead(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def low_metering_overhead(evidence: Evidence) -> Iterator[Finding]:
     """Reading the meters took at most 0.5 % of one core."""
     for metering in evidence.result.meterings:
         used = metering.cpu_ns / max(metering.end_ns - metering.begin_ns, 1)
         if used > METERING:
-            message = f"reading the meters took {percent(used)} of one core (limit {percent(METERING)})"
-            yield "warning", metering.phase, message
+            yield found("low_metering_overhead", metering.phase, used=used, limit=METERING)
 
 
 def _measured(result: Result) -> list[Domain]:
@@ -144,9 +121,8 @@ class _MeteredWindow:
     metering: Metering | None
     """None: the meters were not read in its phase."""
 
-    @property
-    def prefix(self) -> str:
-        return f"{self.phase}: " if self.about == "run" else ""
+    def found(self, code: str, **values: FindingValue) -> Finding:
+        return found(code, self.about, phase=self.phase if self.about == "run" else "", **values)
 
 
 def _windows(evidence: Evidence) -> Iterator[_MeteredWindow]:

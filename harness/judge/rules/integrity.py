@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from mixmark.harness.contracts.device_ids import local
-from mixmark.harness.contracts.numbers import counted, duration
-from mixmark.harness.contracts.schema import HOSTED, NO_GATE, NOT_ASKED, Audit, Finding, Record
+from mixmark.harness.contracts.schema import HOSTED, NO_GATE, NOT_ASKED, Finding, FindingValue, Record
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.evidence import Evidence, Measurement
+from mixmark.harness.judge.findings import RULES as RULE_NAMES
+from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.hosts import AT_REST_BYTES_PER_S
-from mixmark.harness.judge.rules.rule import Rule, Severity, record_rule, rule
+from mixmark.harness.judge.rules.rule import Rule, record_rule
 from mixmark.harness.judge.statistics.intervals import CONFIDENCE
 from mixmark.harness.judge.statistics.timestamps import most_in_flight
 from mixmark.harness.plan.presets import OUT_OF_CACHE
@@ -31,8 +32,7 @@ TELLING = 0.5  # a bound of the fraction of wrong feeds above this is not worth 
 BETWEEN = 0.1  # of a window may pass between feeds
 
 
-@rule
-def audited(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def audited(evidence: Evidence) -> Iterator[Finding]:
     """Every audited feed of every record keeps its gate. A record that was not audited although the plan asks for it
     proves nothing, so it is invalid, or pending if the run can go on. What a passed audit proves is a note."""
     for measured in evidence.measured:
@@ -40,16 +40,26 @@ def audited(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         if record.screening:
             continue
         if audit is not None and audit.problem:
-            yield "invalid", record.key, f"wrong outputs: {audit.problem}"
+            yield found("audited.problem", record.key, problem=audit.problem)
         elif audit is None and not record.unaudited and not evidence.result.finished:
-            yield "pending", record.key, "not audited yet: the run ended before, --resume goes on"
+            yield found("audited.pending", record.key)
         elif audit is None or not audit.values:
-            severity: Severity = "note" if _may_lack_audit(evidence, record) else "invalid"
-            yield severity, record.key, f"not audited: {record.unaudited or 'the run ended before'}"
+            code = "audited.unasked" if _may_lack_audit(evidence, record) else "audited.missing"
+            yield found(code, record.key, why=record.unaudited or "the run ended before")
         elif not audit.passed:
-            yield "invalid", record.key, _wrong(audit)
+            yield found(
+                "audited.wrong",
+                record.key,
+                wrong=sum(value > audit.gate.at_most for value in audit.values),
+                audited=len(audit.values),
+                metric=audit.gate.metric,
+                worst=max(audit.values),
+                at_most=audit.gate.at_most,
+            )
+        elif (wrong_fraction := excluded(len(audit.values))) > TELLING:
+            yield found("audited.few", record.key, audited=len(audit.values))
         else:
-            yield "note", record.key, _proves(len(audit.values))
+            yield found("audited.passed", record.key, audited=len(audit.values), wrong_pct=wrong_fraction * 100)
 
 
 def _may_lack_audit(evidence: Evidence, record: Record) -> bool:
@@ -60,22 +70,6 @@ def _may_lack_audit(evidence: Evidence, record: Record) -> bool:
     return record.unaudited == NO_GATE or (record.unaudited == NOT_ASKED and unasked) or hosted_alone
 
 
-def _wrong(audit: Audit) -> str:
-    wrong = sum(value > audit.gate.at_most for value in audit.values)
-    return (
-        f"wrong outputs: {wrong} of {len(audit.values)} audited feeds fail; {audit.gate.metric} "
-        f"{max(audit.values):.3g}, at most {audit.gate.at_most:.3g} is allowed"
-    )
-
-
-def _proves(feeds: int) -> str:
-    passed = f"{counted(feeds, 'audited feed')} passed"
-    bound = excluded(feeds)
-    if bound > TELLING:
-        return f"{passed}: too few to bound the error rate"
-    return f"{passed}: with 95 % confidence at most {bound * 100:.2g} % of all feeds are wrong"
-
-
 def excluded(feeds: int, confidence: float = CONFIDENCE) -> float:
     """The largest fraction of all feeds that may be wrong although `feeds` of them, drawn by chance, are right.
 
@@ -84,25 +78,20 @@ def excluded(feeds: int, confidence: float = CONFIDENCE) -> float:
     return float(-np.expm1(np.log1p(-confidence) / feeds))
 
 
-@rule
-def no_orphans(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def no_orphans(evidence: Evidence) -> Iterator[Finding]:
     """No process of a worker outlived it: such a process could reach what is measured and audited later. The load of a
     process that a runner names as its helper is not foreign, so a note says which ones no worker started."""
     for measured in evidence.measured:
         if names := measured.record.surviving_processes:
-            what = "lived on after the workers of the phase, and had to be killed"
-            yield "invalid", measured.key, f"{counted(len(names), 'process')} {what}: {', '.join(sorted(set(names)))}"
+            unique = tuple(sorted(set(names)))
+            yield found("no_orphans.survived", measured.key, processes=len(names), names=unique)
         if names := measured.record.helper_processes:
-            what = "that the runner named, and that no worker started, counts as the run's own"
-            yield (
-                "note",
-                measured.key,
-                f"the load of {counted(len(names), 'process')} {what}: {', '.join(sorted(set(names)))}",
-            )
+            unique = tuple(sorted(set(names)))
+            yield found("no_orphans.helped", measured.key, processes=len(names), names=unique)
 
 
-@record_rule("invalid")
-def units_counted(measured: Measurement) -> Iterator[str]:
+@record_rule
+def units_counted(measured: Measurement) -> Iterator[Finding]:
     """Every feed has its units, in as many yields as its suite's cost model has."""
     record, done, expected = measured.record, measured.completions, measured.record.feed_units
     if expected is None or record.screening:
@@ -110,13 +99,13 @@ def units_counted(measured: Measurement) -> Iterator[str]:
     units = np.add.reduceat(done.units, done.starts)
     yields, needed = done.ends - done.starts, sum(cost.yields for cost in record.costs)
     if (units != expected).any():
-        yield f"{units.min()} to {units.max()} units were counted for feeds of {expected}"
+        least, most = int(units.min()), int(units.max())
+        yield found("units_counted.units", measured.key, least=least, most=most, expected=expected)
     elif needed and (yields != needed).any():
-        yield f"feeds of {needed} yields came in {yields.min()} at the least"
+        yield found("units_counted.yields", measured.key, expected=needed, least=int(yields.min()))
 
 
-@rule
-def on_schedule(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def on_schedule(evidence: Evidence) -> Iterator[Finding]:
     """The feeds of a server were due when the window's seed says, and all of them were run."""
     for measured in evidence.measured:
         if measured.record.scenario != "server":
@@ -124,21 +113,15 @@ def on_schedule(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         limits, schedule_ns = evidence.limits.get(measured.key), measured.schedule_ns
         least_ns = limits.min_ns if limits else 0
         if schedule_ns is None:
-            message = "its window has no seed or no possible rate, so that nothing tells when its feeds were due"
+            yield found("on_schedule.unknown", measured.key)
         elif np.ptp(np.sort(measured.completions.due_ns) - schedule_ns[:-1]):
-            message = "the feeds were not due when the window's seed says"
-        elif schedule_ns[-1] < least_ns:
-            message = (
-                f"it left the feed out that was due after {schedule_ns[-1] / 1e9:.2f} s, and all later ones, of a "
-                f"window of {least_ns / 1e9:.2f} s"
-            )
-        else:
-            continue
-        yield "invalid", measured.key, message
+            yield found("on_schedule.other", measured.key)
+        elif (due_ns := int(schedule_ns[-1])) < least_ns:
+            yield found("on_schedule.left_out", measured.key, due_s=due_ns / 1e9, window_s=least_ns / 1e9)
 
 
-@record_rule("invalid")
-def window_bracketed(measured: Measurement) -> Iterator[str]:
+@record_rule
+def window_bracketed(measured: Measurement) -> Iterator[Finding]:
     """All timestamps lie in the window as the parent timed it, which is no longer than the worker's. Otherwise the
     worker's clock was changed, or it worked before the first timestamp or after the last one. A feed that was reported
     ended when the parent was told."""
@@ -155,17 +138,18 @@ def window_bracketed(measured: Measurement) -> Iterator[str]:
     bound_ns = hosts.clock_bound_ns(measured.result, measured.record.phase, measured.host)
     outside_ns = max(parent_window_ns[0] - begin_ns, end_ns - parent_window_ns[1])
     if outside_ns > bound_ns:
-        yield f"a timestamp lies {duration(outside_ns)} outside of the window that the parent timed"
+        yield found("window_bracketed.outside", measured.key, outside_ns=outside_ns)
     elif parent_ns - (end_ns - begin_ns) > SLACK_NS + SLACK_FRACTION * parent_ns:
-        yield f"the worker's timestamps cover {(end_ns - begin_ns) / 1e9:.2f} s of a window of {parent_ns / 1e9:.2f} s"
+        covered_s = (end_ns - begin_ns) / 1e9
+        yield found("window_bracketed.short", measured.key, covered_s=covered_s, window_s=parent_ns / 1e9)
     elif measured.completions.seen_ns is not None:
         last_ns = measured.completions.yielded_ns[measured.completions.ends - 1]
         early_ns = int((last_ns - measured.completions.seen_ns).max())
         if early_ns > bound_ns:
-            yield f"a feed was reported {duration(early_ns)} before its last timestamp"
+            yield found("window_bracketed.early", measured.key, early_ns=early_ns)
 
 
-def _issued_in_phase(measured: Measurement, begin_ns: int, parent_window_ns: tuple[int, int]) -> Iterator[str]:
+def _issued_in_phase(measured: Measurement, begin_ns: int, parent_window_ns: tuple[int, int]) -> Iterator[Finding]:
     """The same of a mixed run, whose feeds the parent hands out one by one."""
     record = measured.record
     slack_ns = SLACK_NS + hosts.clock_bound_ns(measured.result, record.phase, measured.host)
@@ -173,32 +157,28 @@ def _issued_in_phase(measured: Measurement, begin_ns: int, parent_window_ns: tup
         (measured.completions.issued_ns > parent_window_ns[1] + slack_ns).sum()
     )  # feeds queued at the end still run
     if record.skew_ns is not None and record.skew_ns > SLACK_NS:
-        yield f"a timestamp lies {record.skew_ns / 1e9:.2f} s outside of the time that its feed took here"
+        yield found("window_bracketed.skewed", measured.key, skew_s=record.skew_ns / 1e9)
     elif begin_ns < parent_window_ns[0] - slack_ns or late > record.concurrency + 1:
-        yield "feeds were issued when the phase was not on"
+        yield found("window_bracketed.off", measured.key)
 
 
-@rule
-def latencies_bounded(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def latencies_bounded(evidence: Evidence) -> Iterator[Finding]:
     """The parent's clock bounds each feed whose latencies are shown. Other latencies are the worker's word: those of
     feeds that were not reported, whose sum only the window bounds, and the times inside of a feed."""
     suites = sorted({each.record.route.suite for each in evidence.solo if each.completions.seen_ns is None})
     if suites:
-        message = f"the latencies of {', '.join(suites)} are the worker's word: the parent timed only the window"
-        yield "note", "run", message
+        yield found("latencies_bounded.window", suites=tuple(suites))
     if any(each.completions.seen_ns is not None and each.record.feed_units != 1 for each in evidence.solo):
-        yield "note", "run", "the times inside of a feed are the worker's word: the parent timed whole feeds"
+        yield found("latencies_bounded.inside")
 
 
-@rule
-def concurrency_kept(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def concurrency_kept(evidence: Evidence) -> Iterator[Finding]:
     """No device has more feeds in flight than its runner takes at a time, of all suites together."""
     for (_, device), sharing in _by_phase_and_device(evidence.measured).items():
         most = most_in_flight(*(measured.completions for measured in sharing))
         concurrency = max(measured.concurrency for measured in sharing)
         if most > concurrency:
-            message = f"{most} feeds were in flight at once on {device}, which takes {concurrency}"
-            yield "invalid", sharing[0].key, message
+            yield found("concurrency_kept", sharing[0].key, most=most, device=device, concurrency=concurrency)
 
 
 def _by_phase_and_device(measured: Iterable[Measurement]) -> Mapping[tuple[str, str], list[Measurement]]:
@@ -208,59 +188,56 @@ def _by_phase_and_device(measured: Iterable[Measurement]) -> Mapping[tuple[str, 
     return sharing
 
 
-@record_rule("warning")
-def device_busy(measured: Measurement) -> Iterator[str]:
+@record_rule
+def device_busy(measured: Measurement) -> Iterator[Finding]:
     """A feed is in flight for nearly all of a closed loop's window. The rest is in the throughput, but it is the
     harness that made feeds then, or an engine that worked where no latency shows it."""
     if measured.is_solo and measured.record.scenario != "server" and measured.between_feeds > BETWEEN:
-        yield (
-            f"for {measured.between_feeds * 100:.0f} % of the window no feed was in flight, so the harness may set the "
-            "rate, and latencies may leave out work"
-        )
+        yield found("device_busy", measured.key, idle_pct=measured.between_feeds * 100)
 
 
-@record_rule("invalid")
-def threads_pinned(measured: Measurement) -> Iterator[str]:
+@record_rule
+def threads_pinned(measured: Measurement) -> Iterator[Finding]:
     """The threads of a worker that is pinned to a slice of the processor stay there."""
     if strayed := max((block.strayed_threads or 0 for block in measured.touching), default=0):
-        threads = counted(strayed, "thread")
-        yield f"{threads} of the phase's workers could run on cores outside of their slice"
+        yield found("threads_pinned", measured.key, threads=strayed)
 
 
-@record_rule("warning")
-def network_quiet(measured: Measurement) -> Iterator[str]:
+@record_rule
+def network_quiet(measured: Measurement) -> Iterator[Finding]:
     """In the window the network carried no more than that of a machine at rest, besides the messages between an agent
     and the leading host: work that is done elsewhere costs no joule here. The kernel does not say which process sent
     what, so it is a warning."""
     seen = hosts.carried(measured.result, measured.record.phase, measured.host, measured.touching)
     if seen.self_contained is False:
-        whose = f"{measured.host}'s network" if measured.host else "the machine's network"
-        beside = f" beside the stream of its agent ({seen.agent_bytes / 1000:,.0f} kB)" if measured.host else ""
-        yield (
-            f"{whose} carried {seen.outside_per_s / 1000:,.0f} kB a second in the window{beside}, for this "
-            f"run or for others (at rest: {AT_REST_BYTES_PER_S // 1000} kB)"
-        )
+        values: dict[str, FindingValue] = {
+            "outside_kb_per_s": seen.outside_per_s / 1000,
+            "limit_kb_per_s": AT_REST_BYTES_PER_S // 1000,
+        }
+        if measured.host:
+            agent_kb = seen.agent_bytes / 1000
+            yield found("network_quiet.beside", measured.key, **values, machine=measured.host, agent_kb=agent_kb)
+        else:
+            yield found("network_quiet", measured.key, **values)
 
 
-@rule
-def on_device(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def on_device(evidence: Evidence) -> Iterator[Finding]:
     """All of the work ran on the record's device. A GPU computed, and for this run, as far as its driver reports."""
     for measured in evidence.measured:
         record = measured.record
         if elsewhere := record.facts.get("elsewhere"):
-            yield "invalid", record.key, f"not all of it ran on {record.route.device}: {elsewhere}"
+            yield found("on_device.elsewhere", record.key, device=record.route.device, elsewhere=elsewhere)
         for id in sorted(measured.silicon):
             states = [state for block in measured.touching for state in block.accelerators if state.id == id]
             used = [state.utilization_pct for state in states if state.utilization_pct is not None]
             listed = [state.own_processes_listed for state in states if state.own_processes_listed is not None]
             if len(used) >= IDLE_BLOCKS and not any(used):
-                yield "warning", record.key, f"{id} was idle in all {len(used)} blocks of the window"
+                yield found("on_device.idle", record.key, device=id, blocks=len(used))
             if listed and not any(listed):
-                yield "warning", record.key, f"the driver of {id} lists processes, and none of them is ours"
+                yield found("on_device.not_ours", record.key, device=id)
 
 
-@rule
-def below_ceiling(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
     """No more FLOPs per second, and no more bytes per second from memory, than 1.25 times what the probe of the device
     reached: that of the built-in adapters if one ran, else the best one whose audit passed."""
     for measured in evidence.measured:
@@ -279,15 +256,10 @@ def below_ceiling(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
             ("byte/s", streamed, evidence.peaks.bytes_per_s.get(route.device, 0)),
         ):
             if ceiling and achieved > OVER_CEILING * ceiling:
-                message = (
-                    f"{achieved / ceiling:.2f} × the {unit} that the probe of {route.device} reached: "
-                    "it cannot be ranked until that is explained"
-                )
-                yield "warning", record.key, message
+                yield found("below_ceiling", record.key, times=achieved / ceiling, unit=unit, device=route.device)
 
 
-@rule
-def probed(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def probed(evidence: Evidence) -> Iterator[Finding]:
     """A probe that passed its audit shows the FLOPs per second of the device in the precision, and the bytes per
     second. Without one nothing shows what would be too fast."""
     peaks = evidence.peaks
@@ -295,8 +267,7 @@ def probed(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         route = measured.record.route
         known = (route.device, route.precision) in peaks.flops_per_s and route.device in peaks.bytes_per_s
         if measured.record.scenario != "probe" and not measured.record.screening and not known:
-            message = f"no probe of {route.device} in {route.precision} passed its audit, so a score has no rank"
-            yield "note", measured.key, message
+            yield found("probed", measured.key, device=route.device, precision=route.precision)
 
 
 def min_flops(record: Record) -> float:
@@ -318,44 +289,24 @@ def last_level_bytes(caches: Mapping[str, str]) -> int | None:
     return None
 
 
-@rule
-def seed_random(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def seed_random(evidence: Evidence) -> Iterator[Finding]:
     """The seed was drawn by the run, so the feeds could not be known before it began."""
     if evidence.result.seed_given:
-        yield "warning", "run", "the seed was given, so that all feeds, and their outputs, could be known beforehand"
+        yield found("seed_random")
 
 
-@rule
-def suites_verified(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def suites_verified(evidence: Evidence) -> Iterator[Finding]:
     """The units, costs and gate of a record are those of its suite's code."""
     for key, why in evidence.unknown_suites.items():
-        message = (
-            f"its units, costs and gate are those that the folder tells, and were not compared with its suite: {why}"
-        )
-        yield "warning", key, message
+        yield found("suites_verified", key, why=why)
 
 
-RULES: tuple[Rule, ...] = (
-    audited,
-    no_orphans,
-    units_counted,
-    window_bracketed,
-    on_schedule,
-    latencies_bounded,
-    concurrency_kept,
-    threads_pinned,
-    network_quiet,
-    on_device,
-    below_ceiling,
-    probed,
-    device_busy,
-    seed_random,
-    suites_verified,
-)
+RULES: Mapping[str, Rule] = {name: check for name, check in globals().items() if name in RULE_NAMES}
+"""The rules of this file, by their names."""
 
 
 def findings(evidence: Evidence) -> tuple[Finding, ...]:
-    return tuple(finding for rule in RULES for finding in rule(evidence))
+    return tuple(finding for check in RULES.values() for finding in check(evidence))
 
 
 def invalid(findings: Iterable[Finding]) -> frozenset[str]:

@@ -6,15 +6,15 @@ Fractions of CPU time are of the record's whole host over its window unless a ru
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from mixmark.harness.contracts.device_ids import host_of
-from mixmark.harness.contracts.numbers import change, counted, percent
-from mixmark.harness.contracts.schema import PROTECTIVE, ClockReason
+from mixmark.harness.contracts.schema import PROTECTIVE, ClockReason, Finding, FindingValue
 from mixmark.harness.judge.evidence import Evidence, Measurement
+from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.roofline import CeilingKey, ceilings, passes
-from mixmark.harness.judge.rules.rule import Rule, Severity, record_rule, rule
+from mixmark.harness.judge.rules.rule import record_rule
 
 DRIFT = 0.10  # a probe that moves further than this between its records: the machine changed speed
 
@@ -27,19 +27,54 @@ FAULTS_PER_S = 1.0  # a disk takes some 10 ms for a page, so one a second is 1 %
 CLOCK_DROP = 0.03
 CANARY_DRIFT = 0.02
 CLOCK_STEP_NS = 100_000_000  # NTP slews by 0.5 ms a second at most; the rest is room for a late thread
+MUCH_FOREIGN = 0.05  # of the machine's CPU time: others moved the figures by more than an official score may be wide
+MUCH_STOLEN = 0.05  # the same, taken by the hypervisor
 
 
-@rule
-def speed_stable(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def disturbed_runs(evidence: Evidence) -> dict[str, Finding]:
+    """Why each disturbed mixed run is, by the name of its phase, in the order of the runs.
+
+    Whether a mixed run counts and whether it is repeated depends on the counters of the machine alone and never on its
+    figure, so no run is chosen by its score.
+    """
+    whys: dict[str, Finding] = {}
+    for phase in (phase.name for phase in evidence.result.phases if phase.purpose == "mixed"):
+        of_phase = (measured for measured in evidence.measured if measured.record.phase == phase)
+        if why := next(filter(None, map(_disturbed, of_phase)), None):
+            whys[phase] = why
+    return whys
+
+
+def foreign(measured: Measurement) -> float:
+    """The fraction of the CPU time of the record's host that other programs used. 0 if the machine does not say."""
+    cores, cpus = measured.foreign_cores or (0.0, 1)
+    return cores / cpus
+
+
+def stolen(measured: Measurement) -> float:
+    """The fraction of that time that the hypervisor gave to others. 0 if the machine does not say."""
+    return measured.stolen[0] if measured.stolen else 0.0
+
+
+def _disturbed(measured: Measurement) -> Finding | None:
+    phase, host = measured.record.phase, measured.host
+    if foreign(measured) > MUCH_FOREIGN:
+        return found("no_foreign_load.run", phase, used_pct=foreign(measured) * 100, machine=host or "the machine")
+    if stolen(measured) > MUCH_STOLEN:
+        return found("no_steal_time.run", phase, stolen_pct=stolen(measured) * 100, cpus=cpus_of(host))
+    return None
+
+
+def cpus_of(host: str) -> str:
+    return f"the time of the CPUs of {host}" if host else "the CPUs' time"
+
+
+def speed_stable(evidence: Evidence) -> Iterator[Finding]:
     """The figures of a probe before and after the suites lie within 10 % of each other, or within the scatter of its
     passes."""
     for (device, adapter, precision), unit, drift, scatter in speed_drifts(evidence):
         if drift > max(DRIFT, scatter):
-            message = (
-                f"the machine's speed drifted during the run: the probe by {adapter} in {precision} "
-                f"moved by {change(drift)} in {unit}"
-            )
-            yield "warning", device, message
+            yield found("speed_stable", device, adapter=adapter, precision=precision, drift=drift, unit=unit)
 
 
 def speed_drifts(evidence: Evidence) -> Iterator[tuple[CeilingKey, str, float, float]]:
@@ -62,75 +97,54 @@ def speed_drifts(evidence: Evidence) -> Iterator[tuple[CeilingKey, str, float, f
         yield key, unit, max(medians) / min(medians) - 1, max(_scatter(rates) for rates in probes)
 
 
-def _host_rule(check: Callable[[Measurement], Iterator[str]]) -> Rule:
-    """A warning about the record's host, with the name of the host where the run has several."""
-
-    def named(measured: Measurement) -> Iterator[str]:
-        prefix = f"{measured.host}: " if measured.host else ""
-        return (prefix + message for message in check(measured))
-
-    named.__name__, named.__doc__ = check.__name__, check.__doc__
-    return record_rule("warning")(named)
-
-
-@_host_rule
-def no_steal_time(measured: Measurement) -> Iterator[str]:
+@record_rule
+def no_steal_time(measured: Measurement) -> Iterator[Finding]:
     """The hypervisor gave at most 0.5 % of the CPUs' time to others, and at most 2 % in any block."""
     mean, worst = measured.stolen or (0.0, 0.0)
     if mean > STOLEN or worst > STOLEN_IN_BLOCK:
-        yield (
-            f"the hypervisor took {percent(mean)} of the CPUs' time (limit {percent(STOLEN)}), "
-            f"{percent(worst)} in the worst block (limit {percent(STOLEN_IN_BLOCK)})"
-        )
+        limits = {"limit": STOLEN, "worst_limit": STOLEN_IN_BLOCK}
+        yield found("no_steal_time", measured.key, stolen=mean, worst=worst, **limits)
 
 
-@_host_rule
-def no_quota_throttling(measured: Measurement) -> Iterator[str]:
+@record_rule
+def no_quota_throttling(measured: Measurement) -> Iterator[Finding]:
     """No CPU quota ran out."""
     if periods := measured.total("throttled_periods"):
-        time_ns = measured.total("throttled_ns")
-        lost = "" if time_ns is None else f", for {time_ns / 1e9:.2f} s in all"
-        yield f"the cgroup's CPU quota ran out in {periods} periods{lost} (limit 0)"
+        if (lost_ns := measured.total("throttled_ns")) is None:
+            yield found("no_quota_throttling", measured.key, periods=periods)
+        else:
+            yield found("no_quota_throttling.timed", measured.key, periods=periods, lost_s=lost_ns / 1e9)
 
 
-@_host_rule
-def no_foreign_load(measured: Measurement) -> Iterator[str]:
+@record_rule
+def no_foreign_load(measured: Measurement) -> Iterator[Finding]:
     """Other programs used at most 1 % of the machine's CPU time, and at most a quarter of a core."""
     cores, cpus = measured.foreign_cores or (0.0, 1)
     limit = min(FOREIGN * cpus, FOREIGN_CORES)
     if cores > limit:
-        yield (
-            f"other programs kept {cores:.2f} of {counted(cpus, 'CPU')} busy, {percent(cores / cpus)} of the machine "
-            f"(limit {percent(limit / cpus)})"
-        )
+        fractions = {"fraction": cores / cpus, "limit": limit / cpus}
+        yield found("no_foreign_load", measured.key, cores=cores, cpus=cpus, **fractions)
 
 
-@_host_rule
-def no_memory_pressure(measured: Measurement) -> Iterator[str]:
+@record_rule
+def no_memory_pressure(measured: Measurement) -> Iterator[Finding]:
     """Tasks waited for memory for at most 0.1 % of the time."""
     stalled = measured.per_s("memory_stall_ns") / 1e9
     if stalled > MEMORY_STALL:
-        yield f"tasks waited for memory during {percent(stalled)} of the time (limit {percent(MEMORY_STALL)})"
+        yield found("no_memory_pressure", measured.key, stalled=stalled, limit=MEMORY_STALL)
 
 
-PAGING = (
-    ("major_faults", "the workers waited for {:.1f} pages a second from disk"),
-    ("swapped_in_pages", "{:.1f} pages a second were swapped in"),
-    ("swapped_out_pages", "{:.1f} pages a second were swapped out"),
-)
-
-
-@_host_rule
-def no_paging(measured: Measurement) -> Iterator[str]:
+@record_rule
+def no_paging(measured: Measurement) -> Iterator[Finding]:
     """At most one page a second came from, or went to, a disk."""
-    for counter, words in PAGING:
+    for counter in ("major_faults", "swapped_in_pages", "swapped_out_pages"):
         rate_per_s = measured.per_s(counter)
         if rate_per_s > FAULTS_PER_S:
-            yield f"{words.format(rate_per_s)} (limit {FAULTS_PER_S:g})"
+            yield found(f"no_paging.{counter}", measured.key, pages_per_s=rate_per_s, limit=FAULTS_PER_S)
 
 
-@record_rule("warning")
-def frequency_stable(measured: Measurement) -> Iterator[str]:
+@record_rule
+def frequency_stable(measured: Measurement) -> Iterator[Finding]:
     """The clock of the busy CPUs and of the accelerators fell by at most 3 % from the first third of the window to the
     last."""
     cpus = f"the CPUs of {measured.host}" if measured.host else "the CPUs"
@@ -142,23 +156,23 @@ def frequency_stable(measured: Measurement) -> Iterator[str]:
             continue
         first, last = median(clocks_mhz[:third]), median(clocks_mhz[-third:])
         if last < first * (1 - CLOCK_DROP):
-            yield (
-                f"the clock of {name} fell by {percent(1 - last / first)}, from {first:.0f} to {last:.0f} MHz "
-                f"(limit {percent(CLOCK_DROP)})"
-            )
+            clocks = {"first_mhz": first, "last_mhz": last, "fell": 1 - last / first, "limit": CLOCK_DROP}
+            yield found("frequency_stable", measured.key, what=name, **clocks)
 
 
-@_host_rule
-def no_thermal_throttling(measured: Measurement) -> Iterator[str]:
+@record_rule
+def no_thermal_throttling(measured: Measurement) -> Iterator[Finding]:
     """No CPU lowered its clock for heat."""
     if events := measured.total("thermal_throttles"):
         temperatures = [block.temperature_c for block in measured.watched if block.temperature_c is not None]
-        hottest = f" at up to {max(temperatures):.0f} °C" if temperatures else ""
-        yield f"the CPUs' thermal throttle counters rose by {events}{hottest} (limit 0)"
+        if temperatures:
+            hottest_c = max(temperatures)
+            yield found("no_thermal_throttling.hot", measured.key, events=events, hottest_c=hottest_c)
+        else:
+            yield found("no_thermal_throttling", measured.key, events=events)
 
 
-@rule
-def no_accelerator_throttling(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def no_accelerator_throttling(evidence: Evidence) -> Iterator[Finding]:
     """No accelerator slowed down to protect itself from heat or a failing supply. A power cap is a note: it is a
     setting, and the same on every run."""
     reasons: tuple[ClockReason, ...] = (*PROTECTIVE, "power cap")
@@ -168,37 +182,41 @@ def no_accelerator_throttling(evidence: Evidence) -> Iterator[tuple[Severity, st
             for reason in reasons:
                 if not (hit := [state for state in known if reason in (state.reasons or ())]):
                     continue
-                in_blocks = f"in {len(hit)} of {len(known)} blocks"
+                values: dict[str, FindingValue] = {
+                    "device": id,
+                    "reason": reason,
+                    "hit": len(hit),
+                    "blocks": len(known),
+                }
+                caps_mw = [state.power_cap_mw for state in hit if state.power_cap_mw]
                 if reason in PROTECTIVE:
-                    yield "warning", measured.key, f"{id} was held back by {reason} {in_blocks} (limit 0)"
+                    yield found("no_accelerator_throttling", measured.key, **values)
+                elif caps_mw:
+                    yield found("no_accelerator_throttling.capped", measured.key, **values, cap_w=max(caps_mw) / 1000)
                 else:
-                    caps_mw = [state.power_cap_mw for state in hit if state.power_cap_mw]
-                    cap = f" of {max(caps_mw) / 1000:.0f} W" if caps_mw else ""
-                    yield "note", measured.key, f"{id} was held back by {reason}{cap} {in_blocks}"
+                    yield found("no_accelerator_throttling.some_cap", measured.key, **values)
 
 
-@record_rule("warning")
-def accelerators_exclusive(measured: Measurement) -> Iterator[str]:
+@record_rule
+def accelerators_exclusive(measured: Measurement) -> Iterator[Finding]:
     """No other process computed on the accelerators of the record."""
     for id, states in measured.accelerators.items():
         if pids := sorted({pid for state in states for pid in state.foreign_pids or ()}):
-            yield f"foreign processes on {id}: {len(pids)} ({', '.join(map(str, pids))}; limit 0)"
+            names = tuple(map(str, pids))
+            yield found("accelerators_exclusive", measured.key, device=id, processes=len(pids), pids=names)
 
 
-@rule
-def accelerators_watched(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def accelerators_watched(evidence: Evidence) -> Iterator[Finding]:
     """No vendor's watcher failed during the run. One that failed before is among the absences of the run."""
     absent = {absence.label for absence in evidence.result.absent}
     records = reversed(evidence.result.records)
     first = {absence.label: (record.key, absence.reason) for record in records for absence in record.failed_watchers}
     for label, (key, reason) in first.items():
         if label not in absent:
-            message = f"{label} failed, so whether its accelerators were disturbed is not known from here on: {reason}"
-            yield "warning", key, message
+            yield found("accelerators_watched", key, watcher=label, why=reason)
 
 
-@rule
-def canary_stable(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def canary_stable(evidence: Evidence) -> Iterator[Finding]:
     """The fixed loop took as long at its slowest as at its fastest, within 2 % or the scatter of its repetitions, on
     each host by itself.
 
@@ -214,23 +232,17 @@ def canary_stable(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         drift = max(medians) / min(medians) - 1
         limit = max(CANARY_DRIFT, *(_scatter(times) for times in runs))
         if drift > limit:
-            message = (
-                f"a fixed loop{f' on {host}' if host else ''} took {min(medians) / 1e6:.2f} ms at its fastest and "
-                f"{max(medians) / 1e6:.2f} ms at its slowest, {change(drift)} apart (limit {percent(limit)})"
-            )
-            yield "warning", "run", message
+            times_ms = {"fastest_ms": min(medians) / 1e6, "slowest_ms": max(medians) / 1e6}
+            yield found("canary_stable", host or "run", **times_ms, drift=drift, limit=limit)
 
 
-@_host_rule
-def wall_clock_steady(measured: Measurement) -> Iterator[str]:
+@record_rule
+def wall_clock_steady(measured: Measurement) -> Iterator[Finding]:
     """The wall clock ran with the monotonic clock: it was not set, and the machine did not sleep."""
     steps_ns = [block.clock_step_ns for block in measured.watched if block.clock_step_ns is not None]
     worst_ns = max(steps_ns, key=abs, default=0)
     if abs(worst_ns) > CLOCK_STEP_NS:
-        yield (
-            f"the wall clock stepped by {worst_ns / 1e9:+.2f} s (limit {CLOCK_STEP_NS / 1e9:g} s): "
-            "it was set, or the machine slept"
-        )
+        yield found("wall_clock_steady", measured.key, step_s=worst_ns / 1e9, limit_s=CLOCK_STEP_NS / 1e9)
 
 
 def _scatter(times: Sequence[float]) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from mixmark.harness.contracts.numbers import counted
+from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge.evidence import Evidence
-from mixmark.harness.judge.rules.rule import Severity, rule
+from mixmark.harness.judge.findings import found, words
 from mixmark.harness.judge.score import took_no_part
 
 LARGEST_CLOCK_FRACTION = 0.001
@@ -16,16 +16,14 @@ THREADS_PER_ACCELERATOR = 2
 """The hardware threads that a host needs for each accelerator: for the one that feeds it, and its driver's."""
 
 
-@rule
-def hosts_took_part(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def hosts_took_part(evidence: Evidence) -> Iterator[Finding]:
     """Every host that was asked for took part. A score says this itself, as a problem."""
     if evidence.score is None:
-        for message in took_no_part(evidence.result):
-            yield "invalid", "run", message
+        for why in took_no_part(evidence.result):
+            yield found("hosts_took_part", why=why)
 
 
-@rule
-def clocks_synchronised(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def clocks_synchronised(evidence: Evidence) -> Iterator[Finding]:
     """The clock of every host is known to a thousandth of the window of each mixed run.
 
     The window is counted longer by what is not known, so an uncertain clock never raises the rate.
@@ -37,28 +35,28 @@ def clocks_synchronised(evidence: Evidence) -> Iterator[tuple[Severity, str, str
             continue
         uncertain = bound_ns / (run.length_ns - 2 * run.clock_bound_ns)
         if uncertain > LARGEST_CLOCK_FRACTION:
-            message = (
-                f"{run.phase}: the clock of {connection.host} is known to ±{bound_ns / 1e6:,.1f} ms, "
-                f"{uncertain * 100:.2g} % of the window (limit {LARGEST_CLOCK_FRACTION * 100:g} %), which is counted "
-                f"{2 * run.clock_bound_ns / 1e6:,.1f} ms longer for it"
+            yield found(
+                "clocks_synchronised",
+                phase=run.phase,
+                host=connection.host,
+                bound_ms=bound_ns / 1e6,
+                uncertain_pct=uncertain * 100,
+                limit_pct=LARGEST_CLOCK_FRACTION * 100,
+                longer_ms=2 * run.clock_bound_ns / 1e6,
             )
-            yield "warning", "run", message
 
 
-@rule
-def mix_complete(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def mix_complete(evidence: Evidence) -> Iterator[Finding]:
     """Every suite of the mix has units that count, no device and no host failed, and the stored prices prove λ*.
 
     A mix that cannot be run here, or not to the first feed, or that a simulated device took part in, is no error: the
     solo measurements stand.
     """
     for problem in evidence.score.problems if evidence.score else ():
-        severity: Severity = "warning" if problem.harmless else "invalid"
-        yield severity, "run", f"no score: {problem.text}"
+        yield found("mix_complete.harmless" if problem.harmless else "mix_complete", why=problem.text)
 
 
-@rule
-def accelerators_fed(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def accelerators_fed(evidence: Evidence) -> Iterator[Finding]:
     """Each host has two hardware threads for each accelerator that took part in a mixed run."""
     phases = {run.phase for run in evidence.runs}
     used = {record.route.device for record in evidence.result.records if record.phase in phases}
@@ -70,44 +68,32 @@ def accelerators_fed(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     for host, accelerators in per_host.items():
         threads = systems.get(host, evidence.result.system).cpu_threads
         if threads is not None and threads < THREADS_PER_ACCELERATOR * accelerators:
-            message = (
-                f"{counted(threads, 'hardware thread')} of a host for {counted(accelerators, 'accelerator')}, fewer "
-                f"than {THREADS_PER_ACCELERATOR} for each: they may wait for the host"
-            )
-            yield "warning", host or "run", message
+            values = {"threads": threads, "accelerators": accelerators, "needed": THREADS_PER_ACCELERATOR}
+            yield found("accelerators_fed", host or "run", **values)
 
 
-@rule
-def score_graded(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def score_graded(evidence: Evidence) -> Iterator[Finding]:
     """What the score lacks for the next better grade, and which disturbed runs it leaves out."""
     score = evidence.score
     if score is None or score.problems:
         return
     for run in score.runs:
-        if run.phase in score.left_out:
-            yield "note", "run", f"the score leaves out {run.phase}, which was disturbed: {run.disturbed}"
+        if run.disturbed and run.phase in score.left_out:
+            yield found("score_graded.left_out", phase=run.phase, why=words(run.disturbed))
     if score.missing:
-        yield "note", "run", f"the score is {score.graded}"
+        missing = tuple(map(words, score.missing))
+        yield found("score_graded.missing", grade=score.grade, better=score.better_grade, missing=missing)
 
 
-@rule
-def mix_bounded(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
     """No more was done than the solo rates allow, and no route was clearly faster in the mix than alone."""
     for run in evidence.runs:
         diagnosis = evidence.diagnoses[run.phase]
         if diagnosis.faster:
             faster = ", ".join(f"{part.suite} on {part.device} {part.retained:.2f} times" for part in diagnosis.faster)
-            message = (
-                f"{run.phase}: faster in the mix than alone: {faster}; λ* counts what they did in the mix, "
-                "for the machine was slow when they were measured alone: measure them again"
-            )
-            yield "warning", "run", message
+            yield found("mix_bounded.faster", phase=run.phase, parts=faster)
         kappa, lowest = diagnosis.kappa.estimate, diagnosis.lowest_kappa(run)
         if lowest > 1 and diagnosis.bound_is_estimate:
-            yield "note", "run", f"{run.phase}: κ is {kappa:.2f}: feeds that overlap did more than one at a time"
+            yield found("mix_bounded.overlap", phase=run.phase, kappa=kappa)
         elif lowest > 1:
-            message = (
-                f"{run.phase}: κ is {kappa:.2f}, at least {lowest:.2f}, and cannot be above 1: "
-                "the solo rates are too low, measure them again"
-            )
-            yield "warning", "run", message
+            yield found("mix_bounded.above", phase=run.phase, kappa=kappa, lowest=lowest)

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge import screening
 from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
-from mixmark.harness.judge.rules.rule import Severity, record_rule, rule
+from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.rules.rule import record_rule
 from mixmark.harness.judge.statistics.intervals import (
     FEWEST_BLOCKS,
     FEWEST_INDEPENDENT,
@@ -21,52 +23,46 @@ from mixmark.harness.judge.statistics.intervals import (
 )
 
 
-@rule
-def finished(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def finished(evidence: Evidence) -> Iterator[Finding]:
     """A failed attempt is invalid; refused or unsupported is a note; an interrupted run is a warning."""
     if evidence.result.live:
-        yield "warning", "run", "still going on in another process"
+        yield found("finished.live")
     elif not evidence.result.finished:
-        yield "warning", "run", "interrupted; --resume goes on"
+        yield found("finished.interrupted")
     for record in evidence.result.records:
         if error := record.error:
-            hint = f" ({error.hint})" if error.hint else ""
-            yield "invalid" if error.attempted else "note", record.key, f"{error.kind}: {error.message}{hint}"
+            code = "finished.failed" if error.attempted else "finished.refused"
+            yield found(code, record.key, kind=error.kind, message=error.message, hint=error.hint)
 
 
-@rule
-def closed_cleanly(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def closed_cleanly(evidence: Evidence) -> Iterator[Finding]:
     """The adapter closed what it had opened without an error. Each measurement has a fresh process, so an error there
     affects no other measurement."""
     for record in evidence.result.records:
         if failure := record.close_failure:
-            hint = f" ({failure.hint})" if failure.hint else ""
-            yield "note", record.key, f"{failure.kind} when it was closed: {failure.message}{hint}"
+            values = {"kind": failure.kind, "message": failure.message, "hint": failure.hint}
+            yield found("closed_cleanly", record.key, **values)
 
 
-@record_rule("note")
-def enough_feeds(measured: Measurement) -> Iterator[str]:
+@record_rule
+def enough_feeds(measured: Measurement) -> Iterator[Finding]:
     """The sample carries the lowest tail percentile; otherwise none is shown."""
     needed = sample_needed(LOWEST_TAIL)
     if measured.is_solo and len(measured.completions) < needed:
-        yield f"no tail percentile: p{LOWEST_TAIL * 100:g} needs {needed} feeds"
+        yield found("enough_feeds", measured.key, percentile=f"p{LOWEST_TAIL * 100:g}", needed=needed)
 
 
-@rule
-def screened(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def screened(evidence: Evidence) -> Iterator[Finding]:
     """A route is measured no further if its screening runs were not the fastest of its suite on its device."""
     in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
-    message = "only tried for seconds"
-    if evidence.result.finished:
-        message += ": another route was faster in these screening runs; --all-routes measures it"
+    code = "screened.faster" if evidence.result.finished else "screened.only"
     tried = {each.record.route.key: each.key for each in evidence.measured if each.record.screening}
     for route, key in tried.items():
         if route not in in_full:
-            yield "note", key, message
+            yield found(code, key)
 
 
-@rule
-def choice_confirmed(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def choice_confirmed(evidence: Evidence) -> Iterator[Finding]:
     """The fastest measured route of a suite on a device is not far slower than all screening runs of a route that was
     not measured."""
     tried = {(each.record.route.key, each.record.scenario) for each in evidence.measured if each.record.screening}
@@ -80,12 +76,10 @@ def choice_confirmed(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         rate, key = fastest.get(other[:2], (math.inf, ""))
         if other not in in_full and min(runs) > screening.CLOSE * rate:
             _, _, adapter, precision = other
-            message = f"slower than {adapter} {precision} was whenever it was tried, so that may be the faster route"
-            yield "note", key, f"{message}; --all-routes measures both"
+            yield found("choice_confirmed", key, adapter=adapter, precision=precision)
 
 
-@rule
-def batch_search_finished(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
     """The search for the best batch ended because a larger batch was no faster, did not fit or would make long feeds,
     and not for lack of time.
 
@@ -94,42 +88,36 @@ def batch_search_finished(evidence: Evidence) -> Iterator[tuple[Severity, str, s
     for record in evidence.result.records:
         if record.search_ended_by == "time" and not record.screening:
             largest = max(trial.batch for trial in record.trials)
-            message = (
-                f"the search for the best batch ran out of time: none above {largest} was tried, "
-                f"and batch {record.batch} was measured"
-            )
-            yield "warning" if record.batch == largest else "note", record.key, message
+            case = "best" if record.batch == largest else "tried"
+            yield found(f"batch_search_finished.{case}", record.key, largest=largest, batch=record.batch or 1)
 
 
-@rule
-def ceiling_known(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
     """The roofline fraction of a record is known, from the ceiling of its own adapter."""
     for measured in evidence.solo:
         if note := evidence.achieved(measured).note:
-            yield "note", measured.key, f"roofline: {note}"
+            yield found("ceiling_known", measured.key, why=note)
 
 
-@rule
-def steady(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def steady(evidence: Evidence) -> Iterator[Finding]:
     """No stretch of a closed loop's window, or of a mixed run's, ran at another level than the rest of it."""
     for measured in evidence.solo:
         if measured.record.scenario == "server":
             continue
         window = measured.window
         if window is not None and window.stretch is not None:
-            found = window.stretch.described(window.blocks.edges_ns, "the throughput")
-            yield "warning", measured.key, f"not steady, so there is no interval: {found}"
+            values = window.stretch.values(window.blocks.edges_ns)
+            yield found("steady", measured.key, figure="throughput", **values)
         elif window is None or window.steady is None:
-            message = f"too few feeds to tell whether it was steady: {FEWEST_BLOCKS} are needed"
-            yield "note", measured.key, message
+            yield found("steady.unknown", measured.key, needed=FEWEST_BLOCKS)
     for run in evidence.runs:
         if run.stretch is not None:
-            found = run.stretch.described(np.array(run.edges_ns), "the mixes per hour")
-            yield "warning", run.phase, f"not steady, so there is no interval: {found}"
+            values = run.stretch.values(np.array(run.edges_ns))
+            yield found("steady", run.phase, figure="mixes per hour", **values)
 
 
-@record_rule("warning")
-def interval_known(measured: Measurement) -> Iterator[str]:
+@record_rule
+def interval_known(measured: Measurement) -> Iterator[Finding]:
     """A steady window has an interval of its throughput: its blocks are worth enough independent ones, and the interval
     is no wider than an interval may be."""
     if not measured.is_solo or measured.record.scenario == "server" or measured.interval:
@@ -139,16 +127,12 @@ def interval_known(measured: Measurement) -> Iterator[str]:
     rates = measured.window.blocks.rates_per_s
     independent = float(effective_sample_size(rates))
     if independent < FEWEST_INDEPENDENT:
-        yield (
-            f"the interval of the throughput is not known: the rate wanders so slowly that its {len(rates)} blocks are "
-            f"worth {independent:.1f} independent ones"
-        )
+        yield found("interval_known.wandering", measured.key, blocks=len(rates), independent=independent)
     else:
-        yield f"the interval of the throughput is not known: it is wider than ±{WIDEST * 100:g} %"
+        yield found("interval_known.wide", measured.key, widest_pct=WIDEST * 100)
 
 
-@rule
-def precise(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def precise(evidence: Evidence) -> Iterator[Finding]:
     """The half-width that the plan asks for was reached within the longest time."""
     for measured in evidence.measured:
         limits = evidence.limits.get(measured.key)
@@ -156,12 +140,10 @@ def precise(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
             continue
         known = measured.interval.half_width if measured.interval else None
         if known is not None and known > limits.half_width:
-            reached, wanted = (f"±{width * 100:.1f} %" for width in (known, limits.half_width))
-            yield "note", measured.key, f"the longest time was reached at {reached} (asked for {wanted})"
+            yield found("precise", measured.key, reached_pct=known * 100, wanted_pct=limits.half_width * 100)
 
 
-@rule
-def latency_within_limits(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+def latency_within_limits(evidence: Evidence) -> Iterator[Finding]:
     """A server keeps the suite's latency limits in its window, also at a rate that its own search found."""
     for measured in evidence.measured:
         limits = measured.record.latency_limits
@@ -169,7 +151,7 @@ def latency_within_limits(evidence: Evidence) -> Iterator[tuple[Severity, str, s
             continue
         kept, name = within_limits(measured.completions, limits), f"p{limits.percentile * 100:g}"
         if kept is False:
-            yield "warning", measured.key, f"the latency limits are not kept at {name}"
+            yield found("latency_within_limits.broken", measured.key, percentile=name)
         elif kept is None:
             needed = sample_needed(limits.percentile)
-            yield "note", measured.key, f"whether the latency limits are kept is open: {name} needs {needed} feeds"
+            yield found("latency_within_limits.open", measured.key, percentile=name, needed=needed)

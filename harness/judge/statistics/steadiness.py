@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.schema import Completions, Int64s, Limits
+from mixmark.harness.contracts.schema import Completions, FindingValue, Int64s, Limits
 from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, mean_half_width, mean_interval
 from mixmark.harness.judge.statistics.timestamps import Floats, finished_by, steps_begin_ns, window_ns
 
@@ -76,18 +76,20 @@ class Stretch:
     moved: float
     """How far the mean of the rest lies from the mean of the window, as a fraction of it, above 0."""
 
-    def described(self, edges_ns: Int64s, what: str) -> str:
-        """In words: when the window ran at another level, at which, and by how much this moved a figure.
+    def values(self, edges_ns: Int64s) -> dict[str, FindingValue]:
+        """When the window ran at another level, at which, and by how much this moved its figure.
 
-        edges_ns: [blocks + 1], the edges of the window's blocks. what: the figure that the stretch moved.
+        edges_ns: [blocks + 1], the edges of the window's blocks.
         """
-        since_s = (edges_ns - edges_ns[0]) / 1e9
-        other = "higher" if self.relative < 1 else "lower"
-        return (
-            f"from {since_s[self.begin]:.1f} s to {since_s[self.end]:.1f} s of {since_s[-1]:.1f} s it ran at "
-            f"{self.relative * 100:.0f} % of the rate of the rest, without which {what} would be "
-            f"{self.moved * 100:.1f} % {other}"
-        )
+        since_s = ((edges_ns - edges_ns[0]) / 1e9).tolist()
+        return {
+            "begin_s": since_s[self.begin],
+            "end_s": since_s[self.end],
+            "window_s": since_s[-1],
+            "rate_pct": self.relative * 100,
+            "moved_pct": self.moved * 100,
+            "other": "higher" if self.relative < 1 else "lower",
+        }
 
 
 def other_level(rates: Floats) -> Stretch | None:

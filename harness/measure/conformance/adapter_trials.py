@@ -36,6 +36,7 @@ from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.discover.setup import Suites, Workbench
 from mixmark.harness.judge.evidence import Evidence, gather
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.statistics.intervals import sample_needed
 from mixmark.harness.judge.statistics.timestamps import window_ns
 from mixmark.harness.measure import solo
@@ -308,7 +309,7 @@ class AdapterTrials:
         evidence = gather(self.result(records))
         found = [finding for rule in rules for finding in rule(evidence) if finding.severity != "note"]
         label_of = {record.key: record.route.label for record in records}
-        return [f"{label_of.get(finding.about, finding.about)}: {finding.message}" for finding in found]
+        return [f"{label_of.get(finding.about, finding.about)}: {words(finding)}" for finding in found]
 
     def result(self, records: Sequence[Record]) -> Result:
         """A result with these records."""

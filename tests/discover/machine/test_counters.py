@@ -12,6 +12,7 @@ import pytest
 from mixmark.harness.contracts.schema import Conditions
 from mixmark.harness.discover.machine.counters import TICK_NS, MachineCounters, between
 from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import interference
 from tests.golden.sample import closed_loop, record, result
 from tests.marks import linux
@@ -259,7 +260,7 @@ def test_a_busy_process_is_foreign_and_a_worker_is_not(busy: subprocess.Popen[by
     beside = record("b", "llm", "token", done).model_copy(update={"conditions": (foreign,)})
     [finding] = interference.no_foreign_load(gather(result(beside)))
     assert finding.severity == "warning"
-    assert "other programs kept" in finding.message
+    assert "other programs kept" in words(finding)
 
 
 def cores(block: Conditions) -> float:

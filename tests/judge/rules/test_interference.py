@@ -150,7 +150,7 @@ def test_what_happens_outside_the_window_does_not_count() -> None:
 
 def test_clocks_that_sink_are_a_warning() -> None:
     falling = beside(*(block(second, clock_mean_mhz=4000.0 - 50 * second) for second in range(6)))
-    message = "the clock of the CPUs fell by 5.1 %, from 3950 to 3750 MHz (limit 3.0 %)"
+    message = "the clock of the CPUs fell by 5.1 %: 3950 MHz at first, 3750 MHz at last (limit 3.0 %)"
     held = beside(*(block(second, clock_mean_mhz=4000.0 - 20 * second) for second in range(6)))
     assert said(interference.frequency_stable, held) == []
     assert said(interference.frequency_stable, beside(*falling.records[0].conditions[:2])) == []  # too few to tell
@@ -212,7 +212,7 @@ def test_a_power_cap_is_a_note() -> None:
 def test_a_gpu_that_slows_down_is_a_warning() -> None:
     slowing = (block(second, **gpu_state(clock_mhz=1800 - 100 * second)) for second in range(1, 6))
     [(_, _, message)] = said(interference.frequency_stable, beside(*slowing, device=GPU))
-    assert message == f"the clock of {GPU} fell by 24 %, from 1700 to 1300 MHz (limit 3.0 %)"
+    assert message == f"the clock of {GPU} fell by 24 %: 1700 MHz at first, 1300 MHz at last (limit 3.0 %)"
 
 
 def test_a_canary_that_slows_down_is_a_warning_unless_it_scatters_as_much() -> None:

@@ -10,6 +10,7 @@ import pytest
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Result, ServiceLimits
 from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules import mix
 from mixmark.harness.plan import mixes
@@ -169,13 +170,14 @@ def test_what_did_not_pass_its_audit_proves_no_rate_too_low() -> None:
 def test_a_mix_that_does_more_than_its_bound_shows_that_the_solo_rates_are_too_low() -> None:
     told = one_run(WATTS_AT_THE_WALL)
     found = judge(told)
+    assert found.score is not None
     low = replace(
         found.diagnoses["mixed.1"], bound_per_hour=found.diagnoses["mixed.1"].bound_per_hour / 2, kappa=Estimate(2.0)
     )
-    evidence = replace(gather(told), score=found.score, diagnoses={"mixed.1": low})
+    evidence = replace(gather(told), mixed_runs=found.score.runs, diagnoses={"mixed.1": low})
     [finding] = mix.mix_bounded(evidence)
     assert (finding.severity, finding.about) == ("warning", "run")
-    assert finding.message.startswith("mixed.1: κ is 2.00, at least ")
+    assert words(finding).startswith("mixed.1: κ is 2.00, at least ")
 
 
 def test_feeds_that_overlap_more_than_alone_prove_no_rate_too_low() -> None:

@@ -29,6 +29,7 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure.cluster import agents, executor, launchers, messages, streams
 from mixmark.harness.measure.cluster.agents import Agents
@@ -170,7 +171,7 @@ def test_the_others_do_what_a_host_would_have_done_that_dies_in_the_mix(tmp_path
     assert failures(records) == {"left/npu:a low": WHY, "left/npu:a high": WHY}
     assert {name for name, each in records.items() if each.completions} == {"right/npu:a low", "right/npu:a high"}
     findings = [
-        f"{each.about} {each.message}"
+        f"{each.about} {words(each)}"
         for each in judge(
             sample.result().model_copy(
                 update={

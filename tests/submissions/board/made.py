@@ -6,7 +6,8 @@ import dataclasses
 import datetime
 from typing import cast
 
-from mixmark.harness.contracts.schema import Finding, ScenarioName
+from mixmark.harness.contracts.schema import ScenarioName
+from mixmark.harness.judge.findings import found
 from mixmark.submissions.board.row import Website
 from mixmark.submissions.entry import Entry
 from tests.fakes.entries import made
@@ -66,7 +67,7 @@ def hostile(number: int = 0, text: str = ESCAPE + HOSTILE) -> Entry:
             "commands": ((text,),),
             "runs": tuple(run.model_copy(update={"phase": text}) for run in entry.runs),
             "solos": solos,
-            "findings": (Finding(rule=text, severity="warning", about=text, message=text),),
+            "findings": (found("finished.failed", text, kind=text, message=text, hint=text),),
             "signed": entry.signed.model_copy(update={"state": "good", "signer": text}),
         }
     )

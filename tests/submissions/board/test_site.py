@@ -11,6 +11,7 @@ import pytest
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import significant
+from mixmark.harness.judge.findings import words
 from mixmark.submissions.board import site as board_site
 from mixmark.submissions.board.rank import boards
 from mixmark.submissions.board.row import page_of
@@ -147,7 +148,7 @@ def test_the_page_of_an_entry_says_all_of_it() -> None:
     for word in (
         *(declared.organisation, declared.system, declared.origin, f"Price: {declared.price} on 2026-01-02"),
         *("Rank 1 of 1", "mixmark run --preset official", f"mixmark check {entry.path}", entry.results[0]),
-        *(entry.machine.kernel, "torch 2.9.0", entry.findings[0].message, "Declared, not measured"),
+        *(entry.machine.kernel, "torch 2.9.0", words(entry.findings[0]), "Declared, not measured"),
     ):
         assert word in page.text, word
     assert "badge.svg" in page.values("src")
@@ -163,8 +164,8 @@ def test_a_board_shows_what_systems_with_a_ladder_do_between_full_load_and_rest(
     plain, laddered = made(0), made(1).model_copy(update={"load": load})
     files = written([plain, laddered])
     board = Page(files["index.html"])
-    for words in ("Between full load and rest", "75 % to 10 %", "113,000", "63.1 W", "35 % of full load"):
-        assert words in board.text, words
+    for text in ("Between full load and rest", "75 % to 10 %", "113,000", "63.1 W", "35 % of full load"):
+        assert text in board.text, text
     assert board.text.count("75 % to 10 %") == 1, "the other system has no ladder"
     assert "Goodput" in Page(files[f"entries/{laddered.path}/index.html"]).text
     assert "Between full load and rest" not in Page(written([plain])["index.html"]).text
