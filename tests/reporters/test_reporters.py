@@ -283,7 +283,8 @@ def test_findings_that_differ_only_in_numbers_become_one_with_ranges() -> None:
         (
             "warning",
             "3 results",
-            "the clock of the CPUs fell by 25 % to 50 %: 4000 to 4200 MHz at first, 2000 to 3000 MHz at last (limit 3.0 %)",
+            "the clock of the CPUs fell by 25 % to 50 %: 4000 to 4200 MHz at first, 2000 to 3000 MHz at last "
+            "(limit 3.0 %)",
         ),
         ("warning", "c", "the clock of gpu:0 fell by 50 %: 1700 MHz at first, 850 MHz at last (limit 3.0 %)"),
         ("note", "b, c", "only tried for seconds"),
