@@ -14,9 +14,8 @@ from typing import Any
 from mixmark.harness.contracts.schema import Environment
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.judgement import Judgement, Provenance
 from mixmark.harness.judge.mixed_run import ScoredRun
-from mixmark.harness.judge.provenance import Provenance, provenance
 from mixmark.harness.judge.score import Score
 
 Value = str | int | float | None
@@ -81,7 +80,7 @@ def columns() -> list[str]:
 
 def lines(judgement: Judgement) -> list[dict[str, Value]]:
     """One line for each record but the probes', then one for each run of the mix: column -> value."""
-    origin = asdict(provenance(judgement))
+    origin = asdict(judgement.provenance)
     nothing = {**dict.fromkeys(columns()), **origin}
     found = []
     for run in judgement.runs:

@@ -18,7 +18,6 @@ Each line imports from the lines above it only (tests/judge/test_layers.py):
     verdict, references           the result in one word; the scores of other machines
     judgement                     all of these, in order
     catalogue                     the kinds of devices that the planner may choose from, and what a mixed run kept
-    provenance                    the result and the machine that figures are of
     compare                       two judgements, or machines side by side
 
 This file imports none of them, because a worker needs only `statistics`.

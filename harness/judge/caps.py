@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from mixmark.harness.contracts.published import figure
 from mixmark.harness.contracts.schema import Finding, PowerLimit, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy.reading import EnergyReading
@@ -37,6 +38,7 @@ class Frontier:
     """The caps that were not run to their end, with the reasons."""
 
     @property
+    @figure
     def best(self) -> float | None:
         """The cap with the most mixes per kWh; 1: none is better than all power. None: MX is not known."""
         found = {run.cap: run.run.mixes_per_kwh for run in self.runs if not run.problems}

@@ -6,11 +6,12 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import significant
+from mixmark.harness.contracts.published import RAW, figure
 from mixmark.harness.contracts.schema import Completions, Device, Mix, Placement, Rate, Result
 from mixmark.harness.judge.mixed_run import HOUR_S, ScoredRun, device_time_ns
 from mixmark.harness.judge.statistics.intervals import WIDEST
@@ -46,6 +47,7 @@ class RouteInMix:
     """The rate that was planned with. None: the plan had no such route."""
 
     @property
+    @figure
     def retained(self) -> float | None:
         """The rate in the mix over the solo rate: 1 means that the other devices do not disturb it."""
         return None if self.solo_units_per_s is None else self.units_per_s / self.solo_units_per_s
@@ -74,7 +76,7 @@ class Diagnosis:
     """The kind of device whose devices alone would get most done. Empty: no kind runs every suite."""
     heterogeneity_gain: float | None
     """The measured λ over λ* of that kind of device. None: there is one kind of device, or no kind runs every suite."""
-    plan: Placement
+    plan: Placement = field(metadata=RAW)
     """The plan that the run began with."""
     other_plan: Placement | None
     """The plan for the other objective, from the same rates. None: not all power was known."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from mixmark.harness.contracts.schema import Finding, Rate, Result
-from mixmark.harness.judge import caps, drill, load, scaling, score, solo, solo_rates
+from mixmark.harness.contracts.published import RAW, figure
+from mixmark.harness.contracts.schema import Absent, Finding, Rate, Result, Tier
+from mixmark.harness.judge import caps, drill, hosts, load, scaling, score, solo, solo_rates
 from mixmark.harness.judge.caps import Frontier
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.drill import DrillOutcome
@@ -21,7 +25,7 @@ from mixmark.harness.judge.rules.rule import Rule
 from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Matrix, Solo
-from mixmark.harness.judge.verdict import Verdict, disturbances, verdict
+from mixmark.harness.judge.verdict import Verdict, VerdictWord, disturbances, verdict
 
 CHECKS: Mapping[str, Rule] = {
     name: check
@@ -32,13 +36,39 @@ CHECKS: Mapping[str, Rule] = {
 """The check of each rule of the table, but of `consistency`."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """The result that figures are of, and its machine."""
+
+    result_id: str
+    """The first 16 hexadecimal digits of the SHA-256 of the result. It identifies the result in a database."""
+    created_utc: str
+    """When the run began."""
+    mixmark: str
+    """The version of Mixmark that measured."""
+    git_commit: str | None
+    """The commit of Mixmark's source, if it ran from a checkout."""
+    tier: Tier
+    preset: str
+    verdict: VerdictWord
+    """The verdict over the whole result: solid, fair, disturbed, partial, invalid or unfinished."""
+    cpu_model: str | None
+    cpu_threads: int | None
+    """Hardware threads, of all hosts together."""
+    memory_bytes: int | None
+    """The memory of the machine, or of all hosts."""
+    devices: str
+    """The models of all devices but the processor, as `8 × Acme Topaz`."""
+    operating_system: str | None
+    kernel: str
+
+
 @dataclass(frozen=True, eq=False)
 class Judgement:
     """Everything that is concluded from a result."""
 
-    result: Result
-    measured: Mapping[str, Measurement]
-    """The records with timestamps, by their keys: window, interval, energy, blocks of the watch."""
+    evidence: Evidence = field(metadata=RAW)
+    """The result, and the figures of its records that rules look at."""
     ceilings: tuple[Ceiling, ...]
     """What the probes reached on each device, by each adapter, at each precision."""
     runs: tuple[Solo, ...]
@@ -72,6 +102,43 @@ class Judgement:
     """0: no finding is invalid. 1: one is, or nothing was measured. 130: the run was interrupted."""
 
     @property
+    def result(self) -> Result:
+        return self.evidence.result
+
+    @property
+    @figure
+    def provenance(self) -> Provenance:
+        """The result that the figures are of, and its machine."""
+        result, system = self.result, self.result.system
+        stored = result.model_dump_json().encode("utf-8", "surrogatepass")
+        return Provenance(
+            result_id=hashlib.sha256(stored).hexdigest()[:16],
+            created_utc=result.created_utc,
+            mixmark=system.mixmark,
+            git_commit=system.git_commit,
+            tier=result.tier,
+            preset=result.preset,
+            verdict=self.verdict.word,
+            cpu_model=hosts.processors(result),
+            cpu_threads=hosts.sum_of(result, "cpu_threads"),
+            memory_bytes=hosts.sum_of(result, "memory_bytes"),
+            devices=", ".join(models(result)),
+            operating_system=system.operating_system,
+            kernel=system.kernel,
+        )
+
+    @property
+    @figure
+    def absent(self) -> tuple[Absent, ...]:
+        """Everything that could not be used, with the reason: adapters, devices, meters, suites, the mix."""
+        return self.result.absent
+
+    @cached_property
+    def measured(self) -> Mapping[str, Measurement]:
+        """The records with timestamps, by their keys: window, interval, energy, blocks of the watch."""
+        return {measured.key: measured for measured in self.evidence.measured}
+
+    @property
     def contradiction(self) -> str | None:
         """The first reason why the facts of the result cannot all be true. None: there is none, or nothing looked."""
         return next((words(finding) for finding in self.findings if finding.rule == consistency.RULE), None)
@@ -96,8 +163,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
     solos, hosted = (solo.solos(run for run in runs if run.route.hosted is own) for own in (False, True))
     exit_code = _exit_code(evidence, bool(invalid))
     return Judgement(
-        result=result,
-        measured={measured.key: measured for measured in evidence.measured},
+        evidence=evidence,
         ceilings=tuple(evidence.ceilings.values()),
         runs=runs,
         solos=solos,
@@ -153,3 +219,9 @@ def _exit_code(evidence: Evidence, invalid: bool) -> int:
         return 130
     measured = any(measured.record.scenario != "probe" for measured in evidence.measured)
     return 1 if invalid or not measured else 0
+
+
+def models(result: Result) -> tuple[str, ...]:
+    """The models of all devices but the host's processor: 2 × Acme Topaz."""
+    counted = Counter(device.name or device.kind for device in result.devices if not device.on_host)
+    return tuple(f"{count} × {name}" if count > 1 else name for name, count in counted.items())

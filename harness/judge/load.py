@@ -17,6 +17,7 @@ import numpy as np
 
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import counted, duration, percent
+from mixmark.harness.contracts.published import figure
 from mixmark.harness.contracts.schema import BY_PLAN, Finding, Int64s, LatencyLimits, Mix, Phase, Record, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy import total as machine
@@ -71,6 +72,7 @@ class Level:
     """Why its figures do not count. Empty: they do."""
 
     @property
+    @figure
     def keeps_limits(self) -> bool | None:
         """Whether every suite keeps its latency limits. None: too few requests of one tell."""
         kept = [each.keeps_limits for each in self.responses if each.limits is not None]
@@ -100,6 +102,7 @@ class Ladder:
         return tuple(level for level in self.levels if level.policy == policy)
 
     @property
+    @figure
     def mixes_per_kwh(self) -> float | None:
         """MX of the ladder. None: a power is not known, or a level has a problem."""
         levels = self.of()
@@ -111,11 +114,13 @@ class Ladder:
         return sum(rates) / (sum(known) / 1000)
 
     @property
+    @figure
     def idle_over_full(self) -> float | None:
         """The ready idle over the power of the mixed runs."""
         return self.ready_watts / self.watts if self.ready_watts is not None and self.watts else None
 
     @property
+    @figure
     def departure(self) -> float | None:
         """The largest departure of the power from the line; above 0: the machine draws more than it."""
         if self.ready_watts is None or not self.watts:
@@ -128,6 +133,7 @@ class Ladder:
         return max(found, key=abs, default=None)
 
     @property
+    @figure
     def goodput(self) -> float | None:
         """The highest level at which the plan keeps every limit. None: at none, or too few requests tell."""
         return max((level.target for level in self.of() if level.keeps_limits), default=None)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.published import figure
 from mixmark.harness.contracts.schema import (
     Completions,
     Failure,
@@ -132,6 +133,7 @@ class ScoredRun:
         return self.end_ns - self.begin_ns
 
     @property
+    @figure
     def mixes(self) -> float:
         """B."""
         return min(progress.mixes for progress in self.suites)

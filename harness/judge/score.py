@@ -12,6 +12,7 @@ from typing import Literal
 
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import percent, significant
+from mixmark.harness.contracts.published import figure
 from mixmark.harness.contracts.schema import Boundary, Finding, Mix, Phase, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy import total as machine
@@ -62,12 +63,14 @@ class Score:
         return counted(self.runs)
 
     @property
+    @figure
     def left_out(self) -> tuple[str, ...]:
         """The phases of the disturbed runs that no figure counts."""
         counted = {run.phase for run in self.counted()}
         return tuple(run.phase for run in self.runs if run.phase not in counted)
 
     @property
+    @figure
     def watts(self) -> float | None:
         """The mean power of the runs that count. None: there is no MX."""
         watts = [run.total.watts for run in self.counted() if run.total.watts is not None]

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any, Literal, Protocol, TypeVar
 
 from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.published import figure
 from mixmark.harness.contracts.schema import (
     Boundary,
     Completions,
@@ -132,6 +133,7 @@ class Solo:
     """The batches that several runs chose, if they differ."""
 
     @property
+    @figure
     def counts(self) -> bool:
         """Whether the rate may be called a speed of the machine: it is valid, audited and not screened out.
 

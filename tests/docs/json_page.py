@@ -17,11 +17,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
+from mixmark.harness.contracts.published import published
 from mixmark.harness.judge.compare.machines import MachineComparison
-from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.provenance import Provenance
+from mixmark.harness.judge.judgement import Judgement, Provenance
 from mixmark.harness.record import store
-from mixmark.reporters.json import published
 from mixmark.reporters.lines import ENERGY, MIXED, SOLO, columns
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -36,13 +35,16 @@ nanoseconds; in a result they are on one clock that starts anywhere, so only the
 *fraction* is a number between 0 and 1: 0.02 is 2 %. Text from a vendor, a driver or a folder is not cleaned: clean it
 before you show it.
 
+A JSON report holds figures and nothing of `result.json`, which it names by `provenance.result_id`. A finding has no
+words: the code and the values say what was found, and `mixmark report` writes it out.
+
 | what | holds |
 |---|---|
 | `mixmark report FOLDER --json`, `mixmark run --json` | a [Judgement](#judgement) |
 | `mixmark compare A B --json` | a [MachineComparison](#machinecomparison) |
 | `mixmark report FOLDER --format jsonl` | on each line an object with these [columns](#columns) |
 | `mixmark report FOLDER --format csv` | the same as a table; unknown is empty |
-| `result.json` in a result folder | a [Result](#result); its [JSON Schema](result.schema.json) |
+| `result.json` in a result folder | the facts that all figures follow from; its [JSON Schema](result.schema.json) |
 | `raw/*.npz` in a result folder | the arrays of [raw files](#raw-files) |
 
 The lines of many results are put together by appending them:
@@ -272,7 +274,7 @@ def _hints(shape: type) -> dict[str, Any]:
     if issubclass(shape, BaseModel):
         return {name: hints[name] for name, field in shape.model_fields.items() if not field.exclude}
     for name, member in vars(shape).items():
-        if isinstance(member, property):
+        if isinstance(member, property) and name in published(shape):
             hints[name] = get_type_hints(member.fget)["return"]
     return {name: hints[name] for name in published(shape)}
 
@@ -299,7 +301,7 @@ def _columns() -> str:
     rows = []
     for column in columns():
         if column in origin:
-            rows.append(f"| `{column}` | the same field of a [ComparedMachine](#comparedmachine) |")
+            rows.append(f"| `{column}` | the same field of the [Provenance](#provenance) |")
             continue
         places = [f"`{of_solo[column]}` of a [Solo](#solo)"] if column in of_solo else []
         places += [f"`{of_mix[column]}` of a [ScoredRun](#scoredrun)"] if column in of_mix else []

@@ -24,7 +24,7 @@ LAYERS = (
         "solo",
     ),
     *("screening", "rules", "solo_rates", "scaling", "verdict", "references", "judgement"),
-    *("catalogue", "provenance", "compare"),
+    *("catalogue", "compare"),
 )
 """In the order of harness/judge/__init__.py. Each may import itself and those before it."""
 

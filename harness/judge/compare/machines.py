@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.published import figure
 from mixmark.harness.contracts.schema import NoiseFloor, Result, Tier
 from mixmark.harness.contracts.text import Reason, differences
 from mixmark.harness.judge import hosts
@@ -26,9 +27,8 @@ from mixmark.harness.judge.compare.solo import (
     solo_measurements,
     work_of,
 )
-from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.judgement import Judgement, Provenance, models
 from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J
-from mixmark.harness.judge.provenance import Provenance, models, provenance
 from mixmark.harness.judge.solo import Solo, best
 
 
@@ -63,11 +63,13 @@ class ComparedMachine(Provenance):
     """Why there is no MX although there is TX."""
 
     @property
+    @figure
     def s_per_mix(self) -> float | None:
         """Seconds for one mix."""
         return HOUR_S / self.mixes_per_hour.estimate if self.mixes_per_hour else None
 
     @property
+    @figure
     def kj_per_mix(self) -> float | None:
         """Kilojoules for one mix."""
         return KWH_J / 1000 / self.mixes_per_kwh.estimate if self.mixes_per_kwh else None
@@ -114,6 +116,7 @@ class MachineComparison:
     """Everything that could not be compared with the baseline."""
 
     @property
+    @figure
     def comparable(self) -> bool:
         """Whether anything was compared with the baseline."""
         relatives = [*self.mixes_per_hour, *self.mixes_per_kwh]
@@ -121,6 +124,7 @@ class MachineComparison:
         return any(relatives) or any(self.verdicts.values())
 
     @property
+    @figure
     def noise_floors(self) -> Mapping[Tier, NoiseFloor]:
         """The noise floor that the verdicts of each tier rest on, by tier."""
         known = [test.noise_floor for tests in self.verdicts.values() for test in tests if test.noise_floor]
@@ -148,11 +152,11 @@ def compare_machines(given: Sequence[tuple[str, Sequence[Judgement]]]) -> Machin
     uncompared: list[Uncompared] = []
     relatives: dict[str, list[Estimate | None]] = {"TX": [None], "MX": [None]}
     for side in sides[1:]:
-        for figure, found in relatives.items():
-            relative = _of_mixes(baseline, side, figure)
+        for which, found in relatives.items():
+            relative = _of_mixes(baseline, side, which)
             found.append(relative if isinstance(relative, Estimate) else None)
             if isinstance(relative, str) and (baseline.machine.mix or side.machine.mix):  # else no run had a mix
-                uncompared.append(Uncompared(side.label, figure, relative))
+                uncompared.append(Uncompared(side.label, which, relative))
     fastest = [_best_measurements(side) for side in sides]
     works = list(dict.fromkeys(work for of_side in fastest for work in of_side))
     suites = [work.suite for work in works]
@@ -207,7 +211,7 @@ def _copies_named(sides: Sequence[_Side]) -> Iterator[ComparedMachine]:
 
 
 def _ids(judgements: Sequence[Judgement]) -> frozenset[str]:
-    return frozenset(provenance(judgement).result_id for judgement in judgements)
+    return frozenset(judgement.provenance.result_id for judgement in judgements)
 
 
 def _plan(result: Result) -> dict[str, object]:
@@ -235,7 +239,7 @@ def _median(judgements: Sequence[Judgement]) -> Judgement:
 def _machine(label: str, name: str, results: int, judgement: Judgement) -> ComparedMachine:
     result, score = judgement.result, judgement.score
     facts = ComparedMachine(
-        **vars(provenance(judgement)),
+        **vars(judgement.provenance),
         label=label,
         name=name,
         results=results,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
 
 from mixmark.harness.contracts.device_ids import is_covered, local, on, piece
+from mixmark.harness.contracts.published import RAW, figure
 from mixmark.harness.contracts.schema import (
     HOST_POOL,
     HOST_PROCESSOR,
@@ -62,7 +63,7 @@ class MachineEnergy:
     """Why there is no boundary, a sentence each."""
     edge_uncertainty: float | None
     """How far the window's edges may put the joules of the worst domain off, as a fraction."""
-    readings: Mapping[str, EnergyReading]
+    readings: Mapping[str, EnergyReading] = field(metadata=RAW)
     """The reading of every domain, added or not."""
     lost: tuple[str, ...] = ()
     """The domains that should have been added and have no joules in this window, with the reasons. A score needs all of
@@ -71,6 +72,7 @@ class MachineEnergy:
     """The idle power of the domains that were added, before and after the phase. None: not known."""
 
     @property
+    @figure
     def watts(self) -> float | None:
         watts = [self.readings[each].watts for each in self.domains]
         return None if self.joules is None else sum(each for each in watts if each is not None)
