@@ -211,18 +211,19 @@ def console(document: Document, widest: int = WIDTH) -> str:
         highlight=False,
     )
     with out.capture() as captured:
-        out.print(_text(document.title, style="bold"))
-        if document.subtitle:
-            out.print(_text(document.subtitle))
-        before: Block = Bullets(())
+        titles = [text for text in (document.title, document.subtitle) if text]
+        for text, style in zip(titles, ("bold", ""), strict=False):
+            out.print(_text(text, style))
+        before: Block | None = Bullets(()) if titles else None
         for block in shown(document):
-            parts = list(_printed(out, block))
+            if isinstance(block, Chart):
+                continue
             lines = isinstance(before, Paragraph) and isinstance(block, Paragraph | Bullets)
-            if parts and not lines and not isinstance(before, Heading):
+            if before and not lines and not isinstance(before, Heading):
                 out.print()
-            for part in parts:
+            for part in _printed(out, block):
                 out.print(part)
-            before = block if parts else before
+            before = block
     return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
 
 

@@ -118,7 +118,7 @@ def test_paper_is_wide_enough_for_every_column(page: Tab) -> None:
 
 @pytest.mark.parametrize("page", ["metered"], indirect=True)
 def test_the_first_screen_of_a_telephone_answers_the_three_questions(page: Tab) -> None:
-    for asked in (".verdict", ".sentence", ".score", ".timeline .lane"):
+    for asked in (".verdict", ".sentence", ".strong", ".timeline .lane"):
         below = page.run(f"document.querySelector('{asked}').getBoundingClientRect().bottom")
         assert below <= WINDOWS[0][1], asked
 

@@ -36,26 +36,16 @@ def flat(text: str) -> str:
 
 
 def test_equal_hosts_are_listed_once_with_their_names(clustered: Judgement) -> None:
-    full, page, markdown = (
-        flat(reporter(clustered))
-        for reporter in (
-            report.full,
-            report.html,
-            report.markdown,
-        )
-    )
-    assert "2 hosts: host1, host3 Acme Quartz 9000 · 32 threads · 64.0 GiB · Example Linux 12" in full
-    assert "1 host: host2 Acme Onyx · 8 threads · 16.0 GiB" in full
-    assert "- 2 hosts: host1, host3: Acme Quartz 9000 · 32 threads" in markdown
-    assert "2 hosts: host1, host3" in page and "1 host: host2" in page
-    assert "2 × Acme Quartz 9000, Acme Onyx" in page.split("</title>")[0]
+    text = report.full(clustered)
+    assert "2 hosts: host1, host3  Acme Quartz 9000 · 32 threads · 64.0 GiB · Example Linux 12" in text
+    assert "1 host: host2          Acme Onyx · 8 threads · 16.0 GiB" in text
+    assert text.startswith("2 × Acme Quartz 9000, Acme Onyx")
 
 
 def test_the_score_shows_clocks_traffic_and_whether_the_run_was_self_contained(clustered: Judgement) -> None:
-    for reporter in (report.full, report.markdown, report.html):
-        text = flat(reporter(clustered)).replace("\\", "")
-        assert "known to ±200 µs; the window is counted 400 µs longer for it" in text
-        assert "300 MB beside the agents' own 150 kB: not self-contained" in text.replace("&#39;", "'")
+    text = flat(report.full(clustered))
+    assert "known to ±200 µs; the window is counted 400 µs longer for it" in text
+    assert "300 MB beside the agents' own 150 kB: not self-contained" in text
     row = next(line for line in report.full(clustered).splitlines() if line.startswith("host3 "))
     assert row.split() == ["host3", "50.0", "kB", "300", "MB", "500", "kB/s", "NO"]
     calm = report.full(judge(cluster()))

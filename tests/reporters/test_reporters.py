@@ -66,15 +66,6 @@ def test_hostile_names_break_no_table() -> None:
     assert any("p50 9.00 ms" in line for line in lines), "and the figures are still to be seen"
 
 
-def test_markdown_stays_markdown() -> None:
-    for line in report.markdown(judge(hostile())).splitlines():
-        bare = re.sub(r"\\.", "", line)
-        assert "<" not in bare and "`" not in bare and "](" not in bare
-    tables = re.findall(r"(?:^\|.*\n)+", report.markdown(judge(hostile())), re.MULTILINE)
-    for table in tables:
-        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, "no bar from a text"
-
-
 def test_json_keeps_hostile_text_and_is_safe_on_a_terminal() -> None:
     stored = json.loads(REPORTERS["report.json"](judge(hostile())))
     assert stored["result"]["devices"][0]["name"] == HOSTILE
