@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from markupsafe import Markup
-
 from mixmark.harness.judge.caps import CappedRun, Frontier
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.reporters import charts, figures
+from mixmark.reporters.document import Chart, Table
 from mixmark.reporters.figures import UNKNOWN, percent, significant
-from mixmark.reporters.tables import TextTable
 
 BINDS = {True: "binds", False: "does not bind", None: UNKNOWN}
 
@@ -48,14 +46,14 @@ def _beside(run: ScoredRun, full: ScoredRun) -> str:
     return f"{significant(gain)} × those at all power, at {significant(pace)} × its mixes per hour"
 
 
-def table(judgement: Judgement) -> TextTable | None:
+def table(judgement: Judgement) -> Table | None:
     """All power, and each cap."""
     found = judgement.frontier
     if found is None:
         return None
     rows = [("100 %", *_figures(found.full), UNKNOWN)]
     rows += [(percent(run.cap), *_figures(run.run), _state(run)) for run in found.runs]
-    return TextTable("Less power", ("power cap", "mix/h", "power", "mix/kWh", "J/mix", "cap"), rows)
+    return Table("Less power", ("power cap", "mix/h", "power", "mix/kWh", "J/mix", "cap"), rows)
 
 
 def _state(run: CappedRun) -> str:
@@ -72,8 +70,8 @@ def _figures(run: ScoredRun) -> tuple[str, ...]:
     )
 
 
-def drawn(judgement: Judgement) -> list[tuple[str, Markup]]:
-    """(title, chart) of the mixes per hour and per kWh over the cap, where they are known."""
+def charts_of(judgement: Judgement) -> list[Chart]:
+    """Charts of the mixes per hour and per kWh over the cap, where they are known."""
     found = judgement.frontier
     if found is None:
         return []
@@ -82,7 +80,7 @@ def drawn(judgement: Judgement) -> list[tuple[str, Markup]]:
     per_kwh = [(cap * 100, run.mixes_per_kwh.estimate) for cap, run in runs if run.mixes_per_kwh]
     kinds = (("pace", "Throughput", per_hour, "mixes per hour"), ("gain", "Efficiency", per_kwh, "mixes per kWh"))
     return [
-        (title, charts.over_percent(f"cap-{key}", title, points, unit, significant, "power cap"))
+        Chart(title, charts.over_percent(f"cap-{key}", title, points, unit, significant, "power cap"))
         for key, name, points, unit in kinds
         for title in [f"{name} over the power cap"]
         if len(points) > 1

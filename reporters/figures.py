@@ -32,6 +32,17 @@ def number(figure: Estimate) -> str:
     return significant(figure.estimate)
 
 
+def within(figure: Estimate) -> str:
+    """± 1.5 %. Empty if no interval is known."""
+    half = figure.half_width if figure.estimate else None
+    return "" if half is None else f"± {percent(half)}"
+
+
+def estimate(figure: Estimate | None, unit: str = "") -> str:
+    """12.3 mix/h ± 1.5 %; of a bracket 12.3 to 14.5 mix/h."""
+    return UNKNOWN if figure is None else " ".join(filter(None, (number(figure), unit, within(figure))))
+
+
 def rate(per_s: float | Estimate | None, short: str) -> str:
     """Units per second: 4.11 tok/s. short: the short name of the unit."""
     if isinstance(per_s, Estimate):
@@ -55,8 +66,8 @@ def throughput(row: Solo) -> tuple[str, ...]:
         return (row.status,)
     parts = [rate(row.units_per_s, row.names.short)]
     several = row.runs > 1
-    if row.units_per_s and row.units_per_s.half_width is not None:
-        parts.append(f"±{percent(row.units_per_s.half_width)}" + (f" of {row.runs} runs" if several else ""))
+    if row.units_per_s and (half := within(row.units_per_s)):
+        parts.append(half + (f" of {row.runs} runs" if several else ""))
     elif several:
         parts.append(f"interval of {row.runs} runs not known")
     if several:
@@ -133,6 +144,23 @@ def typical(latency: Latency) -> str:
 def tail(latency: Latency) -> str:
     """p99 1.80 s: the highest percentile that the sample is large enough for."""
     return UNKNOWN if latency.tail is None else f"{latency.tail[0]} {duration(latency.tail[1])}"
+
+
+def latencies(row: Solo) -> tuple[str, ...]:
+    """The typical latency and its tail; if a feed yields its units singly, also of the first unit and of each unit."""
+    if row.time_per_unit.mean_ns is None:
+        return (_latency("", row.latency),)
+    each = f"/{name(row.names.short, LONGEST_UNIT)}"
+    spans = (("feed", row.latency), ("first", row.first_unit), (each, row.time_per_unit))
+    parts = [_latency(span, latency) for span, latency in spans]
+    if row.gap_p99 is not None and row.gap_most is not None:
+        parts.append(f"gaps p99 {significant(row.gap_p99)} ×, most {significant(row.gap_most)} ×")
+    return tuple(parts)
+
+
+def _latency(span: str, latency: Latency) -> str:
+    known = [text for text in (typical(latency), tail(latency)) if text != UNKNOWN]
+    return " ".join([*filter(None, [span]), ", ".join(known) or UNKNOWN])
 
 
 def jitter(row: Solo) -> str:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from markupsafe import Markup
-
 from mixmark.harness.contracts.schema import BY_PLAN, Result
 from mixmark.harness.judge.drill import DrillOutcome
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.load import Ladder, Level, PolicyRuns, Responses, ready_watts
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.reporters import charts, figures
+from mixmark.reporters.document import Chart, Table
 from mixmark.reporters.figures import UNKNOWN, percent, significant
-from mixmark.reporters.tables import TextTable
 
 
 def facts(judgement: Judgement) -> Iterator[tuple[str, str]]:
@@ -65,9 +63,7 @@ def _signed(ladder: Ladder) -> str:
 def _gain(policy: PolicyRuns) -> str:
     if policy.problems or policy.gain is None:
         return f"not known: {'; '.join(policy.problems) or 'no pair of runs'}"
-    within = "; one pair of runs has no interval" if policy.gain.half_width is None else ""
-    if policy.gain.half_width is not None:
-        within = f" ± {percent(policy.gain.half_width)}"
+    within = f" {figures.within(policy.gain)}" if policy.gain.half_width else "; one pair of runs has no interval"
     by = UNKNOWN if policy.mixes_per_hour is None else significant(policy.mixes_per_hour.estimate)
     return f"{significant(policy.gain.estimate)} × its {by} mixes per hour{within}"
 
@@ -82,31 +78,29 @@ def idle(run: ScoredRun, result: Result) -> Iterator[tuple[str, str]]:
         yield "idle", "; ".join(told)
 
 
-def table(judgement: Judgement, brief: bool = False) -> TextTable | None:
-    """The full load, each level, and the machine at rest. brief: for a narrow page, without the actual load and the
-    median response times."""
+def table(judgement: Judgement) -> Table | None:
+    """The full load, each level, and the machine at rest."""
     ladder = judgement.ladder
     if ladder is None:
         return None
     metered = ladder.watts is not None
     by = bool(judgement.result.policies)
     suites = [each.suite for each in ladder.levels[0].responses] if ladder.levels else []
-    unknown, actual = [UNKNOWN] * (len(suites) + 1), [] if brief else [UNKNOWN]
+    unknown = [UNKNOWN] * (len(suites) + 1)
     full = _rates(ladder.mixes_per_hour.estimate, ladder.watts, metered)
-    rows: list[tuple[str, ...]] = [("100 %", *[BY_PLAN] * by, *actual, *full, *unknown)]
+    rows: list[tuple[str, ...]] = [("100 %", *[BY_PLAN] * by, UNKNOWN, *full, *unknown)]
     for level in ladder.levels:
         rates = _rates(level.run.mixes_per_hour.estimate, level.run.total.watts, metered)
         kept = {True: "kept", False: "broken", None: "too few"}[level.keeps_limits]
-        responses = [_response(each, brief) for each in level.responses]
-        names = (percent(level.target), *[figures.name(level.policy)] * by, *[percent(level.actual)] * (not brief))
+        responses = [_response(each) for each in level.responses]
+        names = (percent(level.target), *[figures.name(level.policy)] * by, percent(level.actual))
         rows.append((*names, *rates, *responses, "void" if level.problems else kept))
     for name, watts in (("ready idle", ladder.ready_watts), ("bare idle", ladder.bare_watts)):
         if watts is not None:
-            rows.append((name, *[UNKNOWN] * by, *actual, *_rates(0.0, watts, metered), *unknown))
+            rows.append((name, *[UNKNOWN] * by, UNKNOWN, *_rates(0.0, watts, metered), *unknown))
     power = ("power", "mix/kWh") if metered else ()
-    columns = [f"{figures.name(suite)} p90" if brief else figures.name(suite) for suite in suites]
-    header = ("load", *["policy"] * by, *["actual"] * (not brief), "mix/h", *power, *columns, "limits")
-    return TextTable("Response times over the load, median / p90", header, rows, text_columns=1 + by)
+    header = ("load", *["policy"] * by, "actual", "mix/h", *power, *map(figures.name, suites), "limits")
+    return Table("Response times over the load, median / p90", header, rows, text_columns=1 + by)
 
 
 def _name(level: Level) -> str:
@@ -121,14 +115,12 @@ def _rates(mixes_per_hour: float, watts: float | None, metered: bool) -> tuple[s
     return (significant(mixes_per_hour), *((power, significant(per_kwh) if per_kwh else UNKNOWN) if metered else ()))
 
 
-def _response(found: Responses, brief: bool) -> str:
-    times_ns = (found.p90_ns,) if brief else (found.p50_ns, found.p90_ns)
-    told = [UNKNOWN if ns is None else figures.duration(ns) for ns in times_ns]
-    return " / ".join(told)
+def _response(found: Responses) -> str:
+    return " / ".join(UNKNOWN if ns is None else figures.duration(ns) for ns in (found.p50_ns, found.p90_ns))
 
 
-def drawn(judgement: Judgement) -> list[tuple[str, Markup]]:
-    """(title, chart) of the power and of the efficiency over the load, if they are known, and of the response times."""
+def charts_of(judgement: Judgement) -> list[Chart]:
+    """Charts of the power and of the efficiency over the load, if they are known, and of the response times."""
     ladder = judgement.ladder
     if ladder is None or len(ladder.of()) < 2:
         return []
@@ -157,6 +149,8 @@ def _chart(
     points: Sequence[tuple[float, float | None]],
     unit: str,
     text: Callable[[float], str],
-) -> tuple[str, Markup] | None:
+) -> Chart | None:
     known = sorted((at * 100, value) for at, value in points if value is not None)
-    return (title, charts.over_percent(f"load-{key}", title, known, unit, text, "load")) if len(known) > 1 else None
+    if len(known) < 2:
+        return None
+    return Chart(title, charts.over_percent(f"load-{key}", title, known, unit, text, "load"))

@@ -14,7 +14,7 @@ from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.solo import Relative, Solo
 from mixmark.reporters import charts, figures, scores
-from mixmark.reporters.tables import TextTable
+from mixmark.reporters.document import Chart, Table, drawing
 from mixmark.reporters.timeline import Timeline, timelines
 
 UNSTEADY = ("steady", "warning")  # the rule and the severity of the finding that a window was not steady
@@ -54,8 +54,14 @@ class MixPicture:
     """Steady, or when the mix was not, how fast it ran then and what that cost."""
     veiled: bool
     """Whether feeds ran outside of the window that counts."""
-    table: TextTable
+    table: Table
     """The same as a table: a device, the part of the window that each suite took, and the rest."""
+
+
+def drawn(judgement: Judgement) -> list[Chart]:
+    """A chart for each run of the mix."""
+    found = mixes(judgement)
+    return [drawing("", "mix_over_time", mix, len(found) > 1, hues(judgement), table=mix.table) for mix in found]
 
 
 def mixes(judgement: Judgement) -> list[MixPicture]:
@@ -92,7 +98,7 @@ def _mix(timeline: Timeline, judgement: Judgement) -> MixPicture:
         other_level=_other_level(timeline),
         steadiness=_steadiness(timeline, judgement),
         veiled=timeline.window != (0, 1),
-        table=TextTable("Fractions of the window", header, rows),
+        table=Table("Fractions of the window", header, rows),
     )
 
 
@@ -178,6 +184,10 @@ def suites(judgement: Judgement) -> list[tuple[str, list[RouteBar]]]:
     return found
 
 
+def routes(judgement: Judgement) -> Chart:
+    return drawing("", "route_bars", suites(judgement))
+
+
 @dataclass(frozen=True)
 class Scale:
     """What the bars of one suite have in common."""
@@ -230,11 +240,9 @@ def _bar(row: Solo, scale: Scale, names: dict[str, str], unsteady: bool) -> Rout
     return RouteBar(label, rate, ", ".join(details), drawn, href)
 
 
-def tint(relative: Relative) -> int:
-    """The tint of a cell of the matrix in percent: 0 at the baseline's speed, 100 at FULL_TINT times as fast or slow.
-
-    The scale is logarithmic and the same in every report, so 1.03 times as fast is hardly visible.
-    """
+def tint(relative: Relative) -> float:
+    """The tint of a cell of the matrix: 0 at the baseline's speed, 1 at FULL_TINT times as fast, -1 at as many times as
+    slow. The scale is logarithmic and the same in every report, so 1.03 times as fast is hardly visible."""
     if not relative.ratio:
-        return 0
-    return round(100 * min(1.0, abs(math.log(relative.ratio)) / math.log(FULL_TINT)))
+        return 0.0
+    return round(max(-1.0, min(1.0, math.log(relative.ratio) / math.log(FULL_TINT))), 2)

@@ -1,77 +1,41 @@
-"""The score and its explanation, in words and tables. Each reporter lays them out in its own way."""
+"""The score and what explains it: the run with the median TX, its devices and hosts, the plan, the other runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.schema import Mix, Placement, Result
+from mixmark.harness.contracts.schema import Mix, Placement, Result, System
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, ScoredRun
-from mixmark.harness.judge.score import NOT_MEASURED, Score
-from mixmark.reporters import caps, figures, hosts, loads
+from mixmark.harness.judge.score import Score
+from mixmark.reporters import figures, loads
+from mixmark.reporters.document import Facts, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN, significant
-from mixmark.reporters.tables import TextTable
+from mixmark.reporters.summary import summary
 
 STEADINESS = {True: "steady", False: "not steady", None: "too short to tell whether it was steady"}
+MOST = 12  # hosts that a table lists; the others are in the JSON
+YES_OR_NO = {True: "yes", False: "NO", None: "not known"}
 
 
-@dataclass(frozen=True)
-class ScoreText:
-    """The score of a result with mixed runs, in words."""
-
-    headline: str
-    numbers: Sequence[tuple[str, str, str]]
-    """(TX, 3.68 ± 1.2 %, mixes per hour): the parts of the headline, the score first."""
-    conditions: Sequence[str]
-    """The conditions of the numbers: the mix, its grade, the weight class, the boundary."""
-    trouble: str
-    """NO SCORE or EFFICIENCY NOT MEASURED, and why. Empty: there is a score."""
-    facts: Sequence[tuple[str, str]]
-    tables: Sequence[TextTable]
-
-
-def score_text(judgement: Judgement) -> ScoreText | None:
-    """The score in words. None: no mix was asked for. Figures of one run are those of the run with the median TX."""
-    result, found = judgement.result, judgement.score
+def explained(judgement: Judgement) -> Iterator[Paragraph | Facts | Table]:
+    """Nothing if there is no score. Figures of one run are those of the run with the median TX."""
+    found = judgement.score
     if found is None:
-        if result.mix is None:
-            return None
-        unreached = f"NO SCORE: the run ended before its mix, {result.mix.name}"
-        return ScoreText(unreached, (), (), unreached, (), ())
-    names = figures.device_names(result)
+        return
     facts, tables = [] if found.problems else [("grade", found.graded)], []
     if run := found.median_run():
         diagnosis = judgement.diagnoses[run.phase]
-        facts += [*_facts(run, diagnosis, result), *_nominal(found), *hosts.facts(run), *hosts.missing(judgement)]
-        tables += [_streams(run, found.mix), _parts(diagnosis, names), *hosts.tables(run, judgement)]
-        facts += [*loads.facts(judgement), *caps.facts(judgement)]
-        tables += filter(None, [loads.table(judgement), caps.table(judgement)])
+        facts += [*_facts(run, diagnosis, judgement.result), *_nominal(found), *_traffic(run), *_unscaled(judgement)]
+        tables += [_streams(run, found.mix), _parts(diagnosis, figures.device_names(judgement.result))]
+        tables += [_hosts(run), _scaling(judgement)]
     if len(found.runs) > 1:
         tables.append(_runs(judgement, found))
-    numbers = (("MX", found.mixes_per_kwh, "mixes per kWh"), ("TX", found.mixes_per_hour, "mixes per hour"))
-    conditions = (found.mix.name, found.grade, f"{found.weight_class}-bit weights", found.boundary)
-    return ScoreText(
-        headline=found.headline,
-        numbers=[(name, _half_width(figure), unit) for name, figure, unit in numbers if figure],
-        conditions=[condition for condition in conditions if condition and not found.problems],
-        trouble=_trouble(found),
-        facts=facts,
-        tables=tables,
-    )
-
-
-def _half_width(figure: Estimate) -> str:
-    half = "" if figure.half_width is None else f" ± {figures.percent(figure.half_width)}"
-    return f"{figures.number(figure)}{half}"
-
-
-def _trouble(found: Score) -> str:
-    if found.problems:
-        return found.headline
-    return f"{NOT_MEASURED}: {found.unmeasured}" if found.mixes_per_kwh is None else ""
+    yield Paragraph(summary(judgement).limits)
+    yield Facts(facts)
+    yield from tables
 
 
 def _facts(run: ScoredRun, diagnosis: Diagnosis, result: Result) -> list[tuple[str, str]]:
@@ -130,7 +94,7 @@ def _plan(plan: Placement, run: ScoredRun) -> str:
     return f"{text}, {figures.prefixed(plan.watts, 'W')}, {efficiency} mix/kWh predicted"
 
 
-def _streams(run: ScoredRun, mix: Mix) -> TextTable:
+def _streams(run: ScoredRun, mix: Mix) -> Table:
     rows = [
         (
             figures.name(stream.suite),
@@ -143,10 +107,10 @@ def _streams(run: ScoredRun, mix: Mix) -> TextTable:
         )
         for stream in run.suites
     ]
-    return TextTable("Streams", ("suite", "units a mix", "units", "mixes", "feeds", "late", "audited"), rows)
+    return Table("Streams", ("suite", "units a mix", "units", "mixes", "feeds", "late", "audited"), rows)
 
 
-def _parts(diagnosis: Diagnosis, names: dict[str, str]) -> TextTable:
+def _parts(diagnosis: Diagnosis, names: dict[str, str]) -> Table:
     rows: list[tuple[str, ...]] = []
     for device, busy in diagnosis.busy.items():
         own = [part for part in diagnosis.parts if part.device == device]
@@ -166,20 +130,86 @@ def _parts(diagnosis: Diagnosis, names: dict[str, str]) -> TextTable:
         if not own:
             rows.append((names[device], UNKNOWN, figures.whole_percent(busy), *[UNKNOWN] * 4))
     header = ("device", "suite", "busy", "planned", "in the mix", "solo", "retained")
-    return TextTable("Devices", header, rows, text_columns=2)
+    return Table("Devices", header, rows, text_columns=2)
 
 
-def _runs(judgement: Judgement, found: Score) -> TextTable:
+def _runs(judgement: Judgement, found: Score) -> Table:
     left_out = found.left_out
     rows = [
         (
             f"{run.phase}, left out" if run.phase in left_out else run.phase,
             figures.duration(run.length_ns),
             significant(run.mixes),
-            hosts.estimate(run.mixes_per_hour),
-            hosts.estimate(run.mixes_per_kwh),
+            figures.estimate(run.mixes_per_hour),
+            figures.estimate(run.mixes_per_kwh),
             significant(judgement.diagnoses[run.phase].kappa.estimate),
         )
         for run in found.runs
     ]
-    return TextTable("Runs", ("run", "window", "mixes", "mix/h", "mix/kWh", "κ"), rows)
+    return Table("Runs", ("run", "window", "mixes", "mix/h", "mix/kWh", "κ"), rows)
+
+
+def groups(result: Result) -> Iterator[tuple[str, System]]:
+    """("2 hosts: host1, host2", their system) of each group of equal hosts."""
+    for group in result.hosts:
+        yield f"{figures.counted(len(group.names), 'host')}: {_listed(group.names)}", group.system
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MOST
+    return ", ".join(names[:MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def _traffic(run: ScoredRun) -> Iterator[tuple[str, str]]:
+    """How well the clocks of a run's hosts were known, and whether the run was self-contained."""
+    if not run.traffic:
+        return
+    longer = figures.duration(2 * run.clock_bound_ns)
+    yield "clocks", f"known to ±{figures.duration(run.clock_bound_ns)}; the window is counted {longer} longer for it"
+    outside = sum(traffic.outside_bytes for traffic in run.traffic)
+    agents = sum(traffic.agent_bytes for traffic in run.traffic)
+    answers = {traffic.self_contained for traffic in run.traffic}
+    known = "self-contained" if None not in answers else "self-contained as far as known"
+    conclusion = "not self-contained" if False in answers else known
+    carried = f"{figures.prefixed(outside, 'B')} beside the agents' own {figures.prefixed(agents, 'B')}"
+    yield "traffic", f"{carried}: {conclusion}"
+
+
+def _hosts(run: ScoredRun) -> Table:
+    """The traffic of the hosts with the most other traffic."""
+    rows = [
+        (
+            traffic.host,
+            figures.prefixed(traffic.agent_bytes, "B"),
+            figures.prefixed(traffic.outside_bytes, "B") if traffic.seconds else UNKNOWN,
+            figures.prefixed(traffic.outside_per_s, "B/s") if traffic.seconds else UNKNOWN,
+            YES_OR_NO[traffic.self_contained],
+        )
+        for traffic in sorted(run.traffic, key=lambda traffic: -traffic.outside_per_s)[:MOST]
+    ]
+    return Table("Hosts", ("host", "its agent", "other traffic", "a second", "self-contained"), rows)
+
+
+def _scaling(judgement: Judgement) -> Table:
+    """The mix on the first hosts and on all of them."""
+    rows = [
+        (
+            str(len(step.hosts)),
+            figures.estimate(step.mixes_per_hour),
+            figures.estimate(step.mixes_per_kwh),
+            significant(step.bound_per_hour),
+            figures.whole_percent(step.efficiency),
+        )
+        for step in judgement.scaling
+    ]
+    return Table("Scaling", ("hosts", "mix/h", "mix/kWh", "λ*", "efficiency"), rows)
+
+
+def _unscaled(judgement: Judgement) -> Iterator[tuple[str, str]]:
+    """Why a step of the scaling has no rate or no efficiency. The last step is the score, which has its own reason."""
+    for step in judgement.scaling[:-1]:
+        if why := step.problem or step.unmeasured:
+            yield (
+                f"on {figures.counted(len(step.hosts), 'host')}",
+                f"{'no rate' if step.problem else 'no mix/kWh'}: {why}",
+            )

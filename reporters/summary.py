@@ -114,7 +114,9 @@ def does(mix: Mix, unit_words: Mapping[str, str], mixes_per_hour: Estimate, mixe
     """The predicate of the sentence: does one edge mix (50 LLM tokens, …) in 19.1 s (± 1.2 %)."""
     joules = f" and takes {figures.prefixed(KWH_J / mixes_per_kwh.estimate, 'J')} for it" if mixes_per_kwh else ""
     tier = f"{mix.tier} mix" if mix.frozen else f"mix {figures.name(mix.name)}"
-    speed = f"{figures.duration(HOUR_NS / mixes_per_hour.estimate)}{_within(mixes_per_hour)}"
+    speed = figures.duration(HOUR_NS / mixes_per_hour.estimate)
+    if half := figures.within(mixes_per_hour):
+        speed += f" ({half})"
     if mixes_per_hour.is_bracket and mixes_per_hour.high is not None:
         speed = f"{figures.duration(HOUR_NS / mixes_per_hour.high)} to {speed}"
     return f"does one {tier} ({work(mix, unit_words)}) in {speed}{joules}"
@@ -155,10 +157,6 @@ def _limits(judgement: Judgement) -> str:
 def _machine(judgement: Judgement) -> str:
     count = sum(len(group.names) for group in judgement.result.hosts)
     return f"This cluster of {count} hosts" if count > 1 else "This machine"
-
-
-def _within(figure: Estimate) -> str:
-    return "" if figure.half_width is None else f" (± {figures.percent(figure.half_width)})"
 
 
 def _scale(judgement: Judgement) -> Iterator[str]:
@@ -246,8 +244,8 @@ def _best_line(
     """tried: the units per second of the screening runs of each route."""
     (first, *alike), *others = best
     rate = figures.rate(first.units_per_s, first.names.short)
-    if first.units_per_s and first.units_per_s.half_width is not None:
-        rate += f" ±{figures.percent(first.units_per_s.half_width)}"
+    if first.units_per_s and (half := figures.within(first.units_per_s)):
+        rate += f" {half}"
     if first.scenario == "server" and not first.is_highest_rate:
         others = []  # the rate is the requested one on every route
     parts = [f"{significant(_rate(first) / _rate(row))} × {_route(row, names)}" for row, *_ in others]

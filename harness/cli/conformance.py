@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 OUT = click.option(
     "--out", metavar="FILE", type=click.Path(path_type=Path), help="Write the report to a file, for a submission."
 )
-MARKS = {"passed": "passed", "failed": "FAILED", "not checked": "not checked"}
 
 
 def shown(kit: Callable[[Callable[[str], None]], Report], out: Path | None, as_json: bool) -> int:
@@ -41,7 +40,7 @@ def shown(kit: Callable[[Callable[[str], None]], Report], out: Path | None, as_j
     if as_json:
         print_json({"passed": report.passed, **report.model_dump(mode="json")})
     else:
-        rows = [(MARKS[result.state], result.check, result.message) for result in report.verdicts]
+        rows = [(result.state, result.check, result.message) for result in report.verdicts]
         print_table(("result", "check", "observation"), rows, "There is nothing to check.")
         click.echo(f"\n{report.headline}. {PAGE} describes each check under its name.")
         if out is not None:

@@ -98,6 +98,7 @@ def plan(
     from mixmark.harness.judge import catalogue
     from mixmark.harness.plan import outlook as outlooks
     from mixmark.harness.plan.machine import Energy, Planner
+    from mixmark.reporters import document
 
     left_out: list[tuple[str, str]] = []
     sources = list(_sources(results, entries, left_out))
@@ -114,7 +115,7 @@ def plan(
         if as_json:
             print_json([asdict(each) | {"off": each.off, "inside": each.inside} for each in checked])
         else:
-            click.echo(plan_text.checks(checked), nl=False)
+            click.echo(document.console(plan_text.checks(checked)), nl=False)
         return
     kinds, currency, offered = _kinds(machines, more["prices"], left_out)
     limits = _limits(kinds, offered, own, more)
@@ -129,7 +130,7 @@ def plan(
     if as_json:
         print_json(asdict(outlook))
     else:
-        click.echo(plan_text.console(outlook), nl=False)
+        click.echo(document.console(plan_text.plan(outlook)), nl=False)
 
 
 def _nothing(left_out: Sequence[tuple[str, str]]) -> UsageError:

@@ -1,4 +1,4 @@
-"""The predictions of the planner as text. Each part says that they are predictions."""
+"""The predictions of the planner as documents. Each part says that they are predictions."""
 
 from __future__ import annotations
 
@@ -6,81 +6,82 @@ from collections.abc import Iterator, Sequence
 
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import percent, prefixed, significant
-from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.catalogue import Checked
 from mixmark.harness.plan.machine import Answer
 from mixmark.harness.plan.outlook import Outlook
+from mixmark.reporters.document import Block, Document, Facts, Heading, Notes, Paragraph, Table
 
 TITLES = {
     "cheapest": "Cheapest machine for the work",
     "most": "Most work",
     "efficient": "Most work per kilowatt-hour",
 }
-BAR = 30  # letters of the longest bar of the front
+NEVER_RANKED = "PREDICTED from solo rates at full load, not measured and never ranked."
 
 
-def console(outlook: Outlook) -> str:
-    return "\n".join(_lines(outlook)) + "\n"
+def plan(outlook: Outlook) -> Document:
+    return Document(NEVER_RANKED, "", list(_blocks(outlook)))
 
 
-def _lines(outlook: Outlook) -> Iterator[str]:
+def _blocks(outlook: Outlook) -> Iterator[Block]:
     kept = outlook.retained
-    yield "PREDICTED from solo rates at full load, not measured and never ranked."
     if kept.runs:
-        yield (
+        yield Paragraph(
             f"Mixed runs retained {significant(kept.estimate)} of their plan ({significant(kept.low)} to "
             f"{significant(kept.high)} in {kept.runs} runs), which the figures include."
         )
     else:
-        yield "No mixed run shows what a machine retains of its plan, so the figures are upper bounds."
-    units = ", ".join(f"{significant(count)} {plain(suite)}" for suite, count in outlook.mix_units.items())
-    yield f"The work of an hour: {units}" if outlook.own_work else f"One mix {plain(outlook.mix)}: {units}"
+        yield Paragraph("No mixed run shows what a machine retains of its plan, so the figures are upper bounds.")
+    units = ", ".join(f"{significant(count)} {suite}" for suite, count in outlook.mix_units.items())
+    yield Paragraph(f"The work of an hour: {units}" if outlook.own_work else f"One mix {outlook.mix}: {units}")
     for name, figures in outlook.declared.items():
-        yield f"Declared, not measured: {', '.join(figures).replace('_', ' ')} of {plain(name)}"
-    if outlook.today:
-        yield ""
-        yield f"Today: {_counts(outlook.today)}: {_does(outlook, outlook.today.mixes_per_hour)}{_power(outlook.today)}"
+        yield Paragraph(f"Declared, not measured: {', '.join(figures).replace('_', ' ')} of {name}")
+    if today := outlook.today:
+        yield Paragraph(f"Today: {_counts(today)}: {', '.join(filter(None, _does(outlook, today)))}")
     for answer in outlook.answers:
-        yield ""
-        yield from _answer(outlook, answer)
+        yield Heading(f"{TITLES[answer.question]}, predicted ({_proof(answer)})")
+        yield Facts(list(_answer(outlook, answer)))
     if outlook.front:
-        yield from ("", "Predicted machines of which none is better in work, price and power at once")
-        yield from _front(outlook)
-    if outlook.not_answered or outlook.left_out:
-        yield ""
-    for question, why in outlook.not_answered.items():
-        yield f"Not answered: {TITLES[question].lower()}: {plain(why, 300)}"
-    for name, why in outlook.left_out:
-        yield f"Left out: {plain(name)}: {plain(why, 300)}"
+        yield Heading("Predicted machines of which none is better in work, price and power at once")
+        rows = [(_counts(answer), *_does(outlook, answer)) for answer in outlook.front]
+        yield Table("", ("machine", "does", "price", "power"), rows)
+    questions = [("not answered", TITLES[question].lower(), why) for question, why in outlook.not_answered.items()]
+    yield Notes([*questions, *(("left out", name, why) for name, why in outlook.left_out)])
 
 
-def _answer(outlook: Outlook, answer: Answer) -> Iterator[str]:
-    yield f"{TITLES[answer.question]}, predicted ({_proof(answer)})"
+def _does(outlook: Outlook, answer: Answer) -> tuple[str, str, str]:
+    """(work, price, power). Empty if it is not known."""
+    does = f"{_range(answer.mixes_per_hour)} {_unit(outlook)}"
+    price = "" if answer.price is None else _money(outlook, answer.price)
+    return does, price, "" if answer.watts is None else prefixed(answer.watts, "W")
+
+
+def _answer(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:
     for kind, count in answer.counts.items():
         parts = {suite: time[kind] / count for suite, time in answer.time.items() if kind in time}
-        words = ", ".join(f"{plain(suite)} {percent(part)}" for suite, part in parts.items())
-        yield f"  {count} × {plain(kind)}: {words or 'hosts the others'}"
-    yield f"  does    {_does(outlook, answer.mixes_per_hour)}"
-    if answer.price is not None and (answer.price or outlook.currency):
-        yield f"  price   {_money(outlook, answer.price)}"
-    if answer.watts is not None:
-        yield f"  power   {prefixed(answer.watts, 'W')} while it does {_work(outlook, answer.planned_per_hour)}"
+        words = ", ".join(f"{suite} {percent(part)}" for suite, part in parts.items())
+        yield f"{count} × {kind}", words or "hosts the others"
+    does, price, power = _does(outlook, answer)
+    yield "does", does
+    if answer.price or (price and outlook.currency):
+        yield "price", price
+    if power:
+        yield "power", f"{power} while it does {_work(outlook, answer.planned_per_hour)}"
     if outlook.energy and answer.energy_cost is not None:
         years, tariff = significant(outlook.energy.years), significant(outlook.energy.per_kwh)
-        yield f"  energy  {_money(outlook, answer.energy_cost)} in {years} years at {tariff} per kWh"
+        yield "energy", f"{_money(outlook, answer.energy_cost)} in {years} years at {tariff} per kWh"
         if answer.price is not None:
-            yield f"  both    {_money(outlook, answer.price + answer.energy_cost)}"
+            yield "both", _money(outlook, answer.price + answer.energy_cost)
     if answer.rack_units:
-        yield f"  space   {significant(answer.rack_units)} rack units"
+        yield "space", f"{significant(answer.rack_units)} rack units"
     if answer is outlook.answers[0] and outlook.alone:
-        yield from _alone(outlook, answer)
+        yield "alone", _alone(outlook, answer)
 
 
-def _alone(outlook: Outlook, answer: Answer) -> Iterator[str]:
+def _alone(outlook: Outlook, answer: Answer) -> str:
     """What the best of one kind would cost or do instead."""
     if len({kind for time in answer.time.values() for kind in time}) == 1:
-        yield "  alone   no mixture is better than this one kind"
-        return
+        return "no mixture is better than this one kind"
     if answer.question == "cheapest":
         costs = {name: (each.price or 0) + (each.energy_cost or 0) for name, each in outlook.alone.items()}
         name = min(costs, key=costs.__getitem__)
@@ -91,31 +92,23 @@ def _alone(outlook: Outlook, answer: Answer) -> Iterator[str]:
         name = max(does, key=does.__getitem__)
         ratio = does[name] / answer.mixes_per_hour.estimate
         more = f"{_work(outlook, does[name])}, {significant(ratio)} × the work"
-    yield f"  alone   the best of one kind: {_counts(outlook.alone[name])}: {more}"
+    return f"the best of one kind: {_counts(outlook.alone[name])}: {more}"
 
 
-def _front(outlook: Outlook) -> Iterator[str]:
-    longest = max(answer.mixes_per_hour.estimate for answer in outlook.front)
-    for answer in outlook.front:
-        bar = "█" * max(1, round(BAR * answer.mixes_per_hour.estimate / longest))
-        price = "" if answer.price is None else f", {_money(outlook, answer.price)}"
-        yield f"  {bar:{BAR}}  {_does(outlook, answer.mixes_per_hour)}{price}{_power(answer)}: {_counts(answer)}"
-
-
-def checks(found: Sequence[Checked]) -> str:
+def checks(found: Sequence[Checked]) -> Document:
     """The predictions beside what was measured."""
-    lines = [
-        "PREDICTED from the solo rates of each machine and from what the mixed runs of others retained; never ranked."
-    ]
-    for check in found:
-        range_, measured = check.predicted, significant(check.measured.estimate)
-        where = "inside" if check.inside else "OUTSIDE"
-        off = f"{abs(check.off) * 100:.1f} % too {'high' if check.off > 0 else 'low'}"
-        lines.append(
-            f"{plain(check.name)}: predicted {_range(range_)} mixes per hour, measured {measured}: {off}, {where} the "
-            "interval"
+    rows = [
+        (
+            check.name,
+            f"{_range(check.predicted)} mixes per hour",
+            f"{significant(check.measured.estimate)} mixes per hour",
+            f"{abs(check.off) * 100:.1f} % too {'high' if check.off > 0 else 'low'}",
+            f"{'inside' if check.inside else 'OUTSIDE'} the interval",
         )
-    return "\n".join(lines) + "\n"
+        for check in found
+    ]
+    about = "The rates are of each machine; what a mix retains of its plan is from the mixed runs of others."
+    return Document(NEVER_RANKED, about, [Table("", ("machine", "predicted", "measured", "off", "which is"), rows)])
 
 
 def _proof(answer: Answer) -> str:
@@ -129,21 +122,17 @@ def _range(figure: Estimate) -> str:
     return f"{significant(figure.estimate)} ({low} to {high})"
 
 
-def _does(outlook: Outlook, figure: Estimate) -> str:
-    return f"{_range(figure)} {'times the work' if outlook.own_work else 'mixes per hour'}"
+def _unit(outlook: Outlook) -> str:
+    return "times the work" if outlook.own_work else "mixes per hour"
 
 
 def _work(outlook: Outlook, per_hour: float) -> str:
-    return f"{significant(per_hour)} {'times the work' if outlook.own_work else 'mixes per hour'}"
+    return f"{significant(per_hour)} {_unit(outlook)}"
 
 
 def _money(outlook: Outlook, amount: float) -> str:
     return f"{significant(amount, 4)} {outlook.currency}".strip()
 
 
-def _power(answer: Answer) -> str:
-    return "" if answer.watts is None else f", {prefixed(answer.watts, 'W')}"
-
-
 def _counts(answer: Answer) -> str:
-    return ", ".join(f"{count} × {plain(kind)}" for kind, count in answer.counts.items())
+    return ", ".join(f"{count} × {kind}" for kind, count in answer.counts.items())

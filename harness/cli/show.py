@@ -23,7 +23,7 @@ AGAINST = click.option(
     metavar="RESULT",
     help="Result folder whose score is shown beside this one's. Repeatable.  [default: the published entries]",
 )
-VERBOSE = click.option("--verbose", is_flag=True, help="Print all figures, findings and notes before the score.")
+VERBOSE = click.option("--verbose", is_flag=True, help="Print all figures, findings and notes too.")
 PAGE = "report.html"
 """The page that a run writes into its folder."""
 

@@ -193,12 +193,7 @@ def _show(made: Bundle, dry_run: bool) -> None:
 def _print_verdict(verdict: EntryVerdict, markdown: bool) -> None:
     from mixmark.submissions.board import verdict_text
 
-    if markdown:
-        click.echo(verdict_text.as_markdown(verdict))
-    else:
-        click.echo(verdict_text.title(verdict))
-        print_table(*verdict_text.table(verdict), "")
-    click.echo()
+    click.echo(verdict_text.text(verdict, markdown))
 
 
 def _as_json(verdict: EntryVerdict) -> dict[str, object]:

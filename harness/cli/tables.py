@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,24 +23,13 @@ def print_json(value: object) -> None:
     click.echo(escaped(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
 
 
-def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]], empty: str) -> None:
+def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> None:
     """Prints the rows under their headings. empty: the sentence that is printed if there are no rows."""
-    from rich.console import Console
-    from rich.table import Table
+    from mixmark.reporters import document
 
-    rows = list(rows)
-    if not rows:
-        click.echo(empty)
-        return
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 3, 0, 0))
-    for name in head:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = FILE_WIDTH
-    console.print(table)
+    table = document.Table("", head, list(rows), text_columns=len(head))
+    blocks = [table] if table.rows else [document.Paragraph(empty)]
+    click.echo(document.console(document.Document("", "", blocks), FILE_WIDTH), nl=False)
 
 
 def print_absent(absent: Iterable[Absent]) -> None:

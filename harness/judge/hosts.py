@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mixmark.harness.contracts.device_ids import host_of, on
+from mixmark.harness.contracts.published import figure
 from mixmark.harness.contracts.schema import Conditions, Connection, Environment, Result, Route, System
 
 AT_REST_BYTES_PER_S = 64_000  # received and sent: a remote shell, discovery of services and a meter stay below
@@ -33,11 +34,13 @@ class Traffic:
         return max(0, self.network_bytes - self.agent_bytes)
 
     @property
+    @figure
     def outside_per_s(self) -> float:
         """`outside_bytes` a second. 0: the host was not watched."""
         return self.outside_bytes / self.seconds if self.seconds else 0.0
 
     @property
+    @figure
     def self_contained(self) -> bool | None:
         """Whether the host had no more traffic with the outside than a machine at rest has. None: not known."""
         return self.outside_per_s <= AT_REST_BYTES_PER_S if self.seconds else None

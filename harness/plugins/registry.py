@@ -74,19 +74,19 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "deadline": "mixmark.harness.plan.policies:Deadline",
     },
     "reporters": {
-        "console": "mixmark.reporters.console:report",
-        "full": "mixmark.reporters.full:report",
+        "console": "mixmark.reporters.report:console",
+        "full": "mixmark.reporters.report:full",
         "json": "mixmark.reporters.json:report",
         "csv": "mixmark.reporters.csv:report",
         "jsonl": "mixmark.reporters.jsonl:report",
-        "markdown": "mixmark.reporters.markdown:report",
-        "html": "mixmark.reporters.html:report",
+        "markdown": "mixmark.reporters.report:markdown",
+        "html": "mixmark.reporters.report:html",
     },
     "comparisons": {
-        "console": "mixmark.reporters.comparison.console:report",
-        "markdown": "mixmark.reporters.comparison.markdown:report",
-        "html": "mixmark.reporters.comparison.html:report",
-        "json": "mixmark.reporters.comparison.json:report",
+        "console": "mixmark.reporters.comparison:console",
+        "markdown": "mixmark.reporters.comparison:markdown",
+        "html": "mixmark.reporters.comparison:html",
+        "json": "mixmark.reporters.comparison:json",
     },
 }
 WITH_SECTION = frozenset({"endpoint"})

@@ -57,9 +57,9 @@ def _headline(entry: Entry) -> Iterator[tuple[str, str, str]]:
     if entry.mixes_per_kwh is None:
         yield "MX, mixes per kWh", "not measured", entry.unmeasured
     else:
-        remark = f"{row.half_width(entry.mixes_per_kwh)}, energy of the {entry.boundary}".lstrip(", ")
-        yield "MX, mixes per kWh", f"{row.value(entry.mixes_per_kwh)} mix/kWh", remark
-    yield "TX, mixes per hour", f"{row.value(entry.mixes_per_hour)} mix/h", row.half_width(entry.mixes_per_hour)
+        remark = f"{figures.within(entry.mixes_per_kwh)}, energy of the {entry.boundary}".lstrip(", ")
+        yield "MX, mixes per kWh", f"{figures.number(entry.mixes_per_kwh)} mix/kWh", remark
+    yield "TX, mixes per hour", f"{figures.number(entry.mixes_per_hour)} mix/h", figures.within(entry.mixes_per_hour)
     if entry.watts:
         yield "Power", row.watts(entry), f"mean of {_count(len(entry.runs), 'run')}, idle included"
     if load := row.load(entry):
@@ -87,14 +87,14 @@ def _runs(entry: Entry) -> dict[str, Any]:
             {
                 "name": f"result {run.result}, {figures.name(run.phase)}" if several else figures.name(run.phase),
                 "seconds": f"{run.seconds:,.0f} s",
-                "value": f"{row.value(figure)} {row.half_width(figure)}".strip(),
-                "other": row.value(run.mixes_per_hour),
+                "value": figures.estimate(figure),
+                "other": figures.number(run.mixes_per_hour),
                 "watts": figures.prefixed(run.watts, "W"),
                 **axis.interval(figure),
             }
             for run, figure in runs
         ],
-        "whole": {"value": f"{row.value(whole)} {row.half_width(whole)}".strip(), **axis.interval(whole)},
+        "whole": {"value": figures.estimate(whole), **axis.interval(whole)},
         "metric": metric,
     }
 
@@ -121,7 +121,7 @@ def _solo_row(entry: Entry, solo: Solo, axis: IntervalAxis) -> dict[str, Any]:
         "route": f"{row.device_name(entry, route.device)} · {figures.name(route.adapter)} {route.precision}",
         "how": f"{solo.scenario}{batch}",
         "rate": figures.rate(rate, solo.names.short),
-        "half": row.half_width(rate),
+        "half": figures.within(rate),
         "joules": joules and f"{joules} a {figures.name(solo.unit, 16)}",
         **axis.interval(rate),
     }

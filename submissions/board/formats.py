@@ -13,8 +13,8 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from mixmark.harness.contracts.text import escaped, plain
-from mixmark.reporters import figures
-from mixmark.reporters.markdown import cell
+from mixmark.reporters import document, figures
+from mixmark.reporters.document import Block, Document, Heading, Link, Paragraph, Table
 from mixmark.submissions.board import rank, row
 from mixmark.submissions.board.rank import Board, Key, Metric, Place
 from mixmark.submissions.board.row import Standing, Website
@@ -22,6 +22,7 @@ from mixmark.submissions.entry import Entry
 
 SCHEMA = 1
 """The version of the shape of leaderboard.json."""
+RANKS = "Entries whose 95 % intervals overlap with the interval of the best of a group share its rank."
 FEED_LENGTH = 50
 """Entries in the feed, the newest first."""
 LETTER_PX, PAD_PX, BADGE_PX = 6.6, 7, 20
@@ -158,52 +159,34 @@ def _cells(site: Website, key: Key, place: Place) -> Iterator[str]:
 
 def as_markdown(site: Website, boards: Sequence[Board]) -> str:
     """A table for each board."""
-    return "\n".join(_markdown(site, boards)) + "\n"
+    return document.markdown(Document(site.title, f"As of {site.today}. {RANKS}", [*_boards(site, boards)]))
 
 
-def _markdown(site: Website, boards: Sequence[Board]) -> Iterator[str]:
-    yield f"# {cell(site.title)}"
-    yield ""
-    yield f"As of {site.today}. Entries whose 95 % intervals overlap with that of the best of a group share its rank."
+def _boards(site: Website, boards: Sequence[Board]) -> Iterator[Block]:
     if not boards:
-        yield ""
-        yield "There is no entry yet."
+        yield Paragraph("There is no entry yet.")
     for board in boards:
-        key = board.key
-        yield ""
-        yield f"## {cell(key.title)}"
-        if board.ranked:
-            yield ""
-            yield f"| rank | system | {row.UNITS[key.metric]} | power | price | grade | measured | |"
-            yield "|---:|---|---:|---:|---:|---|---|---|"
-            for place in board.ranked:
-                yield _line(site, key.metric, place, f"{place.entry.grade}, {place.entry.tuning}")
-        if board.unranked:
-            yield ""
-            yield "Not ranked:"
-            yield ""
-            yield f"| | system | {row.UNITS[key.metric]} | power | price | why | measured | |"
-            yield "|---|---|---:|---:|---:|---|---|---|"
-            for place in board.unranked:
-                yield _line(site, key.metric, place, row.why_unranked(place.entry))
+        metric = board.key.metric
+        header = ("system", "measured", "", row.UNITS[metric], "power", "price")
+        yield Heading(board.key.title)
+        ranked = [(place.label, *_line(site, metric, place, place.entry.grade)) for place in board.ranked]
+        yield Table("", ("rank", *header[:2], "grade", *header[2:]), ranked, text_columns=5)
+        unranked = [_line(site, metric, place, row.why_unranked(place.entry)) for place in board.unranked]
+        yield Table("Not ranked", (*header[:2], "why", *header[2:]), unranked, text_columns=4)
 
 
-def _line(site: Website, metric: Metric, place: Place, remark: str) -> str:
+def _line(site: Website, metric: Metric, place: Place, remark: str) -> tuple[str, ...]:
     entry, declared = place.entry, place.entry.declaration
-    figure = rank.figure_of(entry, metric)
     stale = "; ".join(rank.stale(entry, site.today, site.versions))
-    cells = (
-        place.label,
-        f"[{cell(f'{declared.organisation} {declared.system}')}]({site.url}{row.page_of(entry)}), "
-        + cell(row.hardware(entry)),
-        f"{row.value(figure)} {row.half_width(figure)}".strip(),
+    return (
+        Link(f"{declared.organisation} {declared.system}\n{row.hardware(entry)}", site.url + row.page_of(entry)),
+        row.measured(entry),
+        f"{remark}, {entry.tuning}" if place.rank is not None else remark,
+        stale and f"stale: {stale}",
+        row.whole(rank.figure_of(entry, metric), metric),
         row.watts(entry),
         f"{row.price(entry)}, {row.worth(entry)} per mix/h" if row.price(entry) else figures.UNKNOWN,
-        cell(remark),
-        cell(row.measured(entry)),
-        stale and f"stale: {cell(stale)}",
     )
-    return f"| {' | '.join(cells)} |"
 
 
 def as_feed(site: Website, entries: Sequence[Entry]) -> str:
@@ -283,7 +266,7 @@ def badge(entry: Entry, standings: Sequence[Standing]) -> str:
     """An SVG in the shape that readmes are used to: the mix on the left, the score on the right."""
     first = standings[0]
     left = f"Mixmark {entry.mix}"
-    right = f"{row.value(entry.mixes_per_kwh or entry.mixes_per_hour)} {row.UNITS[first.key.metric]}"
+    right = f"{figures.number(entry.mixes_per_kwh or entry.mixes_per_hour)} {row.UNITS[first.key.metric]}"
     right += f" · {entry.grade if first.rank is None else f'rank {first.rank}'}"
     a_px, b_px = (round(len(words) * LETTER_PX + 2 * PAD_PX) for words in (left, right))
     label = _xml(f"{left}: {headline(entry)}, {first.words if first.rank else entry.grade}")

@@ -69,8 +69,10 @@ def _line(entry: Entry, suites: Sequence[tuple[str, str]], processor: str) -> di
         "of": f"{entry.declaration.organisation} · {row.hardware(entry)}",
         "mix": f"{entry.mix}, {entry.weight_class} bit",
         "class": f"{entry.grade}, {entry.division}, {entry.tuning}",
-        "per_hour": f"{row.value(entry.mixes_per_hour)} {row.half_width(entry.mixes_per_hour)}".strip(),
-        "per_kwh": f"{row.value(entry.mixes_per_kwh)} ({entry.boundary})" if entry.mixes_per_kwh else figures.UNKNOWN,
+        "per_hour": figures.estimate(entry.mixes_per_hour),
+        "per_kwh": f"{figures.number(entry.mixes_per_kwh)} ({entry.boundary})"
+        if entry.mixes_per_kwh
+        else figures.UNKNOWN,
         "rates": [row.rate(alone.get(suite)) for suite, _ in suites],
         "measured": row.measured(entry),
     }

@@ -96,22 +96,9 @@ def board_page(key: Key) -> str:
     return f"boards/{key.id}.html"
 
 
-def value(figure: Estimate) -> str:
-    """12.3 of 12.3 mix/kWh."""
-    return figures.number(figure)
-
-
-def half_width(figure: Estimate) -> str:
-    """± 1.5 %. Empty: there is no interval."""
-    half = figure.half_width if figure.estimate else None
-    return "" if half is None else f"± {figures.percent(half)}"
-
-
 def whole(figure: Estimate | None, metric: Metric) -> str:
     """12.3 mix/kWh ± 1.5 %."""
-    if figure is None:
-        return "not measured"
-    return f"{value(figure)} {UNITS[metric]} {half_width(figure)}".strip()
+    return "not measured" if figure is None else figures.estimate(figure, UNITS[metric])
 
 
 def watts(entry: Entry) -> str:

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from mixmark.harness.contracts.text import plain
-from mixmark.reporters import markdown
+from mixmark.reporters import document
+from mixmark.reporters.document import Document, Table
 from mixmark.submissions.board import row
 from mixmark.submissions.entry import Entry, EntryVerdict
 
@@ -27,27 +28,18 @@ def classes(entry: Entry) -> Iterator[tuple[str, str, str]]:
         yield "EE HPC level", LEVELS[entry.level], "; ".join(aspects)
 
 
-def title(verdict: EntryVerdict) -> str:
-    """X obeys all rules: MX 12.3 mix/kWh ± 1.5 %, TX 1.23 mix/h ± 1.5 %."""
-    name, entry = plain(verdict.path) or "the entry", verdict.entry
+def text(found: EntryVerdict, markdown: bool) -> str:
+    """The verdict in Markdown, for a pull request, or for a terminal."""
+    return (document.markdown if markdown else document.console)(verdict(found))
+
+
+def verdict(found: EntryVerdict) -> Document:
+    """The classes of an accepted entry, or the problems of a rejected one."""
+    name, entry = plain(found.path) or "the entry", found.entry
     if entry is None:
-        return f"{name} is rejected"
-    return (
-        f"{name} obeys all rules: MX {row.whole(entry.mixes_per_kwh, 'MX')}, TX {row.whole(entry.mixes_per_hour, 'TX')}"
-    )
-
-
-def table(verdict: EntryVerdict) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """(header, rows) of the classes of an accepted entry, or of the problems of a rejected one."""
-    if verdict.entry is None:
-        problems = [(problem.code, problem.where or "the entry", problem.message) for problem in verdict.problems]
-        return ("rule", "where", "what"), [tuple(map(plain, cells)) for cells in problems]
-    signed = verdict.entry.signed
-    rows = [*classes(verdict.entry), ("signature", signed.state, signed.signer or "–")]
-    return ("class", "value", "why"), [tuple(map(plain, cells)) for cells in rows]
-
-
-def as_markdown(verdict: EntryVerdict) -> str:
-    """The title and the table in Markdown, for a pull request."""
-    header, rows = table(verdict)
-    return "\n".join((f"### {markdown.cell(title(verdict))}", "", *markdown.table(header, rows, len(header))))
+        problems = [(problem.code, problem.where or "the entry", problem.message) for problem in found.problems]
+        return Document(f"{name} is rejected", "", [Table("", ("rule", "where", "what"), problems, text_columns=3)])
+    scores = f"MX {row.whole(entry.mixes_per_kwh, 'MX')}, TX {row.whole(entry.mixes_per_hour, 'TX')}"
+    rows = [*classes(entry), ("signature", entry.signed.state, entry.signed.signer or "–")]
+    table = Table("", ("class", "value", "why"), rows, text_columns=3)
+    return Document(f"{name} obeys all rules: {scores}", "", [table])

@@ -26,7 +26,7 @@ from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 from mixmark.harness.worker import messages
-from mixmark.reporters import console
+from mixmark.reporters import report
 from mixmark.suites import diffusion, dlrm, latency_limits, llm, probe, resnet50
 from tests.docs import cheats_table, claims_page, cli_page, plan_page
 from tests.test_imports import ROOMS
@@ -360,7 +360,7 @@ def test_the_output_in_the_readme_is_the_report_of_the_first_entry() -> None:
     entry = re.search(r"\((submissions/entries/[a-z0-9/-]+)/declaration\.json\)", readme)
     assert shown and entry
     result = store.open(ROOT / entry[1] / "results/1")
-    assert shown[1] == console.report(judgement.judge(result, references.published()))
+    assert shown[1] == report.console(judgement.judge(result, references.published()))
 
 
 def test_the_table_of_cheats_is_that_of_the_tests() -> None:

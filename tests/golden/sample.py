@@ -12,11 +12,9 @@ from typing import Any
 
 import numpy as np
 
-import mixmark.reporters.console
 import mixmark.reporters.csv
-import mixmark.reporters.full
 import mixmark.reporters.json
-import mixmark.reporters.markdown
+import mixmark.reporters.report
 from mixmark.harness.contracts.schema import (
     NOT_ASKED,
     Absent,
@@ -48,9 +46,9 @@ from mixmark.harness.judge.judgement import Judgement
 
 FOLDER = Path(__file__).parent
 REPORTERS: dict[str, Callable[[Judgement], str]] = {
-    "report.txt": mixmark.reporters.console.report,
-    "full.txt": mixmark.reporters.full.report,
-    "report.md": mixmark.reporters.markdown.report,
+    "report.txt": mixmark.reporters.report.console,
+    "full.txt": mixmark.reporters.report.full,
+    "report.md": mixmark.reporters.report.markdown,
     "report.csv": mixmark.reporters.csv.report,
     "report.json": mixmark.reporters.json.report,
 }

@@ -12,7 +12,7 @@ from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
-from mixmark.reporters import console, full
+from mixmark.reporters import report
 from tests.fakes.machine import (
     EDGE,
     GPU_AND_CPU,
@@ -139,7 +139,7 @@ def test_the_score_is_that_of_all_power(base: Result) -> None:
 
 def test_reports_show_each_cap_and_the_best(base: Result) -> None:
     judged = judge(capped(base, (0.8, 1.0, 600), (0.6, 0.9, 400)))
-    for text in (console.report(judged), full.report(judged)):
+    for text in (report.console(judged), report.full(judged)):
         words = " ".join(text.split())
         assert "the most mixes per kWh at 60 %: 1.35 × those at all power, at 0.902 × its mixes per hour" in words
         assert "a cap of 80 % does not bind" in words

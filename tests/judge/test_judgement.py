@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import mixmark.reporters.full
 from mixmark.harness.contracts.schema import Absent, Failure, Result
 from mixmark.harness.judge import judgement, mixed_run, score
 from mixmark.harness.judge.findings import RULES
@@ -16,6 +15,7 @@ from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules import consistency, integrity
 from mixmark.harness.judge.statistics import steadiness
 from mixmark.harness.plan import bound, placement
+from mixmark.reporters import report
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result, sample
 from tests.judge.found import QUIET, SECOND, block, canaries, gpu_state
@@ -55,7 +55,7 @@ def test_one_report_of_five_runs_concludes_once(calls: Counter[str]) -> None:
     """
     five = one_run(WATTS_AT_THE_WALL, runs=RUNS)
     calls.clear()  # of what made the result up
-    told = mixmark.reporters.full.report(judge(five))
+    told = report.full(judge(five))
     assert "mixed.5" in told
     programs = calls.pop("integer program")
     assert calls == {"score": 1, "honesty findings": 1, "bound": 3, "steadiness": RUNS}

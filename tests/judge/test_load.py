@@ -29,7 +29,7 @@ from mixmark.harness.measure.request_queue import RequestQueue
 from mixmark.harness.plan import mixes, policies
 from mixmark.harness.plan.load import load_at, request_units
 from mixmark.harness.plan.presets import PRESETS
-from mixmark.reporters import console, full
+from mixmark.reporters import report
 from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, SECOND, WALL, Machine, one_run, phase, record
 
 LEVELS = (0.75, 0.5, 0.25)
@@ -207,14 +207,14 @@ def test_a_level_that_was_not_served_says_why(ladder_result: Result) -> None:
     why = Absent(kind="mix", name="edge-9 at 10 %", reason="one request takes longer")
     judged = judge(ladder_result.model_copy(update={"absent": (why,), "levels": (*ladder_result.levels, 0.1)}))
     assert judged.score is not None and not judged.score.problems, "the score does not depend on the ladder"
-    text = console.report(judged)
+    text = report.console(judged)
     assert "not served: edge-9 at 10 %" in text
     assert "one request takes longer" in text
 
 
 def test_the_reports_show_the_ladder(ladder_result: Result) -> None:
-    for report in (console.report, full.report):
-        text = report(judge(ladder_result))
+    for render in (report.console, report.full):
+        text = render(judge(ladder_result))
         for word in ("ready idle", "bare idle", "75 %", "over the ladder", "of the power of full load"):
             assert word in text, word
 

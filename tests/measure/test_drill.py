@@ -12,7 +12,7 @@ from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure.drill import DrillDispatcher
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.phases import device_to_lose
-from mixmark.reporters import console
+from mixmark.reporters import report
 from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, one_run, phase, recorded
 
 PART_S = 600
@@ -62,7 +62,7 @@ def test_the_device_gets_nothing_while_it_is_away_and_the_rest_and_the_whole_rea
 
 
 def test_the_report_tells_what_the_loss_cost() -> None:
-    text = " ".join(console.report(judge(with_drill(drilled()))).split())
+    text = " ".join(report.console(judge(with_drill(drilled()))).split())
     assert "a device lost without gpu" in text
     assert "of the plan of the rest" in text
 

@@ -11,8 +11,7 @@ import pytest
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.compare.machines import compare_machines
 from mixmark.harness.judge.judgement import judge
-from mixmark.reporters import html
-from mixmark.reporters.comparison import html as comparison
+from mixmark.reporters import comparison, report
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result, sample
 from tests.reporters.browser import CHROMIUM, Tab, tab
@@ -58,7 +57,7 @@ def compared() -> str:
         compare_machines([("x", [judge(hostile_result(LONG))]), ("y", [judge(sample())])]),
     )
     tests, strange = sides[1], sides[2]
-    return comparison.report(
+    return comparison.html(
         replace(
             sides[0],
             rows=(*sides[0].rows, *strange.rows),
@@ -91,7 +90,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
 def page(request: pytest.FixtureRequest, browser: Tab, tmp_path: Path, published: None) -> Iterator[Tab]:
     written = tmp_path / "report.html"
     made = RESULTS[request.param]()
-    written.write_text(made if isinstance(made, str) else html.report(judge(made)), encoding="utf-8")
+    written.write_text(made if isinstance(made, str) else report.html(judge(made)), encoding="utf-8")
     browser.look(*WINDOWS[0])
     browser.open(written)
     yield browser
@@ -119,7 +118,7 @@ def test_paper_is_wide_enough_for_every_column(page: Tab) -> None:
 
 @pytest.mark.parametrize("page", ["metered"], indirect=True)
 def test_the_first_screen_of_a_telephone_answers_the_three_questions(page: Tab) -> None:
-    for asked in (".verdict", ".sentence", ".score", ".timeline .lane"):
+    for asked in (".verdict", ".sentence", ".strong", ".timeline .lane"):
         below = page.run(f"document.querySelector('{asked}').getBoundingClientRect().bottom")
         assert below <= WINDOWS[0][1], asked
 

@@ -16,8 +16,7 @@ from mixmark.harness.contracts.schema import NoiseFloor, Result
 from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.plugins import registry
-from mixmark.reporters.comparison import console, html, markdown
-from mixmark.reporters.comparison import json as json_form
+from mixmark.reporters import comparison, document
 from tests.fakes.machine import WATTS_AT_THE_WALL
 from tests.golden.sample import sample
 from tests.judge.compare.test_machines import on_another_machine, one_run
@@ -26,10 +25,10 @@ from tests.reporters.hostile import LONG, hostile
 from tests.reporters.parsed import Page
 
 FORMS: dict[str, Callable[[MachineComparison], str]] = {
-    "console": console.report,
-    "markdown": markdown.report,
-    "html": html.report,
-    "json": json_form.report,
+    "console": comparison.console,
+    "markdown": comparison.markdown,
+    "html": comparison.html,
+    "json": comparison.json,
 }
 every_form = pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
 
@@ -83,68 +82,68 @@ def test_hostile_text_stays_in_its_place(form: Callable[[MachineComparison], str
 
 def test_hostile_names_break_no_table_and_no_page() -> None:
     found = compare_machines([(LONG, [judge(hostile_result(LONG))]), ("b", [judge(sample())])])
-    page = Page(html.report(found))
+    page = Page(comparison.html(found))
     assert {"script", "img", "iframe"}.isdisjoint(page.tags)
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     assert not page.values("src") and "default-src 'none'" in "".join(page.values("content"))
-    tables = [line for line in markdown.report(found).splitlines() if line.startswith("|")]
+    tables = [line for line in comparison.markdown(found).splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in tables} == {4}
-    assert "<script" not in markdown.report(found)
+    assert "<script" not in comparison.markdown(found)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100])
 def test_the_console_breaks_no_word(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "WIDTH", columns)
+    monkeypatch.setattr(document, "WIDTH", columns)
     for found in (scored(), with_verdicts(), beside(sample(), on_another_machine(sample()))):
-        text = console.report(found)
+        text = comparison.console(found)
         assert max(map(len, text.splitlines())) <= columns
-        wide = " ".join(markdown.report(found).replace("\\", "").split())
+        wide = " ".join(comparison.markdown(found).replace("\\", "").split())
         for word in text.split():
             assert word.strip(":;,()") in wide or word in ("speed", "–"), word
 
 
 def test_colours_are_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "\x1b" not in console.report(with_verdicts())
+    assert "\x1b" not in comparison.console(with_verdicts())
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((80, 24)))
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[31mslower" in console.report(with_verdicts())
+    assert "\x1b[31mslower" in comparison.console(with_verdicts())
 
 
 def test_a_verdict_says_what_it_rests_on() -> None:
-    text = console.report(with_verdicts())
+    text = comparison.console(with_verdicts())
     assert "Solo measurements of B tested against A" in text and "slower" in text and "3 : 3" in text
     flat = " ".join(text.split())
     assert "δ is 3.10 %: the noise floor of the edge tier is 3.1 %, measured 12 days before A." in flat
-    bare = " ".join(markdown.report(beside(*runs([1_000_000, 1_000_000]))).replace("\\", "").split())
+    bare = " ".join(comparison.markdown(beside(*runs([1_000_000, 1_000_000]))).replace("\\", "").split())
     assert "δ is 1.00 %: no noise floor of this tier is known, so the least δ applies, 1 %." in bare
 
 
 def test_equal_reasons_of_what_is_not_compared_share_a_note() -> None:
-    text = " ".join(console.report(beside(sample(), on_another_machine(sample()))).split())
+    text = " ".join(comparison.console(beside(sample(), on_another_machine(sample()))).split())
     assert text.count("not alike in device model: Acme Quartz 9000 and Basalt cpu and more") == 1
     assert "; and 5 more" in text
 
 
 def test_a_figure_of_another_number_format_is_seen_as_one() -> None:
-    found = markdown.report(beside(sample(), runs([1_000_000])[0]))
+    found = comparison.markdown(beside(sample(), runs([1_000_000])[0]))
     assert "fp32 by torch on cpu:0" in found and "bf16 by torch on Acme Topaz" in found
 
 
 def test_numbers_for_machines_have_all_that_the_texts_have() -> None:
-    found = json.loads(json_form.report(with_verdicts()))
+    found = json.loads(comparison.json(with_verdicts()))
     assert [machine["label"] for machine in found["machines"]] == ["A", "B"] and found["comparable"] is True
     [verdict] = found["verdicts"]["B"]
     assert (verdict["verdict"], verdict["noise_floor"]["fraction"], verdict["runs"]) == ("slower", 0.031, [3, 3])
     assert found["rows"][0]["best"][1]["relative"]["estimate"] == pytest.approx(1 / 1.2, rel=0.01)
-    assert json.loads(json_form.report(scored()))["mixes_per_kwh"][0] is None
+    assert json.loads(comparison.json(scored()))["mixes_per_kwh"][0] is None
 
 
 def test_the_page_draws_speeds_around_one_on_a_logarithmic_scale() -> None:
     found = scored()
-    assert html._edge(found) == 3.0, "half as efficient, with its interval"
-    page = html.report(found)
+    assert comparison._edge(found) == 3.0, "half as efficient, with its interval"
+    page = comparison.html(found)
     bar = re.search(r'<span class="bar slower" style="left: ([\d.]+)%; width: ([\d.]+)%"', page)
     assert bar is not None and '<span class="whisker"' in page
     assert [float(length) for length in bar.groups()] == pytest.approx([50 - 31.5, 31.5], abs=0.1), "log 2 / log 3 / 2"
@@ -158,18 +157,18 @@ def test_the_page_draws_speeds_around_one_on_a_logarithmic_scale() -> None:
 
 def test_ratios_of_a_thousand_have_a_scale() -> None:
     found = beside(runs([1_000_000])[0], on_another_machine(runs([1_000], 1)[0]))
-    assert html._edge(found) == 10_000.0
+    assert comparison._edge(found) == 10_000.0
 
 
 def test_a_relative_speed_has_its_interval_or_says_that_there_is_none() -> None:
-    for form in (console.report, markdown.report, html.report):
+    for form in (comparison.console, comparison.markdown, comparison.html):
         text = form(scored())
         assert "1.00×, not proven" in text and "0.500× (0.4" in text
 
 
 def test_a_name_longer_than_its_column_is_broken_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "WIDTH", 60)
+    monkeypatch.setattr(document, "WIDTH", 60)
     name = "results/" + "q" * 48
-    text = console.report(compare_machines([(name, [judge(sample())]), ("b", [judge(sample())])]))
+    text = comparison.console(compare_machines([(name, [judge(sample())]), ("b", [judge(sample())])]))
     assert max(map(len, text.splitlines())) <= 60
     assert text[: text.index("processor")].count("q") == 48

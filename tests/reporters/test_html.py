@@ -11,7 +11,7 @@ from mixmark.harness.contracts.schema import Conditions, LatencyLimits, Limits, 
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.judgement import judge
-from mixmark.reporters import charts, figures, html
+from mixmark.reporters import charts, figures, measurements, report
 from tests.golden.sample import MS, closed_loop, record, result, sample, unmetered
 from tests.reporters.hostile import LONG, hostile
 from tests.reporters.parsed import Page
@@ -19,7 +19,7 @@ from tests.reporters.parsed import Page
 
 @pytest.mark.parametrize("whole", [sample(), hostile(), result(finished=False)], ids=["sample", "hostile", "empty"])
 def test_the_page_asks_nobody_for_anything(whole: Result) -> None:
-    text = html.report(judge(whole))
+    text = report.html(judge(whole))
     page = Page(text)
     style = text[text.index("<style>") : text.index("</style>")]
     assert "url(" not in style and "@import" not in style
@@ -30,22 +30,22 @@ def test_the_page_asks_nobody_for_anything(whole: Result) -> None:
 
 
 def test_hostile_text_stays_text() -> None:
-    text = html.report(judge(hostile()))
-    assert set(Page(text).tags) <= set(Page(html.report(judge(sample()))).tags)
+    text = report.html(judge(hostile()))
+    assert set(Page(text).tags) <= set(Page(report.html(judge(sample()))).tags)
     assert not [name for _, name, _ in Page(text).attributes if name.startswith("on")]
     assert "<script>document.title='owned'</script>" in "".join(Page(text).words), "and it is shown"
     assert all(letter.isprintable() for letter in text.replace("\n", ""))
 
 
 def test_a_name_without_end_does_not_fill_the_page() -> None:
-    page = html.report(judge(hostile(LONG)))
+    page = report.html(judge(hostile(LONG)))
     assert len(max(Page(page).words, key=len)) <= 20 * figures.LONGEST, "but for the style sheet and lists of facts"
     [title] = re.findall("<h1>(.*)</h1>", page)
     assert "…" in title and len(Page(title).words[0]) <= 2 * figures.LONGEST_NAME + 3
 
 
 def test_every_id_is_unique_and_every_link_leads_somewhere() -> None:
-    page = Page(html.report(judge(sample())))
+    page = Page(report.html(judge(sample())))
     ids = page.values("id")
     assert len(ids) == len(set(ids))
     named = {word for value in page.values("aria-labelledby") for word in value.split()}
@@ -53,7 +53,7 @@ def test_every_id_is_unique_and_every_link_leads_somewhere() -> None:
 
 
 def test_charts_have_titles_and_descriptions() -> None:
-    text = html.report(judge(sample()))
+    text = report.html(judge(sample()))
     page = Page(text)
     images = page.values("role").count("img")
     assert images == page.tags["desc"] == page.tags["title"] - 1 == page.tags["figure"]
@@ -67,7 +67,7 @@ def test_charts_have_titles_and_descriptions() -> None:
 
 
 def test_an_llm_shows_its_first_and_its_later_tokens() -> None:
-    words = "\n".join(Page(html.report(judge(sample()))).words)
+    words = "\n".join(Page(report.html(judge(sample()))).words)
     for caption in ("Time to first token (TTFT)", "Time per token (TPOT)", "Time between tokens"):
         assert caption in words
 
@@ -77,24 +77,24 @@ def test_what_has_no_figure_is_listed_with_its_reason() -> None:
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
     share = Share(key="c", route=route, scenario="single-stream", limits=limits)
     planned = Phase(name="c", purpose="solo", tasks=(Task(device="cpu:0", shares=(share,)),))
-    missing = list(html._missing(sample().model_copy(update={"phases": (planned,)})))
+    missing = list(report._missing(sample().model_copy(update={"phases": (planned,)})))
     assert [state for state, _, _ in missing] == ["failed", "refused", "not reached", "absent"]
     assert "61.2 GiB" in missing[0][2] and "choose --tier smoke" in missing[0][2]
     assert "openvino" in "".join(missing[3])
-    assert "unfinished" in html.report(judge(result(finished=False)))
+    assert "unfinished" in report.html(judge(result(finished=False)))
 
 
 def test_a_usual_page_is_small_for_any_number_of_feeds() -> None:
     done = closed_loop([[100_000 + feed % 977] for feed in range(200_000)])
-    assert len(html.report(judge(result(record("a", "llm", "token", done))))) < 50_000
-    assert len(html.report(judge(sample()))) < 100 * 1024
+    assert len(report.html(judge(result(record("a", "llm", "token", done))))) < 50_000
+    assert len(report.html(judge(sample()))) < 100 * 1024
 
 
 @pytest.mark.parametrize(
     "steps", [[[5]], [[0]], [[0]] * 30, [[7]] * 30, [[1]] * 29 + [[10**9]], [[1, 10**13]] * 3], ids=str
 )
 def test_the_oddest_times_can_be_drawn(steps: list[list[int]]) -> None:
-    text = html.report(judge(result(record("a", "llm", "token", closed_loop(steps)))))
+    text = report.html(judge(result(record("a", "llm", "token", closed_loop(steps)))))
     assert not re.search(r"\b(nan|inf)\b", text[text.index("<main>") :])
 
 
@@ -125,14 +125,14 @@ def test_a_window_with_a_warm_up_in_it_is_not_called_steady() -> None:
     warming = closed_loop([[(20 if feed < 20 else 10) * MS + int(each)] for feed, each in enumerate(noise)])
     slowing = closed_loop([[10 * MS + feed * MS // 20 + int(each)] for feed, each in enumerate(noise)])
     for done in (warming, slowing):
-        page = html.report(judge(result(record("a", "resnet50", "image", done))))
+        page = report.html(judge(result(record("a", "resnet50", "image", done))))
         assert "Throughput over the window: <small>not steady, so there is no interval: from " in page
         assert "; another level from" in page
         assert "steady</small>" not in page
-    still = html.report(judge(result(record("a", "resnet50", "image", closed_loop([[10 * MS]] * 200)))))
+    still = report.html(judge(result(record("a", "resnet50", "image", closed_loop([[10 * MS]] * 200)))))
     assert "Throughput over the window: <small>steady</small>" in still
     few = closed_loop([[500 * MS, *[10 * MS] * 127]] * 3)
-    short = html.report(judge(result(record("a", "llm", "token", few))))
+    short = report.html(judge(result(record("a", "llm", "token", few))))
     assert "another level" not in short and "not steady" not in short, "three blocks are too few"
     assert "Throughput over the window: <small>too few feeds to tell whether it was steady" in short
 
@@ -143,7 +143,7 @@ def test_a_collapse_is_never_called_steady_and_its_figure_says_what_it_cost() ->
     for collapsed in ([*held[:120], *(40 * MS for _ in range(20)), *held[140:]], [*held[:190], 900 * MS, *held[190:]]):
         whole = result(record("a", "resnet50", "image", closed_loop([[each] for each in collapsed])))
         [finding] = [each for each in judge(whole).findings if each.rule == "steady"]
-        page = html.report(judge(whole))
+        page = report.html(judge(whole))
         assert re.search(r"ran at \d+ % of the rate of the rest, .* would be [\d.]+ % higher", words(finding))
         assert f"Throughput over the window: <small>{words(finding)}</small>" in page
         assert "<small>steady</small>" not in page
@@ -154,7 +154,7 @@ def test_a_server_says_what_arrived_and_what_it_had_to_keep() -> None:
     limits = LatencyLimits(percentile=0.9, first_ns=2_000 * MS, source="somebody's rules")
     served = record("a", "llm", "token", closed_loop([[5 * MS] * 3] * 70))
     served = served.model_copy(update={"scenario": "server", "rate_per_s": 4.0, "latency_limits": limits})
-    words = Page(html.report(judge(result(served)))).words
+    words = Page(report.html(judge(result(served)))).words
     assert {"Response time", "4.00 feeds/s", "p90 of first 2.00 s", "somebody's rules"} <= set(words)
 
 
@@ -162,19 +162,19 @@ def test_the_state_of_the_machine_is_shown() -> None:
     measured = record("a", "llm", "token", closed_loop([[500 * MS]] * 4))
     block = Conditions(begin_ns=2_000, end_ns=1_000 * MS, cpus=2, busy_ns=1_500 * MS, own_ns=1_000 * MS, stolen_ns=0)
     [seen] = gather(result(measured.model_copy(update={"conditions": (block,)}))).measured
-    facts = dict(html._facts(seen, "tok"))
+    facts = dict(measurements._facts(seen, "tok"))
     assert (facts["CPUs kept busy by others"], facts["CPUs taken by the hypervisor"]) == ("0.50", "0.00")
     assert "hottest CPU sensor" not in facts, "unknown is not 0"
 
 
 def test_the_power_over_time_has_the_window_marked() -> None:
-    text = html.report(judge(sample()))
+    text = report.html(judge(sample()))
     assert text.count("Power of the devices</figcaption>") == 6
     assert text.count("Power of what is metered</figcaption>") == 1, "where the processor's meter died"
     assert "mean of the window 365 W" in text
     assert "365 W of the devices · idle 75.0 W before, 75.0 W after" in "".join(Page(text).words)
     assert "Energy of the devices (without memory, mainboard" in text
-    assert "Power of" not in html.report(judge(unmetered()))
+    assert "Power of" not in report.html(judge(unmetered()))
 
 
 @pytest.mark.parametrize(

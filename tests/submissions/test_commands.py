@@ -156,7 +156,7 @@ def test_a_rejected_entry_is_shown_in_three_forms(folder: Path) -> None:
     assert as_json.exit_code == 1 and verdict["rejected"] == 1
     assert [problem["code"] for problem in verdict["entries"][0]["problems"]] == ["E-PRIVATE"]
     markdown = typed("check", folder, "--markdown").output
-    assert "### acme-sohne/acme-one/two-16-bit is rejected" in markdown
+    assert "## acme-sohne/acme-one/two-16-bit is rejected" in markdown
     assert "| E-PRIVATE | declaration.json | email address that must not be published: jane@example.org |" in markdown
 
 

@@ -17,7 +17,7 @@ from mixmark.harness.contracts.text import days_between
 from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.plan import mixes
-from mixmark.reporters.comparison import words
+from mixmark.reporters import comparison
 from tests.fakes import machine
 from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL
 from tests.golden.sample import GPU, record, result
@@ -85,7 +85,7 @@ def test_a_copy_of_a_result_is_named() -> None:
     fast, slow = several([1_000_000, 1_001_000, 1_002_000])[0], several([1_200_000, 1_201_000, 1_202_000], 9)[0]
     found = beside(fast, slow, fast)
     assert [each.copy_of for each in found.machines] == [None, None, "A"]
-    assert "C" in [note.labels for note in words.remarks(found) if "same measurement as A" in note.about]
+    assert "C" in [labels for labels, about, _ in comparison.remarks(found) if "same measurement as A" in about]
 
 
 def test_the_best_route_is_the_fastest_valid_one() -> None:

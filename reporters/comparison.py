@@ -1,36 +1,65 @@
-"""The words, rows and notes of a comparison. Each format lays them out in its own way."""
+"""Results side by side as one document, and as JSON.
+
+Relative speeds are bars on a logarithmic scale around 1: twice as fast and half as fast have bars of equal length.
+"""
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import NoiseFloor
 from mixmark.harness.contracts.text import Reason, days_between, plain
 from mixmark.harness.judge.compare.machines import BestRoute, BestRoutes, ComparedMachine, MachineComparison
 from mixmark.harness.judge.compare.solo import LEAST_DELTA, Comparison, SuiteWork
-from mixmark.reporters import figures
+from mixmark.reporters import document, figures
+from mixmark.reporters.charts import PixelAxis
+from mixmark.reporters.document import Block, Chart, Document, Heading, Notes, Paragraph, Table, drawing
 from mixmark.reporters.figures import UNKNOWN, significant
-from mixmark.reporters.tables import TextTable
+from mixmark.reporters.json import written
 
 SHORT_ID = 8  # letters of a UUID that are enough to recognise a device
 MOST_NAMED = 3  # things that a note names; the others are counted
+WIDEST = 160  # columns
+SCALES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+"""The factors at the ends of the chart's scale; beyond the last one, powers of ten."""
+FOOTER = (
+    "Every figure is computed from the raw timestamps of the result folders. A figure without an interval says how "
+    "fast one measurement was, and not how certain that is."
+)
 
 
-@dataclass(frozen=True)
-class Note:
-    """A remark on figures of the tables, or the reason why a figure is missing."""
-
-    labels: str
-    """The results that the note is about: B, C."""
-    about: str
-    """The figures or solo measurements that the note is about."""
-    text: str
+def console(found: MachineComparison) -> str:
+    return document.console(report(found), WIDEST if sys.stdout.isatty() else document.WIDTH)
 
 
-def heading(found: MachineComparison) -> str:
-    return f"Mixmark: {len(found.machines)} results side by side. {found.machines[0].label} is the baseline."
+def markdown(found: MachineComparison) -> str:
+    return document.markdown(report(found))
+
+
+def html(found: MachineComparison) -> str:
+    return document.html(report(found))
+
+
+def json(found: MachineComparison) -> str:
+    """The keys are the fields and properties of `MachineComparison`, sorted; docs/json.md lists them."""
+    return written(found)
+
+
+def report(found: MachineComparison) -> Document:
+    baseline = found.machines[0].label
+    blocks: list[Block] = [*tables(found), bars(found)]
+    for source in verdicts(found):
+        blocks += [Heading(source.title), replace(source, title="")]
+    if delta := minimal_difference(found):
+        blocks.append(Paragraph(delta, style="quiet"))
+    for title, notes in (("Remarks", remarks(found)), ("Not compared", uncompared(found))):
+        if notes:
+            blocks += [Heading(title, title.lower().replace(" ", "-")), Notes(notes)]
+    return Document(f"{len(found.machines)} results side by side", f"{baseline} is the baseline.", blocks, FOOTER)
 
 
 def column(machine: ComparedMachine) -> str:
@@ -38,13 +67,13 @@ def column(machine: ComparedMachine) -> str:
     return machine.label if machine.results == 1 else f"{machine.label} ({machine.results} results)"
 
 
-def tables(found: MachineComparison) -> Iterator[TextTable]:
+def tables(found: MachineComparison) -> Iterator[Table]:
     """The machines, and the best routes if there are any: a column for each result. A cell may have several lines."""
     labels = [column(machine) for machine in found.machines]
-    yield TextTable("Machines", ("", *labels), [(name, *values) for name, values in machines(found)])
+    yield Table("Machines", ("", *labels), [(name, *values) for name, values in machines(found)])
     if found.rows:
         rows = [(title(row, found.rows), *(_lines(row, best) for best in row.best)) for row in found.rows]
-        yield TextTable("Best routes", ("best route", *labels), rows)
+        yield Table("Best routes", ("suite", *labels), rows)
 
 
 def _lines(row: BestRoutes, best: BestRoute | None) -> str:
@@ -68,9 +97,9 @@ def machines(found: MachineComparison) -> list[tuple[str, list[str]]]:
         "mix": lambda machine: figures.name(machine.mix or UNKNOWN),
         "grade": lambda machine: machine.grade or UNKNOWN,
         "weights": lambda machine: f"{machine.weight_class} bit" if machine.weight_class else UNKNOWN,
-        "MX": lambda machine: figure(machine.mixes_per_kwh, "mix/kWh"),
+        "MX": lambda machine: figures.estimate(machine.mixes_per_kwh, "mix/kWh"),
         "boundary": lambda machine: machine.boundary or UNKNOWN,
-        "TX": lambda machine: figure(machine.mixes_per_hour, "mix/h"),
+        "TX": lambda machine: figures.estimate(machine.mixes_per_hour, "mix/h"),
         "time of a mix": lambda machine: _number(machine.s_per_mix, "s"),
         "energy of a mix": lambda machine: _number(machine.kj_per_mix, "kJ"),
         "mean power": lambda machine: figures.prefixed(machine.watts, "W"),
@@ -93,14 +122,6 @@ def date(created_utc: str) -> str:
     """2026-11-22 04:13 for 2026-11-22T04:13:13+00:00. A text that is not a time stays as it is."""
     text = figures.name(created_utc)
     return text[:16].replace("T", " ") if days_between(created_utc, created_utc) is not None else text
-
-
-def figure(value: Estimate | None, unit: str) -> str:
-    """0.395 ±1.5 % mix/kWh."""
-    if value is None:
-        return UNKNOWN
-    half = "" if value.half_width is None else f" ±{figures.percent(value.half_width)}"
-    return f"{figures.number(value)}{half} {unit}"
 
 
 def relative(ratio: Estimate) -> str:
@@ -127,10 +148,10 @@ def _title(work: SuiteWork) -> str:
 
 
 def rate(best: BestRoute) -> str:
-    """7.04 tok/s ±2.3 %, with the half-width only if it is known."""
-    known = best.solo.units_per_s.half_width if best.solo.units_per_s else None
-    half = "" if known is None else f" ±{figures.percent(known)}"
-    return f"{figures.rate(best.solo.units_per_s, best.solo.names.short)}{half}"
+    """7.04 tok/s ± 2.3 %, with the half-width only if it is known."""
+    per_s = figures.rate(best.solo.units_per_s, best.solo.names.short)
+    half = figures.within(best.solo.units_per_s) if best.solo.units_per_s else ""
+    return f"{per_s} {half}".strip()
 
 
 def route(best: BestRoute) -> str:
@@ -157,13 +178,13 @@ def measurement(test: Comparison) -> str:
     return f"{suite} on {device} by {adapter} in {route.precision}, {test.scenario}"
 
 
-def verdicts(found: MachineComparison) -> Iterator[TextTable]:
+def verdicts(found: MachineComparison) -> Iterator[Table]:
     """The tests of each result that was tested against the baseline."""
     header = ("solo measurement", "relative speed", "interval", "verdict", "runs")
     for label, tests in found.verdicts.items():
         if tests:
             title = f"Solo measurements of {label} tested against {found.machines[0].label}"
-            yield TextTable(title, header, [_verdict(test) for test in tests], text_columns=len(header))
+            yield Table(title, header, [_verdict(test) for test in tests], text_columns=len(header))
 
 
 def _verdict(test: Comparison) -> tuple[str, ...]:
@@ -172,7 +193,7 @@ def _verdict(test: Comparison) -> tuple[str, ...]:
     return measurement(test), f"{test.ratio.estimate:.3f}", interval, test.verdict, " : ".join(map(str, test.runs))
 
 
-def delta(found: MachineComparison) -> Reason | None:
+def minimal_difference(found: MachineComparison) -> Reason | None:
     """δ of the verdicts and its source. None: there is no verdict."""
     tests = [test for tests in found.verdicts.values() for test in tests]
     if not tests:
@@ -190,7 +211,7 @@ def _floor(floor: NoiseFloor, last: ComparedMachine) -> str:
     return f"the noise floor of the {floor.tier} tier is {floor.fraction * 100:.2g} %, measured {age}"
 
 
-def uncompared(found: MachineComparison) -> list[Note]:
+def uncompared(found: MachineComparison) -> list[tuple[str, str, str]]:
     """Everything that was not compared, with the reason. Equal reasons share a note. If two measurements differ in
     several facts, the note names the first."""
     return _merged(
@@ -211,7 +232,7 @@ def _about(label: str) -> str:
     )
 
 
-def remarks(found: MachineComparison) -> list[Note]:
+def remarks(found: MachineComparison) -> list[tuple[str, str, str]]:
     """Why figures have no interval, what their intervals leave out, and what is doubtful about a result."""
     return _merged((*_doubts(found), *_of_scores(found), *_of_routes(found), *_of_verdicts(found)))
 
@@ -250,7 +271,7 @@ def _of_verdicts(found: MachineComparison) -> Iterator[tuple[str, str, str]]:
         yield from ((label, measurement(test), test.reason) for test in tests if test.reason)
 
 
-def _merged(notes: Iterable[tuple[str, str, str]]) -> list[Note]:
+def _merged(notes: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     """One note for all (label, about, reason) with the same reason; labels with the same things share it."""
     reasons: dict[str, dict[str, list[str]]] = {}
     for label, about, reason in notes:
@@ -264,5 +285,111 @@ def _merged(notes: Iterable[tuple[str, str, str]]) -> list[Note]:
             named = "; ".join(things[:MOST_NAMED])
             if len(things) > MOST_NAMED:
                 named += f"; and {len(things) - MOST_NAMED} more"
-            found.append(Note(", ".join(filter(None, labels)), named, plain(reason, figures.LONGEST)))
+            found.append((", ".join(filter(None, labels)), named, plain(reason, figures.LONGEST)))
     return found
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar from the middle of the scale to a figure, in percent of the scale's width."""
+
+    left: float
+    width: float
+    slower: bool
+    interval: tuple[float, float] | None
+    """(left, width) of the interval. None: not known."""
+
+
+@dataclass(frozen=True)
+class ResultLine:
+    """A figure of one result: its value, the conditions, the relative value and its bar."""
+
+    label: str
+    value: str
+    detail: str
+    relative: str
+    bar: Bar | None
+    """None: this is the baseline, or the figure was not compared."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A figure of all results: MX, TX or a suite."""
+
+    title: str
+    lines: tuple[ResultLine, ...]
+
+
+def bars(found: MachineComparison) -> Chart | Paragraph:
+    """The figures of each result relative to the baseline."""
+    edge, baseline = _edge(found), found.machines[0].label
+    groups = [*_scores(found, edge), *_suites(found, edge)]
+    if not groups:
+        return Paragraph("Neither a score nor a suite has a figure.")
+    return drawing(f"Relative to {baseline}", "relative_bars", baseline, f"{edge:g}", groups)
+
+
+def _edge(found: MachineComparison) -> float:
+    """The factor at the ends of the scale: the least that holds every ratio and its interval."""
+    relatives = [
+        *found.mixes_per_hour,
+        *found.mixes_per_kwh,
+        *(best.relative for row in found.rows for best in row.known),
+    ]
+    factors = [
+        max(value, 1 / value)
+        for ratio in relatives
+        if ratio is not None
+        for value in (ratio.estimate, ratio.low, ratio.high)
+        if value
+    ]
+    most = max(factors, default=1.0)
+    return next((scale for scale in SCALES if most <= scale), 10.0 ** math.ceil(math.log10(most)))
+
+
+def _scores(found: MachineComparison, edge: float) -> Iterator[Group]:
+    baseline = found.machines[0].label
+    scores: Sequence[tuple[str, str, Sequence[Estimate | None], Sequence[Estimate | None]]] = (
+        ("MX, mixes per kWh", "mix/kWh", [machine.mixes_per_kwh for machine in found.machines], found.mixes_per_kwh),
+        ("TX, mixes per hour", "mix/h", [machine.mixes_per_hour for machine in found.machines], found.mixes_per_hour),
+    )
+    for title, unit, values, relatives in scores:
+        if any(values):
+            lines = [
+                _line(
+                    machine.label, figures.estimate(value, unit), _conditions(machine, unit), relative, edge, baseline
+                )
+                for machine, value, relative in zip(found.machines, values, relatives, strict=True)
+                if value is not None
+            ]
+            yield Group(title, tuple(lines))
+
+
+def _conditions(machine: ComparedMachine, unit: str) -> str:
+    """The conditions of a score, and the time or the energy of one mix."""
+    conditions = [machine.mix or "", machine.grade or "", f"{machine.weight_class}-bit weights"]
+    if unit == "mix/kWh":
+        conditions += [f"{machine.boundary}", f"{figures.significant(machine.kj_per_mix or 0)} kJ a mix"]
+    else:
+        conditions.append(f"{figures.significant(machine.s_per_mix or 0)} s a mix")
+    return ", ".join(filter(None, conditions))
+
+
+def _suites(found: MachineComparison, edge: float) -> Iterator[Group]:
+    baseline = found.machines[0].label
+    for row in found.rows:
+        lines = [_line(best.label, rate(best), route(best), best.relative, edge, baseline) for best in row.known]
+        yield Group(title(row, found.rows), tuple(lines))
+
+
+def _line(label: str, value: str, detail: str, ratio: Estimate | None, edge: float, baseline: str) -> ResultLine:
+    if ratio is None:
+        return ResultLine(label, value, detail, "baseline" if label == baseline else "not compared", None)
+    axis = PixelAxis(1 / edge, edge, 0, 100, logarithmic=True)
+    end = axis(ratio.estimate)
+    interval = None
+    if ratio.low and ratio.high:
+        low, high = axis(ratio.low), axis(ratio.high)
+        interval = (low, round(high - low, 1))
+    bar = Bar(min(end, 50.0), round(abs(end - 50.0), 1), end < 50, interval)
+    return ResultLine(label, value, detail, relative(ratio), bar)

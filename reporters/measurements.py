@@ -1,112 +1,67 @@
-"""The report as one HTML page, without scripts or other files. It opens offline, prints, and has a dark mode.
-
-It begins with the summary and a picture of the mix; then come the routes of each suite, then every figure in tables.
-`html.jinja` is the page with its style sheet; `charts` draws. Both treat all content of a result as text.
-"""
+"""The solo measurements: all figures in one table, and each measurement with its charts and conditions for a page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import groupby
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-from markupsafe import Markup
 
-from mixmark.harness.contracts.schema import Finding, Int64s, LatencyLimits, Record, Result, System
+from mixmark.harness.contracts.schema import Finding, Int64s, LatencyLimits
 from mixmark.harness.judge.energy.total import metered, profile
 from mixmark.harness.judge.evidence import Measurement
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.hosts import processors
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.solo import Latency, Solo
 from mixmark.harness.judge.statistics import timestamps
-from mixmark.reporters import caps, charts, figures, hosts, loads, pictures, scores, summary, tables
-from mixmark.reporters.template import template
+from mixmark.reporters import charts, figures, pictures
+from mixmark.reporters.document import Block, Chart, Facts, Heading, Link, Notes, Paragraph, Table
 
 POWER_BLOCKS = 160  # of a chart that is 360 px wide
 
 
-def report(judgement: Judgement) -> str:
-    result, rows = judgement.result, judgement.runs
-    failed = {record.key for record in result.records if record.error}  # listed under "Not measured"
-    findings = [finding for finding in judgement.findings if finding.rule != "finished" or finding.about not in failed]
-    return PAGE.render(
-        figures=figures,
-        result=result,
-        names=figures.device_names(result),
-        date=_date(result.created_utc),
-        verdict=judgement.verdict,
-        summary=summary.summary(judgement),
-        mixes=pictures.mixes(judgement),
-        bars=pictures.suites(judgement),
-        hues=pictures.hues(judgement),
-        tint=pictures.tint,
-        runs=max((record.run for record in result.records), default=1),
-        suites=_by_suite(judgement.solos),
-        hosted=_by_suite(judgement.hosted),
-        ceilings=tables.ceilings(judgement),
-        score=scores.score_text(judgement),
-        loads=[*loads.drawn(judgement), *caps.drawn(judgement)],
-        matrix=judgement.matrix,
-        shorts={suite.name: suite.unit_names.short for suite in result.suites},
-        panels=[_panel(row, judgement) for row in rows if row.feeds is not None],
-        scope=figures.scope(rows),
-        energy_parts=figures.energy_parts(rows),
-        findings=figures.merged(result, findings),
-        words=words,
-        missing=list(_missing(result)),
-        system=[*_systems(result), *_environments(result)],
-        processors=processors(result) or "CPU",
-    )
+def table(rows: Sequence[Solo], judgement: Judgement) -> Table:
+    """Every figure. The lines of a cell belong together."""
+    names, parts = figures.device_names(judgement.result), figures.energy_parts(rows)
+    header = ("suite", "route", "feeds", "throughput", "latency", "roofline", "energy a unit")
+    return Table("", header, [tuple(_cells(row, names, parts)) for row in rows], text_columns=2)
 
 
-def _by_suite(rows: Iterable[Solo]) -> list[tuple[str, list[Solo]]]:
-    return [(suite, list(own)) for suite, own in groupby(rows, lambda row: row.route.suite)]
+def _cells(row: Solo, names: dict[str, str], energy_parts: int) -> Iterator[str]:
+    route = row.route
+    yield figures.name(route.suite)
+    yield f"{names[route.device]} {figures.name(route.adapter)} {route.precision}\n{figures.scenario(row)}"
+    yield figures.UNKNOWN if row.feeds is None else f"{row.feeds:,}"
+    yield Link("\n".join(figures.throughput(row)), "#missing" if row.feeds is None else f"#{row.key}")
+    yield "\n".join(figures.latencies(row))
+    yield figures.roofline(row.roofline_fraction)
+    yield "\n".join(figures.spent(row.energy)[:energy_parts])
 
 
-PAGE = template(Path(__file__).parent, "html.jinja")
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A chart of a measured record."""
-
-    caption: str
-    drawn: Markup
-    remark: str = ""
-    """A remark on the reliability of the figures, beside the caption."""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A measured record as the page shows it."""
-
-    row: Solo
-    record: Record
-    figures: tuple[tuple[str, str], ...]
-    """(name, figure)."""
-    charts: tuple[Chart, ...]
-    remarks: tuple[Finding, ...]
-    """The findings about the record, without those in the caption of a chart."""
-    facts: tuple[tuple[str, str], ...]
-    """(name, value) of the conditions of the measurement."""
-
-
-def _panel(row: Solo, judgement: Judgement) -> Panel:
-    measured = judgement.measured[row.key]
-    about = tuple(finding for finding in judgement.findings if finding.about == row.key)
-    screening = measured.record.screening
-    return Panel(
-        row,
-        measured.record,
-        () if screening else tuple(_figures(row)),
-        () if screening else (*_charts(row, measured, about), *_power(measured)),
-        tuple(finding for finding in about if finding.rule != "steady" or not _is_drawn(row, measured)),
-        tuple(_facts(measured, row.names.short)),
-    )
+def each(judgement: Judgement) -> Iterator[Block]:
+    """Every measurement by itself."""
+    several = max((record.run for record in judgement.result.records), default=1) > 1
+    names = figures.device_names(judgement.result)
+    for row in judgement.runs:
+        if row.feeds is None:
+            continue
+        measured, route = judgement.measured[row.key], row.route
+        about = tuple(finding for finding in judgement.findings if finding.about == row.key)
+        aside = [names[route.device], figures.name(route.adapter), route.precision, figures.scenario(row)]
+        title = " · ".join([*aside, *[f"run {row.run}"] * several])
+        yield Heading(figures.name(route.suite), row.key, 3, title)
+        rate = figures.rate(row.units_per_s, row.names.short)
+        yield Paragraph(rate, word="" if row.status == "ok" else row.status, style="strong")
+        drawn: list[Chart] = []
+        if not measured.record.screening:
+            yield Facts(list(_figures(row)))
+            drawn = [*_charts(row, measured, about), *_power(measured)]
+        yield from drawn
+        if not drawn:
+            yield Paragraph("Too few feeds for a chart.", style="quiet")
+        captioned = _is_drawn(row, measured)
+        remarks = [finding for finding in about if finding.rule != "steady" or not captioned]
+        yield Notes([(finding.severity, "", words(finding)) for finding in remarks])
+        yield Facts(list(_facts(measured, row.names.short)), folded="What ran")
 
 
 def _figures(row: Solo) -> Iterator[tuple[str, str]]:
@@ -230,7 +185,7 @@ def _facts(measured: Measurement, short: str) -> Iterator[tuple[str, str]]:
     yield "weights", route.weights
     yield "batch", figures.UNKNOWN if record.batch is None else str(record.batch)
     yield "loaded in", figures.duration(record.load_ns)
-    yield "peak memory", _gib(record.peak_pss_bytes)
+    yield "peak memory", figures.gibibytes(record.peak_pss_bytes)
     yield from route.options.items()
     yield from ((f"suite option {name}", value) for name, value in route.suite_options.items())
     yield from record.facts.items()
@@ -280,74 +235,3 @@ def _conditions(measured: Measurement) -> Iterator[tuple[str, str]]:
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
-
-
-def _missing(result: Result) -> Iterator[tuple[str, str, str]]:
-    """(state, name, reason) of everything that was planned or asked for and has no figure."""
-    names = figures.device_names(result)
-    for record in result.records:
-        if error := record.error:
-            hint = f" ({error.hint})" if error.hint else ""
-            state = "failed" if error.attempted else error.kind
-            yield state, figures.label(record, names), f"{error.kind}: {error.message}{hint}"
-    reached = {record.key for record in result.records}
-    mixed = {record.phase for record in result.records if record.scenario == "mixed"}  # its plan names no single turn
-    for phase in (phase for phase in result.phases if phase.name not in mixed):
-        for share in (share for task in phase.tasks for share in task.shares if share.key not in reached):
-            yield "not reached", f"{share.route.label}, {share.scenario}", "the run ended before its turn"
-    for absent in result.absent:
-        yield "absent", absent.label, absent.reason
-
-
-def _systems(result: Result) -> Iterator[tuple[str, str]]:
-    """The disclosure of the machine, or of each group of equal hosts."""
-    for group, system in hosts.groups(result):
-        yield "hosts", group
-        yield from _disclosed(system)
-    if not result.hosts:
-        yield from _disclosed(result.system)
-
-
-def _disclosed(system: System) -> Iterator[tuple[str, str]]:
-    """(name, value) of each field of the disclosure, in the schema's order; "not disclosed" if it is unknown."""
-    for field in System.model_fields:
-        value = getattr(system, field)
-        if field.endswith("_bytes"):
-            yield field.removesuffix("_bytes").replace("_", " "), _gib(value)
-        elif field.endswith("_mhz"):
-            yield field.removesuffix("_mhz").replace("_", " "), f"{value:,.0f} MHz" if value else "not disclosed"
-        else:
-            yield field.replace("_", " "), _written(value)
-
-
-def _environments(result: Result) -> Iterator[tuple[str, str]]:
-    """(adapter, the software of its workers)."""
-    for name, environment in result.environments.items():
-        origin = f"{environment.spec} ({environment.origin})"
-        versions = _written({**environment.vendor, **environment.packages})
-        sha256 = f"; SHA-256 of {environment.source}: {environment.sha256}" if environment.sha256 else ""
-        yield f"adapter {name}", f"{origin}, {environment.python}, Mixmark {environment.mixmark}; {versions}{sha256}"
-
-
-def _written(value: object) -> str:
-    if value is None:
-        return "not disclosed"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {item}" for name, item in value.items()) or "none"
-    if isinstance(value, tuple):
-        return "; ".join(map(_written, value)) or "none"
-    return str(value)
-
-
-def _gib(size_bytes: int | None) -> str:
-    return "not disclosed" if size_bytes is None else figures.gibibytes(size_bytes)
-
-
-def _date(created_utc: str) -> str:
-    """21 November 2026, 02:35 UTC. A text that is not a time stays as it is."""
-    try:
-        moment = datetime.fromisoformat(created_utc)
-    except ValueError:
-        return created_utc
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return f"{moment.day} {moment:%B %Y, %H:%M} UTC"

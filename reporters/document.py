@@ -1,0 +1,344 @@
+"""Documents: blocks of text, tables and charts, and their layout for a terminal, in Markdown and as a page.
+
+A report, a comparison and a plan are functions from data to a `Document`; every text is made there, once. The three
+renderers only lay it out, and all of them treat a text as text: no markup in it and no escape sequence has an effect.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from io import StringIO
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from mixmark.harness.contracts.numbers import UNKNOWN
+from mixmark.harness.contracts.text import plain
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from markupsafe import Markup
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+LONGEST = 2000  # letters of a text
+WIDTH = 100  # columns of a file or a pipe
+NARROWEST = 60  # a narrower terminal breaks the lines itself
+PADDING = 2  # columns between those of a table
+WIDEST_WORD, WIDEST_FIGURE = 24, 30  # letters of a cell that are kept together
+
+Tone = Literal["good", "warn", "bad"]
+TONES: dict[str, Tone] = {
+    **dict.fromkeys(("solid", "faster"), "good"),
+    **dict.fromkeys(
+        ("fair", "partial", "ambiguous", "warning", "pending", "not audited yet", "not reached", "unfinished"), "warn"
+    ),
+    **dict.fromkeys(("disturbed", "invalid", "failed", "slower", "void", "broken"), "bad"),
+}
+"""The tones of verdicts and states. Every renderer colours a label or a cell that is one of these words."""
+COLOURS: dict[Tone, str] = {"good": "green", "warn": "yellow", "bad": "red"}
+
+
+class Link(str):
+    """A text with a link. A terminal shows the text alone; Markdown has links to other pages only."""
+
+    href: str
+
+    def __new__(cls, text: str, href: str) -> Link:
+        link = super().__new__(cls, text)
+        link.href = href
+        return link
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Begins a section at level 2, or a part of one at level 3."""
+
+    text: str
+    id: str = ""
+    """The target of links; a section with an id is in the page's list of sections."""
+    level: int = 2
+    aside: str = ""
+    """Follows the text in smaller type."""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Sentences. `word` is a verdict or a state that stands before them."""
+
+    text: str
+    word: str = ""
+    style: Literal["", "strong", "sentence", "quiet"] = ""
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """Lines of a list."""
+
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """(name, value) pairs. A page shows only the title of folded ones until the reader opens them."""
+
+    rows: Sequence[tuple[str, str]]
+    folded: str = ""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Remarks as (label, subject, text). The label is a state or the name of a result; the subject may be empty."""
+
+    rows: Sequence[tuple[str, str, str]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts. The lines of a cell are separated by newlines; the first is the main one."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    text_columns: int = 1
+    """The number of columns with text, on the left; the others are figures."""
+    tints: Sequence[Sequence[float]] = ()
+    """The tint of each cell on a page, from -1 (slower) to 1 (faster). Empty if the table has none."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing, which only a page has. `table` has its figures."""
+
+    title: str
+    drawn: Markup
+    remark: str = ""
+    table: Table | None = None
+    wide: bool = False
+    """Whether the drawing needs the whole width and brings its own caption."""
+
+
+Block = Heading | Paragraph | Bullets | Facts | Notes | Table | Chart
+
+
+@dataclass(frozen=True)
+class Document:
+    """A title and blocks."""
+
+    title: str
+    subtitle: str
+    blocks: Sequence[Block]
+    footer: str = ""
+
+
+def shown(document: Document) -> list[Block]:
+    """The blocks that have content."""
+    contents = ((block, block.__dict__) for block in document.blocks)
+    return [block for block, fields in contents if any(fields.get(name) for name in ("text", "lines", "rows", "drawn"))]
+
+
+# Markdown
+
+
+def markdown(document: Document) -> str:
+    """The document for GitHub."""
+    lines = [f"## {cell(document.title)}", "", *([cell(document.subtitle), ""] if document.subtitle else [])]
+    for block in shown(document):
+        if written := list(_markdown(block)):
+            lines += [*written, ""]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def _markdown(block: Block) -> Iterator[str]:
+    match block:
+        case Heading():
+            yield f"{'#' * (block.level + 1)} {cell(_titled(block))}"
+        case Paragraph():
+            text = f"**{cell(block.text)}**" if block.style == "strong" else cell(block.text)
+            yield f"**{cell(block.word)}**: {text}" if block.word else text
+        case Bullets():
+            yield from (f"- {cell(line)}" for line in block.lines)
+        case Facts():
+            yield from (f"- {cell(name)}: {cell(value)}" for name, value in block.rows)
+        case Notes():
+            for label, about, text in block.rows:
+                yield f"- {f'**{cell(label)}** ' if label else ''}{cell(f'{about}: {text}' if about else text)}"
+        case Table():
+            if block.title:
+                yield from (f"{cell(block.title)}:", "")
+            yield f"| {' | '.join(map(cell, block.header))} |"
+            sides = ("---" if index < block.text_columns else "---:" for index in range(len(block.header)))
+            yield f"|{'|'.join(sides)}|"
+            for row in block.rows:
+                yield f"| {' | '.join(map(_cell, row))} |"
+
+
+def _cell(text: str) -> str:
+    words = cell(", ".join(text.split("\n")))
+    return f"[{words}]({text.href})" if isinstance(text, Link) and not text.href.startswith("#") else words
+
+
+def cell(text: str) -> str:
+    """The text with escapes, so that no part of it counts as a table's bar, as HTML or as markup."""
+    for mark in "\\|`*_[]#~":
+        text = text.replace(mark, f"\\{mark}")
+    return plain(text, LONGEST).replace("<", "&lt;")
+
+
+def _titled(heading: Heading) -> str:
+    return f"{heading.text}: {heading.aside}" if heading.aside else heading.text
+
+
+# Terminal
+
+
+def console(document: Document, widest: int = WIDTH) -> str:
+    """The document as wide as the terminal, but at most `widest` columns. It has colours only on a terminal."""
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    out = Console(
+        file=StringIO(),
+        width=min(max(shutil.get_terminal_size().columns, NARROWEST), widest) if terminal else widest,
+        color_system="auto",
+        force_terminal=terminal,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+    with out.capture() as captured:
+        titles = [text for text in (document.title, document.subtitle) if text]
+        for text, style in zip(titles, ("bold", ""), strict=False):
+            out.print(_text(text, style))
+        before: Block | None = Bullets(()) if titles else None
+        for block in shown(document):
+            if isinstance(block, Chart):
+                continue
+            lines = isinstance(before, Paragraph) and isinstance(block, Paragraph | Bullets)
+            if before and not lines and not isinstance(before, Heading):
+                out.print()
+            for part in _printed(out, block):
+                out.print(part)
+            before = block
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+
+
+def _printed(out: Console, block: Block) -> Iterator[RenderableType]:
+    from rich.padding import Padding
+    from rich.table import Table as Grid
+
+    match block:
+        case Heading():
+            yield _text(_titled(block), style="bold")
+        case Paragraph():
+            style = f"bold {COLOURS[TONES[block.word]]}" if block.word in TONES else "bold"
+            text = _text(block.text, style="bold" if block.style == "strong" else "")
+            yield _text(block.word, style=style).append(": ").append_text(text) if block.word else text
+        case Bullets():
+            yield from (Padding(_text(line), (0, 0, 0, 2)) for line in block.lines)
+        case Facts() | Notes():
+            grid = Grid.grid(padding=(0, 2, 0, 0))
+            grid.add_column(max_width=28, overflow="fold")
+            grid.add_column(overflow="fold")
+            for label, *rest in block.rows:
+                grid.add_row(_toned(label), _text(": ".join(filter(None, rest))))
+            yield grid
+        case Table():
+            if block.title:
+                yield _text(block.title)
+            yield from _tables(out, block)
+
+
+def _tables(out: Console, source: Table) -> Iterator[RenderableType]:
+    """A table without lines. A table that is too wide goes on in another one, which repeats the columns of text."""
+    from rich.table import Table as Grid
+
+    kept = [_kept(source, index) + PADDING for index in range(len(source.header))]
+    names = list(range(min(source.text_columns, len(kept))))
+    chunks = [list(names)]
+    for index in range(len(names), len(kept)):
+        if len(chunks[-1]) > len(names) and sum(kept[each] for each in chunks[-1]) + kept[index] > out.width:
+            chunks.append(list(names))
+        chunks[-1].append(index)
+    for chunk in chunks:
+        grid = Grid(box=None, padding=(0, PADDING, 0, 0), show_edge=False, pad_edge=False, header_style="bold")
+        fits = sum(kept[each] for each in chunk) <= out.width
+        for column in chunk:
+            least = kept[column] - PADDING if fits else None
+            side: Literal["left", "right"] = "left" if column < source.text_columns else "right"
+            grid.add_column(_text(source.header[column]), justify=side, overflow="fold", min_width=least)
+        for row in source.rows:
+            cells = [row[column] for column in chunk]
+            if len(chunks) > 1 and all(text == UNKNOWN for text in cells[len(names) :]):
+                continue
+            if grid.row_count and any("\n" in text for text in cells):
+                grid.add_row()
+            grid.add_row(*map(_toned, cells))
+        yield grid
+        if chunk is not chunks[-1]:
+            yield ""
+
+
+def _kept(source: Table, column: int) -> int:
+    """The width that a column needs: the longest line of a figure, the longest word of a text."""
+    texts = (source.header[column], *(row[column] for row in source.rows))
+    if column < source.text_columns:
+        return min(WIDEST_WORD, max((len(word) for text in texts for word in text.split()), default=0))
+    return min(WIDEST_FIGURE, max(len(line) for text in texts for line in text.split("\n")))
+
+
+def _toned(text: str) -> Text:
+    """The lines of a cell, in the colour of the state that its first line names."""
+    from rich.text import Text
+
+    lines = text.split("\n")
+    tone = TONES.get(lines[0])
+    return Text("\n".join(plain(line, LONGEST) for line in lines), style=COLOURS[tone] if tone else "")
+
+
+def _text(text: str, style: str = "") -> Text:
+    from rich.text import Text
+
+    return Text(plain(text, LONGEST), style=style)
+
+
+# Page
+
+
+def html(document: Document) -> str:
+    """One HTML page without scripts or other files. It opens offline, prints, and has a dark mode."""
+    return template("page.jinja").render(
+        document=document,
+        kind=lambda block: type(block).__name__,
+        groups=groupby(shown(document), lambda block: isinstance(block, Chart) and not block.wide),
+        sections=[block for block in document.blocks if isinstance(block, Heading) and block.level == 2 and block.id],
+        tones=TONES,
+    )
+
+
+@cache
+def template(name: str) -> Template:
+    """A template of this folder, which escapes and cleans all text. An unknown name in it is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_clean,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    ).get_template(name)
+
+
+def drawing(title: str, macro: str, *values: object, table: Table | None = None) -> Chart:
+    """A chart as wide as the page, made by a macro of pictures.jinja."""
+    return Chart(title, getattr(template("pictures.jinja").module, macro)(*values), table=table, wide=True)
+
+
+def _clean(value: object) -> object:
+    return value if hasattr(value, "__html__") or not isinstance(value, str) else plain(value, LONGEST)

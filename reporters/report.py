@@ -1,0 +1,269 @@
+"""The report of a result as one document: short for a run's end, in full, or as a page with charts.
+
+The long forms begin with the short one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+from mixmark.harness.contracts.schema import Result, System
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.solo import Relative
+from mixmark.reporters import caps, document, figures, loads, measurements, pictures, scores
+from mixmark.reporters.document import Block, Bullets, Chart, Document, Facts, Heading, Notes, Paragraph, Table
+from mixmark.reporters.figures import UNKNOWN
+from mixmark.reporters.summary import Summary, summary
+
+FULL_WIDTH = 120  # columns of the tables with every figure
+FOOTER = (
+    "Every figure follows from the raw timestamps in the result folder; – is unknown, never zero. Latencies count from "
+    "when a feed was due; in a closed loop that is when it was issued."
+)
+Depth = Literal["brief", "full", "page"]
+
+
+def console(judgement: Judgement) -> str:
+    """The answer in about fifteen lines. A run prints it last."""
+    return document.console(report(judgement, "brief"))
+
+
+def full(judgement: Judgement) -> str:
+    """All figures, findings and absences as plain text."""
+    return document.console(report(judgement, "full"), FULL_WIDTH)
+
+
+def markdown(judgement: Judgement) -> str:
+    """All figures, findings and absences for GitHub."""
+    return document.markdown(report(judgement, "full"))
+
+
+def html(judgement: Judgement) -> str:
+    """All figures with charts, and the conditions of each measurement."""
+    return document.html(report(judgement, "page"))
+
+
+def report(judgement: Judgement, depth: Depth) -> Document:
+    result, found = judgement.result, summary(judgement)
+    tier = f"{result.tier} tier{' (never ranked)' if result.tier == 'smoke' else ''}"
+    state = "finished" if result.finished else "UNFINISHED"
+    about = (_date(result.created_utc), tier, result.preset, f"Mixmark {result.system.mixmark}", state)
+    pictures_of_mixes = pictures.drawn(judgement) if depth == "page" else []
+    blocks = [*_brief(judgement, found, pictures_of_mixes[:1])]
+    if depth != "brief":
+        blocks += _full(judgement, depth == "page", pictures_of_mixes[1:])
+    return Document(found.system, " · ".join(map(figures.name, about)), blocks, FOOTER)
+
+
+def _brief(judgement: Judgement, found: Summary, mix: Sequence[Chart]) -> Iterator[Block]:
+    """Whether the figures can be relied on, what the machine does, how it compares with others."""
+    yield Paragraph(found.reason, word=found.verdict)
+    if found.score:
+        yield Paragraph(found.score, style="strong")
+    yield Paragraph(found.sentence, style="sentence")
+    yield Bullets(found.scale)
+    yield from mix
+    for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
+        rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
+        yield Table(title, ("suite", "throughput", "best route", "beside it"), rows, text_columns=4)
+    yield from filter(None, (loads.table(judgement), caps.table(judgement)))
+    better = [("better", found.better)] if found.better else []
+    yield Facts([*loads.facts(judgement), *caps.facts(judgement), ("energy", found.energy), *better])
+
+
+def _full(judgement: Judgement, is_page: bool, mixes: Sequence[Chart]) -> Iterator[Block]:
+    """Everything that is known, section by section. mixes: the pictures of the other runs of the mix."""
+    if explained := list(scores.explained(judgement)):
+        yield Heading("The score and what explains it", "score")
+        yield from explained
+        yield from mixes
+        if is_page:
+            yield from (*loads.charts_of(judgement), *caps.charts_of(judgement))
+    yield Heading("Each suite alone", "results")
+    if judgement.solos:
+        if is_page:
+            yield pictures.routes(judgement)
+        yield measurements.table(judgement.solos, judgement)
+    else:
+        yield Paragraph("No suite was measured alone.", style="quiet")
+    if scope := figures.scope(judgement.runs):
+        yield Paragraph(f"{scope[0].upper()}{scope[1:]}.", style="quiet")
+    if judgement.hosted:
+        yield Heading(figures.HOSTED, "hosted")
+        yield measurements.table(judgement.hosted, judgement)
+    yield from _matrix(judgement)
+    yield from _ceilings(judgement)
+    yield from _findings(judgement)
+    if is_page and (each := list(measurements.each(judgement))):
+        yield Heading("Measurements", "records")
+        yield from each
+    yield from _system(judgement.result)
+    if is_page:
+        yield Facts([*_systems(judgement.result), *_environments(judgement.result)], folded="Disclosure")
+        yield Facts(list(_run(judgement.result)), folded="The run")
+
+
+def _matrix(judgement: Judgement) -> Iterator[Block]:
+    """Every device relative to the first. Nothing if fewer than two were measured."""
+    found, names = judgement.matrix, figures.device_names(judgement.result)
+    if found is None:
+        return
+    shorts = {suite.name: suite.unit_names.short for suite in judgement.result.suites}
+    rows = [
+        (figures.name(suite), *(_relative(each, shorts.get(suite, each.unit)) for each in relatives))
+        for suite, relatives in found.rows
+    ]
+    tints = [(0.0, *map(pictures.tint, relatives)) for _, relatives in found.rows]
+    yield Heading(f"Devices relative to {names[found.baseline]}", "matrix")
+    yield Table("", ("suite", *(names[device] for device in found.devices)), rows, tints=tints)
+    yield Paragraph(
+        "Each device's best throughput of each suite in a solo measurement, as a multiple of the baseline's. Another "
+        "baseline: mixmark report --baseline ID.",
+        style="quiet",
+    )
+
+
+def _relative(found: Relative, short: str) -> str:
+    return f"{figures.ratio(found)}\n{figures.rate(found.per_s, short)}" if found.per_s else UNKNOWN
+
+
+def _ceilings(judgement: Judgement) -> Iterator[Block]:
+    """The best rates of the probe with the kernels that reached them. Nothing if no probe ran."""
+    names = figures.device_names(judgement.result)
+    rows = [
+        (
+            names[ceiling.device],
+            figures.name(ceiling.adapter),
+            ceiling.precision,
+            f"{figures.prefixed(ceiling.flops_per_s, 'FLOP/s')} {figures.name(ceiling.flops_kernel or '')}".strip(),
+            f"{figures.prefixed(ceiling.bytes_per_s, 'B/s')} {figures.name(ceiling.bytes_kernel or '')}".strip(),
+        )
+        for ceiling in judgement.ceilings
+    ]
+    if rows:
+        yield Heading("Ceilings", "ceilings")
+        yield Table("", ("ceiling of", "adapter", "type", "compute", "memory"), rows, text_columns=3)
+        yield Paragraph(
+            "The best rates that the probe reached; roofline fractions are relative to them.", style="quiet"
+        )
+
+
+def _findings(judgement: Judgement) -> Iterator[Block]:
+    result, verdict = judgement.result, judgement.verdict
+    failed = {record.key for record in result.records if record.error}  # listed under "Not measured"
+    found = [finding for finding in judgement.findings if finding.rule != "finished" or finding.about not in failed]
+    yield Heading("Findings", "findings")
+    yield Paragraph(f"Why the verdict is {verdict.word}:")
+    yield Bullets([f"{reason} ({remedy})" if remedy else reason for reason, remedy in verdict.in_words])
+    rows = figures.merged(result, found)
+    yield Notes([(severity, "" if about == "run" else about, message) for severity, about, message in rows])
+    yield Heading("Not measured", "missing")
+    missing = list(_missing(result))
+    yield Notes(missing) if missing else Paragraph("All that was planned has a figure.", style="quiet")
+
+
+def _missing(result: Result) -> Iterator[tuple[str, str, str]]:
+    """(state, name, reason) of everything that was planned or asked for and has no figure."""
+    names = figures.device_names(result)
+    for record in result.records:
+        if error := record.error:
+            hint = f" ({error.hint})" if error.hint else ""
+            state = "failed" if error.attempted else error.kind
+            yield state, figures.label(record, names), f"{error.kind}: {error.message}{hint}"
+    reached = {record.key for record in result.records}
+    mixed = {record.phase for record in result.records if record.scenario == "mixed"}  # its plan names no single turn
+    for phase in (phase for phase in result.phases if phase.name not in mixed):
+        for share in (share for task in phase.tasks for share in task.shares if share.key not in reached):
+            yield "not reached", f"{share.route.label}, {share.scenario}", "the run ended before its turn"
+    for absent in result.absent:
+        yield "absent", absent.label, absent.reason
+
+
+def _system(result: Result) -> Iterator[Block]:
+    header = ("device", "kind", "model", "memory pool", "native types", "memory")
+    names = figures.device_names(result)
+    rows = [
+        (
+            names[device.id],
+            device.kind,
+            figures.name(device.name) or UNKNOWN,
+            "its own" if device.memory_pool == device.id else figures.name(device.memory_pool),
+            ", ".join(device.precisions) or UNKNOWN,
+            figures.gibibytes(device.memory_bytes),
+        )
+        for device in result.devices
+    ]
+    yield Heading("System", "system")
+    groups = list(scores.groups(result)) or [("machine", result.system)]
+    yield Facts([(name, _machine(system)) for name, system in groups])
+    yield Table("", header, rows, text_columns=5)
+
+
+def _machine(system: System) -> str:
+    memory = None if system.memory_bytes is None else figures.gibibytes(system.memory_bytes)
+    threads = None if system.cpu_threads is None else figures.counted(system.cpu_threads, "thread")
+    parts = (system.cpu_model, threads, memory, system.operating_system, system.kernel)
+    return " · ".join(figures.name(part) for part in (*parts, system.virtualization, system.container) if part)
+
+
+def _systems(result: Result) -> Iterator[tuple[str, str]]:
+    """The disclosure of the machine, or of each group of equal hosts."""
+    for group, system in scores.groups(result):
+        yield "hosts", group
+        yield from _disclosed(system)
+    if not result.hosts:
+        yield from _disclosed(result.system)
+
+
+def _disclosed(system: System) -> Iterator[tuple[str, str]]:
+    """(name, value) of each field of the disclosure, in the schema's order; "not disclosed" if it is unknown."""
+    for field in System.model_fields:
+        value = getattr(system, field)
+        if field.endswith("_bytes"):
+            yield field.removesuffix("_bytes").replace("_", " "), _gib(value)
+        elif field.endswith("_mhz"):
+            yield field.removesuffix("_mhz").replace("_", " "), f"{value:,.0f} MHz" if value else "not disclosed"
+        else:
+            yield field.replace("_", " "), _written(value)
+
+
+def _run(result: Result) -> Iterator[tuple[str, str]]:
+    yield "command", " ".join(result.command) or UNKNOWN
+    yield "seed", str(result.seed)
+    yield "created", result.created_utc
+    yield "schema", str(result.schema_version)
+
+
+def _environments(result: Result) -> Iterator[tuple[str, str]]:
+    """(adapter, the software of its workers)."""
+    for name, environment in result.environments.items():
+        origin = f"{environment.spec} ({environment.origin})"
+        versions = _written({**environment.vendor, **environment.packages})
+        sha256 = f"; SHA-256 of {environment.source}: {environment.sha256}" if environment.sha256 else ""
+        yield f"adapter {name}", f"{origin}, {environment.python}, Mixmark {environment.mixmark}; {versions}{sha256}"
+
+
+def _written(value: object) -> str:
+    if value is None:
+        return "not disclosed"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {item}" for name, item in value.items()) or "none"
+    if isinstance(value, tuple):
+        return "; ".join(map(_written, value)) or "none"
+    return str(value)
+
+
+def _gib(size_bytes: int | None) -> str:
+    return "not disclosed" if size_bytes is None else figures.gibibytes(size_bytes)
+
+
+def _date(created_utc: str) -> str:
+    """21 November 2026, 02:35 UTC. A text that is not a time stays as it is."""
+    try:
+        moment = datetime.fromisoformat(created_utc)
+    except ValueError:
+        return created_utc
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
