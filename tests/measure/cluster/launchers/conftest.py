@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -34,8 +35,8 @@ def ray_address() -> Iterator[str]:
             patch.setenv(name, value)
         from ray.cluster_utils import Cluster
 
-        sizes = {"num_cpus": 1, "object_store_memory": 80_000_000}
-        cluster = Cluster(initialize_head=True, head_node_args={**sizes, "include_dashboard": False})
+        sizes: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
+        cluster: Any = Cluster(initialize_head=True, head_node_args={**sizes, "include_dashboard": False})
         try:
             for _ in range(RAY_NODES - 1):
                 cluster.add_node(**sizes)
