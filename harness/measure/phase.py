@@ -30,9 +30,8 @@ from mixmark.harness.contracts.schema import (
     Share,
 )
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.discover.equipment import Equipment
-from mixmark.harness.discover.machine.canary import canary
-from mixmark.harness.discover.machine.sampling import Watch, Watched
+from mixmark.harness.discover.machine.sampling import Watch, Watched, canary
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.record_draft import RecordDraft
 from mixmark.harness.worker.failures import WorkerFailed, failure_of

@@ -14,7 +14,7 @@ from pathlib import Path
 from mixmark.harness.contracts.errors import MixmarkError, ResultError
 from mixmark.harness.contracts.schema import NO_GATE, NOT_ASKED, Gate, Record
 from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.equipment import Equipment
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.measure import benchmark
 from mixmark.harness.plugins import registry, suite_claims
 from mixmark.harness.record import store

@@ -13,7 +13,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Device, Limits, Load, Mix, Phase, Rate, Record, Route, Share, Task
 from mixmark.harness.discover.config import AdapterConfig, Config
-from mixmark.harness.discover.equipment import Equipment
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.load import requests_ns, unknown_due
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit, mixed

@@ -31,7 +31,7 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
-from mixmark.harness.record import raw_files, store, strict_json
+from mixmark.harness.record import files, raw_files, store
 from tests.fakes.folders import forge, with_outputs, write_hashes
 from tests.golden.sample import DOMAINS, apart, closed_loop, phase, record, result, sample
 
@@ -176,7 +176,7 @@ import sys
 import zipfile
 from pathlib import Path
 import resource
-from mixmark.harness.record import raw_files, store, strict_json
+from mixmark.harness.record import raw_files, store
 from mixmark.harness.contracts.errors import ResultError
 from tests.golden.sample import DOMAINS, closed_loop, record
 keeper = store.resume(Path(sys.argv[1]))
@@ -534,7 +534,7 @@ def test_half_a_character_is_refused(folder: Path, half: bytes) -> None:
 
 
 def test_more_objects_than_a_run_has_are_not_parsed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strict_json, "MAX_JSON_OBJECTS", 10)
+    monkeypatch.setattr(files, "MAX_JSON_OBJECTS", 10)
     with pytest.raises(ResultError, match="holds more than 10 objects"):
         store.open(folder)
 

@@ -23,7 +23,7 @@ from mixmark.harness.contracts.text import Reason
 from mixmark.harness.discover import config as configuration
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.equipment import Equipment
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.cluster import machine, messages
 from mixmark.harness.measure.cluster.coordinator import EVERY_S

@@ -32,9 +32,8 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.devices import Found, environment
-from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.discover.machine.accelerators import Accelerators
-from mixmark.harness.discover.setup import Suites, Workbench
+from mixmark.harness.discover.setup import Equipment, Suites, Workbench
 from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.statistics.intervals import sample_needed
 from mixmark.harness.judge.statistics.timestamps import window_ns
