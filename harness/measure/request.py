@@ -31,7 +31,7 @@ from mixmark.harness.discover.power_caps import Control
 from mixmark.harness.discover.setup import Suites, Workbench
 from mixmark.harness.measure.benchmark import Observed, perform
 from mixmark.harness.measure.executor import Executor, LocalExecutor
-from mixmark.harness.measure.metering import metered
+from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.plan import mixes, phases, presets
 from mixmark.harness.plan.phases import Workload
 from mixmark.harness.plan.placement import Objective
@@ -42,6 +42,7 @@ from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
 
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
+SELFTEST_TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)
@@ -339,3 +340,28 @@ def _routes(run: PreparedRun, machine: MeasuredMachine, bits: WeightClass) -> tu
         request.runs,
         bits,
     )
+
+
+def prepare_selftest(request: RunRequest) -> PreparedRun:
+    """Checks all that can be checked before any device is asked. Raises UsageError or ResultError."""
+    config = configuration.load(request.config)
+    suites = setup.load_suites(config, request.tier)
+    workloads = tuple(suites.choose(request.suites, ("single-stream",)))
+    setup.choose_adapters(request.adapters, config)
+    folder = request.out or store.RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
+    store.refuse_used(folder)
+    return PreparedRun(request, None, config, suites, workloads, None, {16: folder}, {})
+
+
+def measure_selftest(run: PreparedRun, pairs: int, observed: Observed) -> Result:
+    """Measures each suite 2 × `pairs` times on each device, each time in a fresh process and without meters."""
+    request = run.request
+    bench = setup.prepare(run.config, run.suites, request.adapters)
+    planned = phases.solo(
+        bench.targets(), run.workloads, request.tier, presets.SELFTEST, scenarios=("single-stream",), runs=2 * pairs
+    )
+    header = bench.header(planned, request.tier, presets.SELFTEST.name)
+    keeper = store.create(run.folder, header, FREE_DISK_BYTES)
+    equipment = bench.equipment(header.seed, SELFTEST_TIMEOUT_S)
+    with store.locked(run.folder), Meters(configuration.Config(), (), {}) as no_meters:
+        return perform(header, LocalExecutor(equipment, run.folder, no_meters), equipment, keeper, observed)

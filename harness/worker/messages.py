@@ -187,7 +187,7 @@ class OutputsCompared(Message):
 
 
 class RunnerChecked(Message):
-    """What `worker.runner_check` saw of a runner."""
+    """What `load_generator.check_runner` saw of a runner."""
 
     types: tuple[str, ...]
     """The types of the yielded values, without repetition, as in `numpy.ndarray`."""

@@ -21,11 +21,11 @@ from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Device, Phase, Placement, Rate, ServiceLimits, Share
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.discover import config as configuration
-from mixmark.harness.discover import setup
+from mixmark.harness.discover import machine_lock, setup
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.measure import solo
-from mixmark.harness.measure.cluster import machine, messages
+from mixmark.harness.measure.cluster import messages
 from mixmark.harness.measure.cluster.coordinator import EVERY_S
 from mixmark.harness.measure.cluster.messages import AgentCalls, LeaderCalls, MixProgress
 from mixmark.harness.measure.cluster.streams import Pipes, lines
@@ -138,9 +138,9 @@ class Agent(AgentCalls):
         self._meters.rest(seconds)
 
     def describe_host(self, *, query: messages.HostQuery) -> messages.HostDescription:
-        identity = machine.identity()
+        identity = machine_lock.identity()
         if query.measures and query.leader != identity:
-            machine.hold(self._locks, query.run)
+            machine_lock.hold_for_hosts(self._locks, query.run)
         own = configuration.load(self._config_path)
         self._config = replace(own, suites={})  # the suites' options are the same on all hosts and come with a route
         self._adapters = query.adapters

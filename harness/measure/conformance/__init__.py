@@ -1,7 +1,7 @@
 """The conformance kit: checks whether an adapter or a meter keeps to its contract, on this machine.
 
-`adapter` and `meter` hold the checks, `adapter_trials` and `meter_trials` make the measurements that the checks look
-at, `report` holds the results. They are imported when a kit is called, since plugins import this module through
+`adapter` and `meter` hold the checks, `adapter_trials` makes the measurements that the checks of an adapter look at,
+`report` holds the results. They are imported when a kit is called, since plugins import this module through
 `mixmark`.
 """
 

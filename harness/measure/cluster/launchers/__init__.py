@@ -1,4 +1,5 @@
-"""How the agent of each host is started: one module for each engine (ssh, Slurm, Ray), and `choose`, which picks one.
+"""How the agent of each host is started: `process` starts them itself or by ssh and Slurm,
+`ray` by Ray, and `choose` picks a launcher.
 
 `mixmark agent` is the same program everywhere. It reads requests from its standard input, writes replies to its
 standard output and its log to the standard error, and ends when its standard input does. The engine that starts it

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from mixmark.harness.measure.cluster.launchers import Host, Launcher
-from mixmark.harness.measure.cluster.launchers.process import local
+from mixmark.harness.measure.cluster.launchers.process import local, ssh
 from mixmark.harness.measure.cluster.launchers.ray import SETTINGS, ray
-from mixmark.harness.measure.cluster.launchers.ssh import ssh
 from tests.measure.cluster.launchers.sshd import Machine, machine
 
 RAY_NODES = 3
@@ -71,7 +70,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Way:
     if name == "ssh":
         server: Machine = request.getfixturevalue("server")
         monkeypatch.setenv("PATH", str(server.programs), prepend=":")
-        return Way(name, "ssh.ssh()")
+        return Way(name, "process.ssh()")
     if name == "ray":
         address = request.getfixturevalue("ray_address")
         return Way(name, f"ray.ray({address!r})", address)
