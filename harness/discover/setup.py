@@ -247,7 +247,7 @@ def _configured(name: str, section: AdapterConfig) -> Plugin:
 
 
 def choose_adapters(asked: Sequence[str], config: Config) -> dict[str, Plugin]:
-    """The adapters to use: all, or those of the command line, by name or as FILE:CLASS. Raises UsageError."""
+    """The adapters to use: all, or what the command line names, by name or as FILE:CLASS. Raises UsageError."""
     found = known_adapters(config, [each for each in asked if plugins.is_spec(each)], asked)
     names = [plugins.name_of_spec(each) if plugins.is_spec(each) else each for each in asked]
     return {name: found[name] for name in choose_by_name("adapter", names, found)}

@@ -22,7 +22,7 @@ MEMORY_NS = 5_000_000_000  # half-life of an observation
 PRIOR_S = 5.0  # weight of the solo rates, as seconds of observed work
 SLOWEST = 1e-3  # smallest pace relative to the solo rate: a plan needs rates above 0
 LEAD = 0.02  # largest lead of a stream, as a share of the mixes that every stream has finished
-BETTER = 1.01  # factor by which other routes must be better: below it the plan would change back and forth by noise
+BETTER = 1.01  # times as good must other routes be: below it the plan would change back and forth by noise
 STAY_S = 0.25  # of work on a suite before a device changes to another: each change of the worker takes 1 to 5 ms
 SAME = 0.01  # relative change of a pace below which the plan is kept
 
@@ -50,7 +50,7 @@ class Tally:
     handed_out: Mapping[str, float]
     """The same, with the feeds that the host's devices hold."""
     paces: Mapping[Pair, float]
-    """The observed rate of each pair over its solo rate; if it was not observed, that of its device."""
+    """The observed rate of each pair over its solo rate; the device's pace if the pair was not observed."""
     unfinished_s: Mapping[str, float]
     """The work of each device on feeds that are not finished."""
 
@@ -98,7 +98,7 @@ class Dispatcher:
     stream is busy with another suite. A device to which the plan leaves idle time waits so in the end, when its streams
     lead by that much; if it waited earlier, a long feed of another device would cost it time that it does need, since
     rates wander and the plan leaves now this device and now another some idle time. If nothing is in flight, some
-    device always has work: the one that is planned for the least advanced stream.
+    device always has work: the device that is planned for the least advanced stream.
     """
 
     def __init__(
@@ -368,8 +368,8 @@ def most_at_once(concurrency: Mapping[Pair, int], device: str) -> int:
 def surplus(
     plan: Placement, mix_units: Mapping[str, float], finished: Mapping[str, float], unfinished_s: Mapping[str, float]
 ) -> float:
-    """The fraction of all work that no mix counts yet: that of suites which lead the least advanced one, and that on
-    feeds which are not finished. 1: some suite has finished nothing.
+    """The fraction of all work that no mix counts yet: work of suites that lead the least advanced one, and work on
+    unfinished feeds. 1: some suite has finished nothing.
 
     Work is valued by the dual prices of the plan: the mixes that a unit of a suite and a second of a device are worth.
     """

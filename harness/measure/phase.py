@@ -340,7 +340,7 @@ def _fail(parts: Sequence[Part], error: Exception) -> None:
 
 
 def _end(part: Part, folder: Path) -> None:
-    """Takes over the outputs and draws those that will be audited. Completions are kept if the worker failed after
+    """Takes over the outputs and draws a sample for the audit. Completions are kept if the worker failed after
     them, and dropped if it lived and did not hand over its outputs."""
     draft, share = part.draft, part.share
     if draft.completions is None:

@@ -19,7 +19,7 @@ from mixmark.harness.measure import benchmark
 from mixmark.harness.plugins import registry, suite_claims
 from mixmark.harness.record import store
 
-AGREES = 0.05  # of the gate's bound, by which the rounding of another processor or torch may change a value
+AGREES = 0.05  # of the gate's bound: another processor or torch may round a value differently by this much
 AGREES_RELATIVE = 0.001  # … and of the value itself
 
 

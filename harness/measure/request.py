@@ -65,7 +65,7 @@ class RunRequest:
     mix: str | None = None
     objective: Objective = "throughput"
     levels: tuple[float, ...] | None = ()
-    """The loads at which the mix is also served; None: those of the preset."""
+    """The loads at which the mix is also served; None: the preset's loads."""
     drill: str | None = None
     caps: tuple[float, ...] = ()
     """The shares of the devices' power limits at which the mix is also run."""
@@ -117,7 +117,7 @@ class PreparedRun:
     folders: Mapping[WeightClass, Path]
     """The result folder of each weight class, the most bits first."""
     policies: Mapping[str, Plugin]
-    """The policies that the run names, and that of the plan."""
+    """The policies that the run names, and the plan's policy."""
     bench: Workbench | None = None
     """What was found where the command line names devices. None: no device was looked for yet."""
 
@@ -133,7 +133,7 @@ class MeasuredMachine:
 
     bench: Workbench
     devices: tuple[Device, ...]
-    """All devices that the meters cover, also those that are not measured."""
+    """All devices that the meters cover, measured or not."""
     domains: tuple[Domain, ...]
     absent: tuple[Absent, ...]
     """The meters that cannot be read."""
@@ -176,7 +176,7 @@ def prepare(request: RunRequest) -> PreparedRun:
 
 
 def _policies(request: RunRequest, resumed: Result | None, mix: Mix | None) -> Mapping[str, Plugin]:
-    """The policies that the run names, and that of the plan. Raises UsageError for an unknown one, and if the run has
+    """The policies that the run names, and the plan's policy. Raises UsageError for an unknown one, and if the run has
     no mix to serve."""
     specs = {registry.name_of_spec(name): name for name in request.policies if registry.is_spec(name)}
     found = registry.find("policies", specs.values())

@@ -17,7 +17,7 @@ When it is over, two files replace the journal:
     SHA256SUMS              the hashes of result.json and of each raw file, for `sha256sum -c`
 
 A crash loses only the measurement that was running. Every OSError becomes a ResultError, and everything that was
-written stays. The hashes are those of the bytes as they were written, and are kept in memory: a file that another
+written stays. The hashes are taken of the bytes as they were written, and kept in memory: a file that another
 process changes during the run cannot become part of the result.
 
 A folder may come from anyone. Opening it takes bounded time and memory, compares the hashes and checks the schema;
@@ -66,7 +66,7 @@ from mixmark.harness.record.files import (
 from mixmark.harness.record.raw_files import SAMPLES, RawFiles
 
 RESULTS = Path("results")
-"""The folder in which a run makes its result folder unless it is told another."""
+"""The folder for the result folders of runs without --out."""
 JOURNAL, SUMMARY, SUMS = "journal.jsonl", "result.json", "SHA256SUMS"
 KEYS = {"records": ("key",), "meterings": ("phase",), "connections": ("phase", "host"), "phases": ("name",)}
 """The fields that identify a fact, by its kind."""

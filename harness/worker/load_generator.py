@@ -175,7 +175,7 @@ def closed_loop(
     thread alone would have the whole device, and show half of its rate.
 
     new_log: makes the log of each chain of feeds. ahead: the next feed of each issue thread is made by another thread
-    while a feed runs. Its feeds then form two chains that alternate, in each of which a feed follows from the previous
+    while a feed runs. Its feeds then form two chains that alternate; within a chain a feed follows from the previous
     output. A screening run breaks off the feeds that are still running at `max_ns`. A runner's error passes through.
     """
     begin = clock()

@@ -40,7 +40,7 @@ def check_meter(
     on_check: Callable[[str], None] = lambda name: None,
 ) -> Report:
     """Checks a meter by its name, or as ./acme_power.py:AcmePower, against the devices of all adapters that are
-    installed; the arguments are those of `check_adapter`."""
+    installed; the arguments are as in `check_adapter`."""
     from mixmark.harness.measure.conformance.meter import report
 
     return report(meter, config, on_check)

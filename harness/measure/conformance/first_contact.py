@@ -19,7 +19,7 @@ from mixmark.harness.measure.meter_trial import live
 from mixmark.harness.measure.metering import metered
 from mixmark.harness.record.store import columns_of
 
-METERED_S = 5.0  # in which the machine is at rest
+METERED_S = 5.0  # of a machine at rest
 
 
 class EnergySource(Fact):

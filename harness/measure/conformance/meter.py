@@ -46,7 +46,7 @@ class DomainList:
 
 
 class MeterTrials:
-    """The trials of one meter. devices: those that all adapters reach here."""
+    """The trials of one meter. devices: all that adapters reach here."""
 
     rest_percent: float
     """How busy other programs kept the CPUs while the meter was read at rest."""

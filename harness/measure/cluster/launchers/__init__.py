@@ -27,7 +27,7 @@ class Host:
     address: str = ""
     """Where the launcher finds the host, e.g. `user@machine` for ssh. It appears in no result."""
     python: str = ""
-    """The host's interpreter in which Mixmark is installed. Empty: the launcher's default."""
+    """The host's interpreter that has Mixmark. Empty: the launcher's default."""
     config: str = ""
     """The path of the host's mixmark.toml. Empty: as `mixmark run` finds it there."""
     cores: tuple[int, ...] = ()

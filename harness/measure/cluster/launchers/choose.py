@@ -42,7 +42,7 @@ FIND_HOSTS: Mapping[str, Callable[[str], tuple[Host, ...]]] = {"slurm": lambda a
 
 
 def choose(hosts: Path | None, launcher: str | None, address: str | None) -> tuple[Launcher, tuple[Host, ...]]:
-    """The launcher and the hosts of a run: those of the list, or else all that the launcher finds. Raises UsageError.
+    """The launcher of a run, and its hosts: the list, or else all that the launcher finds. Raises UsageError.
 
     hosts, launcher, address: the options of those names; at least one is given.
     """

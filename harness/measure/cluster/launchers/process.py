@@ -36,7 +36,7 @@ from mixmark.harness.worker.process import orphans
 ENDS_WITHIN_S = 10.0  # from the end of an agent's standard input to the end of the agent, before it is killed
 EXITS_WITHIN_S = 2.0  # from the end of an agent's standard output to the end of the process
 STALLS_S = 30.0  # an agent that reads nothing of a line for this long is given up
-LOG_END_BYTES = 4096  # of a log, in which its last line is looked for
+LOG_END_BYTES = 4096  # read from the end of a log to find its last line
 MAX_LINE = 200  # characters of a log's last line
 
 CommandOf = Callable[[Host], Sequence[str]]
@@ -52,7 +52,7 @@ SSH_OPTIONS = (
     *("-o", "ControlMaster=no", "-o", "ControlPath=none"),
     *("-o", "ClearAllForwardings=yes", "-o", "PermitLocalCommand=no"),
 )
-SSH_FAILED = 255  # the exit status of ssh's own failures; any other is that of the command
+SSH_FAILED = 255  # the exit status of ssh's own failures; any other is the command's
 SSH_FAILURES = (
     *("Permission denied", "Host key verification failed", "Could not resolve hostname", "Connection refused"),
     *("Connection timed out", "No route to host", "Network is unreachable", "Connection reset", "Connection closed"),
