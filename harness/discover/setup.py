@@ -170,7 +170,7 @@ class Workbench:
             devices=self.found.devices,
             environments=dict(self.found.environments),
             absent=(*self.suites.absent, *self.found.absent, *failed_watchers),
-            noise_floor=None if self.hosts else noise_floor.recall(tier),
+            noise_floor=None if self.hosts else noise_floor.floors().get(tier),
             mix=mix,
             objective=objective,
             suites=tuple(self.suites.facts.values()),

@@ -314,11 +314,6 @@ def open(path: Path) -> Result:
     raise ResultError(f"{folder} holds no Mixmark result", "give the folder that `mixmark run --out` wrote")
 
 
-def export_json_schema() -> dict[str, Any]:
-    """Returns the JSON Schema of result.json."""
-    return Result.model_json_schema(mode="serialization")
-
-
 def _finished(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The content of result.json, and the hash of each raw file by its name."""
     lines = read_limited(folder / SUMS).decode(errors="replace").splitlines()

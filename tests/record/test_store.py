@@ -559,7 +559,7 @@ def test_a_moved_folder_still_opens(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_json_schema_names_every_field_of_a_stored_result(folder: Path) -> None:
-    schema = store.export_json_schema()
+    schema = Result.model_json_schema(mode="serialization")
     stored = json.loads((folder / "result.json").read_text())
     assert set(stored) == set(schema["properties"])
     assert set(stored["records"][0]) == set(schema["$defs"]["Record"]["properties"])
