@@ -35,7 +35,7 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.equipment import Equipment
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.measure.solo import drive as drive_solo

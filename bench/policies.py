@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from bench.dispatch import EDGE_1
 from mixmark.harness.contracts.policy import Policy
-from mixmark.harness.contracts.schema import Placement
-from mixmark.harness.measure.dispatch import Dispatcher, Pair
-from mixmark.harness.measure.mixed import Source, WorkSource
+from mixmark.harness.measure.mixed import Source
 from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan import policies
-from mixmark.harness.plan.placement import Planner
 from tests.fakes.machine import Machine, Rates
 
 COMPARED: dict[str, Callable[[Table, Table], Policy]] = {
@@ -37,17 +35,7 @@ NOISE = 0.02
 
 def by(policy: Callable[[Table, Table], Policy]) -> Source:
     """A closed run by a policy."""
-
-    def source(
-        mix_units: Mapping[str, float],
-        placement: Placement,
-        quanta: Mapping[Pair, int],
-        concurrency: Mapping[Pair, int],
-        plan: Planner,
-    ) -> WorkSource:
-        return RequestQueue(mix_units, placement, quanta, concurrency, policy, None, {})
-
-    return source
+    return partial(RequestQueue, policy=policy, load=None, limits={})
 
 
 def random_rates(seed: int) -> Rates:
@@ -62,8 +50,8 @@ def random_rates(seed: int) -> Rates:
     }
 
 
-def mixes_per_s(seed: int, source: Source) -> float:
-    """The rate of a machine in a window of about MIXES mixes."""
+def mixes_per_s(seed: int, source: Source | None = None) -> float:
+    """The rate of a machine in a window of about MIXES mixes. source: None: by the plan."""
     rates, noise = random_rates(seed), random.Random(seed)
     quanta = {pair: FEEDS[pair[0]] for pair in rates}
     machine = Machine(EDGE_1, rates, quanta, lambda pair, at_s: rates[pair] * noise.gauss(1, NOISE), source=source)
@@ -72,7 +60,7 @@ def mixes_per_s(seed: int, source: Source) -> float:
 
 def main() -> None:
     count = int(sys.argv[1]) if sys.argv[1:] else 1000
-    planned = np.array([mixes_per_s(seed, Dispatcher) for seed in range(count)])
+    planned = np.array([mixes_per_s(seed) for seed in range(count)])
     for name, policy in COMPARED.items():
         gains = planned / np.array([mixes_per_s(seed, by(policy)) for seed in range(count)])
         told = "  ".join(f"p{q} {np.percentile(gains, q):.3f}" for q in (1, 10, 50, 90, 99))

@@ -10,8 +10,15 @@ import click
 
 from mixmark.harness.cli import complete
 from mixmark.harness.cli.conformance import OUT, shown
-from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, Seconds, refuse_before_subcommand
-from mixmark.harness.cli.sections import SectionedGroup
+from mixmark.harness.cli.options import (
+    ADAPTER,
+    CONFIG,
+    JSON,
+    WAIT_IDLE,
+    Seconds,
+    SectionedGroup,
+    refuse_before_subcommand,
+)
 from mixmark.harness.cli.tables import print_absent, print_json, print_table
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain

@@ -27,7 +27,7 @@ from mixmark.harness.cli import (
     run,
     submissions,
 )
-from mixmark.harness.cli.sections import SectionedGroup
+from mixmark.harness.cli.options import SectionedGroup
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import plain
 

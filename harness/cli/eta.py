@@ -38,7 +38,7 @@ class Eta:
 
     @property
     def steps(self) -> int:
-        """The number of phases, including those that are not planned yet."""
+        """The number of phases, planned or still to be planned."""
         return len(self._phases) + sum(1 for _ in self._unplanned())
 
     @property

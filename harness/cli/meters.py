@@ -12,15 +12,21 @@ import click
 
 from mixmark.harness.cli import complete
 from mixmark.harness.cli.conformance import OUT, shown
-from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, Seconds, refuse_before_subcommand
-from mixmark.harness.cli.sections import SectionedGroup
+from mixmark.harness.cli.options import (
+    ADAPTER,
+    CONFIG,
+    JSON,
+    WAIT_IDLE,
+    Seconds,
+    SectionedGroup,
+    refuse_before_subcommand,
+)
 from mixmark.harness.cli.tables import plugins_print_to_stderr, print_absent, print_json, print_table
 from mixmark.harness.contracts.numbers import duration, significant
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Absent
-    from mixmark.harness.measure.meter_trial import MeterTrial
-    from mixmark.harness.measure.metering import LiveReading
+    from mixmark.harness.measure.meter_trial import LiveReading, MeterTrial
 
 LIVE_S = 5.0
 CHART = 60  # columns of a source's chart
@@ -49,13 +55,13 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     from mixmark.harness.discover import setup
     from mixmark.harness.judge.energy.coverage import antichain, rivals, unmetered
     from mixmark.harness.judge.energy.total import CLAIM
-    from mixmark.harness.measure import metering
+    from mixmark.harness.measure import meter_trial
     from mixmark.harness.measure.metering import metered
 
     configured = configuration.load(config)
     devices = setup.find_devices(adapters, configured).devices
     with plugins_print_to_stderr(), metered(devices, adapters, configured) as found:
-        seen = metering.live(found, LIVE_S)
+        seen = meter_trial.live(found, LIVE_S)
     missing = (*found.absent, *map(_unconfigured, found.unconfigured))
     readable = {
         live.domain.id for live in seen if live.domain.method != "modelled" and SHORT.issuperset(live.reading.reasons)

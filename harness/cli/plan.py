@@ -221,7 +221,7 @@ def _measured(
 def _retained(
     machines: Sequence[tuple[Source, MeasuredMachine]], mix: Mix, bits: str, apart: MeasuredMachine | None = None
 ) -> Retained:
-    """What the mixed runs of these machines and of published ones retained, without those of one machine."""
+    """What the mixed runs of these machines and of published ones retained, without one machine's runs."""
     from mixmark.harness.judge import catalogue, references
 
     found = {machine.created_utc: machine.retained for _, machine in machines}

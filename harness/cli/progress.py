@@ -233,7 +233,7 @@ def _clock(seconds: float) -> str:
 
 
 def _state(snapshot: MixSnapshot) -> RenderableType:
-    """A table of what each device runs now and of the units that each suite has finished of those that are due."""
+    """A table of what each device runs now and of the units that each suite has finished of the units that are due."""
     grid = Table.grid(padding=(0, 3))
     for device, suite in snapshot.running.items():
         grid.add_row(device, suite or "idle", "")

@@ -195,7 +195,7 @@ def _audit_row(audit: Repeated) -> tuple[str, ...]:
 
 
 def _judged(path: Path) -> list[Judgement]:
-    """The judgement of the result at a path, or of each result in the folders below it, such as those of an entry."""
+    """The judgement of the result at a path, or of each result in the folders below it, such as an entry's."""
     from mixmark.harness.plugins.suite_claims import judge_stored
     from mixmark.harness.record import store
     from mixmark.submissions.entry import results_of

@@ -20,12 +20,12 @@ from mixmark.harness.cli.options import (
     TIER,
     WAIT_IDLE,
     Seconds,
+    SectionedCommand,
     arrival_rate,
     caps,
     levels,
     weight_classes,
 )
-from mixmark.harness.cli.sections import SectionedCommand
 from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, write_page
 from mixmark.harness.cli.tables import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.contracts.text import plain
@@ -296,13 +296,12 @@ def selftest(
     from mixmark.harness.discover import noise_floor
     from mixmark.harness.judge.compare import solo
     from mixmark.harness.judge.judgement import judge
-    from mixmark.harness.measure import selftest as aa_pairs
-    from mixmark.harness.measure.request import RunRequest
+    from mixmark.harness.measure.request import RunRequest, measure_selftest, prepare_selftest
 
     request = RunRequest(suites=suites, adapters=adapters, tier=tier, out=out, config=config)
-    prepared = aa_pairs.prepare(request)
+    prepared = prepare_selftest(request)
     with reserve(prepared.folder, tier, wait_idle_s), plugins_print_to_stderr():
-        result = aa_pairs.measure(prepared, pairs, _progress)
+        result = measure_selftest(prepared, pairs, _progress)
     judgement = judge(result)
     floors = solo.noise_floors(judgement)
     floor = solo.machine_noise_floor(judgement) if result.finished else None

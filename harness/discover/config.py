@@ -45,7 +45,7 @@ class AdapterConfig:
     """The interpreter that the adapter's workers run in."""
     options: Mapping[str, str] = field(default_factory=dict)
     plugin: str = ""
-    """The adapter that the section configures, by its name or as `file.py:Class`; empty: the one of the section's
+    """The adapter that the section configures, by its name or as `file.py:Class`. Empty: the section's name is its
     name. So one adapter can have several sections, with other options or in other interpreters."""
 
     @property

@@ -1,4 +1,4 @@
-"""Finds the devices of this machine: each adapter lists those that it reaches, in a worker of its own."""
+"""Finds the devices of this machine: each adapter lists the devices that it reaches, in a worker of its own."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Inspected:
     root: Path
     system: System
     conditions: Conditions
-    """The machine during a second in which Mixmark did nothing."""
+    """The machine during a second without work of Mixmark."""
     vendors: tuple[Check, ...]
     """The checks that the vendors' watchers made."""
     absent: tuple[Absent, ...]

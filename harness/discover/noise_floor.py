@@ -62,13 +62,8 @@ def keep(floor: NoiseFloor) -> Path:
 
 
 def floors() -> Mapping[Tier, NoiseFloor]:
-    """Returns the latest floor of each tier that was measured on this machine."""
+    """The latest floor of each tier that `mixmark selftest` measured on this machine."""
     return _read().floors
-
-
-def recall(tier: Tier) -> NoiseFloor | None:
-    """Returns the noise floor that `mixmark selftest` measured at the tier on this machine, or None."""
-    return floors().get(tier)
 
 
 def _read() -> _Kept:

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import secrets
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
+from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.device_ids import is_covered
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError, choose_by_name
-from mixmark.harness.contracts.schema import Absent, Device, Hosts, Mix, Phase, Result, SuiteFacts, System, Tier
+from mixmark.harness.contracts.protocols import Suite
+from mixmark.harness.contracts.schema import (
+    Absent,
+    Device,
+    Hosts,
+    Mix,
+    Phase,
+    Result,
+    Route,
+    Share,
+    SuiteFacts,
+    System,
+    Tier,
+)
 from mixmark.harness.discover import cpu_slices, noise_floor
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.devices import Found, discover
-from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.discover.machine import processor
 from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.discover.machine.disclosure import disclose
@@ -26,6 +41,48 @@ from mixmark.harness.plan.placement import Objective
 from mixmark.harness.plugins import registry as plugins
 from mixmark.harness.plugins.calls import error_text
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker import messages
+from mixmark.harness.worker.handle import Worker
+
+
+@dataclass(frozen=True)
+class Equipment:
+    """The adapters, suites and devices with which the phases of a run are measured."""
+
+    adapters: Mapping[str, Plugin]
+    suites: Mapping[str, Plugin]
+    suite_options: Mapping[str, Mapping[str, str]]
+    """The options that each suite is built with. They include a checkpoint's path, which no record discloses."""
+    units: Mapping[str, str]
+    """The name of each suite's unit."""
+    devices: Mapping[tuple[str, str], Device]
+    """A device as an adapter sees it, by (device id, adapter)."""
+    config: Config
+    seed: int | None
+    """The seed from which all others follow; None: each seed is drawn when it is needed."""
+    timeout_s: float
+    """How long a worker may be silent beyond what a share's limits allow, before it counts as hung."""
+
+    def choice(self, route: Route) -> messages.SuiteChoice:
+        """A route's suite, as a worker builds it."""
+        options = {**self.suite_options.get(route.suite, {}), **route.suite_options}
+        return messages.SuiteChoice(
+            name=route.suite, spec=self.suites[route.suite].spec, tier=route.tier, options=options
+        )
+
+    def suite(self, route: Route) -> Suite:
+        """A suite built in this process, out of reach of the adapters."""
+        return cast(Suite, plugins.build_suite(**dict(self.choice(route))))
+
+    def drawn(self, share: Share, use: str) -> int:
+        """A seed that is unknown before this call, unless the run has a seed. It differs between shares and between
+        uses, so that outputs which an engine cached are never requested again."""
+        return secrets.randbits(63) if self.seed is None else seeds.derived(self.seed, use, share.key)
+
+    def worker(self, route: Route, scratch: Path, log: Path) -> Worker:
+        """A fresh process for the route, pinned to its cores if the device is a slice. Raises WorkerFailed."""
+        chosen, device = self.config.adapter(route.adapter), self.devices[route.device, route.adapter]
+        return Worker(self.adapters[route.adapter], chosen.options, scratch, log, chosen.python, device.cores)
 
 
 @dataclass(frozen=True)
@@ -113,7 +170,7 @@ class Workbench:
             devices=self.found.devices,
             environments=dict(self.found.environments),
             absent=(*self.suites.absent, *self.found.absent, *failed_watchers),
-            noise_floor=None if self.hosts else noise_floor.recall(tier),
+            noise_floor=None if self.hosts else noise_floor.floors().get(tier),
             mix=mix,
             objective=objective,
             suites=tuple(self.suites.facts.values()),
@@ -190,7 +247,7 @@ def _configured(name: str, section: AdapterConfig) -> Plugin:
 
 
 def choose_adapters(asked: Sequence[str], config: Config) -> dict[str, Plugin]:
-    """The adapters to use: all, or those of the command line, by name or as FILE:CLASS. Raises UsageError."""
+    """The adapters to use: all, or what the command line names, by name or as FILE:CLASS. Raises UsageError."""
     found = known_adapters(config, [each for each in asked if plugins.is_spec(each)], asked)
     names = [plugins.name_of_spec(each) if plugins.is_spec(each) else each for each in asked]
     return {name: found[name] for name in choose_by_name("adapter", names, found)}

@@ -138,7 +138,7 @@ class Auditor:
 
     folder: the result, whose outputs are compared. suite: the suite of a record, as a worker builds it. device: where
     the reference runs; if that is not the CPU, the first feed is repeated on the CPU. logs: the folder for the log
-    of each reference; by default that of the result.
+    of each reference; by default the result's.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import Absent, Connection, Finding, Metering, Phase, Record, Result, Tier
-from mixmark.harness.discover.equipment import Equipment
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.audit import Auditor

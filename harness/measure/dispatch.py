@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import fsum, isclose
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import Placement
+from mixmark.harness.contracts.schema import Drill, Placement
 from mixmark.harness.plan.placement import Planner
 
 REBALANCE_NS = 5_000_000_000
@@ -22,7 +22,7 @@ MEMORY_NS = 5_000_000_000  # half-life of an observation
 PRIOR_S = 5.0  # weight of the solo rates, as seconds of observed work
 SLOWEST = 1e-3  # smallest pace relative to the solo rate: a plan needs rates above 0
 LEAD = 0.02  # largest lead of a stream, as a share of the mixes that every stream has finished
-BETTER = 1.01  # factor by which other routes must be better: below it the plan would change back and forth by noise
+BETTER = 1.01  # times as good must other routes be: below it the plan would change back and forth by noise
 STAY_S = 0.25  # of work on a suite before a device changes to another: each change of the worker takes 1 to 5 ms
 SAME = 0.01  # relative change of a pace below which the plan is kept
 
@@ -50,7 +50,7 @@ class Tally:
     handed_out: Mapping[str, float]
     """The same, with the feeds that the host's devices hold."""
     paces: Mapping[Pair, float]
-    """The observed rate of each pair over its solo rate; if it was not observed, that of its device."""
+    """The observed rate of each pair over its solo rate; the device's pace if the pair was not observed."""
     unfinished_s: Mapping[str, float]
     """The work of each device on feeds that are not finished."""
 
@@ -98,7 +98,7 @@ class Dispatcher:
     stream is busy with another suite. A device to which the plan leaves idle time waits so in the end, when its streams
     lead by that much; if it waited earlier, a long feed of another device would cost it time that it does need, since
     rates wander and the plan leaves now this device and now another some idle time. If nothing is in flight, some
-    device always has work: the one that is planned for the least advanced stream.
+    device always has work: the device that is planned for the least advanced stream.
     """
 
     def __init__(
@@ -115,8 +115,9 @@ class Dispatcher:
         self._mix_units = dict(mix_units)
         self._quanta, self._concurrency_of, self._plan = dict(quanta), dict(concurrency), plan
         self._concurrency = {device: most_at_once(concurrency, device) for _, device in quanta}
-        solo = {(rate.suite, rate.device): rate for rate in placement.rates}
-        self._solo = {pair: rate for pair, rate in solo.items() if pair in quanta}
+        rates = {(rate.suite, rate.device): rate for rate in placement.rates}
+        self._loaded = {pair: rate for pair, rate in rates.items() if pair in quanta}
+        self._solo = dict(self._loaded)  # without the pairs of lost devices
         unready = {pair for pair in _used(placement) if pair not in quanta}
         if unready:
             raise ValueError(f"planned, but not loaded: {', '.join(' on '.join(pair) for pair in sorted(unready))}")
@@ -220,15 +221,6 @@ class Dispatcher:
             unfinished_s=self._unfinished_s(now_ns),
         )
 
-    def arrive(self, now_ns: int) -> None:
-        """Feeds do not arrive by time."""
-
-    def next_arrival_ns(self) -> None:
-        """Feeds do not arrive by time."""
-
-    def arrival_delay_ns(self) -> None:
-        """Feeds do not arrive by time."""
-
     def surplus(self, now_ns: int) -> float:
         """See the function `surplus`."""
         return surplus(self._placement, self._mix_units, self._finished, self._unfinished_s(now_ns))
@@ -260,18 +252,28 @@ class Dispatcher:
         held = sum(count * self._quanta[pair] for pair, count in self._in_flight.items() if pair[0] == suite)
         return self._finished.get(suite, 0.0) + held
 
-    def lost(self, device: str, now_ns: int) -> None:
-        """Records that the device has failed, and with it the feeds that it held."""
+    def lost(self, device: str, now_ns: int) -> int:
+        """Records that the device is gone, and with it the feeds that it held. Returns their number."""
         for (suite, holder), count in self._in_flight.items():
             if holder == device and suite in self._progress:
                 self._progress[suite] -= count * self._quanta[suite, device] / self._mix_units[suite]
-        del self._concurrency[device], self._held[device]
-        for table in (self._quanta, self._solo, self._in_flight):
+        del self._concurrency[device]
+        for table in (self._solo, self._in_flight):
             for pair in [pair for pair in table if pair[1] == device]:
                 del table[pair]
         able = {suite for suite, _ in self._solo}
         self._mix_units = {suite: count for suite, count in self._mix_units.items() if suite in able}
         self._progress = {suite: self._progress[suite] for suite in self._mix_units}
+        feeds = self._held.pop(device)
+        self._rebalance(now_ns)
+        return feeds
+
+    def returned(self, device: str, now_ns: int) -> None:
+        """Records that a lost device is there again, and idle."""
+        self._solo |= {pair: rate for pair, rate in self._loaded.items() if pair[1] == device}
+        self._concurrency[device] = most_at_once(self._concurrency_of, device)
+        self._held[device], self._busy_since_ns[device] = 0, now_ns
+        self._planned = {}  # so that a new plan is made
         self._rebalance(now_ns)
 
     def _rebalance(self, now_ns: int) -> None:
@@ -320,6 +322,44 @@ class Dispatcher:
         )
 
 
+class DrillDispatcher(Dispatcher):
+    """Takes a device away for the time of the drill. The feeds that it holds then are finished, and count nothing."""
+
+    def __init__(
+        self,
+        mix_units: Mapping[str, float],
+        placement: Placement,
+        quanta: Mapping[Pair, int],
+        concurrency: Mapping[Pair, int],
+        plan: Planner,
+        drill: Drill,
+    ) -> None:
+        super().__init__(mix_units, placement, quanta, concurrency, plan)
+        self._drill, self._state, self._stale = drill, "before", 0
+
+    def next(self, device: str, now_ns: int) -> Handed | None:
+        elapsed_ns, own = now_ns - self._begin_ns, self._drill.device
+        if self._state == "before" and elapsed_ns >= self._drill.lost_ns:
+            self._state, self._stale = "away", super().lost(own, now_ns)
+        if self._state == "away" and elapsed_ns >= self._drill.back_ns and not self._stale:
+            self._state = "over"
+            self.returned(own, now_ns)
+        return super().next(device, now_ns)
+
+    def finished(self, device: str, handed: Handed, begin_ns: int, end_ns: int, units: int) -> None:
+        if self._stale and device == self._drill.device:
+            self._stale -= 1
+        else:
+            super().finished(device, handed, begin_ns, end_ns, units)
+
+    def lost(self, device: str, now_ns: int) -> int:
+        if device == self._drill.device:
+            away, self._state = self._state == "away", "over"  # a device that has failed does not come back
+            if away:
+                return self._stale
+        return super().lost(device, now_ns)
+
+
 def most_at_once(concurrency: Mapping[Pair, int], device: str) -> int:
     """The largest number of feeds of one suite that a device runs at a time."""
     return max(count for (_, on), count in concurrency.items() if on == device)
@@ -328,8 +368,8 @@ def most_at_once(concurrency: Mapping[Pair, int], device: str) -> int:
 def surplus(
     plan: Placement, mix_units: Mapping[str, float], finished: Mapping[str, float], unfinished_s: Mapping[str, float]
 ) -> float:
-    """The fraction of all work that no mix counts yet: that of suites which lead the least advanced one, and that on
-    feeds which are not finished. 1: some suite has finished nothing.
+    """The fraction of all work that no mix counts yet: work of suites that lead the least advanced one, and work on
+    unfinished feeds. 1: some suite has finished nothing.
 
     Work is valued by the dual prices of the plan: the mixes that a unit of a suite and a second of a device are worth.
     """

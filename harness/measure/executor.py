@@ -10,8 +10,8 @@ from typing import Protocol
 
 from mixmark.harness.contracts.schema import HOST_POOL, Connection, Device, Metering, Mix, Phase, Record, Share
 from mixmark.harness.discover import power_caps
-from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.discover.power_caps import Control
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed, solo
 from mixmark.harness.measure.metering import Meters

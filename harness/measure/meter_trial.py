@@ -1,4 +1,4 @@
-"""Tries the meters against a load that it switches on and off: idle, all CPUs busy, idle."""
+"""Reads the meters outside a run: for a few seconds, or with a load that is switched on and off (idle, busy, idle)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,53 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from mixmark.harness.contracts.schema import Domain
+import numpy as np
+
+from mixmark.harness.contracts.schema import Domain, Metering
 from mixmark.harness.discover.config import Config
-from mixmark.harness.judge.energy.reading import reading
+from mixmark.harness.judge.energy.reading import EnergyReading, power, reading
 from mixmark.harness.judge.energy.step_response import StepResponse, step_response
 from mixmark.harness.measure.metering import Meters
 
 SPIN = "while True: pass"
 SETTLE_S = 2.0
 """Before the first stretch, so that a source with a lag has begun."""
+
+
+@dataclass(frozen=True)
+class LiveReading:
+    """The readings of one domain over a few seconds, for `mixmark meters`."""
+
+    domain: Domain
+    reading: EnergyReading
+    reads: int
+    watts: float | None
+    """The mean power. It may be known when the time was too short for joules."""
+    resolution: float | None
+    """The smallest change of the value, in joules or watts. None: it did not change."""
+    lost: str
+    """Why the domain cannot be read any more. Empty: it can."""
+
+
+def live(meters: Meters, seconds: float) -> list[LiveReading]:
+    """Reads all domains for some seconds."""
+    meters.begin()
+    begin_ns = time.monotonic_ns()
+    time.sleep(seconds if meters.domains else 0)
+    end_ns = time.monotonic_ns()
+    drained = meters.drain("live")
+    return [_live(domain, drained, begin_ns, end_ns) for domain in meters.domains] if drained else []
+
+
+def _live(domain: Domain, drained: Metering, begin_ns: int, end_ns: int) -> LiveReading:
+    samples = drained.samples[domain.id]
+    read = reading(domain, samples, begin_ns, end_ns, domain.id in drained.lost)
+    changes = np.abs(np.diff(samples.values))
+    _, watts = power(domain, samples)
+    known = watts[np.isfinite(watts)]
+    now = read.watts if read.valid else float(known.mean()) if len(known) else None
+    step = float(changes[changes > 0].min()) if changes.any() else None
+    return LiveReading(domain, read, len(samples.values), now, step, drained.lost.get(domain.id, ""))
 
 
 @dataclass(frozen=True)

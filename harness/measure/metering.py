@@ -16,27 +16,30 @@ is started and nothing waits. A meter with an interpreter of its own in the conf
 from __future__ import annotations
 
 import sys
+import tempfile
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import cast
+from typing import Any, Concatenate, cast
 
 import numpy as np
 
-from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.protocols import Meter, Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.setup import bystanders
-from mixmark.harness.judge.energy.reading import EnergyReading, power, reading
 from mixmark.harness.judge.energy.total import CurrentPower, current_power
-from mixmark.harness.measure.meter_process import MeterProcess
 from mixmark.harness.plugins import calls, registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker.calls import P, T
+from mixmark.harness.worker.failures import Misused, WorkerFailed
+from mixmark.harness.worker.handle import Worker, why
+from mixmark.harness.worker.messages import MeterCalls
 
 INTERVAL_S = 0.1
 PATIENCE_S = 2.0  # for one read; a meter that takes longer is given up
@@ -197,42 +200,6 @@ class Meters:
         )
 
 
-@dataclass(frozen=True)
-class LiveReading:
-    """The readings of one domain over a few seconds, for `mixmark meters`."""
-
-    domain: Domain
-    reading: EnergyReading
-    reads: int
-    watts: float | None
-    """The mean power. It may be known when the time was too short for joules."""
-    resolution: float | None
-    """The smallest change of the value, in joules or watts. None: it did not change."""
-    lost: str
-    """Why the domain cannot be read any more. Empty: it can."""
-
-
-def live(meters: Meters, seconds: float) -> list[LiveReading]:
-    """Reads all domains for some seconds."""
-    meters.begin()
-    begin_ns = time.monotonic_ns()
-    time.sleep(seconds if meters.domains else 0)
-    end_ns = time.monotonic_ns()
-    drained = meters.drain("live")
-    return [_live(domain, drained, begin_ns, end_ns) for domain in meters.domains] if drained else []
-
-
-def _live(domain: Domain, drained: Metering, begin_ns: int, end_ns: int) -> LiveReading:
-    samples = drained.samples[domain.id]
-    read = reading(domain, samples, begin_ns, end_ns, domain.id in drained.lost)
-    changes = np.abs(np.diff(samples.values))
-    _, watts = power(domain, samples)
-    known = watts[np.isfinite(watts)]
-    now = read.watts if read.valid else float(known.mean()) if len(known) else None
-    step = float(changes[changes > 0].min()) if changes.any() else None
-    return LiveReading(domain, read, len(samples.values), now, step, drained.lost.get(domain.id, ""))
-
-
 class _Reader(threading.Thread):
     """The thread that reads one meter. A domain whose read raises is not read again; if a read takes too long, no
     domain of the meter is."""
@@ -368,3 +335,57 @@ def metered(devices: Sequence[Device], adapters: Sequence[str], config: Config) 
         return meters
     meters.close()
     return Meters(config, (*devices, *others))
+
+
+class MeterProcess:
+    """A meter, as `protocols.Meter` describes it. `close` ends its process, as does an error of `domains`.
+
+    asking_s, patience_s: the longest times of `domains` and of `read`; then its process is ended.
+    Raises MixmarkError if the process cannot be started or used.
+    """
+
+    def __init__(self, name: str, options: Mapping[str, str], python: str, asking_s: float, patience_s: float) -> None:
+        self.name = name
+        self.cpu_ns = 0
+        """The CPU time of its reads so far."""
+        self._asking_s, self._patience_s = asking_s, patience_s
+        self._folder = tempfile.TemporaryDirectory(prefix="mixmark-")
+        scratch = Path(self._folder.name)
+        try:
+            self._worker = Worker(
+                Plugin("meters", name, "", python), options, scratch, scratch / f"meter.{name}.log", python
+            )
+        except WorkerFailed as failed:
+            self._folder.cleanup()
+            raise MixmarkError(failed.failure.message, failed.failure.hint) from failed
+
+    @property
+    def pid(self) -> int:
+        return self._worker.pid
+
+    def domains(self, devices: Iterable[Device]) -> Iterable[Domain | Absent]:
+        try:
+            covered = self._call(MeterCalls.cover, self._asking_s, devices=tuple(devices))
+        except MixmarkError:
+            self.close()
+            raise
+        return (*covered.domains, *covered.absent)
+
+    def read(self, domain: Domain) -> Sequence[Sample]:
+        readings = self._call(MeterCalls.read, self._patience_s, domain=domain)
+        self.cpu_ns = readings.cpu_ns
+        return [Sample(value, at_ns) for value, at_ns in readings.samples]
+
+    def close(self) -> None:
+        self._worker.__exit__()
+        self._folder.cleanup()
+
+    def _call(
+        self, method: Callable[Concatenate[Any, P], T], timeout_s: float, *args: P.args, **arguments: P.kwargs
+    ) -> T:
+        try:
+            return self._worker.call(method, timeout_s)(*args, **arguments)
+        except Misused as misused:
+            raise UsageError(misused.failure.message, misused.failure.hint) from misused
+        except WorkerFailed as failed:
+            raise MixmarkError(why(failed.failure, self._worker.log)) from failed

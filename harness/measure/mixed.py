@@ -3,8 +3,8 @@
 The parent asks the dispatcher for the next suite of each device. It sends a feed ahead of a brief one that runs, so no
 device waits for the parent. Timestamps come back with each feed: if a worker dies, only its feeds in flight are lost.
 
-A `MixLeader` decides how the phase begins and ends: `LocalLeader` in a run with one host; with several hosts, an agent
-passes on the decisions of the process that leads the run (see `measure.cluster`).
+In a run with one host the driver itself decides when the phase ends; with several hosts, an agent passes on the
+decisions of the process that leads the run (see `measure.cluster`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
@@ -26,8 +25,16 @@ from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.policy import Policy
 from mixmark.harness.contracts.schema import Completions, Failure, Limits, Mix, Phase, Placement, Rate, ServiceLimits
 from mixmark.harness.judge.statistics.timestamps import is_in_time
-from mixmark.harness.measure.dispatch import Dispatcher, Grant, Handed, Pair, Tally, least_surplus, most_at_once
-from mixmark.harness.measure.drill import DrillDispatcher
+from mixmark.harness.measure.dispatch import (
+    Dispatcher,
+    DrillDispatcher,
+    Grant,
+    Handed,
+    Pair,
+    Tally,
+    least_surplus,
+    most_at_once,
+)
 from mixmark.harness.measure.phase import Part
 from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan.placement import Planner
@@ -76,116 +83,32 @@ class LoadedSuites:
     """The number of feeds that each device runs at a time."""
 
 
-class WorkSource(Protocol):
-    """Hands out the feeds of a mixed phase: a `Dispatcher` by the plan, a `RequestQueue` by a policy. It is pure."""
-
-    @property
-    def mixes(self) -> float:
-        """The mixes that are finished."""
-
-    def begin(self, begin_ns: int) -> None:
-        """Begins the phase."""
-
-    def next(self, device: str, now_ns: int) -> Handed | None:
-        """The next feed of a device, or None to wait."""
-
-    def finished(self, device: str, handed: Handed, begin_ns: int, end_ns: int, units: int) -> None:
-        """Records that a feed is finished. begin_ns: when the device began to work on it. units: those that count."""
-
-    def lost(self, device: str, now_ns: int) -> None:
-        """Records that a device has failed."""
-
-    def surplus(self, now_ns: int) -> float:
-        """The fraction of the work that no mix counts yet. The phase may end when it is small."""
-
-    def tally(self, now_ns: int) -> Tally:
-        """The sums so far."""
-
-    def next_arrival_ns(self) -> int | None:
-        """When the next request is due. None: no more will arrive, or requests do not arrive by time."""
-
-    def arrive(self, now_ns: int) -> None:
-        """Takes up the requests that are due."""
-
-    def arrival_delay_ns(self) -> int | None:
-        """The 99th percentile of the time from when a request was due until it was taken up: the harness's own delay.
-        None: requests do not arrive by time."""
-
-
-Source = Callable[[Mapping[str, float], Placement, Mapping[Pair, int], Mapping[Pair, int], Planner], WorkSource]
-"""Makes a source of work from the units of a mix, the plan, the units of a feed and the concurrency of each pair, and
-the planner. Raises ValueError or MixmarkError."""
-
-
-class MixLeader(Protocol):
-    """Decides when a mixed phase begins and ends, and what its host may do."""
-
-    def begin(self, loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement, Planner]:
-        """Waits until the phase begins. Returns the units of a mix, the plan for the loaded suites, and the planner
-        that makes another one. Raises ValueError or MixmarkError if the loaded suites do not make a mix."""
-
-    def grant(self) -> Grant | None:
-        """The host's new grant, or None if it did not change since the last call."""
-
-    def end_ns(self, elapsed_ns: int, surplus: float) -> int | None:
-        """How long the phase lasted, if it is over; else None. elapsed_ns: since it began. surplus: see
-        `dispatch.surplus`."""
-
-    def watch(self, snapshot: MixSnapshot) -> None:
-        """Gets a snapshot now and then."""
-
-
-@dataclass(frozen=True)
-class LocalLeader:
-    """Leads the phase of a run with one host.
-
-    plan: makes a new plan from observed rates. limits: those of each share. on_snapshot: gets a snapshot now and then.
-    """
-
-    mix: Mix
-    placement: Placement
-    plan: Planner
-    limits: Limits
-    on_snapshot: Callable[[MixSnapshot], None] = lambda snapshot: None
-
-    def begin(self, loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement, Planner]:
-        return self.mix.units, planned(self.placement, loaded, self.mix.units, self.plan), self.plan
-
-    def grant(self) -> Grant | None:
-        return None
-
-    def end_ns(self, elapsed_ns: int, surplus: float) -> int | None:
-        return elapsed_ns if is_over(elapsed_ns, surplus, self.limits) else None
-
-    def watch(self, snapshot: MixSnapshot) -> None:
-        self.on_snapshot(snapshot)
+Source = Callable[[Mapping[str, float], Placement, Mapping[Pair, int], Mapping[Pair, int]], Dispatcher | RequestQueue]
+"""Makes the object that hands out the feeds, by the plan or by a policy. Arguments: the units of a mix, the plan, the
+units of a feed of each pair, the concurrency of each pair. Raises ValueError or MixmarkError."""
 
 
 def local_driver(
     mix: Mix,
     phase: Phase,
     plan: Planner,
-    on_snapshot: Callable[[MixSnapshot], None] = lambda snapshot: None,
+    watch: Callable[[MixSnapshot], None] = lambda snapshot: None,
     policy: Callable[[Table, Table], Policy] | None = None,
 ) -> MixDriver:
-    """The driver of a phase of a run with one host; see `LocalLeader`. policy: None: the plan of a mixed phase."""
-    assert phase.placement is not None  # it is a phase of a mix
-    leader = LocalLeader(mix, phase.placement, plan, phase.shares[0].limits, on_snapshot)
+    """The driver of a phase of a run with one host. plan: makes a new plan from observed rates. watch: gets a snapshot
+    now and then. policy: None: feeds are handed out by the plan."""
+    placement = phase.placement
+    assert placement is not None  # it is a phase of a mix
+    source: Source = partial(Dispatcher, plan=plan)
     if phase.drill:
-        return MixDriver(phase.placement.rates, mix.limits, leader, partial(DrillDispatcher, drill=phase.drill))
-    if policy is None:
-        return MixDriver(phase.placement.rates, mix.limits, leader)
+        source = partial(DrillDispatcher, plan=plan, drill=phase.drill)
+    elif policy:
+        source = partial(RequestQueue, policy=policy, load=phase.load, limits=mix.limits)
 
-    def source(
-        mix_units: Mapping[str, float],
-        placement: Placement,
-        quanta: Mapping[Pair, int],
-        concurrency: Mapping[Pair, int],
-        plan: Planner,
-    ) -> WorkSource:
-        return RequestQueue(mix_units, placement, quanta, concurrency, policy, phase.load, mix.limits)
+    def begin(loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement]:
+        return mix.units, planned(placement, loaded, mix.units, plan)
 
-    return MixDriver(phase.placement.rates, mix.limits, leader, source)
+    return MixDriver(placement.rates, mix.limits, begin, source, watch)
 
 
 def planned(placement: Placement, loaded: LoadedSuites, mix_units: Mapping[str, float], plan: Planner) -> Placement:
@@ -236,19 +159,24 @@ class _Stream:
         return held < self.part.concurrency or (brief and held == self.part.concurrency)
 
 
+@dataclass
 class MixDriver:
-    """Drives a mixed phase on a host. rates: those of the plan. service: the limits of a feed of each suite. source:
-    makes what hands out the feeds."""
+    """Drives a mixed phase on a host."""
 
-    def __init__(
-        self,
-        rates: Sequence[Rate],
-        service: Mapping[str, ServiceLimits],
-        leader: MixLeader,
-        source: Source = Dispatcher,
-    ) -> None:
-        self._rates, self._service, self._leader, self._source = tuple(rates), service, leader, source
-        self._devices: _Devices | None = None
+    rates: Sequence[Rate]
+    """All rates of the plan."""
+    service: Mapping[str, ServiceLimits]
+    """The limits of a feed of each suite."""
+    begin: Callable[[LoadedSuites], tuple[Mapping[str, float], Placement]]
+    """Waits until the phase begins. Returns the units of a mix and the plan for the loaded suites. Raises ValueError or
+    MixmarkError if they do not make a mix."""
+    source: Source
+    watch: Callable[[MixSnapshot], None]
+    """Gets a snapshot now and then."""
+    grants: Callable[[], tuple[Grant | None, int | None]] | None = None
+    """Returns the host's new grant, if it has changed since the last call, and how long the phase lasted, once it is
+    over. None: no other process leads the phase, so the driver decides when it is over."""
+    _devices: _Devices | None = None
 
     def on_ready(self, parts: Sequence[Part]) -> None:
         """Lets the workers make the pools of their feeds, and waits until the phase begins. Raises WorkerFailed if the
@@ -257,7 +185,7 @@ class MixDriver:
         for stream in streams:
             stream.seed = stream.part.begin()
         try:
-            self._devices = _Devices(streams, self._rates, self._service, self._leader, self._source)
+            self._devices = _Devices(streams, self)
         except (ValueError, MixmarkError) as error:
             raise WorkerFailed(Failure(kind="no result", message=f"the plan cannot be run: {error}")) from error
 
@@ -268,7 +196,7 @@ class MixDriver:
         parent_window_ns = devices.run()
         if devices.error is not None:
             raise WorkerFailed(Failure(kind="no result", message=str(devices.error))) from devices.error
-        delay_ns = devices.source.arrival_delay_ns()
+        delay_ns = devices.queue.arrival_delay_ns() if devices.queue else None
         for stream in devices.streams.values():
             if stream.done:
                 draft = stream.part.draft
@@ -291,16 +219,9 @@ class _Holding:
 class _Devices(Window):
     """Runs all devices concurrently. One thread per device receives what it finished."""
 
-    def __init__(
-        self,
-        streams: Sequence[_Stream],
-        rates: Sequence[Rate],
-        service: Mapping[str, ServiceLimits],
-        leader: MixLeader,
-        source: Source,
-    ) -> None:
+    def __init__(self, streams: Sequence[_Stream], driver: MixDriver) -> None:
         """Waits until the phase begins. Raises ValueError or MixmarkError if the loaded suites do not make a mix."""
-        self.service, self.leader = service, leader
+        self.driver = driver
         self.streams = {stream.pair: stream for stream in streams}
         self.by_key = {stream.part.share.key: stream for stream in streams}
         self.limits = streams[0].part.share.limits
@@ -313,13 +234,16 @@ class _Devices(Window):
         concurrency = {pair: stream.part.concurrency for pair, stream in self.streams.items()}
         most = {device: most_at_once(concurrency, device) for device in self.holding}
         quanta = {pair: stream.part.units for pair, stream in self.streams.items()}
-        loaded = LoadedSuites(tuple(rate for rate in rates if (rate.suite, rate.device) in quanta), quanta, most)
-        self.mix_units, placement, plan = leader.begin(loaded)
+        rates = tuple(rate for rate in driver.rates if (rate.suite, rate.device) in quanta)
+        self.mix_units, placement = driver.begin(LoadedSuites(rates, quanta, most))
         self.feeds = dict.fromkeys(self.mix_units, 0)
         self.planned_per_s = placement.mixes_per_s
-        self.source = source(self.mix_units, placement, quanta, concurrency, plan)
-        whole = least_surplus(placement, self.mix_units, quanta, self.limits.max_ns / 1e9)
-        self.least_surplus = whole if isinstance(self.source, Dispatcher) else 0.0
+        self.source = driver.source(self.mix_units, placement, quanta, concurrency)
+        self.queue = self.source if isinstance(self.source, RequestQueue) else None
+        by_plan = least_surplus(placement, self.mix_units, quanta, self.limits.max_ns / 1e9)
+        self.least_surplus = 0.0 if self.queue else by_plan
+        self.lasts_ns: int | None = None
+        """How long the phase lasted, by the process that leads it."""
         self.begin_ns = time.monotonic_ns()
 
     def run(self) -> tuple[int, int]:
@@ -332,12 +256,9 @@ class _Devices(Window):
                 thread.start()
             while not self.stopping:
                 with self.changed:
-                    if grant := self.leader.grant():
-                        assert isinstance(self.source, Dispatcher)  # several hosts run by the plan
-                        self.source.granted(grant, time.monotonic_ns())
-                        self.changed.notify_all()
+                    self._take_grant()
                     self._end_if_over(any_left=any(thread.is_alive() for thread in threads))
-                self.leader.watch(self._snapshot())
+                self.driver.watch(self._snapshot())
                 self._arrivals(time.monotonic_ns() + TICK_NS)
         except BaseException:
             self.stopping = True
@@ -350,15 +271,24 @@ class _Devices(Window):
                     thread.join()
         return self.begin_ns, self.stop_ns
 
+    def _take_grant(self) -> None:
+        if self.driver.grants is None:
+            return
+        grant, self.lasts_ns = self.driver.grants()
+        if grant:
+            assert isinstance(self.source, Dispatcher)  # several hosts run by the plan
+            self.source.granted(grant, time.monotonic_ns())
+            self.changed.notify_all()
+
     def _arrivals(self, until_ns: int) -> None:
         """Sends each request that arrives until then to its device. It sleeps rather than wait for a change, so that
         it takes no core from a device."""
         while not self.stopping and (now_ns := time.monotonic_ns()) < until_ns:
-            due_ns = self.source.next_arrival_ns()
+            due_ns = self.queue.next_arrival_ns() if self.queue else None
             time.sleep(max(0, min(until_ns, due_ns or until_ns) - now_ns) / 1e9)
-            if due_ns is not None and due_ns < until_ns:
+            if self.queue and due_ns is not None and due_ns < until_ns:
                 with self.changed:
-                    self.source.arrive(time.monotonic_ns())  # also while no device has room for them
+                    self.queue.arrive(time.monotonic_ns())  # also while no device has room for them
                     for device in self.holding:
                         with suppress(WorkerFailed):  # the device's own thread finds its worker gone
                             self._send(device)
@@ -368,9 +298,11 @@ class _Devices(Window):
         """any_left: whether any device still works."""
         now_ns = time.monotonic_ns()
         elapsed_ns = now_ns - self.begin_ns
-        lasted_ns = self.leader.end_ns(elapsed_ns, self.source.surplus(now_ns))
-        if lasted_ns is None and (elapsed_ns >= self.limits.max_ns or not any_left):
-            lasted_ns = elapsed_ns
+        if self.driver.grants is None:
+            over = is_over(elapsed_ns, self.source.surplus(now_ns), self.limits)
+        else:
+            over = elapsed_ns >= self.limits.max_ns
+        lasted_ns = elapsed_ns if self.lasts_ns is None and (over or not any_left) else self.lasts_ns
         if lasted_ns is not None and not self.stopping:
             self.stopping, self.stop_ns = True, min(now_ns, self.begin_ns + lasted_ns)
             self.changed.notify_all()
@@ -460,7 +392,7 @@ class _Devices(Window):
         stream.skew_ns = skew_ns if stream.skew_ns is None else max(stream.skew_ns, skew_ns)
         due_ns = issued_ns if handed.due_ns is None else min(handed.due_ns, issued_ns)
         stream.done.append((due_ns, issued_ns, fed.yields))
-        service = self.service.get(suite, ServiceLimits())
+        service = self.driver.service.get(suite, ServiceLimits())
         kept = is_in_time(service, times_ns[1] - due_ns, times_ns[-1] - due_ns, sum(units[1:]))
         with self.changed:
             self.feeds[suite] = self.feeds.get(suite, 0) + 1

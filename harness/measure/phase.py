@@ -30,9 +30,8 @@ from mixmark.harness.contracts.schema import (
     Share,
 )
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.discover.equipment import Equipment
-from mixmark.harness.discover.machine.canary import canary
-from mixmark.harness.discover.machine.sampling import Watch, Watched
+from mixmark.harness.discover.machine.sampling import Watch, Watched, canary
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.record_draft import RecordDraft
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
@@ -341,7 +340,7 @@ def _fail(parts: Sequence[Part], error: Exception) -> None:
 
 
 def _end(part: Part, folder: Path) -> None:
-    """Takes over the outputs and draws those that will be audited. Completions are kept if the worker failed after
+    """Takes over the outputs and draws a sample for the audit. Completions are kept if the worker failed after
     them, and dropped if it lived and did not hand over its outputs."""
     draft, share = part.draft, part.share
     if draft.completions is None:

@@ -31,7 +31,7 @@ from mixmark.harness.discover.power_caps import Control
 from mixmark.harness.discover.setup import Suites, Workbench
 from mixmark.harness.measure.benchmark import Observed, perform
 from mixmark.harness.measure.executor import Executor, LocalExecutor
-from mixmark.harness.measure.metering import metered
+from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.plan import mixes, phases, presets
 from mixmark.harness.plan.phases import Workload
 from mixmark.harness.plan.placement import Objective
@@ -42,6 +42,7 @@ from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
 
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
+SELFTEST_TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class RunRequest:
     mix: str | None = None
     objective: Objective = "throughput"
     levels: tuple[float, ...] | None = ()
-    """The loads at which the mix is also served; None: those of the preset."""
+    """The loads at which the mix is also served; None: the preset's loads."""
     drill: str | None = None
     caps: tuple[float, ...] = ()
     """The shares of the devices' power limits at which the mix is also run."""
@@ -116,7 +117,7 @@ class PreparedRun:
     folders: Mapping[WeightClass, Path]
     """The result folder of each weight class, the most bits first."""
     policies: Mapping[str, Plugin]
-    """The policies that the run names, and that of the plan."""
+    """The policies that the run names, and the plan's policy."""
     bench: Workbench | None = None
     """What was found where the command line names devices. None: no device was looked for yet."""
 
@@ -132,7 +133,7 @@ class MeasuredMachine:
 
     bench: Workbench
     devices: tuple[Device, ...]
-    """All devices that the meters cover, also those that are not measured."""
+    """All devices that the meters cover, measured or not."""
     domains: tuple[Domain, ...]
     absent: tuple[Absent, ...]
     """The meters that cannot be read."""
@@ -175,7 +176,7 @@ def prepare(request: RunRequest) -> PreparedRun:
 
 
 def _policies(request: RunRequest, resumed: Result | None, mix: Mix | None) -> Mapping[str, Plugin]:
-    """The policies that the run names, and that of the plan. Raises UsageError for an unknown one, and if the run has
+    """The policies that the run names, and the plan's policy. Raises UsageError for an unknown one, and if the run has
     no mix to serve."""
     specs = {registry.name_of_spec(name): name for name in request.policies if registry.is_spec(name)}
     found = registry.find("policies", specs.values())
@@ -339,3 +340,28 @@ def _routes(run: PreparedRun, machine: MeasuredMachine, bits: WeightClass) -> tu
         request.runs,
         bits,
     )
+
+
+def prepare_selftest(request: RunRequest) -> PreparedRun:
+    """Checks all that can be checked before any device is asked. Raises UsageError or ResultError."""
+    config = configuration.load(request.config)
+    suites = setup.load_suites(config, request.tier)
+    workloads = tuple(suites.choose(request.suites, ("single-stream",)))
+    setup.choose_adapters(request.adapters, config)
+    folder = request.out or store.RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
+    store.refuse_used(folder)
+    return PreparedRun(request, None, config, suites, workloads, None, {16: folder}, {})
+
+
+def measure_selftest(run: PreparedRun, pairs: int, observed: Observed) -> Result:
+    """Measures each suite 2 × `pairs` times on each device, each time in a fresh process and without meters."""
+    request = run.request
+    bench = setup.prepare(run.config, run.suites, request.adapters)
+    planned = phases.solo(
+        bench.targets(), run.workloads, request.tier, presets.SELFTEST, scenarios=("single-stream",), runs=2 * pairs
+    )
+    header = bench.header(planned, request.tier, presets.SELFTEST.name)
+    keeper = store.create(run.folder, header, FREE_DISK_BYTES)
+    equipment = bench.equipment(header.seed, SELFTEST_TIMEOUT_S)
+    with store.locked(run.folder), Meters(configuration.Config(), (), {}) as no_meters:
+        return perform(header, LocalExecutor(equipment, run.folder, no_meters), equipment, keeper, observed)

@@ -64,7 +64,7 @@ class _Device:
 
 
 class RequestQueue:
-    """The requests of a phase: those that wait, and those that devices were given."""
+    """The requests of a phase, waiting or given to a device."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class RequestQueue:
         limits: Mapping[str, ServiceLimits],
     ) -> None:
         """quanta: the units of a feed for every pair that is loaded. concurrency: the number of feeds that each of them
-        runs at a time. limits: those of the mix. Raises PolicyFailed."""
+        runs at a time. limits: of a feed of each suite. Raises PolicyFailed."""
         self._placement, self._mix_units, self._quanta = placement, dict(mix_units), quanta
         self._load, self._limits = load, limits
         self._units = dict(load.request_units) if load else request_units(quanta)
@@ -174,7 +174,7 @@ class RequestQueue:
         return Tally(finished=dict(self._finished), handed_out={}, paces={}, unfinished_s=self._unfinished_s(now_ns))
 
     def surplus(self, now_ns: int) -> float:
-        """1 while a request that arrives is left, then 0. Without arrivals, that of a mixed phase by the plan."""
+        """1 while a request that arrives is left, then 0. Without arrivals, a mixed phase's surplus by the plan."""
         if self._load:
             return 1.0 if self._coming or self._waiting or self._given else 0.0
         return surplus(self._placement, self._mix_units, self._finished, self._unfinished_s(now_ns))

@@ -7,7 +7,7 @@
 An entry is written under its `.part` name and renamed when it is whole and on the disk. Each folder holds a file
 `lock`. The writer of an entry locks it exclusively and its users share the lock, so two workers do not write the same
 entry twice, and no entry is removed while it is in use. The kernel ends a lock with its process, so the next process
-that needs the name removes the folder of a killed writer. The time of an entry's last use is that of its lock file.
+that needs the name removes the folder of a killed writer. The time of an entry's last use is its lock file's.
 
 This module uses the standard library only, because an adapter's own interpreter need not have other packages.
 """
@@ -81,7 +81,7 @@ def converted(
 
 @contextmanager
 def engines(suite: Suite, precision: str, engine: str, size_bytes: int) -> Iterator[Path | None]:
-    """A folder in which an engine keeps what it compiles from a suite's graphs, in folders of its own.
+    """A folder where an engine keeps what it compiles from a suite's graphs, in folders of its own.
 
     None if the cache has no room, cannot be written, or another process has the folder now. Its name depends on the
     weights, since an engine may tell two models apart by their structure alone. What a killed process left may be half
@@ -306,8 +306,8 @@ def _file_states(path: Path) -> Iterator[str]:
 def _sources(code: Callable[..., object]) -> bytes:
     """The source files that a class, a function or a partial function depends on.
 
-    These are its module's file, the other modules of its package, and those of the packages around that, except the
-    outermost: modules of an adapter's package may import the modules that several adapters share.
+    These are its module's file, the other modules of its package, and the modules of the packages around that, except
+    the outermost: modules of an adapter's package may import the modules that several adapters share.
     """
     try:
         file = Path(inspect.getfile(code.func if isinstance(code, partial) else code))

@@ -146,10 +146,10 @@ def singular(kind: Kind) -> str:
 
 
 def find(kind: Kind, specs: Iterable[str] = ()) -> dict[str, Plugin]:
-    """Returns all plugins of a kind by name: built-in ones, entry points, and those of the command line.
+    """Returns all plugins of a kind by name: built-in ones, entry points, and plugins that the command line names.
 
     The names of built-in plugins are reserved. An entry point with such a name is left out; `refused_entry_points`
-    reports it. specs: those of the command line. Such a plugin's name is that of its class in lower case, and it
+    reports it. specs: from the command line. Such a plugin is named as its class in lower case, and it
     replaces an entry point of that name. Raises UsageError if a built-in plugin has the name.
     """
     found = {name: Plugin(kind, name, spec, "built in") for name, spec in BUILT_IN[kind].items()}

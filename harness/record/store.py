@@ -17,7 +17,7 @@ When it is over, two files replace the journal:
     SHA256SUMS              the hashes of result.json and of each raw file, for `sha256sum -c`
 
 A crash loses only the measurement that was running. Every OSError becomes a ResultError, and everything that was
-written stays. The hashes are those of the bytes as they were written, and are kept in memory: a file that another
+written stays. The hashes are taken of the bytes as they were written, and kept in memory: a file that another
 process changes during the run cannot become part of the result.
 
 A folder may come from anyone. Opening it takes bounded time and memory, compares the hashes and checks the schema;
@@ -54,12 +54,19 @@ from mixmark.harness.contracts.schema import (
     Result,
 )
 from mixmark.harness.plugins import locks
-from mixmark.harness.record.files import append_line, explained, replaced, sha256_of, sync_folder
+from mixmark.harness.record.files import (
+    append_line,
+    explained,
+    parse_json,
+    read_limited,
+    replaced,
+    sha256_of,
+    sync_folder,
+)
 from mixmark.harness.record.raw_files import SAMPLES, RawFiles
-from mixmark.harness.record.strict_json import parse, read
 
 RESULTS = Path("results")
-"""The folder in which a run makes its result folder unless it is told another."""
+"""The folder for the result folders of runs without --out."""
 JOURNAL, SUMMARY, SUMS = "journal.jsonl", "result.json", "SHA256SUMS"
 KEYS = {"records": ("key",), "meterings": ("phase",), "connections": ("phase", "host"), "phases": ("name",)}
 """The fields that identify a fact, by its kind."""
@@ -307,22 +314,17 @@ def open(path: Path) -> Result:
     raise ResultError(f"{folder} holds no Mixmark result", "give the folder that `mixmark run --out` wrote")
 
 
-def export_json_schema() -> dict[str, Any]:
-    """Returns the JSON Schema of result.json."""
-    return Result.model_json_schema(mode="serialization")
-
-
 def _finished(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The content of result.json, and the hash of each raw file by its name."""
-    lines = read(folder / SUMS).decode(errors="replace").splitlines()
+    lines = read_limited(folder / SUMS).decode(errors="replace").splitlines()
     found = [SUM.fullmatch(line) for line in lines]
     sha256 = {line[2]: line[1] for line in found if line}
     if len(sha256) != len(lines):
         raise ResultError(f"{folder / SUMS} is not a list of hashes of Mixmark", EDITED)
-    text = read(folder / SUMMARY)
+    text = read_limited(folder / SUMMARY)
     if hashlib.sha256(text).hexdigest() != sha256.get(SUMMARY):
         raise ResultError(f"{folder / SUMMARY} is damaged: its hash is not the one in {SUMS}", EDITED)
-    content = parse(folder / SUMMARY, text)
+    content = parse_json(folder / SUMMARY, text)
     _check_version(folder / SUMMARY, content)
     return content, {path.removeprefix("raw/"): digest for path, digest in sha256.items()}
 
@@ -330,17 +332,17 @@ def _finished(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
 def _replayed(journal: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The journal as an unfinished result, and the hash of each raw file by its name. A last line without a line end
     was cut off by a crash and is dropped."""
-    text = read(journal)
+    text = read_limited(journal)
     lines = io.BytesIO(text[: text.rfind(b"\n") + 1])
     if not (first := lines.readline()):
         raise ResultError(f"{journal} is empty", "start a new run in another folder")
-    header = parse(journal, first, 1)
+    header = parse_json(journal, first, 1)
     _check_version(journal, header)
     found: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in KEYS}
     resumed: list[Any] = []
     sha256: dict[str, str] = {}
     for number, text in enumerate(lines, 2):
-        line = parse(journal, text, number)
+        line = parse_json(journal, text, number)
         sums = line.pop("sha256", {})
         [(name, facts)] = line.items() if len(line) == 1 else [("", None)]
         if not isinstance(facts, list) or not isinstance(sums, dict):

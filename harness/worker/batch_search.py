@@ -50,7 +50,7 @@ class BatchSearch:
 
     The size grows by STEP until it fails to beat the best size so far in two of three pairs of turns, or exceeds the
     memory, half of the time, or the longest feed. Then the best size, its half and its double take turns for the rest
-    of the time; the half or the double wins if its median rate is 3 % higher than that of the best size.
+    of the time; the half or the double wins if its median rate is 3 % higher than the best size's.
 
     A turn is a closed loop for 1/TURNS of the time. An uncounted feed precedes it, because an engine may keep one
     compiled shape only. All turns together last at most `search_ns`. The first preparation and the first feed of a size

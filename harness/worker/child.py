@@ -53,7 +53,7 @@ from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import batch_search, calls, load_generator, messages, runner_check
+from mixmark.harness.worker import batch_search, calls, load_generator, messages
 from mixmark.harness.worker.calls import Call, Later, P, Reply
 from mixmark.harness.worker.dispatcher import failed, serve
 from mixmark.harness.worker.failures import WorkerFailed
@@ -369,7 +369,7 @@ class AdapterService(AdapterCalls):
 
     def check_runner(self, *, key: str, seed: int) -> messages.RunnerChecked:
         loaded = self.loaded[key]
-        return runner_check.check(loaded.runner, _untimed(loaded.suite, loaded.batch, seed, "runner check"))
+        return load_generator.check_runner(loaded.runner, _untimed(loaded.suite, loaded.batch, seed, "runner check"))
 
     def close(self) -> None:
         wait(self.in_flight)

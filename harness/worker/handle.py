@@ -68,7 +68,7 @@ class Worker:
         """The ids of processes outside of the worker's tree that its runners named. They outlive the worker."""
         self.surviving_processes: tuple[str, ...] = ()
         """The names of descendants that escaped the process group and were killed at the end. If several workers live
-        at once, orphans are attributed to the one that ends last."""
+        at once, orphans are attributed to the worker that ends last."""
         self._python = python
         self._pending = b""
         self._doing = "starting"

@@ -24,6 +24,7 @@ from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.numbers import counted, duration
 from mixmark.harness.contracts.protocols import Array, Feed, Runner
 from mixmark.harness.contracts.schema import Completions, Device, Limits
+from mixmark.harness.worker.messages import RunnerChecked
 from mixmark.harness.worker.outputs import Outputs
 
 Clock = Callable[[], int]
@@ -174,7 +175,7 @@ def closed_loop(
     thread alone would have the whole device, and show half of its rate.
 
     new_log: makes the log of each chain of feeds. ahead: the next feed of each issue thread is made by another thread
-    while a feed runs. Its feeds then form two chains that alternate, in each of which a feed follows from the previous
+    while a feed runs. Its feeds then form two chains that alternate; within a chain a feed follows from the previous
     output. A screening run breaks off the feeds that are still running at `max_ns`. A runner's error passes through.
     """
     begin = clock()
@@ -315,3 +316,39 @@ def warm_up(runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock 
                 return
         if out is None:
             raise WrongOutput(NO_OUTPUT)
+
+
+def check_runner(runner: Runner, feeds: Iterator[Feed], clock: Callable[[], int] = time.monotonic_ns) -> RunnerChecked:
+    """Runs a whole feed, closes the next one after its first yield, and runs another whole one.
+
+    Raises WrongOutput if the runner yields nothing or no arrays, and what the runner raises.
+    """
+    types: dict[str, None] = {}
+    held: list[tuple[object, bytes]] = []
+    converting_ns = 0
+    begin_ns = clock()
+    for out in runner(next(feeds)):
+        yielded_ns = clock()
+        array = host_array(out)
+        converting_ns += clock() - yielded_ns
+        types[f"{type(out).__module__}.{type(out).__qualname__}"] = None
+        held.append((out, array.tobytes()))
+    feed_ns = clock() - begin_ns
+    if not held:
+        raise WrongOutput(NO_OUTPUT)
+    broken_off = runner(next(feeds))
+    host_array(next(broken_off))
+    begin_ns = clock()
+    if isinstance(broken_off, Iterator) and hasattr(broken_off, "close"):
+        broken_off.close()
+    closing_ns = clock() - begin_ns
+    for out in runner(next(feeds)):
+        host_array(out)
+    return RunnerChecked(
+        types=tuple(types),
+        yields=len(held),
+        feed_ns=feed_ns,
+        converting_ns=converting_ns,
+        overwritten=sum(host_array(out).tobytes() != copy for out, copy in held),
+        closing_ns=closing_ns,
+    )

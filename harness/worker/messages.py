@@ -67,7 +67,7 @@ class Setup(Message):
     spec: str = ""
     """`module:Class` or `file.py:Class`. Empty: the worker looks the name up in its own environment."""
     origin: str = ""
-    """The distribution in which the parent found the spec."""
+    """The distribution that has the spec, as the parent found it."""
     options: dict[str, str] = Field(default_factory=dict)
     cores: tuple[int, ...] = ()
     """The CPU cores to which the process is pinned before its plugin is loaded; empty: all cores."""
@@ -187,7 +187,7 @@ class OutputsCompared(Message):
 
 
 class RunnerChecked(Message):
-    """What `worker.runner_check` saw of a runner."""
+    """What `load_generator.check_runner` saw of a runner."""
 
     types: tuple[str, ...]
     """The types of the yielded values, without repetition, as in `numpy.ndarray`."""
@@ -196,7 +196,7 @@ class RunnerChecked(Message):
     feed_ns: int
     """The time of that feed, conversions included."""
     converting_ns: int
-    """The part of it in which yielded values were converted to arrays on the host."""
+    """The part of it that the conversion of yielded values to arrays on the host took."""
     overwritten: int
     """The number of yielded arrays that changed while later feeds ran."""
     closing_ns: int

@@ -1,4 +1,4 @@
-"""The outputs of a window, and the commitments by which the parent knows that the worker kept the right ones.
+"""The outputs of a window, and the commitments that show the parent that the worker kept the right ones.
 
 While the worker is timed it sends a digest of each output, or one commitment to all of them that closes the window. The
 outputs that it hands over after the window must have these digests. If the outputs outgrow their memory, some are
@@ -84,7 +84,7 @@ class Outputs:
         self._draw_key, self._most_bytes = draw_key, most_bytes
         self._lock = threading.Lock()
         self._serials = array("q")
-        """The numbers of all feeds, in the order in which they finished."""
+        """The numbers of all feeds, in the order of their ends."""
         self._previous = array("q")
         """For each of them the number of the previous feed in its chain; -1 for the first feed of a chain."""
         self._digests = bytearray()
@@ -134,7 +134,7 @@ class Outputs:
         return self._hash.hexdigest()
 
     def save(self, path: Path) -> None:
-        """Writes an .npz file. Of all feeds in the order in which they finished: finished [feeds] int64, their numbers;
+        """Writes an .npz file. Of all feeds in the order of their ends: finished [feeds] int64, their numbers;
         previous [feeds] int64; digests [feeds, 16] uint8. Of the kept outputs: serials [kept] int64 and
         outputs [kept, units, …]."""
         dtype, tail = self._row or (np.dtype(np.int64), ())
@@ -163,7 +163,7 @@ class Commitments(Window):
     """Whether the worker was asked to report each feed."""
 
     chains: int | None = None
-    """The number of chains in which each feed follows from the previous output: one or two per issue thread. None: the
+    """The number of chains, where each feed follows from the previous output: one or two per issue thread. None: the
     parent handed out each feed, so no feed follows from an output."""
     window: str | None = None
     """The commitment to all outputs, if one was sent at the end of the window."""
@@ -197,7 +197,7 @@ class Commitments(Window):
         return key
 
     def verify(self, finished: Serials, digests: npt.NDArray[np.uint8]) -> None:
-        """Raises WrongOutput unless these digests, of the feeds in the order in which they finished, match every
+        """Raises WrongOutput unless these digests, of the feeds in the order of their ends, match every
         commitment."""
         flat = digests.tobytes()
         rows = (row.tobytes().hex() for row in digests) if self.digests else ()

@@ -25,9 +25,9 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_floor_of_one_tier_is_that_of_no_other() -> None:
     noise_floor.keep(EDGE)
     noise_floor.keep(SMOKE)
-    assert noise_floor.recall("edge") == EDGE
-    assert noise_floor.recall("smoke") == SMOKE
-    assert noise_floor.recall("server") is None
+    assert noise_floor.floors().get("edge") == EDGE
+    assert noise_floor.floors().get("smoke") == SMOKE
+    assert noise_floor.floors().get("server") is None
     newer = EDGE.model_copy(update={"fraction": 0.01})
     noise_floor.keep(newer)
     assert noise_floor.floors() == {"edge": newer, "smoke": SMOKE}
@@ -44,7 +44,7 @@ def test_what_is_damaged_or_of_another_machine_is_nothing(damage: str) -> None:
 
 def test_a_floor_beyond_belief_is_nothing() -> None:
     noise_floor.keep(EDGE.model_copy(update={"fraction": 11.0}))
-    assert noise_floor.recall("edge") is None
+    assert noise_floor.floors().get("edge") is None
 
 
 def test_a_folder_that_cannot_be_written_is_told(data: Path) -> None:

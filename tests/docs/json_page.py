@@ -18,9 +18,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from pydantic import BaseModel
 
 from mixmark.harness.contracts.published import published
+from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.compare.machines import MachineComparison
 from mixmark.harness.judge.judgement import Judgement, Provenance
-from mixmark.harness.record import store
 from mixmark.reporters.lines import ENERGY, MIXED, SOLO, columns
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -247,7 +247,7 @@ def page() -> str:
 
 
 def schema() -> str:
-    return json.dumps(store.export_json_schema(), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(Result.model_json_schema(mode="serialization"), indent=1, ensure_ascii=False) + "\n"
 
 
 def _reached(root: type) -> list[type]:

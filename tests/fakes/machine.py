@@ -81,11 +81,11 @@ class Machine:
         concurrency: int = 1,
         marks: Mapping[str, int] | None = None,
         may_wait: bool = False,
-        source: mixed.Source = Dispatcher,
+        source: mixed.Source | None = None,
     ) -> None:
         """marks: the number of equal steps in which the units of a suite's feed come, one where it is not named.
         may_wait: whether all devices may wait at once, as those of a host without credit do. source: makes what hands
-        out the feeds."""
+        out the feeds; None: a dispatcher by the plan."""
         devices = [device(id) for id in dict.fromkeys(id for _, id in rates)]
         self.plan: Planner = plan or partial(place, devices=devices)
         self.actual = actual or (lambda pair, at_s: rates[pair])
@@ -106,7 +106,9 @@ class Machine:
         placement = self.plan(mix_units, solo(rates, watts))
         # A host's part of a mix may lack suites that it can run, and gets later.
         self.placement = placement = placement.model_copy(update={"rates": tuple(solo(rates, watts))})
-        self.dispatcher: Any = source(mix_units, placement, quanta, dict.fromkeys(quanta, concurrency), self.plan)
+        source = source or partial(Dispatcher, plan=self.plan)
+        self.dispatcher: Any = source(mix_units, placement, quanta, dict.fromkeys(quanta, concurrency))
+        self.next_arrival_ns = getattr(self.dispatcher, "next_arrival_ns", lambda: None)
         self.dispatcher.begin(0)
 
     def lose(self, id: str) -> None:
@@ -125,13 +127,13 @@ class Machine:
     def step(self, until_s: float) -> bool:
         """Goes on to the next feed that finishes by then. False: there is none."""
         self.hand_out()
-        arrival_ns = self.dispatcher.next_arrival_ns()
+        arrival_ns = self.next_arrival_ns()
         while arrival_ns is not None and arrival_ns <= until_s * SECOND:
             if self.ends and self.ends[0][0] < arrival_ns:
                 break
             self.now_ns = arrival_ns
             self.hand_out()
-            arrival_ns = self.dispatcher.next_arrival_ns()
+            arrival_ns = self.next_arrival_ns()
         if not self.ends and not self.may_wait:
             raise AssertionError("every device waits")
         if not self.ends or self.ends[0][0] > until_s * SECOND:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,10 +72,7 @@ def level_of(result: Result, level: float, policy: str = "plan", delay_ns: int =
     rate_per_s = placement.mixes_per_s
     limits = PRESETS["quick"].mix.model_copy(update={"max_ns": 10**13})
     load = load_at(level, rate_per_s, MIX, request_units(QUANTA), limits, seed=7)
-
-    def source(units: Any, placement: Any, quanta: Any, concurrency: Any, plan: Any) -> RequestQueue:
-        return RequestQueue(units, placement, quanta, concurrency, policies.Planned, load, {})
-
+    source = partial(RequestQueue, policy=policies.Planned, load=load, limits={})
     machine = Machine(MIX, GPU_AND_CPU, QUANTA, source=source, may_wait=True)
     machine.run(1e6)
     end_ns = max(machine.now_ns, load.length_ns)

@@ -32,7 +32,7 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.discover.config import AdapterConfig, Config
-from mixmark.harness.discover.equipment import Equipment
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import integrity

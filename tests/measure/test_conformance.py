@@ -17,7 +17,7 @@ from mixmark.harness.cli.commands import main
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.devices import Found
-from mixmark.harness.measure.conformance import adapter, meter, meter_trials
+from mixmark.harness.measure.conformance import adapter, meter
 from mixmark.harness.measure.conformance.adapter import CHECKS
 from mixmark.harness.measure.conformance.adapter_trials import AdapterTrials
 from mixmark.harness.measure.conformance.first_contact import FirstContact
@@ -180,7 +180,7 @@ CAUGHT_IN_METERS = {
 def gauges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No adapter is asked for its devices, and readings take a moment."""
     monkeypatch.setattr(setup, "find_devices", lambda adapters, config: Found((), ()))
-    monkeypatch.setattr(meter_trials, "READ_S", 1.0)
+    monkeypatch.setattr(meter, "READ_S", 1.0)
     monkeypatch.setenv("MIXMARK_LOCK", str(tmp_path / "lock"))
     monkeypatch.chdir(tmp_path)
 
@@ -206,7 +206,7 @@ def test_each_check_of_a_meter_catches_its_fault(gauges: None, monkeypatch: pyte
 def test_a_meter_that_raises_is_no_source_that_is_absent(gauges: None) -> None:
     found = registry.find("meters", [f"{ROOT / 'tests/fakes/meters.py'}:Joules"])["joules"]
     options = Config(meters={"joules": {"mode": "broken driver"}})
-    result = apply(meter.absent_sources_say_why, meter_trials.MeterTrials(found, options, ()))
+    result = apply(meter.absent_sources_say_why, meter.MeterTrials(found, options, ()))
     assert (result.state, result.message.startswith("it raised RuntimeError: libjoules.so: cannot open")) == (
         "failed",
         True,

@@ -13,7 +13,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Device, Limits, Load, Mix, Phase, Rate, Record, Route, Share, Task
 from mixmark.harness.discover.config import AdapterConfig, Config
-from mixmark.harness.discover.equipment import Equipment
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.load import requests_ns, unknown_due
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit, mixed
@@ -128,7 +128,7 @@ def test_two_devices_play_what_each_does_best(tmp_path: Path) -> None:
     """Alone each would need 0.06 s a unit of both; sharing the work they need 0.01 s."""
     fast, slow = {"low": 0.01, "high": 0.05}, {"low": 0.05, "high": 0.01}
     seen: list[MixSnapshot] = []
-    records = Stage(tmp_path, {"a": fast, "b": slow}, {}).play(on_snapshot=seen.append)
+    records = Stage(tmp_path, {"a": fast, "b": slow}, {}).play(watch=seen.append)
     low, high = records["low", "npu:a"], records["high", "npu:b"]
     assert low.completions is not None
     assert high.completions is not None

@@ -18,7 +18,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Limits, Phase, Record, Route, ScenarioName, Share, Task
 from mixmark.harness.discover.config import AdapterConfig, Config
-from mixmark.harness.discover.equipment import Equipment
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.measure import phase as measured_phase
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.audit import kept_at

@@ -6,6 +6,7 @@ import random
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from bench.policies import COMPARED, by, mixes_per_s
 from mixmark.harness.contracts.policy import DeviceLoad, Request
 from mixmark.harness.contracts.schema import Load, ServiceLimits
-from mixmark.harness.measure.dispatch import Dispatcher, Pair
+from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.measure.request_queue import STUCK_NS, PolicyFailed, RequestQueue
 from mixmark.harness.plan import policies
 from mixmark.harness.plan.load import due_ns, load_at, request_units
@@ -49,10 +50,7 @@ def served(
     **more: Any,
 ) -> Machine:
     mix_units = {suite: 1.0 for suite, _ in rates}
-
-    def source(units: Any, placement: Any, quanta: Any, concurrency: Any, plan: Any) -> RequestQueue:
-        return RequestQueue(units, placement, quanta, concurrency, policy, load, limits or {})
-
+    source = partial(RequestQueue, policy=policy, load=load, limits=limits or {})
     return Machine(mix_units, rates, quanta, actual, source=source, may_wait=load is not None, **more)
 
 
@@ -212,7 +210,7 @@ def test_in_turns_the_slow_device_sets_the_pace() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_plan_is_not_worse_than_turns(seed: int) -> None:
     """`python -m bench.policies` does so for a thousand machines."""
-    assert mixes_per_s(seed, Dispatcher) > 0.98 * mixes_per_s(seed, by(policies.RoundRobin))
+    assert mixes_per_s(seed) > 0.98 * mixes_per_s(seed, by(policies.RoundRobin))
 
 
 @st.composite

@@ -31,7 +31,7 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
-from mixmark.harness.record import raw_files, store, strict_json
+from mixmark.harness.record import files, raw_files, store
 from tests.fakes.folders import forge, with_outputs, write_hashes
 from tests.golden.sample import DOMAINS, apart, closed_loop, phase, record, result, sample
 
@@ -176,7 +176,7 @@ import sys
 import zipfile
 from pathlib import Path
 import resource
-from mixmark.harness.record import raw_files, store, strict_json
+from mixmark.harness.record import raw_files, store
 from mixmark.harness.contracts.errors import ResultError
 from tests.golden.sample import DOMAINS, closed_loop, record
 keeper = store.resume(Path(sys.argv[1]))
@@ -534,7 +534,7 @@ def test_half_a_character_is_refused(folder: Path, half: bytes) -> None:
 
 
 def test_more_objects_than_a_run_has_are_not_parsed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strict_json, "MAX_JSON_OBJECTS", 10)
+    monkeypatch.setattr(files, "MAX_JSON_OBJECTS", 10)
     with pytest.raises(ResultError, match="holds more than 10 objects"):
         store.open(folder)
 
@@ -559,7 +559,7 @@ def test_a_moved_folder_still_opens(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_json_schema_names_every_field_of_a_stored_result(folder: Path) -> None:
-    schema = store.export_json_schema()
+    schema = Result.model_json_schema(mode="serialization")
     stored = json.loads((folder / "result.json").read_text())
     assert set(stored) == set(schema["properties"])
     assert set(stored["records"][0]) == set(schema["$defs"]["Record"]["properties"])

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from mixmark.harness.contracts.schema import Phase, Record, Share, Task
-from mixmark.harness.discover.equipment import Equipment
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import integrity

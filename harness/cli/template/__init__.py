@@ -83,7 +83,7 @@ def files(kind: Kind, name: str) -> Mapping[str, str]:
 
 
 def _check_name(name: str, class_name: str, group: registry.Kind, source: str) -> None:
-    """source: the plugin's file without its own names, of which none may be that of its class."""
+    """source: the plugin's file without its own names; none of them may be its class's name."""
     if not re.fullmatch("[a-z][a-z0-9_]{,39}", name):
         hint = "use at most 40 lower-case ASCII letters, digits and underscores, a letter first"
         raise UsageError(f"{name!a} cannot name a Python module", hint)

@@ -5,8 +5,8 @@ processor     the host's processor
 counters      the counters of the machine at one instant, and what happened between two instants
 accelerators  calls the vendors' watchers, which are plugins, so that none of them can disturb a run
 nvidia        the watcher of NVIDIA's GPUs
-sampling      a thread that reads the counters and the watchers about once a second
-canary        a fixed loop whose time shows how fast one core is now
+sampling      a thread that reads the counters and the watchers about once a second, and the canary: a fixed loop whose
+              time shows how fast one core is now
 other_load    the load of other programs
 
 With `worker.process`, this is the only place with calls of one operating system.

@@ -87,7 +87,7 @@ class MachineCounters:
     pids: the workers, whose descendants count with them, and with this process. usable: the hardware threads that this
     process and its workers may use; load on others does not disturb them, so it is not counted. None: all. pinned: the
     cores of each worker that is pinned. accelerators: the vendors' watchers, opened by the caller; None: accelerators
-    are not read. A process that ends takes its CPU time with it, so a block in which a worker died has no `own_ns`.
+    are not read. A process that ends takes its CPU time with it, so a block during which a worker died has no `own_ns`.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class MachineCounters:
             wall_ns=self._wall(),
             counters=counters,
             busy_ns=per_cpu,
-            kernel_ns=kernel_threads(self._proc) if self._usable is None else {},  # theirs is of all CPUs
+            kernel_ns=kernel_threads(self._proc) if self._usable is None else {},  # a thread's time is of all CPUs
             clocks_mhz=self._clocks_mhz(),
             switches=dict(_switches(statuses)) if workers is not None else {},
             strayed=self._strayed(parents, statuses) if any(statuses.values()) else None,
@@ -235,7 +235,7 @@ def _fields(proc: Path, pid: int) -> list[int]:
 
 
 def _process_counters(proc: Path, workers: Iterable[int] | None) -> Iterator[tuple[str, int]]:
-    """CPU time and page faults. A parent's counters include those of children that it waited for."""
+    """CPU time and page faults. A parent's counters include the children that it waited for."""
     harness = _fields(proc, os.getpid())[10:12]  # without its children: they are workers, or not ours
     if workers is None or not harness:
         return

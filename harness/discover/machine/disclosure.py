@@ -61,7 +61,7 @@ def disclose(
 ) -> System:
     """The machine, its software and its settings; None for what the machine does not report.
 
-    accelerators: the facts of each, from `Accelerators.disclose`. environment: by default that of this process.
+    accelerators: the facts of each, from `Accelerators.disclose`. environment: by default this process's.
     """
     cpus = processor.threads(root)
     return System(

@@ -1,4 +1,7 @@
-"""Samples the machine about once a second, in a thread of its own, while a worker measures."""
+"""Samples the machine about once a second, in a thread of its own, while a worker measures.
+
+The canary is a fixed loop, timed before and after each measurement, that shows whether one core is still as fast.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,9 @@ from mixmark.harness.worker.process.files import ROOT
 
 INTERVAL_S = 1.0
 WATCH_FRACTION = 0.005  # of one core: what sampling may cost
+CANARY_STEPS = 60_000
+CANARY_TIMES = 5
+WARMUP_NS = 20_000_000  # a governor takes about this long to raise an idle CPU's clock
 
 
 @dataclass(frozen=True)
@@ -91,3 +97,25 @@ class Watch:
     def _cpu_ns(self) -> int:
         """The CPU time of this thread and of the watchers' calls."""
         return time.thread_time_ns() + self._accelerators.cpu_ns
+
+
+def canary(clock: Callable[[], int] = time.monotonic_ns) -> Conditions:
+    """The loop's times in ns. Run it before, between and after measurements, never beside a worker."""
+    begin_ns = clock()
+    warm_ns = time.monotonic_ns() + WARMUP_NS
+    while time.monotonic_ns() < warm_ns:
+        _fixed_work()
+    times = []
+    for _ in range(CANARY_TIMES):
+        start_ns = clock()
+        _fixed_work()
+        times.append(clock() - start_ns)
+    return Conditions(begin_ns=begin_ns, end_ns=clock(), canary_ns=tuple(times))
+
+
+def _fixed_work() -> int:
+    """Does integer arithmetic in registers and cache, so that its time follows the clock and nothing else."""
+    total = 0
+    for step in range(CANARY_STEPS):
+        total = (total * 31 + step) & 0xFFFF
+    return total

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, cast
 
@@ -20,20 +21,20 @@ from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Device, Phase, Placement, Rate, ServiceLimits, Share
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.discover import config as configuration
-from mixmark.harness.discover import setup
+from mixmark.harness.discover import machine_lock, setup
 from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.equipment import Equipment
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.measure import solo
-from mixmark.harness.measure.cluster import machine, messages
+from mixmark.harness.measure.cluster import messages
 from mixmark.harness.measure.cluster.coordinator import EVERY_S
 from mixmark.harness.measure.cluster.messages import AgentCalls, LeaderCalls, MixProgress
 from mixmark.harness.measure.cluster.streams import Pipes, lines
-from mixmark.harness.measure.dispatch import Grant
+from mixmark.harness.measure.dispatch import Dispatcher, Grant
 from mixmark.harness.measure.executor import LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.measure.mixed import LoadedSuites, MixDriver, MixSnapshot
 from mixmark.harness.measure.phase import Driver, Part, attend
-from mixmark.harness.plan.placement import Planner, place
+from mixmark.harness.plan.placement import place
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
 from mixmark.harness.worker.calls import Call, Garbled, P, read, write_call
@@ -137,9 +138,9 @@ class Agent(AgentCalls):
         self._meters.rest(seconds)
 
     def describe_host(self, *, query: messages.HostQuery) -> messages.HostDescription:
-        identity = machine.identity()
+        identity = machine_lock.identity()
         if query.measures and query.leader != identity:
-            machine.hold(self._locks, query.run)
+            machine_lock.hold_for_hosts(self._locks, query.run)
         own = configuration.load(self._config_path)
         self._config = replace(own, suites={})  # the suites' options are the same on all hosts and come with a route
         self._adapters = query.adapters
@@ -165,7 +166,9 @@ class Agent(AgentCalls):
         if phase.placement is not None:
             while not self.grants.empty():  # late grants of the previous phase
                 self.grants.get()
-            driver = MixDriver(phase.placement.rates, service, RemoteControl(self, self._devices, host_fraction))
+            leader = RemoteControl(self, self._devices, host_fraction)
+            source = partial(Dispatcher, plan=leader.plan)
+            driver = MixDriver(phase.placement.rates, service, leader.begin, source, leader.watch, leader.grants)
             drive, more = driver, {"on_ready": driver.on_ready}
         traffic = (0, 0)
 
@@ -218,8 +221,8 @@ class Agent(AgentCalls):
 
 
 class RemoteControl:
-    """The `MixLeader` of an agent: the leading process begins the phase and grants work, and gets the progress of the
-    host every EVERY_S."""
+    """Lets the leading process begin and end a mixed phase and grant its work, and sends it the host's progress every
+    EVERY_S."""
 
     def __init__(self, agent: Agent, devices: Sequence[Device], host_fraction: float) -> None:
         self._agent, self._devices, self._host_fraction = agent, devices, host_fraction
@@ -227,16 +230,16 @@ class RemoteControl:
         self._first: Grant | None = None
         self._next_ns = 0
 
-    def begin(self, loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement, Planner]:
+    def begin(self, loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement]:
         self._agent.call(LeaderCalls.mix_ready, loaded=loaded)
         self._first, self._lasts_ns, problem = self._agent.grants.get()
         if problem:
             raise MixmarkError(problem)
         units = self._first.units
-        placement = self._plan(units, [rate for rate in loaded.rates if rate.suite in units])
-        return units, placement.model_copy(update={"rates": loaded.rates}), self._plan
+        placement = self.plan(units, [rate for rate in loaded.rates if rate.suite in units])
+        return units, placement.model_copy(update={"rates": loaded.rates})
 
-    def _plan(self, mix_units: Mapping[str, float], rates: Sequence[Rate]) -> Placement:
+    def plan(self, mix_units: Mapping[str, float], rates: Sequence[Rate]) -> Placement:
         """Plans this host's part of the mix. A host without a part has an empty plan: it may get a part later, when
         another host is lost."""
         if not mix_units:
@@ -252,14 +255,11 @@ class RemoteControl:
             )
         return place(mix_units, rates, self._devices, host_fraction=self._host_fraction)
 
-    def grant(self) -> Grant | None:
+    def grants(self) -> tuple[Grant | None, int | None]:
         latest, self._first = self._first, None
         while not self._agent.grants.empty():
             latest, self._lasts_ns, _ = self._agent.grants.get()
-        return latest
-
-    def end_ns(self, elapsed_ns: int, surplus: float) -> int | None:
-        return self._lasts_ns
+        return latest, self._lasts_ns
 
     def watch(self, snapshot: MixSnapshot) -> None:
         if snapshot.elapsed_ns < self._next_ns:

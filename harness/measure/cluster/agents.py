@@ -28,7 +28,7 @@ from mixmark.harness.worker.messages import Incompatible
 STARTS_WITHIN_S = 60.0  # until an agent's first message: an interpreter on a slow network drive takes many seconds
 ENDS_WITHIN_S = 5.0  # for the threads that receive
 PING_S = 1.0
-BURST = 8  # pings before and after a phase, of which the shortest round trip counts
+BURST = 8  # pings before and after a phase; the shortest round trip counts
 SILENT_S = 30.0  # without a message, after which a host is lost, even if its connection stands
 REPLIES_WITHIN_S = 300.0  # for a call between phases, which looks for devices or opens meters
 TICK_S = 0.25  # how long one wait for messages lasts

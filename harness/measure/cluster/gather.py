@@ -10,8 +10,9 @@ from mixmark.harness.contracts.device_ids import local, on
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Environment, Hosts, System
 from mixmark.harness.contracts.text import Reason
+from mixmark.harness.discover import machine_lock
 from mixmark.harness.discover.devices import Found
-from mixmark.harness.measure.cluster import machine, messages, names
+from mixmark.harness.measure.cluster import messages, names
 from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.launchers import Host
 from mixmark.harness.measure.cluster.messages import AgentCalls
@@ -36,7 +37,7 @@ def gather(agents: Agents, hosts: Sequence[Host], query: messages.HostQuery, wor
 
     workloads: the suites that are measured; a host that has another version or other weights of one takes no part.
     """
-    query = query.model_copy(update={"leader": machine.identity(), "run": uuid.uuid4().hex})
+    query = query.model_copy(update={"leader": machine_lock.identity(), "run": uuid.uuid4().hex})
     replies = agents.call(AgentCalls.describe_host, agents.present, query=query)
     refused = dict(agents.refused)
     described: dict[str, messages.HostDescription] = {}

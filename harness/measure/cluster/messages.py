@@ -71,7 +71,7 @@ class HostDescription(Message):
     system: System
     suites: tuple[Workload, ...]
     machine: str
-    """Identifies the machine, as `machine.identity` does."""
+    """Identifies the machine, as `machine_lock.identity` does."""
 
 
 class PhaseMeasured(Message):

@@ -1,7 +1,7 @@
 """The conformance kit: checks whether an adapter or a meter keeps to its contract, on this machine.
 
-`adapter` and `meter` hold the checks, `adapter_trials` and `meter_trials` make the measurements that the checks look
-at, `report` holds the results. They are imported when a kit is called, since plugins import this module through
+`adapter` and `meter` hold the checks, `adapter_trials` makes the measurements that the checks of an adapter look at,
+`report` holds the results. They are imported when a kit is called, since plugins import this module through
 `mixmark`.
 """
 
@@ -40,7 +40,7 @@ def check_meter(
     on_check: Callable[[str], None] = lambda name: None,
 ) -> Report:
     """Checks a meter by its name, or as ./acme_power.py:AcmePower, against the devices of all adapters that are
-    installed; the arguments are those of `check_adapter`."""
+    installed; the arguments are as in `check_adapter`."""
     from mixmark.harness.measure.conformance.meter import report
 
     return report(meter, config, on_check)

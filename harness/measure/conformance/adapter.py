@@ -270,7 +270,7 @@ CHECKS: tuple[Check[AdapterTrials], ...] = (
     devices_work_at_once,
     noise_is_harmless,
 )
-"""Every check, in the order in which they are made."""
+"""Every check, in the order of the report."""
 
 
 def report(

@@ -32,9 +32,8 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.devices import Found, environment
-from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.discover.machine.accelerators import Accelerators
-from mixmark.harness.discover.setup import Suites, Workbench
+from mixmark.harness.discover.setup import Equipment, Suites, Workbench
 from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.statistics.intervals import sample_needed
@@ -55,12 +54,12 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 BATCH = 17  # samples in a feed, where a suite takes batches: no power of two, so that padding must be cut off again
 WINDOW_NS = 10 * SECOND  # the longest window
 SESSIONS = 4  # in a row, in one worker
-SETTLE_S = 0.5  # in which threads that wait for work may still spin
-IDLE_S = 1.0  # in which they may not
-KILLED_AFTER_S = 0.5  # of a window, in which a worker is killed
+SETTLE_S = 0.5  # threads that wait for work may still spin for this long
+IDLE_S = 1.0  # then they must not spin for this long
+KILLED_AFTER_S = 0.5  # from the begin of a window until its worker is killed
 CONCURRENT_FEEDS = 4  # audited feeds for each feed that the runner takes at once
 LOAD = 0.5  # of the throughput of a closed loop: the rate at which feeds arrive at a server
-SERVED_S = 15.0  # in which feeds arrive at a server; a slow suite has fewer feeds than its percentile takes
+SERVED_S = 15.0  # feeds arrive at a server for this long; a slow suite has fewer feeds than its percentile takes
 UNKNOWN_OPTION = "mixmark-conformance"
 
 
@@ -92,7 +91,7 @@ class AdapterTrials:
     """The trials of one adapter, with one device of each kind: of eight equal accelerators, one is tried. only: the id
     of the one device to try; empty: all.
 
-    folder: an empty one, in which records and logs are left. timeout_s: how long a worker may be silent.
+    folder: an empty folder for records and logs. timeout_s: how long a worker may be silent.
     """
 
     def __init__(
@@ -206,7 +205,7 @@ class AdapterTrials:
 
     @trial
     def concurrent(self) -> tuple[Record, ...]:
-        """Every suite that ran, in the first precision in which it did, with as many feeds of one sample in flight as
+        """Every suite that ran, in the first precision that worked, with as many feeds of one sample in flight as
         the runner takes."""
         found: list[Record] = []
         for device in self.kinds:

@@ -15,10 +15,11 @@ import numpy as np
 from mixmark.harness.contracts.schema import Absent, Completions, Device, Domain, Fact, Result
 from mixmark.harness.discover.config import Config
 from mixmark.harness.measure.conformance.report import Report
-from mixmark.harness.measure.metering import live, metered
+from mixmark.harness.measure.meter_trial import live
+from mixmark.harness.measure.metering import metered
 from mixmark.harness.record.store import columns_of
 
-METERED_S = 5.0  # in which the machine is at rest
+METERED_S = 5.0  # of a machine at rest
 
 
 class EnergySource(Fact):

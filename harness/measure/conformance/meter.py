@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+
+import psutil
 
 from mixmark.harness.contracts.device_ids import part_of
 from mixmark.harness.contracts.errors import choose_by_name
 from mixmark.harness.contracts.numbers import counted
-from mixmark.harness.contracts.schema import HOST_PROCESSOR, Domain
+from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Device, Domain
 from mixmark.harness.discover import config as configuration
 from mixmark.harness.discover import setup
+from mixmark.harness.discover.config import Config
 from mixmark.harness.judge.energy.coverage import LEFT_OUT, WHOLE, contains, overlap
-from mixmark.harness.measure.conformance.meter_trials import BUSY_PERCENT, MeterTrials
-from mixmark.harness.measure.conformance.report import Check, NotChecked, Report, apply_all, fail_if, new_report
+from mixmark.harness.measure.conformance.report import Check, NotChecked, Report, apply_all, fail_if, new_report, trial
+from mixmark.harness.measure.meter_trial import LiveReading, busy_cpus, config_of, live
+from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
 
+READ_S = 3.0  # at rest, and as long under load
+BUSY_PERCENT = 50.0  # of the CPUs, above which rest cannot be told from load
 DOMAINS_WITHIN_S = 10.0
 MOST_WATTS = 1e6  # of any machine
 RISES = 1.02  # times the power at rest, under load
@@ -25,6 +34,72 @@ RAISED = re.compile(r"[A-Za-z]+(Error|Exception|Exit)\b")
 """The begin of a reason if a meter raised an error other than MixmarkError."""
 PARTS = frozenset({WHOLE, *(part for several in LEFT_OUT.values() for part in several)})
 """The names that a domain may cover beside devices."""
+
+
+@dataclass(frozen=True)
+class DomainList:
+    """The reply of a fresh meter to `domains`."""
+
+    domains: tuple[Domain, ...]
+    absent: tuple[Absent, ...]
+    took_s: float
+
+
+class MeterTrials:
+    """The trials of one meter. devices: all that adapters reach here."""
+
+    rest_percent: float
+    """How busy other programs kept the CPUs while the meter was read at rest."""
+
+    def __init__(self, meter: Plugin, config: Config, devices: Sequence[Device]) -> None:
+        self.meter, self.devices = meter, tuple(devices)
+        self._config = config_of(config, meter.name)
+
+    @trial
+    def lists(self) -> tuple[DomainList, ...]:
+        """The replies of two fresh meters. Raises NotChecked if the meter needs a section of mixmark.toml and has
+        none."""
+        found = []
+        for _ in range(2):
+            begin_s = time.monotonic()
+            with self._meters() as meters:
+                if meters.unconfigured:
+                    raise NotChecked(f"it is read only if mixmark.toml has a section [meter.{self.meter.name}]")
+                found.append(DomainList(meters.domains, meters.absent, time.monotonic() - begin_s))
+        return tuple(found)
+
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        """The domains that it can read here. Raises NotChecked if there is none."""
+        first = self.lists[0]
+        if not first.domains:
+            raise NotChecked(
+                "; ".join(f"{source.name}: {source.reason}" for source in first.absent) or "it covers nothing"
+            )
+        return first.domains
+
+    @trial
+    def at_rest(self) -> Mapping[str, LiveReading]:
+        """The readings of each domain on the idle machine, by its id."""
+        psutil.cpu_percent()  # the next call returns the mean since this one
+        readings = self._read()
+        self.rest_percent = psutil.cpu_percent()
+        return readings
+
+    @trial
+    def under_load(self) -> Mapping[str, LiveReading]:
+        """The readings of each domain while every CPU was busy, by its id."""
+        with busy_cpus(settle_s=0.5):
+            return self._read()
+
+    def _read(self) -> Mapping[str, LiveReading]:
+        if not self.domains:
+            return {}
+        with self._meters() as meters:
+            return {reading.domain.id: reading for reading in live(meters, READ_S)}
+
+    def _meters(self) -> Meters:
+        return Meters(self._config, self.devices, {self.meter.name: self.meter})
 
 
 def domains_are_quick(trials: MeterTrials) -> str:
@@ -85,10 +160,10 @@ def nothing_overlaps(trials: MeterTrials) -> str:
 
 def reads_are_quick(trials: MeterTrials) -> str:
     """A read returns within 2 s and raises nothing, at rest and under load."""
-    for live in (*trials.at_rest.values(), *trials.under_load.values()):
-        fail_if(live.lost, f"{live.domain.id}: {live.lost}")
-        fail_if(not live.reads, f"{live.domain.id}: it gave no sample")
-    return f"{counted(min(live.reads for live in trials.at_rest.values()), 'sample')} of each domain at rest"
+    for seen in (*trials.at_rest.values(), *trials.under_load.values()):
+        fail_if(seen.lost, f"{seen.domain.id}: {seen.lost}")
+        fail_if(not seen.reads, f"{seen.domain.id}: it gave no sample")
+    return f"{counted(min(seen.reads for seen in trials.at_rest.values()), 'sample')} of each domain at rest"
 
 
 def counters_rise(trials: MeterTrials) -> str:
@@ -97,14 +172,14 @@ def counters_rise(trials: MeterTrials) -> str:
     if not counters:
         raise NotChecked("it reads power and no counter")
     for domain in counters:
-        for live in (trials.at_rest[domain.id], trials.under_load[domain.id]):
-            fell = [reason for reason in live.reading.reasons if reason in ("jumped back", "jumped ahead")]
+        for seen in (trials.at_rest[domain.id], trials.under_load[domain.id]):
+            fell = [reason for reason in seen.reading.reasons if reason in ("jumped back", "jumped ahead")]
             fail_if(fell, f"{domain.id}: the counter {' and '.join(fell)}")
     return ", ".join(_wraps(domain) for domain in counters)
 
 
 def power_is_plausible(trials: MeterTrials) -> str:
-    """The power is above zero and that of a machine, and that of a processor rises under load."""
+    """The power is above zero and possible for a machine, and a processor's power rises under load."""
     messages = []
     for domain in trials.domains:
         rest, load = trials.at_rest[domain.id].watts, trials.under_load[domain.id].watts
@@ -121,20 +196,6 @@ def power_is_plausible(trials: MeterTrials) -> str:
     return "; ".join(messages)
 
 
-CHECKS: tuple[Check[MeterTrials], ...] = (
-    domains_are_quick,
-    domains_are_repeatable,
-    absent_sources_say_why,
-    covers_are_known,
-    parents_exist,
-    nothing_overlaps,
-    reads_are_quick,
-    counters_rise,
-    power_is_plausible,
-)
-"""Every check, in the order in which they are made."""
-
-
 def _wraps(domain: Domain) -> str:
     return f"{domain.id} wraps at {domain.wrap_joules:.4g} J" if domain.wrap_joules else f"{domain.id} does not wrap"
 
@@ -148,3 +209,17 @@ def report(meter: str, config: Path | None, on_check: Callable[[str], None]) -> 
     devices = setup.find_devices((), configured).devices
     results = apply_all(CHECKS, MeterTrials(found[name], configured, devices), on_check)
     return new_report("meter", name, (found[name].origin, *registry.source_hash(found[name])), devices, results)
+
+
+CHECKS: tuple[Check[MeterTrials], ...] = (
+    domains_are_quick,
+    domains_are_repeatable,
+    absent_sources_say_why,
+    covers_are_known,
+    parents_exist,
+    nothing_overlaps,
+    reads_are_quick,
+    counters_rise,
+    power_is_plausible,
+)
+"""Every check, in the order of the report."""

@@ -17,7 +17,7 @@ LIMITS = {
 
 
 def folders(root: Path, controller: str) -> Iterator[Path]:
-    """The folder of this process's group, then those of the groups that contain it."""
+    """The folder of this process's group, then the folders of the groups that contain it."""
     for row in text(root / "proc/self/cgroup").splitlines():
         number, _, rest = row.partition(":")
         controllers, _, path = rest.partition(":")

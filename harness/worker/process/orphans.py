@@ -1,4 +1,4 @@
-"""Ends the processes that a worker leaves behind: those that left its process group, and those that lost their parent.
+"""Ends the processes that a worker leaves behind: they left its process group, or lost their parent.
 
 While workers live, this process is a child subreaper (Linux, prctl(2)): a process whose parent ended becomes a child of
 this one and not of init, so all descendants of a worker stay descendants of this process. A process that a service of
@@ -24,7 +24,7 @@ import psutil
 from mixmark.harness.contracts.text import plain
 
 PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 3, 4, 36
-GRACE_S = 2.0  # in which a process that notices its worker's end may end by itself
+GRACE_S = 2.0  # a process that notices its worker's end may end by itself for this long
 PATIENCE_S = 10.0  # after which a process that does not die of SIGKILL is given up
 POLL_S = 0.02
 MAX_NAME = 40  # characters of a process's name

@@ -81,3 +81,9 @@ def test_what_watchers_cost_stretches_the_pause(monkeypatch: pytest.MonkeyPatch,
     watch.start().stop()
     assert pauses[0] == 0.01
     assert pauses[1] >= 10
+
+
+def test_a_canary_is_a_block_of_its_own() -> None:
+    found = sampling.canary(Clock(7))
+    assert found.canary_ns == (7,) * sampling.CANARY_TIMES
+    assert (found.busy_ns, found.cpus) == (None, None)

@@ -13,7 +13,7 @@ from typing import Any, Concatenate
 import pytest
 
 from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.equipment import Equipment
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.measure.cluster import agent, messages
 from mixmark.harness.measure.cluster.agent import Agent
 from mixmark.harness.measure.cluster.messages import AgentCalls, LeaderCalls

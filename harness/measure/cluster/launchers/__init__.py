@@ -1,4 +1,5 @@
-"""How the agent of each host is started: one module for each engine (ssh, Slurm, Ray), and `choose`, which picks one.
+"""How the agent of each host is started: `process` starts them itself or by ssh and Slurm,
+`ray` by Ray, and `choose` picks a launcher.
 
 `mixmark agent` is the same program everywhere. It reads requests from its standard input, writes replies to its
 standard output and its log to the standard error, and ends when its standard input does. The engine that starts it
@@ -26,7 +27,7 @@ class Host:
     address: str = ""
     """Where the launcher finds the host, e.g. `user@machine` for ssh. It appears in no result."""
     python: str = ""
-    """The host's interpreter in which Mixmark is installed. Empty: the launcher's default."""
+    """The host's interpreter that has Mixmark. Empty: the launcher's default."""
     config: str = ""
     """The path of the host's mixmark.toml. Empty: as `mixmark run` finds it there."""
     cores: tuple[int, ...] = ()

@@ -21,10 +21,8 @@ from pathlib import Path
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import HOST_NAME
 from mixmark.harness.measure.cluster.launchers import Host, Launcher
-from mixmark.harness.measure.cluster.launchers.process import local
+from mixmark.harness.measure.cluster.launchers.process import allocated, local, slurm, ssh
 from mixmark.harness.measure.cluster.launchers.ray import nodes, ray
-from mixmark.harness.measure.cluster.launchers.slurm import allocated, slurm
-from mixmark.harness.measure.cluster.launchers.ssh import ssh
 
 ADDRESS = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]*@)?([A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)")
 """A name, an IPv4 or an IPv6 address, with a user or without: no option, and nothing that a shell reads."""
@@ -44,7 +42,7 @@ FIND_HOSTS: Mapping[str, Callable[[str], tuple[Host, ...]]] = {"slurm": lambda a
 
 
 def choose(hosts: Path | None, launcher: str | None, address: str | None) -> tuple[Launcher, tuple[Host, ...]]:
-    """The launcher and the hosts of a run: those of the list, or else all that the launcher finds. Raises UsageError.
+    """The launcher of a run, and its hosts: the list, or else all that the launcher finds. Raises UsageError.
 
     hosts, launcher, address: the options of those names; at least one is given.
     """

@@ -1,10 +1,22 @@
-"""Agents as processes of this machine, or at the end of a program that reaches another machine: `ssh`, `srun`."""
+"""Agents as processes of this machine, or at the end of a program that reaches another machine: `ssh`, `srun`.
+
+The standard streams of the program are the agent's. An agent whose standard input ends, ends itself and its workers; no
+process of the other machine can be reached from here.
+
+Keys, ports, jump hosts and known hosts stand in the user's own configuration of ssh. ssh asks nothing and forwards
+nothing, and shares no connection with another ssh: the connection ends with the process.
+
+Slurm: written against the documentation of srun(1) and scontrol(1) of Slurm 24, and never run on a Slurm cluster: the
+tests replace both programs. Each host has a job step of its own, because srun ends a step when a node of it fails, and
+because each host may have an interpreter of its own.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -24,13 +36,39 @@ from mixmark.harness.worker.process import orphans
 ENDS_WITHIN_S = 10.0  # from the end of an agent's standard input to the end of the agent, before it is killed
 EXITS_WITHIN_S = 2.0  # from the end of an agent's standard output to the end of the process
 STALLS_S = 30.0  # an agent that reads nothing of a line for this long is given up
-LOG_END_BYTES = 4096  # of a log, in which its last line is looked for
+LOG_END_BYTES = 4096  # read from the end of a log to find its last line
 MAX_LINE = 200  # characters of a log's last line
 
 CommandOf = Callable[[Host], Sequence[str]]
 FailureOf = Callable[[int, str], Reason | None]
 """Why the program that reaches an agent failed itself, from its exit status and the end of its log. None: the agent
 ended, and not the program."""
+SSH_CONNECTS_WITHIN_S = 20
+SSH_OPTIONS = (
+    *("-T", "-a", "-x"),  # no terminal; neither the user's ssh agent nor a display is forwarded
+    *("-o", "BatchMode=yes"),
+    *("-o", f"ConnectTimeout={SSH_CONNECTS_WITHIN_S}"),
+    *("-o", "LogLevel=ERROR"),  # no banner and no warning: the log is the agent's
+    *("-o", "ControlMaster=no", "-o", "ControlPath=none"),
+    *("-o", "ClearAllForwardings=yes", "-o", "PermitLocalCommand=no"),
+)
+SSH_FAILED = 255  # the exit status of ssh's own failures; any other is the command's
+SSH_FAILURES = (
+    *("Permission denied", "Host key verification failed", "Could not resolve hostname", "Connection refused"),
+    *("Connection timed out", "No route to host", "Network is unreachable", "Connection reset", "Connection closed"),
+    *("not responding", "Broken pipe"),
+)
+"""The failures of ssh that may be repeated. The rest of its messages names addresses and keys, which belong in no
+result."""
+SLURM_STEP = (
+    *("--nodes=1", "--ntasks=1"),
+    "--overlap",  # beside the step that this process may run in
+    *("--cpu-bind=none", "--mem=0"),  # all that the allocation has on the node
+    "--job-name=mixmark",
+)
+"""Without --unbuffered, which would put a pseudo-terminal between srun and the agent: the agent writes whole lines."""
+SLURM_REPLIES_S = 30
+SLURM_HINT = "run it in an allocation: salloc or sbatch, with --exclusive"
 
 
 @contextlib.contextmanager
@@ -167,3 +205,46 @@ def without_address(text: str, host: Host) -> str:
         if part:
             text = re.sub(rf"(?<![\w.-]){re.escape(part)}(?![\w-])", host.name, text)
     return text
+
+
+def ssh() -> Launcher:
+    """Runs `ssh ADDRESS PYTHON -m mixmark agent`; a host without an address has its name for one. Raises UsageError."""
+    path = program("ssh", "ssh", "install openssh-client")
+
+    def command_of(host: Host) -> list[str]:
+        agent = shlex.join(command(host, "python3"))
+        return [path, *SSH_OPTIONS, "--", host.address or host.name, f"exec {agent}"]
+
+    return partial(processes, command_of=command_of, failure=ssh_failure)
+
+
+def ssh_failure(status: int, log: str) -> Reason | None:
+    """ssh's own failure, without an address."""
+    if status != SSH_FAILED:
+        return None
+    why = next((words for words in SSH_FAILURES if words in log), "its log says why")
+    return f"its ssh failed: {why[0].lower()}{why[1:]}"
+
+
+def slurm() -> Launcher:
+    """Runs `srun --nodelist=NODE PYTHON -m mixmark agent`; the node is the host's address, or its name. Raises
+    UsageError."""
+    path = program("slurm", "srun", SLURM_HINT)
+
+    def command_of(host: Host) -> list[str]:
+        return [path, *SLURM_STEP, f"--nodelist={host.address or host.name}", *command(host, sys.executable)]
+
+    return partial(processes, command_of=command_of)
+
+
+def allocated() -> tuple[Host, ...]:
+    """A host for each node of the allocation that this process runs in. Raises UsageError outside of one."""
+    nodes = os.environ.get("SLURM_JOB_NODELIST")
+    if not nodes:
+        raise UsageError("this is no Slurm allocation", hint=SLURM_HINT)
+    words = [program("slurm", "scontrol", SLURM_HINT), "show", "hostnames", nodes]
+    try:
+        listed = subprocess.run(words, capture_output=True, text=True, timeout=SLURM_REPLIES_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UsageError(f"scontrol does not list the nodes: {plain(str(error))}") from error
+    return tuple(Host(f"host{number}", node) for number, node in enumerate(listed.split(), 1))

@@ -79,7 +79,7 @@ class ActorChannel:
 
 def ray(address: str) -> Launcher:
     """Starts the agents on the nodes of the cluster at an address, or of the cluster that this machine is a node of
-    (`auto`). The address of a host is that of its node; a host without one gets any node."""
+    (`auto`). The address of a host is its node's address; a host without an address gets any node."""
     return partial(_actors, address=address)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from mixmark.harness.measure.cluster.launchers import Host, Launcher
-from mixmark.harness.measure.cluster.launchers.process import local
+from mixmark.harness.measure.cluster.launchers.process import local, ssh
 from mixmark.harness.measure.cluster.launchers.ray import SETTINGS, ray
-from mixmark.harness.measure.cluster.launchers.ssh import ssh
 from tests.measure.cluster.launchers.sshd import Machine, machine
 
 RAY_NODES = 3
@@ -34,8 +34,8 @@ def ray_address() -> Iterator[str]:
             patch.setenv(name, value)
         from ray.cluster_utils import Cluster
 
-        sizes = {"num_cpus": 1, "object_store_memory": 80_000_000}
-        cluster = Cluster(initialize_head=True, head_node_args={**sizes, "include_dashboard": False})
+        sizes: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
+        cluster: Any = Cluster(initialize_head=True, head_node_args={**sizes, "include_dashboard": False})
         try:
             for _ in range(RAY_NODES - 1):
                 cluster.add_node(**sizes)
@@ -70,7 +70,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Way:
     if name == "ssh":
         server: Machine = request.getfixturevalue("server")
         monkeypatch.setenv("PATH", str(server.programs), prepend=":")
-        return Way(name, "ssh.ssh()")
+        return Way(name, "process.ssh()")
     if name == "ray":
         address = request.getfixturevalue("ray_address")
         return Way(name, f"ray.ray({address!r})", address)

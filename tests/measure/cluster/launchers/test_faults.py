@@ -85,7 +85,7 @@ def test_no_agent_outlives_a_leading_process_and_a_pause_of_it_loses_none(
 import sys, time
 from pathlib import Path
 from mixmark.harness.measure.cluster.agents import Agents
-from mixmark.harness.measure.cluster.launchers import Host, process, ray, ssh
+from mixmark.harness.measure.cluster.launchers import Host, process, ray
 from tests.measure.cluster.launchers import facts
 with Agents({way.code}, {hosts!r}, Path({str(tmp_path)!r})) as agents:
     for _ in range(2):
