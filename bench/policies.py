@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from bench.dispatch import EDGE_1
-from mixmark.harness.contracts.policy import Policy
+from mixmark.harness.contracts.protocols import Policy
 from mixmark.harness.contracts.schema import Placement
 from mixmark.harness.measure.dispatch import Dispatcher, Pair
 from mixmark.harness.measure.mixed import Source, WorkSource

@@ -1,4 +1,4 @@
-"""The built-in policies: which waiting request which device works on next. `contracts.policy` states the protocol.
+"""The built-in policies: which waiting request which device works on next. `contracts.protocols` states the protocol.
 
 The mix of the score is dispatched by the plan (`measure.dispatch`). These serve requests that arrive, and are what the
 plan is compared with.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mixmark.harness.contracts.policy import DeviceLoad, Request
+from mixmark.harness.contracts.protocols import DeviceLoad, Request
 
 Seconds = Mapping[str, Mapping[str, float]]
 """How long a request takes, by suite and device."""

@@ -75,7 +75,7 @@ def test_a_mix_of_ones_own_is_named_and_not_frozen(tmp_path: Path) -> None:
         ('[a]\ntier = "edge"\nunits = { llm = 1 }\nlimits.llm = { total_s = -1 }\n', "must hold seconds, above 0"),
         (
             '[a]\ntier = "edge"\nunits = { llm = 1 }\nlimits.dlrm = { total_s = 1 }\n',
-            "limits of dlrm, which is not in it",
+            "limits of dlrm, but no units",
         ),
         ("[mine\n", "cannot read the mix"),
     ],
