@@ -1,1 +1,1 @@
-"""Speed and memory, each as a ratio against a peer run beside it. None of it is a test."""
+"""Benchmarks of speed and memory, each as a ratio to a peer that runs beside it. They are not tests."""

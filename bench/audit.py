@@ -5,8 +5,8 @@ Run: python -m bench.audit [TIER [SUITE:BATCH:ADAPTER …]]   (smoke, and every 
 First, feeds alternate between keeping and not keeping the outputs. The ratio is the time of a feed without keeping over
 the time with it, both in flight and including the work until the next feed can start. It is printed as a median with
 its 95 % interval, since a busy machine varies more from second to second than keeping outputs costs. For `null`, which
-answers at once, only the microseconds are meaningful: every feed of every suite costs as many. Both kinds of feed copy
-what is yielded into plain memory before the timestamp; the fraction of a feed that this copy takes is printed too.
+replies at once, only the microseconds are meaningful: they are the cost for a feed of every suite. Both kinds of feed
+copy each yield into plain memory before the timestamp; the fraction of a feed that this copy takes is printed too.
 
 Second, the reference of each suite is opened once and run on as many feeds as the standard preset audits. Its time is
 compared with the warm-up and the shortest window of that preset. On a shared machine the CPU time is more reliable than
@@ -41,7 +41,7 @@ STANDARD = PRESETS["standard"].limits
 
 
 class Null:
-    """A runner that answers at once, with a thousand numbers for each unit."""
+    """A runner that yields at once, with a thousand numbers for each unit."""
 
     concurrency = 1
 
@@ -89,7 +89,7 @@ def copied(outputs: list[Array], took_ns: int) -> str:
 
 
 def compared(suite: Any, batch: int, output: Array, window_s: float) -> str:
-    """Compares feeds as the auditor does, without its process and without making the feeds between those audited."""
+    """Compares feeds like the auditor, but without its process and without making the feeds that are not audited."""
     count = max(STANDARD.audits, math.ceil(suite.gate("fp32").samples / batch))
     feeds = map(suite.feeds(batch, 1), itertools.count())
     marks = [(time.perf_counter(), time.process_time())]

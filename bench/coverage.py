@@ -1,10 +1,10 @@
-"""How often an interval holds the truth where a window is called steady, over a catalogue of simulated processes.
+"""How often an interval contains the truth in windows that are called steady, over a catalogue of simulated processes.
 
     python -m bench.coverage [trials]
 
-Each process is a rate over time, cut into 60 blocks as a window is. Its truth is the mean over all trials: what a
-reader takes the figure for. A window may be called steady or not, and an interval may be given or not; `held` is
-the share of given intervals that hold the truth, `false` the share of steady windows with one that does not.
+Each process is a rate over time, cut into 60 blocks like a window. Its truth is the mean over all trials, which readers
+take the figure for. A window may be called steady or not, and an interval may be given or not; `held` is the fraction
+of given intervals that contain the truth, `false` the fraction of steady windows with an interval that does not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mixmark.harness.judge.statistics.timestamps import Floats
 
 STEP_S = 0.1
 LENGTHS_S = (30, 120)
-NOISE = 0.02  # of each block, where the process is not noise itself
+NOISE = 0.02  # noise of each block, unless the process is noise
 Random = np.random.Generator
 
 
@@ -41,13 +41,13 @@ class Process:
 @dataclass(frozen=True)
 class Outcome:
     steady: float
-    """Share of the windows that are called steady."""
+    """The fraction of windows that are called steady."""
     given: float
-    """Share of the windows with an interval."""
+    """The fraction of windows with an interval."""
     held: float
-    """Share of the given intervals that hold the truth; NaN where none was given."""
+    """The fraction of given intervals that contain the truth; NaN if none was given."""
     false: float
-    """Share of the steady windows whose interval does not hold the truth."""
+    """The fraction of steady windows whose interval does not contain the truth."""
 
 
 def autoregressive(steps: int, phi: float, trials: int, random: Random) -> Floats:
@@ -169,7 +169,7 @@ CATALOGUE = (
 
 
 def simulate(process: Process, length_s: int, trials: int, seed: int = 0) -> Outcome:
-    """What windows of this length say of the process, `trials` times."""
+    """Simulates `trials` windows of this length."""
     truth = process.truth(length_s)
     steady = given = held = 0
     for rates in process.rates(length_s, trials, np.random.default_rng([seed, length_s])).T:

@@ -1,14 +1,14 @@
-"""The cost of dispatching: throughput of a device alone in a mixed phase, over that of its own closed loop.
+"""The cost of dispatching: throughput of a device alone in a mixed phase, over its throughput in a closed loop.
 
 Run: python -m bench.dispatch [SUITE] [TIER] [BATCH] [BLOCKS]    (resnet50 smoke 1 3)
-     python -m bench.dispatch window [PRESET]    (simulated: the score of a window over that of a long one)
+     python -m bench.dispatch window [PRESET]    (simulated: a window's score over a long window's)
 
-Both use real workers of the onnxruntime adapter, in alternating blocks. In the closed loop the worker issues its own
-feeds; in the mixed phase the parent requests each one. Both count wall time, including the making of feeds. The goal is
-at least 0.99.
+Both use real workers of the onnxruntime adapter, in alternating blocks. In the closed loop the worker issues the feeds;
+in the mixed phase the parent requests each feed. Both count wall time, including the making of feeds. The goal is at
+least 0.99.
 
 The simulation runs edge-1 on machines from 0.1 to 100 times the rates of a 2-core Xeon and a 2-core EPYC, alone, in
-halves, and beside a GPU. A window whose surplus is at most 2 % must show 0.98 to 1.02 of the rate of a long one.
+halves, and beside a GPU. A window whose surplus is at most 2 % must show 0.98 to 1.02 of the rate of a long window.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ MACHINES = {
     "GPU and Xeon": {"gpu:0": GPU, "cpu:0": XEON},
 }
 SPEEDS = (0.1, 0.25, 0.5, 1, 2, 4, 10, 100)
-MOST_MIXES_PER_S = 2.0  # of what is simulated: faster machines have the same windows and take hours to simulate
+MOST_MIXES_PER_S = 2.0  # limit of simulated machines: faster machines have the same windows but take hours
 SEEDS = range(5)
 NOISE = 0.02  # standard deviation of a feed's rate
 
 
 def rate_per_s(record: Record) -> float:
-    """Units over the wall time from the first issue to the last mark."""
+    """Units over the wall time from the first issue to the last timestamp."""
     done = record.completions
     if done is None:
         raise SystemExit(f"{record.key}: {record.error}")
@@ -73,7 +73,7 @@ def rate_per_s(record: Record) -> float:
 
 
 def simulated(devices: Mapping[str, Mapping[str, float]], speed: float, seed: int) -> Machine:
-    """A machine of which each route keeps 85 to 100 % of its solo rate in the mix."""
+    """A machine whose routes keep 85 to 100 % of their solo rates in the mix."""
     noise = random.Random(seed)
     rates = {(suite, id): speed * rate for id, own in devices.items() for suite, rate in own.items()}
     kept = {pair: rate * noise.uniform(0.85, 1) for pair, rate in rates.items()}
@@ -84,7 +84,7 @@ def simulated(devices: Mapping[str, Mapping[str, float]], speed: float, seed: in
 
 
 def windows(preset: str) -> None:
-    """Prints how far the windows of a preset are from one of 60 mixes."""
+    """Prints how far the rates of a preset's windows are from the rate of a window of 60 mixes."""
     limits = presets.PRESETS[preset].mix
     for name, devices in MACHINES.items():
         for speed in SPEEDS:
@@ -114,9 +114,9 @@ class Stand:
     device: Device
     mix: Mix
     alone: Phase
-    """In a closed loop."""
+    """The phase with a closed loop."""
     together: Phase
-    """As a mix of this suite alone."""
+    """The phase with a mix of this suite alone."""
 
     def plan(self, units: Mapping[str, float], rates: Sequence[Rate]) -> Placement:
         return place.place(units, rates, [self.device])

@@ -27,7 +27,7 @@ UNITS = 128
 
 
 class NullRunner:
-    """A runner that answers at once, with `units` yields."""
+    """A runner that yields `units` times, at once."""
 
     concurrency = 1
 
@@ -55,7 +55,7 @@ def ours(queries: int, units: int = 1) -> npt.NDArray[np.int64]:
 
 
 def theirs(queries: int) -> npt.NDArray[np.int64]:
-    """The ns from each issue to the next, stamped by the system under test."""
+    """The ns from each issue to the next, by timestamps of the system under test."""
     times_ns: list[int] = []
 
     def issue(samples: list[loadgen.QuerySample]) -> None:

@@ -1,11 +1,11 @@
-"""What the endpoint adapter adds to a token on the loopback: its latency beside a bare HTTP client's.
+"""The latency that the endpoint adapter adds to a token on the loopback, compared with a bare HTTP client.
 
 Run: python -m bench.endpoint [FEEDS]   (40)
 
-A server in a process of its own streams an output with a token each millisecond. The id of each token is the time in
-microseconds at which it was sent, on the clock that both processes share, so the latency of a token is the time at
-which its reader has it, less its id. The bare client reads lines and parses none but for the id. The adapter's token
-counts as here when the harness's loop takes its timestamp. Feeds of both alternate."""
+A server in a separate process streams an output with a token each millisecond. The id of each token is its sending time
+in microseconds, on the clock that both processes share, so a token's latency is its time of arrival minus its id. The
+bare client parses only the ids. The adapter's token arrives when the harness's loop takes its timestamp. Feeds of both
+alternate."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def now_us() -> int:
 
 
 def stream(request: Request) -> None:
-    """As llama.cpp's server, each id the time of its event."""
+    """Replies like llama.cpp's server. Each id is the time of its event."""
     asked = request.asked
     request.begin()
     due = time.monotonic()

@@ -1,14 +1,14 @@
-"""What the harness itself allows: how fast feeds are made, what lies between two of them, and the rate of a runner that
-does nothing.
+"""The limits of the harness: the time to make feeds, the time between two feeds, and the rate of a runner that does
+nothing.
 
 Run: python -m bench.feeds [TIER]   (edge)
 
-First, the time of making a feed of each suite, and of the pool that it comes from. Second, a real worker runs a runner
-that sleeps for a given time, over feeds that cost nothing to make: what is left between the last timestamp of one
-feed and the issue of the next is the harness, the digest of an output and the nonce included. Third, in the server
-tier, a runner that answers every feed at once with zeros, on a device that is no processor: its rate alone and in a
-mixed run, all time of the window counted, beside the rate of the mix's nominal device (which does each suite in a
-quarter of its time), and the cores that the worker takes for each second of that device's mixed run.
+First, the time to make a feed of each suite and its pool. Second, a real worker runs a runner that sleeps for a given
+time, over feeds that cost nothing to make: the time from the last timestamp of a feed to the issue of the next feed is
+spent in the harness, including the digest of an output and the nonce. Third, in the server tier, a runner yields zeros
+at once, on a device that is not a processor. Printed are its rates alone and in a mixed run, over all time of the
+window, relative to the mix's nominal device (which spends a quarter of its time on each suite), and the cores that the
+worker needs for each second of the nominal device's mixed run.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from mixmark.suites.weights import Synthetic
 BATCHES = {"llm": (1,), "diffusion": (1,), "dlrm": (1, 2048, 8192), "resnet50": (1, 32, 128, 512), "probe": (1,)}
 SLEEPS_S = (0.0, 0.001, 0.01)
 NULL = (("llm", 1), ("diffusion", 1), ("dlrm", 4096), ("resnet50", 128))
-"""The suites that the runner that does nothing runs, and the batch of each."""
-QUARTER = 4  # a nominal device does each suite in a quarter of a second, so alone it is four times as fast
+"""The suites of the runner that does nothing, and their batches."""
+QUARTER = 4  # a nominal device runs each suite in a quarter of a second, so alone it is four times as fast
 WINDOW_NS = 2_000_000_000
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=WINDOW_NS, max_ns=WINDOW_NS, min_feeds=1)
 TIMEOUT_S = 60
@@ -69,7 +69,7 @@ class EmptySuite(Probe):
 
 @dataclass(frozen=True)
 class Sleeps:
-    """A runner that sleeps and computes nothing. Its outputs have the shape of the suite's."""
+    """A runner that sleeps and computes nothing. Its outputs have the suite's shape."""
 
     suite: Suite
     seconds: float
@@ -129,7 +129,7 @@ def begun(suite: SuiteChoice, scenario: ScenarioName, batch: int, **options: str
 
 
 def between_us(seconds: float) -> tuple[float, float]:
-    """The median of the microseconds between two feeds, and their share of the window."""
+    """The median of the microseconds between two feeds, and their fraction of the window."""
     choice = SuiteChoice(name="nothing", spec="bench.feeds:EmptySuite", tier="smoke")
     with begun(choice, "single-stream", 1, seconds=str(seconds)) as (worker, scratch):
         alone(worker, scratch)
@@ -139,14 +139,14 @@ def between_us(seconds: float) -> tuple[float, float]:
 
 
 def alone(worker: Worker, scratch: Path) -> int:
-    """The units that the worker does by itself in a window."""
+    """The units that the worker finishes in a window while it issues the feeds."""
     measure = worker.call(AdapterCalls.measure, TIMEOUT_S, window=Commitments())
     measure(key="a", seed=0, limits=LIMITS, out=str(scratch / "out.npz"))
     return int(worker.completions(scratch / "out.npz")[0].units.sum())
 
 
 def mixed(worker: Worker, scratch: Path) -> int:
-    """The units that the worker does in a window where the nonces come one by one, one feed ahead."""
+    """The units that the worker finishes in a window with single nonces from the parent, one feed ahead."""
     units = serial = 0
     end_ns = time.monotonic_ns() + WINDOW_NS
     while time.monotonic_ns() < end_ns:

@@ -1,9 +1,9 @@
-"""What several hosts cost: one mix over two agents on this machine, and over `--split-cpu 2` without agents, in turn.
+"""The cost of several hosts: one mix over two agents on this machine, and over `--split-cpu 2` without agents, in turn.
 
 Run: python -m bench.hosts [PAIRS] [SECONDS] [TIER]    (5 30 smoke)
 
-Both have the same routes, plan and cores, so what differs is who dispatches. The goal: agents do at least 0.99 of what
-the run without them does. Then the agents rest for 30 s: the goal is at most 0.5 % of a core each.
+Both have the same routes, plan and cores and differ only in the dispatch. The goal for agents is at least 0.99 of the
+rate without agents. Then the agents rest for 30 s; the goal is at most 0.5 % of a core each.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TIMEOUT_S = 600.0
 
 
 def mixes_per_hour(executor: Executor, phase: Phase, before: Result) -> float:
-    """Measures a phase of the mix. What was finished in the window counts, audited or not."""
+    """Measures a phase of the mix. All units that were finished in the window count, audited or not."""
     records: list[Record] = []
     for facts in executor.measure(PhaseRequest(phase, 0, before.mix, before.devices), lambda event: None):
         records += facts.records

@@ -1,9 +1,9 @@
-"""The score of machines whose speed is known: a smoke mix takes exactly 0.5 to 60 s, by real processes and outputs.
+"""The score of machines of known speed: a smoke mix takes exactly 0.5 to 60 s, with real processes and outputs.
 
 Run: python -m bench.known_speed [SECONDS …]    (0.5 1 2 4 8 15 30 60; half a minute to a minute each)
 
-The adapter is that of ONNX Runtime, held back: each unit is yielded when the rate of its suite says so. A score must be
-within 2 % of 3600 / SECONDS mixes per hour, or a bracket that holds it.
+The adapter is ONNX Runtime's with a delay: each unit is yielded at the time that the rate of its suite requires. A
+score must be within 2 % of 3600 / SECONDS mixes per hour, or a bracket that contains this rate.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mixmark.harness.plan import mixes
 SECONDS = (0.5, 1, 2, 4, 8, 15, 30, 60)
 CLOSE = 0.02
 LONGEST_IMAGE_S = 0.5  # the mix allows an image of resnet50 2 s
-BREAK_S = 0.005  # a feed that begins so soon after the last one continues its pace, so feeding costs nothing
+BREAK_S = 0.005  # a feed that begins within this time after the last feed continues its pace, so feeding costs nothing
 
 
 def rates_per_s(seconds: float) -> dict[str, float]:
-    """The units per second of each suite with which a smoke mix takes so long: a quarter each, resnet50 less."""
+    """The units per second of each suite that make a smoke mix last `seconds`: a quarter each, less for resnet50."""
     units = mixes.frozen()["smoke-1"].units
     resnet_s = min(seconds / 4, units["resnet50"] * LONGEST_IMAGE_S)
     others_s = (seconds - resnet_s) / 3
@@ -101,7 +101,7 @@ def main() -> None:
             missed += not held
             shown = f"{low / true:.3f} to {high / true:.3f}" if bracket else f"{estimate / true:.3f}"
             print(f"{seconds:5g} s a mix: {shown} of the truth: {'ok' if held else 'MISSED'}", flush=True)
-    print(f"goal: within {CLOSE:.0%}, or a bracket that holds it: {'ok' if not missed else f'missed {missed}'}")
+    print(f"goal: within {CLOSE:.0%}, or a bracket that contains it: {'ok' if not missed else f'missed {missed}'}")
 
 
 if __name__ == "__main__":

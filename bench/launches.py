@@ -1,10 +1,10 @@
-"""How many kernels a unit launches when its modules run eagerly, and what that costs an accelerator.
+"""The number of kernel launches of a unit in eager modules, and their cost on an accelerator.
 
 Run: python -m bench.launches [TIER]    (edge)
 
-It counts the operators of each graph of llm and diffusion on PyTorch's meta device, without views, which launch none;
-some launch several kernels. Then it estimates the tokens a second of a decode step on three accelerators: the longer of
-the time to read the weights and the time to launch, by public figures of bandwidth. An estimate, on paper.
+It counts the operators of each graph of llm and diffusion on PyTorch's meta device, without views, which launch no
+kernel; some operators launch several. Then it estimates the tokens a second of a decode step on three accelerators: the
+longer of the time to read the weights and the time to launch, by public figures of bandwidth. An estimate, on paper.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from mixmark.harness.contracts.schema import Tier
 from mixmark.suites.diffusion import Diffusion
 from mixmark.suites.llm import Llm
 
-GPUS_BYTES_PER_S = {"H100 SXM": 3.35e12, "M4": 120e9, "RTX 4060": 272e9}  # of their makers' data sheets
-REACHED = 0.83  # of the bandwidth, by gpt-fast's compiled decode step in bf16 (its README, A100)
-LAUNCH_S = 5e-6  # of an operator by eager torch: what its host thread takes, which does not depend on the GPU
+GPUS_BYTES_PER_S = {"H100 SXM": 3.35e12, "M4": 120e9, "RTX 4060": 272e9}  # from their makers' data sheets
+REACHED = 0.83  # fraction of the bandwidth that gpt-fast's compiled decode step reaches in bf16 (its README, A100)
+LAUNCH_S = 5e-6  # time of eager torch's host thread for an operator, which does not depend on the GPU
 
 
 class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives its mode no types
-    """Counts the operators that are no views."""
+    """Counts the operators that are not views."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch gives its mode no types
@@ -41,7 +41,7 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch giv
 
 
 def launches(graph: Graph, length: int) -> Counter[str]:
-    """The operators of one run. length: that of a symbolic axis, such as tokens."""
+    """The operators of one run. length: the size of symbolic axes, such as tokens."""
     values = [
         torch.empty(
             [length if isinstance(axis, str) else axis for axis in spec.shape],

@@ -4,8 +4,8 @@ Run: python -m bench.llm_bandwidth [TIER [ADAPTER:PRECISION …]]   (edge, 8 GB 
 
 Both suites are open in one process. They alternate, a pass of the probe and then a few tokens of an output, so that
 drift of the machine's speed affects both alike. The bytes of a token come from the suite's cost model, which counts no
-scales: an engine with a 16-bit scale for each 32 weights reads 6 % more at int8 and 12 % more at int4. The bandwidth is
-that of the probe's gemv, whose matrices exceed the caches together.
+scales: an engine with a 16-bit scale for each 32 weights reads 6 % more at int8 and 12 % more at int4. The probe's
+gemv, whose matrices together exceed the caches, gives the bandwidth.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Bandwidth(NamedTuple):
     read_bytes_per_s: float
     """The median over the rounds."""
     kernel: str
-    """The kernel that reads."""
+    """The name of the probe's kernel."""
     ratios: list[float]
-    """For each round, the bandwidth of its decoding over that of its pass of the kernel."""
+    """For each round, the bandwidth of decoding over the bandwidth of the kernel."""
 
 
 def measure(route: str, tier: str) -> Bandwidth:
@@ -57,12 +57,12 @@ def measure(route: str, tier: str) -> Bandwidth:
             pass
 
         def tokens() -> Any:
-            """An endless stream of decoded tokens, without the first one of each output, which the prefill makes."""
+            """An endless stream of decoded tokens, without each output's first token, which the prefill computes."""
             for prompt in prompts:
                 yield from itertools.islice(writer(prompt), 1, None)
 
         def probed() -> dict[str, float]:
-            """The bytes per second of the kernel that streams matrices that exceed the caches together."""
+            """The bytes per second of the kernel whose matrices together exceed the caches."""
             rates = {}
             outputs = prober(next(nonces))
             begin = time.monotonic_ns()

@@ -1,11 +1,11 @@
-"""What serving costs: the throughput of a device by each policy over that by the plan, and how late arrivals are.
+"""The cost of serving: a device's throughput with each policy over its throughput with the plan, and arrival delays.
 
 Run: python -m bench.load [BLOCKS]    (3)
 
-The throughput is that of the onnxruntime adapter with resnet50 at the smoke tier, batch 1, in alternating phases; the
-goal is at least 0.99. The delay is the 99th percentile of the time from when a request was due until the harness took
-it up, at 50 requests per second of a machine whose devices only sleep, so that a core is idle; the goal is at most
-1 ms. It also prints the CPU time that the parent and the sleeping workers take meanwhile.
+The throughput is measured with the onnxruntime adapter and resnet50 at the smoke tier, batch 1, in alternating phases;
+the goal is at least 0.99. The delay is the 99th percentile of the time from a request's due time until the harness
+handled its arrival, at 50 requests per second on a machine whose devices only sleep, so that a core is idle; the goal
+is at most 1 ms. It also prints the CPU time of the parent and the sleeping workers.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from mixmark.harness.plan.presets import SECOND
 from tests.measure.test_mixed import MIX, Stage
 
 PER_S = 25
-"""Requests of each of two suites that arrive per second."""
+"""The arriving requests per second of each of two suites."""
 
 
 def throughputs(blocks: int, folder: Path) -> None:
-    """Prints the throughput by each policy over that by the plan."""
+    """Prints the throughput with each policy over the throughput with the plan."""
     made = stand()
     by_plan: list[float] = []
     others: dict[str, list[float]] = {name: [] for name in COMPARED}
@@ -47,7 +47,7 @@ def throughputs(blocks: int, folder: Path) -> None:
 
 
 def delay(folder: Path) -> None:
-    """Prints how late requests are taken up, and the CPU time of waiting."""
+    """Prints the arrival delay and the CPU time of waiting."""
     even = {"low": 0.002, "high": 0.002}
     stage = Stage(folder, {"a": even, "b": even}, {})
     phase = stage.phase(SECONDS)

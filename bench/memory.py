@@ -2,10 +2,10 @@
 
 Run: python -m bench.memory [TIER [SUITE …]]   (edge, and every suite)
 
-PSS is that of the worker's process tree, sampled as in every run of Mixmark: twice a second, but not while it measures.
-A short peak between two samples is missed. The kernel's own high-water mark of the worker's RSS, printed beside it,
-misses none, but counts memory that is shared with other processes in full. Graphs that are not shipped are exported in
-the worker; unless the user's cache already holds them, the export is part of the peak.
+The PSS of the worker's process tree is sampled as in every run of Mixmark: twice a second, but not during the
+measurement. A short peak between two samples is missed. The kernel's high-water mark of the worker's RSS is printed
+beside it: it misses no peak, but counts shared memory in full. Graphs that are not shipped are exported in the worker;
+unless the user's cache already has them, the export is part of the peak.
 """
 
 from __future__ import annotations

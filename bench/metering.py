@@ -1,4 +1,4 @@
-"""The cost of reading meters: CPU time of the threads that read, as a share of one core.
+"""The cost of reading meters: CPU time of the reading threads, as a fraction of one core.
 
 Run: python -m bench.metering [SECONDS]
 

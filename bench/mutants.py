@@ -4,11 +4,10 @@
 
 A mutant is one file of the rooms with one change: a comparison, an operator, `min` for `max`, `and` for `or`, a number
 off by one, a condition negated. The fast tests run once with coverage; then the tests that reach the changed statement
-run on each mutant, and after them the files that hold these tests, because what one test of a file prepares another may
-check. A mutant that passes them all survives and is printed.
+run on each mutant, and after them the files with these tests, because a test may depend on another test of its file. A
+mutant that passes all of them survives and is printed.
 
-mutmut and cosmic-ray know a module by the path of its file, which is not the name under which a linked folder is
-imported.
+mutmut and cosmic-ray name a module after the path of its file, but a linked folder is imported under another name.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Mutant(NamedTuple):
     path: str
     line: int
     statement: ast.stmt
-    """The innermost one that holds the change."""
+    """The innermost statement with the change."""
     before: str
     after: str
     text: str
@@ -137,8 +136,8 @@ def passed(tree: Path, tests: Iterable[str], *options: str) -> bool:
 
 
 def reaching(mutant: Mutant, lines: Reached) -> set[str]:
-    """The tests that reach the changed statement. One that is executed by an import is reached by its body, and by the
-    lines and the files of tests that name what it defines."""
+    """The tests that reach the changed statement. For a statement that an import executes: the tests that reach its
+    body, and the lines and files of tests with the names that it defines."""
     statement, here = mutant.statement, lines.get(mutant.path, {})
     body = getattr(statement, "body", None)
     last = max(body[0].lineno - 1, statement.lineno) if body else statement.end_lineno or statement.lineno

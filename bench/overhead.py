@@ -1,12 +1,12 @@
-"""The cost of the harness: throughput through its loop over that of a bare loop, in one process and runtime.
+"""The cost of the harness: throughput of its loop over a bare loop's, in one process and runtime.
 
 Run: python -m bench.overhead [TIER [BATCH [SUITE|ADAPTER …]]]   (smoke, 1, and every suite by every adapter)
 
-The bare loops below are what one would write by hand over each engine: torch's modules, onnxruntime's sessions,
-OpenVINO's requests, llama.cpp's context. Their feeds are made before the block, nothing is stamped or checked, and they
-use neither a suite's loop nor an adapter's session; they share only the weights that the adapter has loaded. Blocks
-alternate, so that drift of the machine's speed affects both alike. Since the bare loops repeat those of the suites,
-each run first compares what the two yield for one feed.
+The bare loops below are written by hand for each engine: torch's modules, onnxruntime's sessions, OpenVINO's requests,
+llama.cpp's context. Their feeds are made before the block, nothing is timed or checked, and they use neither a suite's
+loop nor an adapter's session; they share only the weights that the adapter has loaded. Blocks alternate, so that drift
+of the machine's speed affects both alike. Since the bare loops duplicate the suites' loops, each run first compares the
+outputs of both for one feed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Loop = Callable[[Feed], Iterator[Array]]
 
 
 class Bare(NamedTuple):
-    """A runtime without the harness; its values are the runtime's own."""
+    """A runtime without the harness. Values are objects of the runtime."""
 
     put: Callable[[Array], Any]
     zeros: Callable[[str], Any]
@@ -206,7 +206,7 @@ class OverheadRow(NamedTuple):
     """Median throughputs in units per second."""
 
     counted: float
-    """As the harness counts it, without the time of making feeds."""
+    """By the harness's count, without the time of making feeds."""
     wall: float
     """The harness, including the time of making feeds."""
     bare: float
@@ -217,7 +217,7 @@ class OverheadRow(NamedTuple):
 def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> OverheadRow | None:
     """Measures a suite; to be run in a fresh process, since the thread pools of two runtimes disturb each other.
 
-    Returns None where the adapter does not run the suite."""
+    Returns None if the adapter does not run the suite."""
     suite: Any = registry.find("suites")[suite_name].load()(tier, {})
     adapter: Any = registry.find("adapters")[adapter_name].load()({})
     device = next(each for each in adapter.discover() if each.kind == "cpu")

@@ -26,7 +26,7 @@ QUESTIONS: tuple[tuple[Question, Limits], ...] = (
 
 
 def kind(rng: random.Random, number: int, suites: int) -> Kind:
-    """An accelerator, or a host that takes up to eight of them, with a speed of its own for each suite."""
+    """An accelerator, or a host for up to eight accelerators, with a random speed for each suite."""
     host, scale = number % 4 == 0, rng.uniform(0.5, 8)
     speeds = tuple(
         Speed(
@@ -39,7 +39,7 @@ def kind(rng: random.Random, number: int, suites: int) -> Kind:
         if rng.random() < 0.9
     )
     held = sum(speed.memory_bytes for speed in speeds)
-    limited = number % 16 == 1  # of these, two suites do not fit beside the others
+    limited = number % 16 == 1  # two suites do not fit into memory beside the others
     room = {"": held - max(speed.memory_bytes for speed in speeds)} if limited else {}
     return Kind(
         f"k{number}",

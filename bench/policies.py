@@ -1,9 +1,9 @@
-"""What placing a mix by the plan gains: simulated machines of 2 to 4 unlike devices, run by each policy.
+"""The gain of placing a mix by the plan: simulated machines of 2 to 4 unlike devices, run by each policy.
 
 Run: python -m bench.policies [MACHINES]    (1000)
 
-Each machine has its own rates, up to 100 times apart, and noise of 2 % a feed. The mix is edge-1. Printed is the
-distribution of the plan's mixes per hour over those of each policy, in windows of 60 mixes.
+Each machine has random rates, up to 100 times apart, and noise of 2 % a feed. The mix is edge-1. Printed is the
+distribution of the plan's mixes per hour over each policy's mixes per hour, in windows of 60 mixes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from bench.dispatch import EDGE_1
-from mixmark.harness.contracts.policy import Policy
+from mixmark.harness.contracts.protocols import Policy
 from mixmark.harness.measure.mixed import Source
 from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan import policies
@@ -39,7 +39,7 @@ def by(policy: Callable[[Table, Table], Policy]) -> Source:
 
 
 def random_rates(seed: int) -> Rates:
-    """The units per second of 2 to 4 devices, of which each is better at some suites than at others."""
+    """The units per second of 2 to 4 devices. Each device is better at some suites than at others."""
     chance = random.Random(seed)
     devices = [f"npu:{index}" for index in range(chance.randint(2, 4))]
     typical = {"llm": 20.0, "diffusion": 1.0, "dlrm": 50_000.0, "resnet50": 500.0}

@@ -1,10 +1,10 @@
-"""Our routes side by side with the engines that a user would install instead, on the same weights and the same work.
+"""Our routes beside the engines that a user would install instead, on the same weights and the same work.
 
 Run: python -m bench.routes [ROW …]   (every row that is measured on this kind of machine)
 
-Our route runs in a worker of the harness, through its loop; the peer runs in a process of its own, in its own loop.
-Both stay loaded and work in turn, so that drift of the machine's speed affects both alike. A row is printed with the
-median and range of both rates and the median of the ratios. Run it on a machine that does nothing else.
+Our route runs in a worker, through the harness's loop; the peer runs in a separate process, in the engine's loop. Both
+stay loaded and work in turn, so that drift of the machine's speed affects both alike. A row is printed with the median
+and range of both rates and the median of the ratios. Run it on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mixmark.harness.adapters.cpu import BF16, cpu, flags
+from mixmark.harness.adapters.devices import BF16, cpu, flags
 from mixmark.harness.contracts.schema import Completions, Limits, Tier
 from mixmark.harness.judge.statistics.timestamps import throughput_per_s
 from mixmark.harness.plugins import registry
@@ -43,7 +43,7 @@ EAGER = "eager"
 
 @dataclass(frozen=True)
 class RouteRow:
-    """A goal. peer: the module in bench/peers, and what it is asked for; EAGER: our own route by the adapter torch."""
+    """A goal. peer: the module in bench/peers and its precision. EAGER: our route by the adapter torch."""
 
     suite: str
     scenario: Any
@@ -87,7 +87,7 @@ ROWS = {
 
 @contextmanager
 def ours(row: RouteRow) -> Iterator[tuple[Callable[[], float], str]]:
-    """A function that measures a window of our route and returns units per second, and what the route is."""
+    """A function that measures a window of our route and returns units per second, and a description of the route."""
     suite = registry.find("suites")[row.suite]
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         out = Path(folder) / "out.npz"
@@ -118,8 +118,7 @@ def ours(row: RouteRow) -> Iterator[tuple[Callable[[], float], str]]:
 
 
 def rate(suite: str, done: Completions) -> float:
-    """Units per second, as a result counts them; in llm of the tokens behind the first one of each feed, as engines'
-    own loops count them."""
+    """Units per second, as in a result; in llm without the first token of each feed, as in the engines' loops."""
     if suite != "llm":
         return throughput_per_s(done) or 0.0
     decoded = int(done.units.sum() - done.units[done.starts].sum())
@@ -128,7 +127,7 @@ def rate(suite: str, done: Completions) -> float:
 
 @contextmanager
 def theirs(row: RouteRow) -> Iterator[Callable[[], float]]:
-    """A function that lets the peer work for a while and returns its rate."""
+    """A function that runs the peer for a while and returns its rate."""
     if row.peer == EAGER:
         with ours(replace(row, adapter="torch", precision=row.peer_precision, options={})) as (eager, _):
             yield eager
@@ -155,7 +154,7 @@ def theirs(row: RouteRow) -> Iterator[Callable[[], float]]:
 
 
 def be_peer(module: str, suite: str, precision: str) -> None:
-    """Works once for every line that comes in."""
+    """Works once for each line of standard input."""
     with getattr(importlib.import_module(f"bench.peers.{module}"), suite)(TIER, precision) as work:
         for _ in sys.stdin:
             print(work(), flush=True)

@@ -2,7 +2,7 @@
 
 Run: python -m bench.server_loop [seconds a measurement]
 
-Both offer Poisson arrivals, from different random draws. One system answers at once; the other sleeps for each query
+Both offer Poisson arrivals, from different random draws. One system replies at once; the other sleeps for each query
 and serves one at a time from a queue. Blocks alternate, so that drift of the machine's speed affects both alike.
 """
 
@@ -35,7 +35,7 @@ ROUNDS = 3
 
 
 class SleepingRunner:
-    """A runner that answers each feed after a sleep, with one yield."""
+    """A runner that sleeps for each feed and then yields once."""
 
     concurrency = 1
 
@@ -59,7 +59,7 @@ def ours(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[flo
 
 
 def theirs(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[float]:
-    """Percentiles of the response time in ms that LoadGen logs, also counted from the scheduled time."""
+    """LoadGen's logged percentiles of the response time in ms, also counted from the scheduled time."""
     waiting: queue.SimpleQueue[loadgen.QuerySample | None] = queue.SimpleQueue()
 
     def serve() -> None:

@@ -1,10 +1,11 @@
-"""What the synthetic weights and inputs of the suites are like: the power of a matrix product depends on its values.
+"""Statistics of the suites' synthetic weights and inputs, since the power of a matrix product depends on its values.
 
 Run: python -m bench.values [TIER]    (smoke)
 
-For each suite: of the weights as they are stored in bf16 (and as four-bit integers), and of the inputs of one feed, the
-share of zeros, the entropy of a value in bits, and the toggling: the share of bits in which neighbours differ. Random
-bits toggle by a half, zeros not at all. A Gaussian tensor stands beside them: trained weights are close to one.
+For each suite it prints, for the weights in bf16 (and as four-bit integers) and for the inputs of one feed, the
+fraction of zeros, the entropy of a value in bits, and the toggling: the fraction of differing bits between neighbours.
+Random bits toggle by a half, zeros not at all. A Gaussian tensor is printed for comparison, since trained weights are
+close to Gaussian.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from mixmark.suites.weights import MULTISET
 
 SUITES = ("llm", "diffusion", "dlrm", "resnet50")
 MOST = 1 << 22
-"""Values of a tensor that are looked at."""
+"""The limit of values per tensor."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """What a set of words is like."""
+    """The statistics of a set of words."""
 
     zeros: float
     entropy_bits: float
@@ -62,7 +63,7 @@ def weights_of(suite: Any) -> npt.NDArray[np.float32]:
     for name in weights.names():
         shape = weights.spec(name).shape
         if len(shape) < 2:
-            continue  # norms and biases: a millionth of the work
+            continue  # norms and biases are a millionth of the work
         into = np.empty(shape, np.float32)
         weights.read(name, into)
         found.append(into.ravel()[:MOST])

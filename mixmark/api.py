@@ -9,12 +9,12 @@ from mixmark.harness.contracts.errors import (
     WrongOutput,
     refuse_options,
 )
-from mixmark.harness.contracts.policy import DeviceLoad, Policy, Request
 from mixmark.harness.contracts.protocols import (
     AcceleratorState,
     Adapter,
     Array,
     Check,
+    DeviceLoad,
     Feed,
     Feeds,
     Format,
@@ -22,8 +22,10 @@ from mixmark.harness.contracts.protocols import (
     GraphRunner,
     Helpers,
     Meter,
+    Policy,
     Preparer,
     Reporter,
+    Request,
     Runner,
     Sample,
     Session,

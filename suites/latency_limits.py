@@ -1,8 +1,8 @@
-"""Builds the latency limits of the server scenario; each suite states its own numbers.
+"""Builds the latency limits of the server scenario from each suite's numbers.
 
-Limits from MLPerf Inference v6.1 are those of the same work at the same percentile. MLPerf publishes none for a
-personal machine, so the edge and smoke tiers have Mixmark's own limits, those of the mixed run, at p90: a p90 needs 64
-feeds, a p99 would need 662.
+The server tier has the limits of MLPerf Inference v6.1 for the same work, at the same percentile. MLPerf publishes no
+limits for a personal machine, so the edge and smoke tiers have Mixmark's limits of the mixed run, at p90: a p90 needs
+64 feeds, a p99 would need 662.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OWN = "Mixmark: what a person who waits will bear"
 
 
 def own_limits(**limits: int) -> LatencyLimits:
-    """Mixmark's own limits, at p90; the keywords are the fields of LatencyLimits, in ns."""
+    """Mixmark's limits, at p90; the keywords are the fields of LatencyLimits, in ns."""
     return LatencyLimits(percentile=0.9, source=OWN, **limits)
 
 

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 TIERS = ("smoke", "edge")  # the tiers whose graphs are shipped
-OPSET = 18  # every onnxruntime since 1.14 reads it
+OPSET = 18  # readable by every onnxruntime since 1.14
 ONE_NODE = 23  # the first opset that has operators for attention and the RMS norm
-BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of a parameter at each precision
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # bytes of a parameter
 MODEL = "model.onnx.xz"
-MOST_BYTES = 16 << 20  # of a compressed graph without its weights
-PAGE = 4096  # an initialiser that starts on a page can be mapped into memory in place
+MOST_BYTES = 16 << 20  # the largest size of a compressed graph without its weights
+PAGE = 4096  # the alignment of an initialiser that can be mapped into memory in place
 
 
 def graph(
@@ -47,7 +47,7 @@ def graph(
     outputs: Mapping[str, Spec],
     module: Callable[[], nn.Module],
 ) -> Graph:
-    """A Graph whose `onnx` reads the shipped file, else the file in the user's cache, else exports into that cache.
+    """A Graph whose `onnx` reads the shipped file, or the file in the user's cache, or else exports into the cache.
 
     home: the folder of the suite's sources, with the shipped files in its subfolder `graphs`. A cached file is reused
     until the sources or the shapes change. `onnx` raises Unsupported if there is neither a file nor an exporter.
@@ -69,7 +69,7 @@ def graph(
 
 
 def graph_path(home: Path, tier: str, name: str) -> Path:
-    """The path under which a suite whose sources lie in `home` ships a graph."""
+    """The path of a shipped graph. home: the folder of the suite's sources."""
     return home / "graphs" / f"{tier}-{name}.onnx.xz"
 
 
@@ -90,10 +90,10 @@ def weight_shapes(graphs: Mapping[str, Graph]) -> Mapping[str, tuple[int, ...]]:
 def export(graph: Graph, opset: int = OPSET, precision: str = "fp32", data: str = "weights.bin") -> bytes:
     """The module as an ONNX model whose parameters are external initialisers, named as in its state dict.
 
-    The model places them in the file `data` in the order of its initialisers, each on a page of its own. An adapter
-    writes that file or removes the initialisers. Constants of the network itself stay inside the model. precision: one
-    of BYTES, the type of the parameters and of the inputs and outputs that are `float`. At the opset ONE_NODE,
-    attention and an RMS norm are one node each.
+    The model expects them in the file `data` in the order of its initialisers, each at the start of a page. An adapter
+    writes the file or removes the initialisers. Constants of the network stay inside the model. precision: one of
+    BYTES, the type of the parameters and of the inputs and outputs that are `float`. At the opset ONE_NODE, attention
+    and an RMS norm are one node each.
     """
     try:
         import onnx_ir as ir
@@ -114,7 +114,7 @@ def export(graph: Graph, opset: int = OPSET, precision: str = "fp32", data: str 
             examples,
             dynamic_shapes=dict(inspect.signature(module.forward).bind(*dynamic).arguments),
             dynamo=True,
-            optimize=False,  # folding would need the parameters' values, and the meta device has none
+            optimize=False,  # folding needs values, which parameters on the meta device lack
             opset_version=opset,
             verbose=False,
         )
@@ -163,7 +163,7 @@ def _examples(graph: Graph, dtype: torch.dtype) -> tuple[tuple[torch.Tensor, ...
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences torch's exporter, which calls functions that torch deprecates, and logs each tensor without a value."""
+    """Silences torch's exporter, which calls deprecated functions and logs each tensor without a value."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -175,7 +175,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _name_inputs_and_outputs(network: Any, graph: Graph, written: Mapping[str, str]) -> None:
-    """Gives inputs and outputs the names of the Graph. written: the input of a state, by the name of its last value."""
+    """Renames inputs and outputs as in the Graph. written: the input of a state, by the name of its last value."""
     state_of = dict(zip((value.name for value in network.inputs), (*graph.inputs, *graph.state), strict=True))
     last = {state_of[name]: value for value, name in written.items()}
     values = {value.name: value for node in network for value in node.outputs}
@@ -187,7 +187,7 @@ def _name_inputs_and_outputs(network: Any, graph: Graph, written: Mapping[str, s
 
 
 def _strip(model: Any) -> None:
-    """Removes stack traces and paths, which would enlarge the file and name the machine that exported it."""
+    """Removes stack traces and paths, which would enlarge the file and reveal the exporting machine."""
     model.metadata_props.clear()
     model.doc_string = model.producer_name = model.producer_version = None
     for part in (model.graph, *model.functions.values()):
@@ -208,7 +208,7 @@ def _sources(home: Path) -> bytes:
 
 
 def ship(suite: Suite, home: Path) -> None:
-    """Exports a suite's graphs and the shapes of its weights into `home`/graphs and removes the earlier files there."""
+    """Exports a suite's graphs and the shapes of its weights into `home`/graphs, instead of the earlier files."""
     graphs = suite.graphs()
     folder = home / "graphs"
     shapes = [f"{json.dumps(name)}: {json.dumps(shape)}" for name, shape in weight_shapes(graphs).items()]

@@ -1,4 +1,4 @@
-"""Checks outputs, compares them with the fp32 reference, and gives the bounds of quality gates."""
+"""Checks outputs, compares them with the fp32 reference, and returns the bounds of quality gates."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import weight_class
 
 FP32 = 1e-6
-"""The bound of every gate for fp32. Engines in fp32 reach 2e-10 at smoke and edge; fp16, whose mantissa is as long as
-TF32's, 8e-6 or more on resnet50, dlrm and diffusion: what is declared as fp32 was not computed in fewer bits."""
+"""The bound of every gate for fp32, which excludes fewer bits. Engines in fp32 reach 2e-10 at smoke and edge; fp16,
+whose mantissa is as long as TF32's, reaches 8e-6 or more on resnet50, dlrm and diffusion."""
 
 
 def gate_bound(at_most: Mapping[str, float], precision: str) -> float:
     """A gate's bound for a declared precision. at_most: the bounds of `16 bits`, `fp8`, `int8` and `int4`.
 
-    bf16 and fp16 share a bound. fp8 has its own: its activations have three bits of mantissa, so their rounding
-    errors are several times those of int8.
+    bf16 and fp16 share a bound. fp8 has a separate bound: its activations have three bits of mantissa, so their
+    rounding errors are several times larger than in int8.
     """
     if precision == "fp32":
         return FP32
@@ -32,15 +32,15 @@ def check_output(output: Array, shape: tuple[int, ...], dtype: str = "float32") 
     if output.shape != shape or output.dtype != np.dtype(dtype):
         raise WrongOutput(f"the output is {output.dtype} {output.shape}, but should be {dtype} {shape}")
     if not np.isfinite(output).all():
-        raise WrongOutput(f"the output holds {np.count_nonzero(~np.isfinite(output))} values that are not finite")
+        raise WrongOutput(f"the output has {np.count_nonzero(~np.isfinite(output))} values that are not finite")
     return output
 
 
 def unexplained_variance(output: Array, reference: Array, centre: Array | float) -> npt.NDArray[np.float64]:
     """1 − R² of each row: the reference's variance around `centre` that the output does not explain. [rows] float64.
 
-    The reference itself has 0, an output that is always `centre` about 1, the output for another input about 2. The
-    centre must be a mean over many inputs: otherwise a constant output could score well.
+    The reference has 0, an output that is always `centre` about 1, the output for another input about 2. The centre
+    must be a mean over many inputs: otherwise a constant output could score well.
     """
     rows = len(reference)
     error = (output.astype(np.float64) - reference).reshape(rows, -1)

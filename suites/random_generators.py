@@ -8,10 +8,10 @@ import numpy as np
 
 
 def philox_key(text: str) -> int:
-    """A 128-bit key that depends on the text alone."""
+    """A 128-bit key from the text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
 
 
 def generator(*words: object) -> np.random.Generator:
-    """A generator that depends on these words alone; generators of different words are independent."""
+    """A generator seeded by these words. Generators of different words are independent."""
     return np.random.Generator(np.random.Philox(key=philox_key("/".join(map(str, words)))))

@@ -1,4 +1,4 @@
-"""A suite's weights: synthetic ones that are exact at four bits, or those of a public checkpoint.
+"""A suite's weights: synthetic weights that are exact at four bits, or a public checkpoint.
 
 Random Gaussian weights would make a quality gate useless: honest int4 would be as far from the reference as a skipped
 layer. So every group of 32 weights along the contraction axis (all axes after axis 0, flattened; groups restart at each
@@ -28,7 +28,7 @@ from mixmark.harness.contracts.protocols import Spec, Weights
 from mixmark.suites.random_generators import philox_key
 
 GROUP = 32
-# The counts resemble a rounded bell curve. It contains -8, so that absmax / 8 is the tensor's power of two.
+# The counts resemble a rounded bell curve. The multiset contains -8, so that absmax / 8 is the tensor's power of two.
 _COUNTS = {-8: 1, 6: 3, -6: 2, 4: 4, -4: 3, 3: 3, -3: 3, 2: 3, -2: 4, 1: 3, -1: 3}
 MULTISET = np.repeat(np.array(list(_COUNTS), np.int8), list(_COUNTS.values()))
 RMS = math.sqrt(float(np.mean(np.square(MULTISET, dtype=np.float64))))
@@ -45,8 +45,8 @@ Words = npt.NDArray[np.uint64]
 class Draw:
     """A tensor drawn as permutations of the multiset, times the power of two nearest to gain / (its rms · √fan_in).
 
-    fan_in is prod(shape[1:]), and 1 for a vector. So a matrix of gain 1 keeps the standard deviation of its input up
-    to the rounding of the scale, which is a factor of 0.71 to 1.41.
+    fan_in is prod(shape[1:]), and 1 for a vector. So a matrix of gain 1 keeps the standard deviation of its input, up
+    to a factor of 0.71 to 1.41 from the rounding of the scale.
     """
 
     gain: float = 1.0
@@ -64,8 +64,8 @@ Fill = float | Draw
 class Synthetic:
     """Weights from a counter-based generator keyed by suite, tensor name and seed.
 
-    The bits are equal on every platform and with every number of threads. rule: how each tensor is filled, by its name
-    and shape.
+    The bits are equal on every platform and with every number of threads. rule: returns how a tensor of a name and a
+    shape is filled.
     """
 
     suite: str
@@ -169,7 +169,7 @@ def remainder(length: int) -> npt.NDArray[np.int8]:
 
     They are ± pairs, preceded by -3, 2, 1 if the length is odd, so they sum to zero. A single value cannot sum to
     zero and is 4: a row of length 1 acts as a gain, which needs a mean. The values are exact at the tensor's power of
-    two, but not at absmax / 8 of the remainder alone.
+    two, but not at absmax / 8 of the remainder.
     """
     if length == 1:
         return np.array([4], np.int8)
@@ -178,13 +178,13 @@ def remainder(length: int) -> npt.NDArray[np.int8]:
     return np.array(odd + pairs, np.int8)
 
 
-_PAIRS = (4, 3, 6, 2, 1)  # this order gives every length an rms near that of the multiset
+_PAIRS = (4, 3, 6, 2, 1)  # in this order the rms of every length is near the multiset's
 
 
 def _raw(key: int, block: int, count: int) -> Words:
     """`count` raw words of the generator, from a block of four words on.
 
-    The raw output is defined by the algorithm; numpy may change everything that it derives from it.
+    The raw output is defined by the algorithm; numpy may change its distributions.
     """
     return np.asarray(np.random.Philox(key=key, counter=block).random_raw(count), np.uint64)
 
@@ -208,7 +208,7 @@ def _check(name: str, spec: Spec, into: Floats) -> tuple[int, ...]:
 def checkpoint(path: str | Path, specs: Mapping[str, Spec]) -> Weights:
     """The weights in a file (.safetensors, .pt, .pth, .bin) or in a folder of such files, sharded or not.
 
-    A folder without weights of its own is read in the layout of diffusers: its folder `unet` holds the names that begin
+    A folder without files of weights is read in the layout of diffusers: its folder `unet` has the names that begin
     with `unet.`, and so on. Tensors that `specs` does not name are ignored. Raises UsageError if a tensor is missing or
     has another shape. `read` converts 16-bit values to float32.
     """
@@ -272,7 +272,7 @@ def _entries(path: Path, folders: set[str]) -> Iterator[tuple[str, Stored]]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """A folder's files of one format: the shards that its index names, else all except variants like `model.fp16.…`."""
+    """A folder's files of one format: the shards in its index, or else all files but variants like `model.fp16.…`."""
     for suffix in _READERS:
         for index in sorted(folder.glob(f"*{suffix}.index.json")):
             return [folder / file for file in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
@@ -285,8 +285,8 @@ def _files(folder: Path) -> list[Path]:
 def _safetensors(path: Path) -> Iterator[tuple[str, Stored]]:
     """The tensors of a safetensors file: a little-endian u64 n, then n bytes of JSON, then the data.
 
-    The safetensors library is not used, because it gives numpy no bf16. The file is mapped, so a tensor is in memory
-    only while it is read.
+    The safetensors library is not used, because it cannot read bf16 into numpy. The file is mapped, so a tensor is in
+    memory only while it is read.
     """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -316,7 +316,7 @@ def _convert(name: str, dtype: str, data: npt.NDArray[np.uint8], into: Floats) -
 
 
 def _torch(path: Path) -> Iterator[tuple[str, Stored]]:
-    """The tensors of a file that torch saved; needs torch. weights_only: a checkpoint must not run code."""
+    """The tensors of a file that torch saved; needs torch. A checkpoint cannot run code, because of weights_only."""
     import torch
 
     loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))

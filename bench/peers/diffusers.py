@@ -1,4 +1,4 @@
-"""Diffusers on the weights of the diffusion suite: its U-Net and decoder compiled, the loop of its own scheduler.
+"""Diffusers on the weights of the diffusion suite: compiled U-Net and decoder, with the loop of Diffusers' scheduler.
 
 For a tier without guidance, such as edge.
 """
@@ -41,7 +41,7 @@ def diffusion(tier: str, precision: str) -> Iterator[Callable[[], float]]:
 
 
 def drawer(suite: Diffusion, dtype: torch.dtype, compiled: bool) -> Callable[[Feed], torch.Tensor]:
-    """A function that draws the images of a feed as the public pipeline does."""
+    """A function that draws the images of a feed like the public pipeline."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     theirs, transformers = (importlib.import_module(name) for name in ("diffusers", "transformers"))
     text = transformers.CLIPTextModel(transformers.CLIPTextConfig(**_part(suite, "text_encoder")))

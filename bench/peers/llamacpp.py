@@ -1,6 +1,6 @@
-"""llama.cpp's own loop on the suite's weights, as llama-bench measures text generation: one token at a growing context.
+"""llama.cpp's loop on the suite's weights, as llama-bench measures text generation: one token at a growing context.
 
-It takes the same GGUF file from the cache, chooses no token and reads no logits.
+It uses the same GGUF file from the cache, chooses no token and reads no logits.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mixmark.suites.llm import Llm
 
 @contextmanager
 def llm(tier: str, precision: str) -> Iterator[Callable[[], float]]:
-    """A function that decodes the tokens of one output behind a prompt, and returns tokens per second without those of
-    the prompt."""
+    """A function that decodes the tokens of one output after a prompt, and returns tokens per second without the
+    prompt."""
     import llama_cpp
 
     suite = Llm(tier, {})

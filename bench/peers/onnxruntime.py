@@ -1,4 +1,4 @@
-"""ONNX Runtime as a user runs it: the exported file with fp32 weights, a thread a core, one call after the other."""
+"""ONNX Runtime as a user runs it: the exported file with fp32 weights, a thread a core, consecutive calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 
-from mixmark.harness.adapters.cpu import cores
+from mixmark.harness.adapters.devices import cores
 from mixmark.harness.adapters.onnxruntime import from_file
 from mixmark.harness.adapters.onnxruntime.devices import CPU
 from mixmark.harness.contracts.protocols import Feed, Suite

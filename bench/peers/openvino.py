@@ -1,7 +1,7 @@
-"""OpenVINO as its own benchmark_app works: the ONNX file as it is, the throughput hint, and a queue of requests.
+"""OpenVINO as in its benchmark_app: the unchanged ONNX file, the throughput hint, and a queue of requests.
 
-Diffusion is single-stream, so its graphs run one after the other under the latency hint. In int8 the file is what NNCF,
-OpenVINO's quantiser, makes of it by default (`pip install nncf`, which no extra of Mixmark installs).
+Diffusion is single-stream, so its graphs run one after the other under the latency hint. In int8, NNCF, OpenVINO's
+quantiser, converts the file with its defaults (`pip install nncf`, which no extra of Mixmark installs).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def quantised(suite: Any, model: Any) -> Any:
     """The model in int8, with scales that NNCF measures on feeds of one sample."""
     feeds = suite.feeds(1, 0)
     samples = [dict(feeds(nonce)) for nonce in range(CALIBRATING_FEEDS)]
-    with redirect_stdout(sys.stderr):  # it tells its progress, and a peer's output is its rates
+    with redirect_stdout(sys.stderr):  # NNCF prints its progress, but a peer's output is its rates
         try:
             nncf = importlib.import_module("nncf")
         except ImportError as error:
@@ -76,7 +76,7 @@ def compiled(suite: Any, name: str, model: Any, batch: int, precision: str, hint
 
 
 def queued(model: Any, feed: Feed, batch: int, seconds: float) -> float:
-    """Samples per second of a queue that is kept full."""
+    """Samples per second with a full queue."""
     queue = _import().AsyncInferQueue(model)
     inputs = dict(feed)
     begin, done = time.monotonic(), 0

@@ -1,7 +1,7 @@
-"""Engines that round honestly, and engines that leave work out: what each suite's gate must tell apart.
+"""Separation of engines that round honestly from engines that leave work out, by each suite's gate.
 
 `python -m bench.separation SUITE TIER` prints the tables of docs/separation/. Each suite has a module here with
-`values(tier, nonces, wanted) -> Iterator[Row]`, a row for each engine. This file holds the rounding that they share.
+`values(tier, nonces, wanted) -> Iterator[Row]`, a row for each engine. This file has the common rounding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Row:
 
     name: str
     declared: str
-    """The keys of ROUNDINGS whose gate this way must pass, with commas between them; empty for a cheat."""
+    """The keys of ROUNDINGS whose gates this row must pass, separated by commas; empty for a cheat."""
     values: tuple[float, ...]
     note: str = ""
 
@@ -34,9 +34,9 @@ class Row:
 
     @property
     def extreme(self) -> float:
-        """The value that decides: the largest of an honest way, the smallest of a cheat.
+        """The value nearest to the gate: the largest value of an honest row, the smallest value of a cheat.
 
-        A cheat is detected by one feed that fails; in the smallest audit, which is one feed, its smallest value counts.
+        One failing feed detects a cheat. The smallest audit has one feed, so the smallest value of a cheat counts.
         """
         return max(self.values) if self.honest else min(self.values)
 
@@ -87,7 +87,7 @@ def rounded(x: torch.Tensor, precision: str) -> torch.Tensor:
 
 
 def two_of_four(weight: torch.Tensor) -> torch.Tensor:
-    """2:4 sparsity: the two smaller ones of every four weights along the contraction axis become zero."""
+    """2:4 sparsity: the two smallest of every four weights along the contraction axis become zero."""
     import torch
 
     rows = weight.flatten(1)
@@ -100,7 +100,7 @@ def two_of_four(weight: torch.Tensor) -> torch.Tensor:
 def activations(module: nn.Module, precision: str) -> Iterator[None]:
     """Within the context, the inputs of all linear layers and convolutions are rounded, and in 16 bits their outputs.
 
-    Outputs are not rounded in fp8 and int8, whose kernels accumulate and return a wider format.
+    Outputs are not rounded in fp8 and int8, because kernels accumulate and return a wider format.
     """
     from torch import nn
 

@@ -1,18 +1,17 @@
 """Separation of honest rounding from cheats: each suite's metric for both, at the shapes of a tier.
 
-    python -m bench.separation SUITE TIER [--feeds N]      prints the tables that docs/separation/ holds
+    python -m bench.separation SUITE TIER [--feeds N]      prints the tables of docs/separation/
 
 --engines ADAPTER:PRECISION[:OPTION=VALUE …] …: rows of real engines, which the built-in adapters run.
 --only REGEX: only the ways whose names match (`none`: only the engines). --first K: feeds from the K-th on.
---values FILE: keeps the values of each way in a file, and prints the tables of all that it holds; so a table that takes
-long is made in pieces.
+--values FILE: keeps the values of each way in a file, and prints the tables of all values in it, so that a long table
+can be made in pieces.
 --weights FILE, for llm only: measures a checkpoint; more honest rows then show the error of rounding its weights.
 
-Honest rows are precisions of weights and activations, each with the declared precisions whose gate it must pass;
-cheats leave work out. A second table holds each gate against the worst honest way and the mildest cheat: both should be
-a factor of 3 or more away. `middle` is the geometric mean of the two, whose distance to both is the same factor. Then
-audits of 30 feeds are simulated in which a random part of the feeds is cheated, with values drawn from those of the
-mildest cheat.
+Honest rows are precisions of weights and activations, each with the declared precisions whose gates it must pass;
+cheats leave work out. A second table compares each gate with the worst honest way and the mildest cheat: both should be
+a factor of 3 or more away. `middle` is the geometric mean of the two. Then audits of 30 feeds are simulated: a random
+part of the feeds is cheated, with values drawn from the values of the mildest cheat.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     pass
 
 ROUNDINGS = {"16 bits": "bf16", "fp8": "fp8", "int8": "int8", "int4": "int4"}
-"""The declared precisions that have a gate of their own, each with one that has it."""
+"""The groups of declared precisions with a separate gate, each with a precision of the group."""
 PARTS = {"quarter": 1 / 4, "tenth": 1 / 10}
 AUDITED = 30  # feeds in the audit of an official run
 TRIALS = 10_000
@@ -72,9 +71,9 @@ def table(rows: Sequence[Row], suite: Suite) -> str:
 
 
 def caught(cheat: Row, right: Row, part: float, at_most: float) -> float:
-    """The share of simulated audits in which at least one feed fails.
+    """The fraction of simulated audits with at least one failing feed.
 
-    Each feed is cheated with the probability `part`; its value is then drawn from those of `cheat`, else of `right`.
+    Each feed is cheated with the probability `part`; its value is then drawn from `cheat`, else from `right`.
     """
     random = np.random.default_rng(0)
     size = TRIALS, AUDITED
@@ -83,7 +82,7 @@ def caught(cheat: Row, right: Row, part: float, at_most: float) -> float:
 
 
 def in_part(rows: Sequence[Row], at_most: float) -> str:
-    """How often audits catch the mildest cheat on a part of the feeds; the others are run by the best honest way."""
+    """How often audits catch the mildest cheat on a part of the feeds. The other feeds run in the best honest way."""
     mildest = min((row for row in rows if not row.honest), key=lambda row: row.extreme)
     best = min((row for row in rows if row.honest), key=lambda row: row.extreme)
     shares = {part: caught(mildest, best, of_feeds, at_most) for part, of_feeds in PARTS.items()}
@@ -92,11 +91,11 @@ def in_part(rows: Sequence[Row], at_most: float) -> str:
 
 
 BATCH = {"dlrm": 2048, "resnet50": 8}
-"""The batch of a feed of a real engine, where it is not 1. Each unit of it is judged by itself."""
+"""The batch of a feed of a real engine; 1 for other suites. Each unit is compared separately."""
 
 
 def opened(stack: ExitStack, name: str, suite: Suite) -> Runner:
-    """name: ADAPTER:PRECISION[:OPTION=VALUE …], the options being those of mixmark.toml."""
+    """name: ADAPTER:PRECISION[:OPTION=VALUE …], with options as in mixmark.toml."""
     adapter, precision, *options = name.split(":")
     loaded = registry.Plugin("adapters", adapter, registry.BUILT_IN["adapters"][adapter], "built in").load()
     engine = cast(Adapter, loaded(dict(option.split("=", 1) for option in options)))
@@ -117,13 +116,13 @@ def answered(suite: Suite, engine: str, seeds: Iterable[int]) -> Iterator[tuple[
 
 
 def engine(suite: Suite, name: str, nonces: Iterable[int]) -> Row:
-    """A real engine as an honest row. name: as `opened` takes it."""
+    """A real engine as an honest row. name: as in `opened`."""
     precision = name.split(":")[1]
     gate = suite.gate(precision)
     assert gate, f"{suite.name} has no gate"
     values: list[float] = []
     for output, reference in answered(suite, name, nonces):
-        if len(reference) == len(output) + 1:  # each of its audits compares as many samples as the gate asks for
+        if len(reference) == len(output) + 1:  # each audit compares as many samples as the gate requires
             for start in range(0, len(output), gate.samples):
                 rows = np.r_[start : min(start + gate.samples, len(output))]
                 values.append(suite.quality(output[rows], np.concatenate((reference[rows], reference[-1:]))))
@@ -134,7 +133,7 @@ def engine(suite: Suite, name: str, nonces: Iterable[int]) -> Row:
 
 
 def kept(file: Path, rows: Iterable[Row]) -> list[Row]:
-    """Appends the rows to a file, and returns all that it holds, the values of one way together."""
+    """Appends the rows to a file, and returns all its rows, with the values of each way joined."""
     with file.open("a") as lines:
         for row in rows:
             print(json.dumps(asdict(row)), file=lines, flush=True)

@@ -1,8 +1,8 @@
 """Diffusion: honest precisions, and cheats that compute less of an image or none of it.
 
-Every residual branch is left out once. Whole images of all of them would take too long, so the branches are ranked
-first by their effect on one step of one feed, and those of the VAE by their effect on one latent. The table has the
-branches with the smallest effect. Where only some branches are asked for by name, only these are ranked.
+Every residual branch is left out once. Whole images for all branches would take too long, so the branches are ranked
+first by their effect on one step of one feed, and the VAE's branches by their effect on one latent. The table has the
+branches with the smallest effect. If only some branches are requested by name, only these are ranked.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 SEED = 1
 UNQUANTISED = ("time_emb", "add_embedding", "conv_in", "conv_out", "conv_shortcut")
-"""Layers of the U-Net that published 8-bit recipes for Stable Diffusion keep in 16 bits, as text encoder and VAE."""
+"""Layers of the U-Net that published 8-bit recipes for Stable Diffusion keep in 16 bits, like text encoder and VAE."""
 EXACT = "int8, int4"
-"""What may be declared for ways that change no weight: the synthetic weights are exact at four bits."""
+"""The declared precisions of ways that change no weight: the synthetic weights are exact at four bits."""
 CRUDE = "fp8"
-"""Ways in int8 that are as crude as fp8: the gate of int8 does not allow for them."""
+"""Ways in int8 that are as crude as fp8; the gate of int8 excludes them."""
 BY_ACTIVATIONS = {
     "bf16": "16 bits",
     "fp16": "16 bits",
@@ -75,7 +75,7 @@ class Networks:
         return encoded
 
     def latent(self, context: tuple[torch.Tensor, ...], noise: Array, steps: int | None = None) -> torch.Tensor:
-        """The latent after `steps` steps; None: after all."""
+        """The latent after `steps` steps. None for all steps."""
         import torch
 
         latent, step = torch.from_numpy(noise), torch.zeros(1, dtype=torch.int64)
@@ -123,7 +123,7 @@ def rows(networks: Networks, wanted: Callable[[str], object]) -> Iterator[Row]:
     def denoised(
         *targets: Target, context: tuple[torch.Tensor, ...] = context, steps: int = steps
     ) -> Callable[[], Array]:
-        """The image where the ways change only the U-Net's part; text encoder and VAE are honest."""
+        """The image if the ways change only the U-Net; text encoder and VAE are honest."""
 
         def output() -> Array:
             with together(targets):
@@ -254,7 +254,7 @@ def skipped(module: nn.Module) -> Target:
 
 
 def repeated(module: nn.Module, calls: Collection[int]) -> Target:
-    """Within the context, these calls, counted from 0, return the result of the call before them."""
+    """Within the context, these calls, counted from 0, return the result of the previous call."""
     forward = module.forward
     returned: list[Any] = []
 
@@ -277,10 +277,11 @@ def to_every_other(attention: nn.Module) -> Target:
 
 @contextmanager
 def whole_numbers(module: nn.Module, bits: int, group: int | None = 32) -> Iterator[None]:
-    """Within the context, the weights of each layer are rounded while it runs; a rounded copy of all would not fit.
+    """Within the context, the weights of each layer are rounded while it runs; rounded copies of all weights would not
+    fit into memory.
 
-    As in engines with groups, layers whose inputs are no multiple of a group keep their weights: the first convolutions
-    and the 4 × 4 layer of the VAE.
+    As in engines with groups, layers whose inputs are not a multiple of a group keep their weights: the first
+    convolutions and the 4 × 4 layer of the VAE.
     """
     kept: dict[nn.Module, torch.Tensor] = {}
 

@@ -1,8 +1,8 @@
 """DLRM-DCNv2: honest precisions, and cheats that do less work.
 
-Each value is the metric of 256 samples: a feed of that size, or the smallest audit, which has 256 feeds at batch 1.
-Rows that are not looked up do not stay in memory: the tables of edge take a third of a gigabyte, and reading them one
-after the other takes 0.5 GB.
+Each value is the metric of 256 samples: a feed of 256 samples, or the smallest audit, which has 256 feeds at batch 1.
+Only looked-up rows stay in memory: the tables of edge take a third of a gigabyte, and reading them one after the other
+takes 0.5 GB.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MLP = "model.over_arch.model.0._mlp.{}._linear.weight"
 HEADS = np.cumsum((0, *HOTNESS))
 BAGS = [slice(*ends) for ends in pairwise(HEADS)]
 EXACT = "int8, int4"
-"""What may be declared for ways that change no weight: the synthetic weights are exact at four bits."""
+"""The declared precisions of ways that change no weight: the synthetic weights are exact at four bits."""
 CRUDE = "fp8"
-"""Ways in int8 that are as crude as fp8: the gate of int8 does not allow for them."""
+"""Ways in int8 that are as crude as fp8; the gate of int8 excludes them."""
 MILDEST = 3
-"""How many of the tables whose absence has the smallest effect are in the table of ways."""
+"""The number of embedding tables in the table of ways: the tables whose absence has the smallest effect."""
 LARGEST = int(np.argmax(HOTNESS))
 
 Change = Callable[[str, Tensor], Tensor]
@@ -48,7 +48,7 @@ class Target:
     """The inputs of an output: weights, dense features [samples, 13] and indices [samples, 214].
 
     Each table is reduced to the rows in use, followed by their average over all lookups, which is the best substitute
-    for a row that is not looked up.
+    for a missing lookup.
     """
 
     suite: Dlrm
@@ -74,7 +74,7 @@ class Target:
         return self.changed(lambda name, weight: off(*weight.shape) if name == layer else weight)
 
     def averaged(self, away: Mapping[int, Any]) -> Target:
-        """Looks up the average in place of what `away` selects from a table's bag [samples, hotness]."""
+        """Looks up the average instead of the lookups that `away` selects from a table's bag [samples, hotness]."""
         indices = self.indices.numpy().copy()
         for table, where in away.items():
             indices[:, BAGS[table]][where] = len(self.weights[TABLE.format(table)]) - 1
@@ -82,9 +82,9 @@ class Target:
 
 
 def opened(tier: str, nonces: Sequence[int]) -> tuple[Target, Array, Target]:
-    """The honest way, the ranks, and the way in which each table is hashed to a tenth of its rows.
+    """The honest way, the ranks, and the way with each table hashed to a tenth of its rows.
 
-    Both ways hold FIXED samples and then the feeds. The ranks are those of each index by popularity, from 0.
+    Both ways have FIXED samples and then the feeds. A rank is the popularity of an index, from 0.
     """
     suite = Dlrm(tier, {})
     samples = [suite.feeds(FIXED, seed=0)(0), *map(suite.feeds(BATCH, seed=1), nonces)]
@@ -117,7 +117,7 @@ def others(suite: Dlrm, seed: int) -> dict[str, Tensor]:
 
 
 class Rounded(TorchFunctionMode):
-    """Within the context, the inputs of linear layers are rounded, and of cross layers, which are no modules."""
+    """Within the context, the inputs of linear layers, and of cross layers, which are not modules, are rounded."""
 
     def __init__(self, precision: str) -> None:
         super().__init__()

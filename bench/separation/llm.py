@@ -1,6 +1,6 @@
-"""llm: honest ways to decode and cheats; each decodes its own output, which an fp32 teacher judges.
+"""llm: honest ways to decode and cheats. Each way decodes an output, which an fp32 teacher judges.
 
-All ways that keep the weights are decoded in one batch, so that the weights are read once a token for all of them. Edge
+All ways with unchanged weights are decoded in one batch, so that the weights are read once a token for all ways. Edge
 takes 6 GB of memory and, with one feed, 22 minutes on two shared cores.
 """
 
@@ -23,28 +23,29 @@ from mixmark.suites.llm.network import Llama, LlamaLayer, rotary, rotate
 from mixmark.suites.weights import Synthetic
 
 SIXTEEN, EXACT = "16 bits", "int8, int4"
-"""What may be declared; the synthetic weights are exact at four bits."""
+"""The declared precisions; the synthetic weights are exact at four bits."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A way to decode. into: the precision of the inputs of linear layers. on: that of all other values. None: fp32."""
+    """A way to decode. into: the precision of the inputs of linear layers. on: the precision of all other values. None
+    for fp32."""
 
     name: str
     declared: str = ""
-    """As of a Row: what may be declared; empty for a cheat."""
+    """The declared precisions, as in Row; empty for a cheat."""
     into: str | None = None
     on: str | None = None
     skips: tuple[int, ...] = ()
     skips_attention: tuple[int, ...] = ()
     skips_from: int = 0
-    """The position from which on layers are skipped."""
+    """The first position with skipped layers."""
     window: int | None = None
-    """The number of tokens that attention sees; None: all."""
+    """The number of tokens that attention sees. None for all."""
     forgets: int = 0
     """The number of tokens at the beginning that later tokens do not attend to."""
     vocabulary: float = 1.0
-    """The fraction of the vocabulary from which a token is chosen."""
+    """The fraction of the vocabulary that a token is chosen from."""
     note: str = ""
 
 
@@ -139,7 +140,7 @@ class Batch:
         return seen & ((context >= target.forgets) | (places[:, None] < target.forgets))
 
     def kept(self, index: int, start: int, attention: bool = False) -> Tensor:
-        """The factor of a branch, [ways, 1, 1, 1]: 0 where it is skipped, else 1."""
+        """The factor of a branch, [ways, 1, 1, 1]: 0 if it is skipped, else 1."""
         left_out = [
             start >= target.skips_from and (index in target.skips or (attention and index in target.skips_attention))
             for target in self.targets
@@ -173,7 +174,7 @@ def load(network: Llama, weights: Weights, change: Callable[[Tensor], Tensor] | 
 
 
 def guessed(known: Sequence[int], tokens: int) -> list[int]:
-    """Predicted tokens: each is the one that last followed its predecessor; a new token is followed by itself."""
+    """Predicted tokens: each token is the last successor of its predecessor; a new token is followed by itself."""
     sequence = list(known)
     for _ in range(tokens):
         before = [at for at, token in enumerate(sequence[:-1]) if token == sequence[-1]]
@@ -182,7 +183,7 @@ def guessed(known: Sequence[int], tokens: int) -> list[int]:
 
 
 def uncomputed(prompts: Array, right: Array) -> Iterator[tuple[str, Array]]:
-    """Outputs that take no network, or not for all tokens. prompts and right: [feeds, tokens]."""
+    """Outputs without the network, for all tokens or for some. prompts and right: [feeds, tokens]."""
     tokens = right.shape[1]
     known = np.concatenate((prompts, right), 1)
     for name, count in (("n-grams", tokens), ("n-grams, last quarter of the tokens", tokens // 4)):

@@ -1,1 +1,1 @@
-"""The built-in adapters: each runs suites on devices by one runtime, and is a plugin like any vendor's."""
+"""The built-in adapters. Each is a plugin that runs suites on devices through one runtime."""

@@ -1,12 +1,12 @@
 """Quantises weights to 8 and 4 bits: integers and float32 scales, exact if the weights allow it. Pure numpy.
 
 Synthetic weights are integers from −8 to 7 times a power of two (see suites/weights.py), and a folded batch norm
-multiplies each output channel by its own factor. Both are exact in 8 and in 4 bits if the scale is the weight's own
-step. The step is found as the largest value divided by an integer from 1 to 8. Weights without a step, such as trained
-ones, are rounded at the scale that their largest value needs.
+multiplies each output channel by a factor. Both are exact in 8 and in 4 bits if the scale is the weight's step. The
+step is found as the largest value divided by an integer from 1 to 8. Weights without a step, such as trained weights,
+are rounded at the scale that their largest value needs.
 
-An exact coarse scale is taken even if finer ones were requested: it is found in one pass, and a group of 32 without the
-largest value would not show the step. Integers found in this way stay within ±8 in 8 bits too. This keeps sums of two
+An exact coarse scale is used even if finer scales were requested: it is found in one pass, and a group of 32 without
+the largest value would not show the step. The integers then stay within ±8 in 8 bits too. This keeps sums of two
 products below 16 bits, at which processors without dot products of bytes saturate.
 """
 
@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 GROUP = 32
-STEPS = (8, 1, 2, 3, 4, 5, 6, 7)  # the largest value in steps, as tried in this order; 8 in synthetic weights
-ROUNDING = 2.0**-16  # of a step: float32 rounds a folded weight by at most this much
-SAMPLE = 16  # values of a row that must fit a step before all of them are tried
-FIRST = 1024  # rows of which one must have its own step before all rows are searched
+STEPS = (8, 1, 2, 3, 4, 5, 6, 7)  # candidates for the largest value in steps, in this order; 8 in synthetic weights
+ROUNDING = 2.0**-16  # the largest rounding of a folded weight in float32, as a fraction of a step
+SAMPLE = 16  # so many values of a row must fit a step before all values are tried
+FIRST = 1024  # one of so many rows must have a separate step before all rows are searched
 CHUNK = 1 << 18  # values at a time in each thread: 1 MiB in float32
 
 Floats = npt.NDArray[np.float32]
@@ -35,14 +35,14 @@ Integers = npt.NDArray[np.int8]
 class Quantised:
     """A weight as `integers` times `scales`.
 
-    The integers of 8 bits are from −127 to 127, those of 4 bits from −8 to 7. A scale may be negative in 4 bits, so
-    that the value of the largest magnitude becomes −8.
+    Integers are from −127 to 127 in 8 bits and from −8 to 7 in 4 bits. A scale may be negative in 4 bits, so that the
+    value of the largest magnitude becomes −8.
     """
 
     integers: Integers
     scales: Floats
     exact: bool
-    """Whether the product is the weight itself, up to float32's rounding."""
+    """Whether the product equals the weight, up to float32's rounding."""
 
 
 def per_tensor(weight: Floats, bits: int = 8) -> Quantised:
@@ -65,7 +65,7 @@ def per_channel(weight: Floats, bits: int = 8) -> Quantised:
 def in_groups(weight: Floats, bits: int = 4, group: int = GROUP) -> Quantised:
     """A scale for each `group` values along the contraction axes, which are all axes after axis 0, flattened.
 
-    integers: [channels, groups, group], the last group filled up with zeros. scales: [channels, groups].
+    integers: [channels, groups, group], the last group padded with zeros. scales: [channels, groups].
     """
     rows = _rows(weight)
     groups = -(-rows.shape[1] // group)
@@ -103,7 +103,7 @@ def _row_scales(rows: Floats, bits: int) -> tuple[Floats, bool]:
 
 
 def _find_steps(rows: Floats, largest: Floats, bits: int, scales: Floats) -> npt.NDArray[np.bool_]:
-    """Writes the steps of the rows that have one into `scales`. Returns which rows have: [rows]."""
+    """Writes the step of each row that has one into `scales`. Returns whether each row has a step: [rows]."""
     found = np.zeros(len(rows), np.bool_)
     for steps in STEPS:
         missing = np.flatnonzero(~found)
@@ -116,7 +116,7 @@ def _find_steps(rows: Floats, largest: Floats, bits: int, scales: Floats) -> npt
 
 
 def _shared_scale(rows: Floats, bits: int) -> Floats | None:
-    """One step for all rows, repeated for each; None if there is none."""
+    """The common step of all rows, repeated for each row; None if there is none."""
     peak = _peak(_largest(rows))
     for steps in STEPS:
         scales = np.broadcast_to(_step(peak, steps, bits), len(rows))
@@ -143,25 +143,25 @@ def _peak(values: Floats) -> Floats:
 
 
 def _step(largest: Floats, steps: int, bits: int) -> Floats:
-    """The scale at which the largest value is `steps` steps; −8 in place of 8 in 4 bits, which have no 8."""
+    """The scale at which the largest value is `steps` steps; −8 instead of 8 in 4 bits, which have no 8."""
     if bits == 4 and steps == 8:
         return _not_zero(np.divide(largest, -8, dtype=np.float32))
     return _not_zero(np.divide(np.abs(largest), steps, dtype=np.float32))
 
 
 def _coarse(largest: Floats, bits: int) -> Floats:
-    """The scale that the largest value needs if there is no step."""
+    """The scale of rows without a step, from the largest value."""
     return _step(largest, 8 if bits == 4 else 127, bits)
 
 
 def _not_zero(scales: Floats) -> Floats:
-    """1 for rows of zeros."""
+    """The scales, with 1 for rows of zeros."""
     scales[scales == 0] = 1
     return scales
 
 
 def _fits(rows: Floats, scales: Floats, bits: int) -> npt.NDArray[np.bool_]:
-    """Whether all values of a row are integers times its scale; a value far below the scale does not count as zero."""
+    """Whether all values of a row are integers times its scale. A value far below the scale does not count as zero."""
     out = np.empty(len(rows), np.bool_)
 
     def chunk(part: slice) -> None:
@@ -188,7 +188,7 @@ def _round(rows: Floats, scales: Floats, bits: int) -> Integers:
 
 
 def _nearest(quotient: Floats, bits: int) -> Floats:
-    """The nearest integers. 4 bits have no 8, which the negative of the largest value would need: it becomes 7."""
+    """The nearest integers. In 4 bits the negative of the largest value becomes 7, because there is no 8."""
     nearest: Floats = np.rint(quotient)
     if bits == 4:
         np.minimum(nearest, 7, out=nearest)

@@ -1,4 +1,4 @@
-"""The large weights of an exported graph, which the ONNX file names and does not hold."""
+"""The large weights of an exported graph, which are external to its ONNX file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_weight(weights: Weights, name: str) -> npt.NDArray[np.float32]:
 def lift(model: ModelProto, tables_only: bool = False) -> list[str]:
     """Turns the external initialisers of the model into inputs, in place, and returns their names.
 
-    tables_only: weights that any node but a Gather reads stay initialisers.
+    tables_only: only weights that are read by Gather alone; all others stay initialisers.
     """
     from onnx import TensorProto, helper
 

@@ -1,5 +1,5 @@
-"""The names of silicon: a physical part such as `gpu:GPU-1`, or a piece of one such as `gpu:GPU-1/2-of-7`. In a run
-with several hosts the name of the host precedes it: `host1/gpu:GPU-1`."""
+"""The names of silicon: a part such as `gpu:GPU-1`, or a piece of a part such as `gpu:GPU-1/2-of-7`. In a run with
+several hosts each name begins with its host: `host1/gpu:GPU-1`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PIECE = re.compile(r"(.+)/(\d{1,4})-of-([1-9]\d{0,3})")
 
 def host_of(name: str) -> str:
     """The host in the name of a device, a part, a memory pool or an energy domain; empty if the name has none."""
-    host, slash, _ = part_of(name).partition("/")  # not name.partition: node/1-of-2 is on no host `node`
+    host, slash, _ = part_of(name).partition("/")  # part_of, because `node/1-of-2` has no host `node`
     return host if slash and ":" not in host else ""
 
 
@@ -38,15 +38,15 @@ def part_of(name: str) -> str:
 
 
 def meet(one: str, other: str) -> bool:
-    """Whether two names overlap: equal names, a piece and its part, or pieces of different divisions, because nobody
-    knows where their cuts are. `cpu:0/1-of-2` and `cpu:0/2-of-2` do not meet.
+    """Whether two names overlap: equal names, a piece and its part, or pieces of different divisions, whose cuts are
+    unknown. `cpu:0/1-of-2` and `cpu:0/2-of-2` do not meet.
     """
     (part, number, pieces), (other_part, other_number, other_pieces) = piece(one), piece(other)
     return part == other_part and (number == other_number or pieces != other_pieces)
 
 
 def is_covered(name: str, names: Collection[str]) -> bool:
-    """Whether the names contain silicon: its own name, that of its part, or all pieces of one division of it."""
+    """Whether the names contain a name, its part, or all pieces of one division of the part."""
     if name in names or part_of(name) in names:
         return True
     part = part_of(name)

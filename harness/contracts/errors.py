@@ -4,7 +4,7 @@
     ├── UsageError        the command line or the configuration is wrong: exit 2
     ├── PluginError       a plugin does not load, or does not match its protocol
     ├── ResultError       a result folder cannot be written or read
-    ├── WrongOutput       an output has not the shape, number of units or values that its suite requires
+    ├── WrongOutput       an output lacks the shape, number of units or values that its suite requires
     └── Unsupported       an adapter cannot run this suite on this device at this precision
 
 A crash, an out-of-memory kill or a hang of a worker is not an exception but a `schema.Failure` in a `Record`: the rest
@@ -38,7 +38,7 @@ class ResultError(MixmarkError):
 
 
 class WrongOutput(MixmarkError):
-    """An output has not the shape, number of units or values that its suite requires."""
+    """An output lacks the shape, number of units or values that its suite requires."""
 
 
 class Unsupported(MixmarkError):

@@ -17,14 +17,14 @@ class Estimate:
     low: float | None = None
     high: float | None = None
     kind: Literal["interval", "bracket"] = "interval"
-    """`interval`: the 95 % confidence interval. `bracket`: the window was too short for a number; a longer one would
-    give something from `low` to `high`, and the estimate is `low`."""
+    """`interval`: the 95 % confidence interval. `bracket`: the window was too short for a point estimate; the value is
+    between `low` and `high`, and the estimate is `low`."""
     reason: Reason | None = None
     """Why no interval is known, or what the interval leaves out."""
 
     @classmethod
     def within(cls, estimate: float, half_width: float | None) -> Estimate:
-        """An estimate ± a fraction of itself. None if the interval is not known."""
+        """An estimate ± a fraction of itself; without an interval if the half-width is None."""
         if half_width is None:
             return cls(estimate)
         return cls(estimate, estimate * (1 - half_width), estimate * (1 + half_width))
@@ -42,16 +42,15 @@ class Estimate:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The low and the high end. An end that is not known is the estimate."""
+        """The low and the high end. An unknown end is the estimate."""
         low = self.estimate if self.low is None else self.low
         high = self.estimate if self.high is None else self.high
         return low, high
 
     def ratio(self, base: Estimate) -> Estimate:
-        """This figure over another one, which is independent of it.
+        """This figure divided by an independent one; without an interval if either figure has none.
 
-        Logarithms are linear near the mean, so the half-widths add in squares. There is no interval if one of the two
-        has none.
+        Logarithms are linear near the mean, so the half-widths add in squares.
         """
         middle = self.estimate / base.estimate
         if self.half_width is None or base.half_width is None:
@@ -60,6 +59,6 @@ class Estimate:
 
 
 def exponential(middle: float, half: float) -> Estimate:
-    """An estimate from the middle and the half-width of its logarithm. Ends too far for a float become e^±700."""
+    """An estimate from the middle and half-width of its logarithm. The ends are limited to the range of a float."""
     low, high = (math.exp(min(max(end, -700), 700)) for end in (middle - half, middle + half))
     return Estimate(math.exp(middle), low, high)

@@ -1,4 +1,4 @@
-"""Writes numbers as all texts have them: three digits, a unit with its prefix, percent, a count with its noun."""
+"""Formats numbers for all texts: three digits, a unit with its prefix, percent, a count with its noun."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def percent(fraction: float) -> str:
 
 
 def change(fraction: float) -> str:
-    """How far a figure moved: 35 %. Beyond 100 % the factor: a factor of 12.6, for 11.6."""
+    """A relative change: 35 % for 0.35. Beyond 100 % a factor: a factor of 12.6 for 11.6."""
     return percent(fraction) if fraction <= 1 else f"a factor of {significant(1 + fraction)}"
 
 
 def counted(count: int, noun: str) -> str:
-    """A number with its noun, which is given in the singular: 1 feed, 12,300 feeds, 2 entries, 3 processes."""
+    """A count with its noun, given in the singular: 1 feed, 12,300 feeds, 2 entries, 3 processes."""
     return f"{count:,} {noun if count == 1 else plural(noun)}"
 
 

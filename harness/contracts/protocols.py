@@ -5,10 +5,11 @@
     Suite     a workload at one tier: feeds, graphs, weights, loop, cost model
     Session   graphs on an open device: what most vendors write; `GraphRunner` makes a Runner of it
     Meter     names the domains of an energy source and reads their raw samples
-    Watcher   describes a vendor's accelerators and reads what disturbs them
-    Limiter   reads and sets the limits of power of a vendor's devices
-    Format    writes a suite in the files that other programs read
-    Reporter  makes text of a judgement
+    Watcher   describes a vendor's accelerators and reads their state
+    Limiter   reads and sets the power limits of a vendor's devices
+    Policy    assigns the requests of a mix to devices
+    Format    writes a suite in files that other programs read
+    Reporter  writes a judgement as text
 
 The harness owns the clock. A plugin never times anything: the harness takes a timestamp for each array that a runner
 yields, once it holds the array as a plain numpy array on the host.
@@ -16,13 +17,13 @@ yields, once it holds the array as a plain numpy array on the host.
 These rules hold for all plugins:
 
 - **Processes.** An adapter runs in a worker process, a new one for each phase and each device. The harness generates
-  feeds and audits with suite objects of its own, never with the object that it gives to the adapter.
+  feeds and audits with separate suite objects, never with the object that it gives to the adapter.
 - **Threads.** One thread calls an adapter. If the concurrency of a runner is above 1, as many threads call the runner
-  at the same time, and a session must support `put`, `run`, `get` and `state` from all of them.
+  at the same time, and a session must support `put`, `run`, `get` and `state` from all threads.
 - **Errors.** `Unsupported` means that a measurement is not attempted, with the reason; it is no failure. `MemoryError`,
   or an error whose text contains "out of memory", ends a search for the best batch and is recorded as out of memory.
   Any other exception becomes the error of the record, and the rest of the run continues.
-- **Options** are strings, as in mixmark.toml. A plugin raises `UsageError` for an option that it does not know.
+- **Options** are strings, as in mixmark.toml. A plugin raises `UsageError` for an unknown option.
 """
 
 from __future__ import annotations
@@ -59,14 +60,15 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Feed = Mapping[str, Array]
 """The input of one call of a runner: a batch of samples, as C-contiguous arrays on the host, by the suite's names. The
-arrays belong to the harness: a runner does not write into them, and copies what it needs after its last yield."""
+arrays belong to the harness: a runner does not write into them, and copies any data that it needs after its last
+yield."""
 Feeds = Callable[[int], Feed]
 """Returns the feed of a nonce, an integer from 0 to 2⁶³ − 1. The same nonce always gives the same feed. Several threads
 may call it at the same time."""
 Tensor = Any
-"""An adapter's own handle on memory of its device. The memory is freed with the handle."""
+"""An adapter's handle on memory of its device. The memory is freed with the handle."""
 State = Any
-"""An adapter's own handle on a graph's state, e.g. the KV cache."""
+"""An adapter's handle on a graph's state, e.g. the KV cache."""
 
 
 Value = int | float | str | bool | Sequence[int] | Sequence[str]
@@ -75,8 +77,8 @@ Value = int | float | str | bool | Sequence[int] | Sequence[str]
 
 @dataclass(frozen=True)
 class Spec:
-    """The shape and type of a tensor. dtype: `float`, which is the session's precision, `int64`, `int32` or `uint8`. A
-    str dimension is a symbolic axis, whose size follows the input arrays and may change from call to call."""
+    """The shape and type of a tensor. dtype: `float` (the session's precision), `int64`, `int32` or `uint8`. A str
+    dimension is a symbolic axis, whose size follows the input arrays and may change from call to call."""
 
     shape: tuple[int | str, ...]
     dtype: str = "float"
@@ -85,8 +87,8 @@ class Spec:
 class Weights(Protocol):
     """The weights of a suite: one copy for all of its graphs.
 
-    Only `read` generates values or reads them from disk, so an adapter needs memory for its own copy and for one tensor
-    at a time. Reading a tensor again gives the same values. One thread reads at a time.
+    Only `read` generates values or reads them from disk, so an adapter needs memory for one copy and one more tensor.
+    Reading a tensor again gives the same values. One thread reads at a time.
     """
 
     def names(self) -> Sequence[str]:
@@ -167,11 +169,11 @@ class Runner(Protocol):
         the runner knows of none."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
-        """Computes a feed. Each yield holds the units that were just finished, one row a unit, as float32, int32 or
-        int64 on the host; all yields of a feed together hold `Suite.units(batch)` rows. A yielded array may be lazy and
-        may be overwritten after the next yield: the harness converts and copies it before it takes the timestamp. The
-        iterator may be closed before its end. One thread exhausts an iterator, not necessarily the thread that opened
-        the runner. The memory of a feed is reused once its arrays are no longer referenced."""
+        """Computes a feed. Each yield is an array of the units that were just finished, one row a unit, as float32,
+        int32 or int64 on the host; all yields of a feed together have `Suite.units(batch)` rows. A yielded array may be
+        lazy and may be overwritten after the next yield: the harness converts and copies it before it takes the
+        timestamp. The iterator may be closed before its end. One thread exhausts an iterator, not necessarily the
+        thread that opened the runner. The memory of a feed is reused once its arrays are no longer referenced."""
 
 
 @runtime_checkable
@@ -180,27 +182,27 @@ class Preparer(Protocol):
 
     def prepare(self, feed: Feed) -> None:
         """Prepares the runner for feeds of this shape. The harness calls it once for each batch size, before the first
-        feed of that size, while nothing else runs. It may take as long as a worker may be silent (`--timeout`). The
-        feed is never one of the timed feeds."""
+        feed of that size, while nothing else runs. It may take as long as `--timeout`, the longest silence of a worker.
+        The feed is never timed."""
 
 
 @runtime_checkable
 class Helpers(Protocol):
-    """A runner that computes in processes that are not children of the worker, such as a server that was running."""
+    """A runner that computes in processes other than the worker's children, such as a server that was running."""
 
     @property
     def processes(self) -> Sequence[int]:
-        """The ids of those processes on the worker's host. Their CPU time, and that of their children, counts as the
-        benchmark's own. The harness reads the ids after the warm-up."""
+        """The ids of the helper processes on the worker's host. The CPU time of these processes and of their children
+        counts as the benchmark's. The harness reads the ids after the warm-up."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """The use of a runner, by which an adapter configures it for latency or for throughput."""
+    """The use of a runner. An adapter configures the runner for latency or for throughput accordingly."""
 
     scenario: ScenarioName
     in_flight: int | None
-    """The number of feeds that will be in flight: 1 in single-stream; None: as many as the runner's concurrency."""
+    """The number of feeds in flight: 1 in single-stream. None if it is the runner's concurrency."""
 
     @classmethod
     def of(cls, scenario: ScenarioName) -> Use:
@@ -214,8 +216,8 @@ class Adapter(Protocol):
     name: str
 
     def discover(self) -> Iterable[Device]:
-        """The devices that this adapter reaches, within seconds and without claiming their memory; none if the vendor's
-        hardware is absent. Raises PluginError if a package or library is not installed."""
+        """The devices that this adapter reaches; none if the vendor's hardware is absent. It takes seconds at most and
+        claims no memory of a device. Raises PluginError if a package or library is not installed."""
 
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> AbstractContextManager[Runner]:
         """Loads a suite on a device. Leaving the context frees the memory, even while the runner is referenced. Several
@@ -251,13 +253,13 @@ class Suite(Protocol):
     options: Mapping[str, str]
     """The options that the class was called with."""
     latency: LatencyLimits | None
-    """The latency limits of the server scenario at this tier; None: the suite has no server scenario."""
+    """The latency limits of the server scenario at this tier. None if the suite has no server scenario."""
 
     @property
     def config(self) -> Mapping[str, Value]:
         """The numbers of the network at this tier, under the names of the public checkpoint's config.json. A dot
-        separates nested names, and the name of a part that has its own file from the part's values
-        (`unet.in_channels`). An engine with its own implementation of the network builds it from these numbers."""
+        separates nested names, and the name of a part with a separate file from the part's values (`unet.in_channels`).
+        An engine that implements the network itself builds it from these numbers."""
 
     def weights(self) -> Weights:
         """The weights of all graphs. Cheap: no value is generated or read yet."""
@@ -267,7 +269,7 @@ class Suite(Protocol):
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         """Feeds of `batch` samples, by their nonces. The same seed and nonce give the same feed on every platform.
-        Feeds of other seeds or nonces share nothing from which an output could be predicted.
+        No output can be predicted from feeds of other seeds or nonces.
 
         If drawing a whole feed is expensive, this call draws a pool from the seed, and the nonce alters it: generating
         a feed must take little time compared with running it. One thread calls at a time."""
@@ -276,16 +278,16 @@ class Suite(Protocol):
         """The number of units of one feed, all of its yields together."""
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        """The suite's own loop over a session: a generator that yields arrays from `Session.get`, one row a unit. It
-        keeps no state between feeds, so several threads may run it at the same time."""
+        """The suite's loop over a session: a generator that yields arrays from `Session.get`, one row a unit. It keeps
+        no state between feeds, so several threads may run it at the same time."""
 
     def gate(self, precision: str) -> Gate | None:
         """The largest difference from the reference that the audit allows at the declared precision, this tier and
-        these weights; None: outputs are not audited."""
+        these weights. None if outputs are not audited."""
 
     def reference(self) -> Suite:
         """The suite that the auditor runs in fp32 on a feed of this suite, with the feed's joined yields added to it as
-        `output`. It is the suite itself if its own output is the reference."""
+        `output`. It is this suite itself if the output in fp32 is the reference."""
 
     def quality(self, output: Array, reference: Array) -> float:
         """The gate's metric for the worst unit of a feed: 0 is the reference itself, smaller is better. Both arguments
@@ -297,8 +299,8 @@ class Suite(Protocol):
 
 @dataclass(frozen=True)
 class Sample:
-    """One raw reading. value: joules of a counter, or watts. at_ns: the source's own timestamp, on CLOCK_MONOTONIC of
-    the harness's host; None: the harness takes the times before and after the read."""
+    """One raw reading. value: joules of a counter, or watts. at_ns: the source's timestamp, on CLOCK_MONOTONIC of the
+    harness's host. None if the harness takes the times before and after the read."""
 
     value: float
     at_ns: int | None = None
@@ -309,45 +311,44 @@ class Meter(Protocol):
     values: it unwraps no counter and integrates no power.
 
     A class with `needs_section = True` is used only if mixmark.toml has a section [meter.NAME]. One thread of the
-    harness's own process reads the meter, or a process of the interpreter that its section names.
+    harness's process reads the meter, or a process of the interpreter that its section names.
     """
 
     name: str
 
     def domains(self, devices: Iterable[Device]) -> Iterable[Domain | Absent]:
-        """The domains that can be read, with what each covers, and the sources that cannot be read, with the command
-        that would make them readable."""
+        """The domains that can be read and their coverage, and the sources that cannot be read, with the command that
+        would make them readable."""
 
     def read(self, domain: Domain) -> Sequence[Sample]:
-        """The samples since the last call, in the order of time. Raises OSError or MixmarkError if the source is
+        """The samples since the last call, in chronological order. Raises OSError or MixmarkError if the source is
         lost."""
 
 
 @dataclass(frozen=True)
 class AcceleratorState:
-    """One accelerator at one instant. None: the vendor's library does not report the value."""
+    """One accelerator at one instant. A value is None if the vendor's library does not report it."""
 
     id: str
     """The device's id, as the vendor's adapters name it: `gpu:<uuid>`."""
     reasons: Sequence[ClockReason] | None = None
-    """Why the clock is not higher now."""
+    """Why the clock is not higher."""
     clock_mhz: int | None = None
     """The clock of the compute units."""
     temperature_c: int | None = None
     power_cap_mw: int | None = None
     """The power limit in force, in milliwatts."""
     pids: Sequence[int] | None = None
-    """The ids of the processes that compute on it, as the library reports them."""
+    """The ids of the processes that compute on the accelerator, as the library reports them."""
     utilization_pct: int | None = None
-    """The fraction of the library's last sampling interval, of up to a second, in which the accelerator computed, in
-    percent."""
+    """The time that the accelerator computed, in percent of the library's last sampling interval of up to a second."""
 
 
 @dataclass(frozen=True)
 class Check:
     """A setting or condition that `mixmark doctor` checked, and the command that changes it.
 
-    An `ok` check may have a command too: nothing is wrong, but results with and without the change differ.
+    An `ok` check may have a command if results with and without the change differ.
     """
 
     name: str
@@ -358,11 +359,11 @@ class Check:
 
 
 class Watcher(Protocol):
-    """Describes a vendor's accelerators and reads what disturbs them. The class is called without arguments, in the
-    harness's own process.
+    """Describes a vendor's accelerators and reads their state. The class is called without arguments, in the harness's
+    process.
 
-    Threads of the harness build and call it, one call at a time, but not always the same thread. The constructor,
-    `disclose` and `checks` may take 30 seconds each, `read` 5 seconds. A watcher that takes longer, raises an error or
+    The harness makes one call at a time, but not always from the same thread. The constructor, `disclose` and `checks`
+    may take 30 seconds each, `read` 5 seconds. A watcher that takes longer, raises an error or
     returns values of other types is not called again, and the result names the reason. All methods return nothing if
     the vendor's driver is absent.
     """
@@ -372,13 +373,13 @@ class Watcher(Protocol):
     def disclose(self) -> Iterable[Mapping[str, str]]:
         """The facts of each accelerator that never change during a run: model, driver, firmware, limits.
 
-        `id` is the id of the device that they belong to. `mixmark compare` compares `power_limit_mw`, `ecc` and `mig`.
-        No other fact may identify one copy of a machine.
+        `id` is the device's id. `mixmark compare` compares `power_limit_mw`, `ecc` and `mig`. No fact but the id may
+        identify one copy of a machine.
         """
 
     def read(self) -> Iterable[AcceleratorState]:
-        """The state of each accelerator now. It is called about once a second while a worker measures, so it must be
-        cheap: the harness calls it less often if it takes more than 5 ms of CPU time."""
+        """The current state of each accelerator. The harness calls it about once a second while a worker measures, and
+        less often if it takes more than 5 ms of CPU time."""
 
     def checks(self) -> Iterable[Check]:
         """The checks of `mixmark doctor` on the accelerators' settings. A check's name begins with the accelerator."""
@@ -388,13 +389,13 @@ class Watcher(Protocol):
 
 
 class Limiter(Protocol):
-    """Reads and sets the limits of power of a vendor's devices, for `mixmark run --power-cap`. The class is called
-    without arguments, in the harness's own process. All methods but `limits` raise OSError."""
+    """Reads and sets the power limits of a vendor's devices, for `mixmark run --power-cap`. The class is called without
+    arguments, in the harness's process. All methods but `limits` raise OSError."""
 
     name: str
 
     def limits(self, devices: Iterable[str]) -> Iterable[PowerLimit]:
-        """Those of the devices, by their ids. The id of a limit begins with the limiter's name and a slash."""
+        """The power limits of devices, by their ids. The id of a limit begins with the limiter's name and a slash."""
 
     def read(self, id: str) -> float:
         """The limit in force, in watts."""
@@ -406,23 +407,68 @@ class Limiter(Protocol):
         """The ids of the processes that compute on the device."""
 
 
+@dataclass(frozen=True)
+class Request:
+    """A request that is not assigned to a device."""
+
+    number: int
+    """The serial number in the order of arrival, over all suites, from 0."""
+    suite: str
+    due_ns: int
+    """The time of arrival, on the clock of `now_ns`."""
+    limit_ns: int | None
+    """The longest response time, from `due_ns`. None if there is no limit."""
+
+
+@dataclass(frozen=True)
+class DeviceLoad:
+    """The requests that a device is working on or has queued."""
+
+    device: str
+    busy_s: float
+    """The time that the device needs for these requests, by its solo rates."""
+    has_room: bool
+    """Whether the device would begin another request at once, or directly after the running one. Without room a new
+    request is queued."""
+
+
+class Policy(Protocol):
+    """Assigns waiting requests to devices.
+
+    A policy is pure: its decision depends only on the waiting requests, the load of each device and the plan, and it
+    reads no clock and no file. The harness calls it after each arrival and each finished request.
+    """
+
+    def __init__(self, seconds: Mapping[str, Mapping[str, float]], plan: Mapping[str, Mapping[str, float]]) -> None:
+        """seconds[suite][device]: the time of a request on the device, by its solo rate, for each loaded pair.
+        plan[suite][device]: the fraction of the device's time that the plan of the mix gives to the suite."""
+
+    def choose(
+        self, waiting: Sequence[Request], devices: Sequence[DeviceLoad], now_ns: int
+    ) -> tuple[Request, str] | None:
+        """One of the waiting requests and a device that runs its suite. None if all requests should wait.
+
+        waiting: in the order of arrival. devices: the devices that have not failed.
+        """
+
+
 class Format(Protocol):
-    """Writes a suite in the files that other programs read, such as safetensors."""
+    """Writes a suite in files that other programs read, such as safetensors."""
 
     def __call__(self, suite: Suite, precision: str, folder: Path) -> None:
         """Writes the suite's weights at the precision, one tensor at a time, into an empty folder. Raises Unsupported
-        for what the format cannot hold."""
+        if the format cannot represent the suite or the precision."""
 
 
 class Reporter(Protocol):
-    """Makes text of a judgement; a pure function."""
+    """Writes a judgement as text; a pure function."""
 
     def __call__(self, judgement: Judgement) -> str: ...
 
 
 @dataclass(frozen=True)
 class GraphRunner:
-    """A Runner for adapters that run graphs: the suite's own loop over their session."""
+    """A Runner for adapters that run graphs: the suite's loop over the adapter's session."""
 
     suite: Suite
     session: Session
@@ -431,7 +477,7 @@ class GraphRunner:
 
     def prepare(self, feed: Feed) -> None:
         """Runs a feed up to its second yield, so that every graph has run with every shape: a language model's prefill
-        and one step of its decoding. For a feed of a single yield it does nothing, because the harness times no first
+        and one decoding step. It does nothing for a feed with a single yield, because the harness never times the first
         feed of a shape."""
         if sum(cost.yields for cost in self.suite.costs("fp32", 1)) > 1:
             for _ in itertools.islice(self(feed), 2):

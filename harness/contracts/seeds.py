@@ -1,4 +1,4 @@
-"""Seeds, derived by SHA-256 so that none reveals another, and the arrival times that follow from a seed."""
+"""Derives independent seeds by SHA-256, so that none reveals another, and arrival times from a seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mixmark.harness.contracts.errors import UsageError
 
 LONGEST_GAP = 37  # times the mean: no uniform number of 53 bits gives more
-LOWEST_PER_S = 1e-6  # one in twelve days; at much lower rates the times exceed 64 bits
+LOWEST_PER_S = 1e-6  # one arrival in twelve days; at much lower rates the times exceed 64 bits
 
 
 def derived(seed: int, *use: object) -> int:
@@ -24,8 +24,8 @@ def derived(seed: int, *use: object) -> int:
 def nonce(seed: int, serial: int, before: bytes = b"") -> int:
     """The nonce of the feed with this serial number, counted from 0, in the window with this seed.
 
-    before: the digest of the previous output of the same issue thread, without which the feed cannot be predicted;
-    empty for the first feed of a thread, and if the parent hands out each feed.
+    before: the digest of the previous output of the same issue thread, which makes the feed unpredictable; empty for
+    the first feed of a thread, and if the parent hands out each feed.
     """
     return derived(seed, "feed", serial, before.hex())
 
@@ -43,7 +43,7 @@ def arrivals(seed: int) -> int:
 def poisson(rate_per_s: float, seed: int) -> Iterator[int]:
     """An endless iterator of due times in ns from 0, with independent exponential gaps.
 
-    The times are equal on every platform: they come from raw bits of Philox, because numpy may change its
+    The times are equal on every platform, since they are computed from raw bits of Philox: numpy may change its
     distributions. Raises UsageError, at the call, for a rate that is not a finite number from 1e-6 up.
     """
     if not (math.isfinite(rate_per_s) and rate_per_s >= LOWEST_PER_S):
@@ -55,8 +55,8 @@ def poisson(rate_per_s: float, seed: int) -> Iterator[int]:
 
 
 def schedule(rate_per_s: float, seed: int, count: int) -> npt.NDArray[np.int64]:
-    """The first `count` due times of `poisson`, in a tenth of its time. Raises UsageError like `poisson`, and if the
-    times exceed 64 bits."""
+    """The first `count` due times of `poisson`, computed ten times as fast. Raises UsageError like `poisson`, and if
+    the times exceed 64 bits."""
     poisson(rate_per_s, seed)
     mean_gap_ns = 1e9 / rate_per_s
     if count * mean_gap_ns * LONGEST_GAP > 2**62:
@@ -67,9 +67,9 @@ def schedule(rate_per_s: float, seed: int, count: int) -> npt.NDArray[np.int64]:
 
 
 def arrivals_within(length_ns: int, count: int, seed: int) -> npt.NDArray[np.int64]:
-    """[count], the due times in ns from 0 of so many arrivals in a time of this length, in order.
+    """[count], the due times in ns of `count` arrivals from 0 to `length_ns`, in order.
 
-    Given their count, the arrivals of a Poisson process lie like uniform numbers. So the load is exactly the target,
+    Given their count, the arrivals of a Poisson process are uniformly distributed. So the load is exactly the target,
     and no gap has to be stretched.
     """
     return np.sort((_uniform(count, seed) * length_ns).astype(np.int64))

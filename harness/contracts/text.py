@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 Reason = str
-"""A sentence that says why a check fails. `Reason | None` is the type of a check's result: None if it passed."""
+"""Why a check failed, in a sentence. `Reason | None` is the type of a check's result: None if it passed."""
 
 ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\)?")
 
@@ -15,15 +15,15 @@ UNUSUAL = re.compile(r"[^ -~\n]")
 
 
 def plain(text: str, most: int | None = None) -> str:
-    """Returns the text on one line, with at most `most` characters. Control characters, escape sequences and marks that
-    change the direction of text are removed, and so are unpaired surrogates, which cannot be written to a file."""
+    """Returns the text on one line, with at most `most` characters. Control characters, escape sequences, marks that
+    change the direction of text, and unpaired surrogates, which cannot be written to a file, are removed."""
     if not text.isprintable():  # most texts are printable, and reports have many
         text = "".join(letter if letter.isprintable() else " " for letter in ESCAPES.sub("", text))
     return " ".join(text.split())[:most]
 
 
 def escaped(json: str) -> str:
-    """Returns equal JSON that is safe on a terminal: control characters are written as numbers."""
+    """Returns equivalent JSON that is safe on a terminal: control characters are written as numbers."""
     return UNUSUAL.sub(_escaped, json)
 
 
@@ -34,8 +34,8 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def differences(first: Mapping[str, object], second: Mapping[str, object]) -> tuple[str, ...]:
-    """The facts that differ, with their names and both values: "tier: edge and smoke". A missing or empty fact is
-    "none"."""
+    """The facts that differ, with their names and both values: `tier: edge and smoke`. A missing or empty fact is
+    `none`."""
     names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
     return tuple(f"{name}: {_fact(first.get(name))} and {_fact(second.get(name))}" for name in names)
 
@@ -45,7 +45,7 @@ def _fact(value: object) -> str:
 
 
 def days_between(earlier: str, later: str) -> int | None:
-    """The whole days between two times in ISO 8601. None: one of them is not a time, or only one has a time zone."""
+    """The whole days between two times in ISO 8601. None if one is not a time, or only one has a time zone."""
     try:
         return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).days
     except (ValueError, TypeError):

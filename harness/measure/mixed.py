@@ -22,7 +22,7 @@ import numpy as np
 
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.policy import Policy
+from mixmark.harness.contracts.protocols import Policy
 from mixmark.harness.contracts.schema import Completions, Failure, Limits, Mix, Phase, Placement, Rate, ServiceLimits
 from mixmark.harness.judge.statistics.timestamps import is_in_time
 from mixmark.harness.measure.dispatch import (

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.numbers import counted
-from mixmark.harness.contracts.policy import DeviceLoad, Policy, Request
+from mixmark.harness.contracts.protocols import DeviceLoad, Policy, Request
 from mixmark.harness.contracts.schema import Load, Placement, ServiceLimits
 from mixmark.harness.measure.dispatch import Handed, Pair, Tally, most_at_once, surplus
 from mixmark.harness.plan.load import due_ns, request_units

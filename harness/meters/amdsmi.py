@@ -1,8 +1,8 @@
 """Reads the energy accumulator and the power of AMD GPUs through AMD SMI (package amdsmi of ROCm).
 
-The package is imported when the meter is asked what it covers. On released cards the accumulator has stood still, run
-backwards and been wrong by whole factors (ROCm/amdsmi issues 22, 38 and 115), so it is compared with the power for a
-second before it is used. The first die of an MI250 reports for both of its dies.
+`domains` imports the package. On released cards the accumulator has stood still, run backwards and been wrong by whole
+factors (ROCm/amdsmi issues 22, 38 and 115), so it is compared with the power for a second before it is used. The first
+die of an MI250 reports for both of its dies.
 
 This meter was written from AMD's documentation and tested on a fake library, never on a real GPU.
 """
@@ -34,7 +34,7 @@ PERMIT = "sudo usermod -aG render,video $USER, and log in again"
 
 @dataclass(frozen=True)
 class CardReading:
-    """A card's sensors at one moment; None: the sensor cannot be read."""
+    """A card's sensors at one moment. A value is None if the sensor cannot be read."""
 
     at_s: float
     joules: float | None
@@ -43,10 +43,10 @@ class CardReading:
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU of the library's list, in which each die of an MI250 is one."""
+    """A GPU of the library's list. Each die of an MI250 is a GPU."""
 
     ids: frozenset[str]
-    """The ids that an adapter may give it: its serial number or, as in PyTorch, that number's characters in hex."""
+    """The possible ids of the device: the serial number or, as in PyTorch, the number's characters in hex."""
     product: str
     joules: Callable[[], float]
     watts: Callable[[], float]
@@ -85,7 +85,7 @@ class AmdSmi:
             yield Absent(
                 kind="meter",
                 name="amdsmi",
-                reason=f"of {counted(len(cards), 'GPU')} none is a device that an adapter found",
+                reason=f"no adapter found any of {counted(len(cards), 'GPU')}",
             )
             return
         readings = self._watch(cards)
@@ -116,7 +116,7 @@ class AmdSmi:
         """The domains of one board. ids: the device id of each die, empty if no adapter reaches it."""
         covers = tuple(id for id in ids if id)
         if any(reading.watts or (reading.joules or 0) > 0 for second in readings[1:] for reading in second):
-            reason = "both dies of this MI250 report, and whether each does for both is not documented"
+            reason = "both dies of this MI250 report, but it is not documented whether each reports for both"
             yield from (Absent(kind="meter", name=id, reason=f"AMD SMI: {reason}") for id in covers)
             return
         taken, card, parent = readings[0], dies[0], None
@@ -133,7 +133,7 @@ class AmdSmi:
 
 
 def _counter_problem(readings: Sequence[CardReading]) -> Reason | None:
-    """Why the accumulator cannot be used."""
+    """Why the accumulator cannot be used. None if it can."""
     joules = [reading.joules for reading in readings if reading.joules is not None]
     if len(joules) < len(readings):
         return "it has no energy counter, as in a virtual machine"
@@ -169,7 +169,7 @@ def _card(smi: Any, handle: Any) -> Card:
             value = power.get(name)
             if isinstance(value, int | float) and value not in NO_POWER:
                 return float(value)
-        raise OSError("AMD SMI: it reports no power")
+        raise OSError("AMD SMI reports no power")
 
     reads = (library_reader(read, "AMD SMI", smi.AmdSmiException, KeyError, ValueError) for read in (joules, watts))
     return Card(frozenset(names), str(asic.get("market_name", "")), *reads)

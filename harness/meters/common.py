@@ -1,4 +1,4 @@
-"""Functions that several meters share: options, the ids that a source covers, reads of sysfs and of libraries."""
+"""Shared functions of meters: options, the ids that a source covers, reads of sysfs and of libraries."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mixmark.harness.contracts.schema import HOST_PROCESSOR, Device, Domain
 
 
 def choice_option(meter: str, options: Mapping[str, str], name: str, allowed: Iterable[str]) -> str | None:
-    """The option. None: it was not given. Raises UsageError for another word."""
+    """The option. None if it was not given. Raises UsageError for another word."""
     value = options.get(name)
     if value is not None and value not in (words := list(allowed)):
-        raise UsageError(f"the meter {meter} takes {name} {', '.join(words)}, and not {value!r}")
+        raise UsageError(f"the meter {meter} takes {name} {', '.join(words)}, not {value!r}")
     return value
 
 
 def number_option(meter: str, options: Mapping[str, str], name: str, signed: bool = False) -> float | None:
-    """The option as a number; `1%` is 0.01. None: it was not given. Raises UsageError."""
+    """The option as a number; `1%` is 0.01. None if it was not given. Raises UsageError for other text."""
     text = options.get(name)
     if text is None:
         return None
@@ -31,12 +31,12 @@ def number_option(meter: str, options: Mapping[str, str], name: str, signed: boo
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or (not signed and value <= 0):
-        raise UsageError(f"the meter {meter} takes a number for {name}, and not {text!r}")
+        raise UsageError(f"the meter {meter} takes a number for {name}, not {text!r}")
     return value
 
 
 def host_ids(devices: Iterable[Device]) -> list[str]:
-    """The host's processor and its slices. The processor counts even if no adapter reaches it."""
+    """The ids of the host's processor, even if no adapter reaches it, and of its slices."""
     return sorted({HOST_PROCESSOR} | {part_of(part) for device in devices if device.on_host for part in device.silicon})
 
 
@@ -55,7 +55,7 @@ def all_ids(devices: Iterable[Device]) -> tuple[str, ...]:
 
 
 def read_integer(path: Path) -> int:
-    """The file's integer, read faster than by Path.read_text. Raises OSError, also if it holds anything else."""
+    """The integer in a file, read faster than by Path.read_text. Raises OSError, also if it is not an integer."""
     handle = os.open(path, os.O_RDONLY)
     try:
         text = os.read(handle, 64)
@@ -64,11 +64,11 @@ def read_integer(path: Path) -> int:
     try:
         return int(text)
     except ValueError:
-        raise OSError(f"{path} holds no number: {text!r}") from None
+        raise OSError(f"{path} is not a number: {text!r}") from None
 
 
 def library_reader(read: Callable[[], float], library: str, *errors: type[Exception]) -> Callable[[], float]:
-    """The same call, but with OSError in place of the library's own errors."""
+    """Returns a function like `read` that raises OSError instead of the library's errors."""
 
     def call() -> float:
         try:
@@ -87,7 +87,7 @@ def card_domain(
     parent: str | None = None,
     averaging_ns: int | None = None,
 ) -> Domain:
-    """A domain of the boundary `devices`. id: begins with the meter's name and a slash."""
+    """A domain of the boundary `devices`. id: the meter's name, a slash and a name."""
     return Domain(
         id=id,
         meter=id.split("/")[0],

@@ -1,8 +1,9 @@
 """Reads power and energy sensors of boards and cards from Linux's hwmon.
 
-The files are /sys/class/hwmon/*/energy*_input and power*_average or _input. A driver seldom says what a sensor covers,
-so the meter uses only these without a declaration: the energy of an Intel card (i915, xe), the sockets of NVIDIA Grace,
-and a board's only ACPI power meter. It lists all others, and uses those that mixmark.toml declares:
+The files are /sys/class/hwmon/*/energy*_input and power*_average or _input. Drivers seldom document what a sensor
+covers, so the meter uses only these sensors without a declaration: the energy of an Intel card (i915, xe), the sockets
+of NVIDIA Grace, and a board's only ACPI power meter. It lists all other sensors, and uses them if mixmark.toml declares
+them:
 
     [meter.hwmon]
     "corsairpsu/power1" = "node"                # chip/channel = what it covers
@@ -36,10 +37,10 @@ MS = 1_000_000
 
 @dataclass(frozen=True)
 class Sensor:
-    """One channel of a chip of hwmon."""
+    """One channel of a chip."""
 
     folder: str
-    """The folder, such as `hwmon3`; its number may change with a reboot."""
+    """The folder, such as `hwmon3`. The number may change with a reboot."""
     chip: str
     file: Path
     channel: str
@@ -57,7 +58,7 @@ class Sensor:
 
 
 class Hwmon:
-    """root: the file system to read, so that tests can lay one out."""
+    """root: the root of the file system; tests give another one."""
 
     name = "hwmon"
 
@@ -65,7 +66,7 @@ class Hwmon:
         for key, covers in options.items():
             if not KEY.fullmatch(key) or not covers:
                 raise UsageError(
-                    f"the meter hwmon cannot take {key} = {covers!r}", hint='say "chip/power1" = "node", or device ids'
+                    f"the meter hwmon cannot use {key} = {covers!r}", hint='give "chip/power1" = "node", or device ids'
                 )
         self._options = options
         self._folder = root / "sys/class/hwmon"
@@ -75,7 +76,7 @@ class Hwmon:
         devices = list(devices)
         sensors = [*_sensors(self._folder)]
         if not sensors:
-            yield Absent(kind="meter", name="hwmon", reason="no driver here offers power or energy in /sys/class/hwmon")
+            yield Absent(kind="meter", name="hwmon", reason="/sys/class/hwmon has no sensor of power or energy")
         cpus, gpus = host_ids(devices), gpu_ids(devices)
         everything = all_ids(devices)
         chosen = [*self._chosen(sensors, everything)]
@@ -103,7 +104,7 @@ class Hwmon:
     def _chosen(
         self, sensors: Sequence[Sensor], everything: tuple[str, ...]
     ) -> Iterator[tuple[Sensor, Domain | Absent]]:
-        """The sensors that the options declare, and an absence for each sensor whose coverage is unknown."""
+        """The sensors that the options declare, and an absence for each sensor with unknown coverage."""
         for sensor in sensors:
             declared = self._options.get(sensor.key)
             twins = sum(candidate.key == sensor.key for candidate in sensors)
@@ -118,7 +119,8 @@ class Hwmon:
 
 
 def _intel(sensors: Sequence[Sensor], gpus: Sequence[str]) -> Iterator[tuple[Sensor, Domain | Absent]]:
-    """Intel cards; a card contains its package. A sensor is matched with a device only if there is one of each."""
+    """Intel cards; a card contains its package. A sensor is matched with a device only if there is one card and one
+    device."""
     energies = [sensor for sensor in sensors if sensor.chip in INTEL and sensor.channel.startswith("energy")]
     cards = {sensor.file.parent for sensor in energies}
     xpus = [gpu for gpu in gpus if gpu.startswith(("gpu:xpu", "gpu:GPU-8680"))]  # Intel's vendor id
@@ -164,7 +166,7 @@ def _grace(
 
 
 def _power_meters(sensors: Sequence[Sensor], everything: tuple[str, ...]) -> Iterator[tuple[Sensor, Domain | Absent]]:
-    """ACPI's meter of the machine, if there is exactly one and it does not report a narrower coverage."""
+    """ACPI's power meter, if there is exactly one and it does not report that it meters only a part."""
     meters = [
         sensor
         for sensor in sensors
@@ -201,7 +203,7 @@ def _unknown(sensor: Sensor, why: str) -> Absent:
     return Absent(
         kind="meter",
         name=f"{sensor.key} {sensor.label}".strip(),
-        reason=f'{why}: say so in mixmark.toml, [meter.hwmon] "{sensor.key}" = "node" or devices',
+        reason=f'{why}: declare it in mixmark.toml, [meter.hwmon] "{sensor.key}" = "node" or devices',
     )
 
 

@@ -1,8 +1,8 @@
 """Reads the energy counter and the power of NVIDIA GPUs through NVML (package nvidia-ml-py).
 
-The package is imported when the meter is asked what it covers. A GPU is found by its UUID, because NVML's order is not
-CUDA's. Counter and power come from one sensor, so comparing them shows whether power is read often enough, not whether
-the sensor is right. Both cover the whole card; a MIG slice has neither.
+`domains` imports the package. A GPU is found by its UUID, because NVML and CUDA order GPUs differently. Counter and
+power have one sensor, so comparing them shows whether power is read often enough, not whether the sensor is right. Both
+cover the whole card; a MIG slice has neither.
 
 This meter was written from nvml.h and tested on a fake library that replays a made-up trace, never on a real GPU.
 """
@@ -50,7 +50,7 @@ class Nvml:
             if len(modules) < 2 or isinstance(source, Absent):
                 yield source
             elif source.id in modules:
-                reason = "NVML does not say which of several GPUs share one module"
+                reason = "NVML does not report which GPUs share a module"
                 yield Absent(kind="meter", name=source.id, reason=reason)
             else:
                 yield source.model_copy(update={"parent": None}) if source.parent in modules else source
@@ -72,7 +72,7 @@ class Nvml:
                 yield Absent(kind="meter", name=id, reason=f"NVML: {error}")
 
     def _domains(self, nvml: Any, handle: Any, id: str, cpus: Sequence[str]) -> Iterator[Domain | Absent]:
-        """The domains of one GPU. Its module, if it has one, contains the counter, which contains the power."""
+        """The domains of one GPU. A module, if any, contains the counter, which contains the power."""
         uuid = id.removeprefix("gpu:")
         parent = module = None
         if platform.machine() == "aarch64":  # only NVIDIA's own CPUs share a module with a GPU (nvml.h)
@@ -91,7 +91,7 @@ class Nvml:
             ("NVML_FI_DEV_POWER_INSTANT, scope GPU", _field(nvml, handle, POWER_INSTANT, GPU), None),
             ("NVML_FI_DEV_POWER_AVERAGE, scope GPU", _field(nvml, handle, POWER_AVERAGE, GPU), SECOND_NS),
         ]
-        if not module:  # its coverage on a module is not documented
+        if not module:  # on a module its coverage is not documented
             usage = _reader(nvml, lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
             powers.append(("nvmlDeviceGetPowerUsage", usage, _averaging_ns(nvml, handle)))
         for source, read, averaging_ns in powers:
@@ -114,7 +114,7 @@ def _reader(nvml: Any, read: Callable[[], float]) -> Callable[[], float]:
 
 
 def _field(nvml: Any, handle: Any, field: int, scope: int) -> Callable[[], float]:
-    """A reader of one field value in watts; NVML gives an unsigned integer in milliwatts."""
+    """A reader of a field in watts; NVML returns an unsigned integer in milliwatts."""
 
     def read() -> float:
         (value,) = nvml.nvmlDeviceGetFieldValues(handle, [(field, scope)])
@@ -126,7 +126,7 @@ def _field(nvml: Any, handle: Any, field: int, scope: int) -> Callable[[], float
 
 
 def _works(read: Callable[[], float]) -> Callable[[], float] | None:
-    """The reader, if it reads more than zero: a driver may return zero for a sensor that the GPU lacks."""
+    """The reader, if it reads more than zero. A driver may return zero for a missing sensor."""
     try:
         return read if read() > 0 else None
     except OSError:
@@ -136,12 +136,12 @@ def _works(read: Callable[[], float]) -> Callable[[], float] | None:
 def _mig(nvml: Any, handle: Any) -> bool:
     try:
         return bool(nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE)
-    except nvml.NVMLError:  # not supported, so there is no MIG
+    except nvml.NVMLError:  # MIG is not supported
         return False
 
 
 def _averaging_ns(nvml: Any, handle: Any) -> int | None:
-    """The time over which power is averaged. nvml.h: one second on Ampere and newer, except GA100 (capability 8.0)."""
+    """The averaging time of power. By nvml.h one second on Ampere and newer, except GA100 (capability 8.0)."""
     try:
         return SECOND_NS if tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)) > (8, 0) else None
     except nvml.NVMLError:

@@ -1,7 +1,7 @@
-"""The limits of power that a run may lower: of processors by Linux powercap, of NVIDIA GPUs by NVML.
+"""The power limits that a run may lower: of processors by Linux powercap, of NVIDIA GPUs by NVML.
 
-Of a processor it is the long-term limit of each package, /sys/class/powercap/intel-rapl:*/constraint_*_power_limit_uw
-(docs.kernel.org/power/powercap/powercap.html); of a GPU nvmlDeviceSetPowerManagementLimit
+A processor's limit is the long-term limit of each package, /sys/class/powercap/intel-rapl:*/constraint_*_power_limit_uw
+(docs.kernel.org/power/powercap/powercap.html). A GPU's limit is set by nvmlDeviceSetPowerManagementLimit
 (docs.nvidia.com/deploy/nvml-api). Both were written from the documentation and tested on made-up files and a fake
 library, never on real limits.
 """
@@ -19,7 +19,7 @@ ROOT = Path("/")
 
 
 class Packages:
-    """root: the file system to read, so that tests can lay one out."""
+    """root: the root of the file system; tests give another one."""
 
     name = "rapl"
 
@@ -27,7 +27,7 @@ class Packages:
         self._zones = root / "sys/class/powercap"
 
     def limits(self, devices: Iterable[str]) -> Iterator[PowerLimit]:
-        """Those of the packages, if the CPU is among the devices and the kernel enforces them."""
+        """The limits of the packages, if the CPU is among the devices and the kernel enforces the limits."""
         for zone in sorted(self._zones.glob("intel-rapl:*")) if any(id.startswith("cpu") for id in devices) else ():
             with suppress(OSError, ValueError):
                 enforced = (zone / "enabled").read_text("ascii").strip() == "1"
@@ -48,7 +48,7 @@ class Packages:
         return ()
 
     def _file(self, id: str) -> Path:
-        """The file of a package's long-term limit. Raises OSError if it has none."""
+        """The file of a package's long-term limit. Raises OSError if there is none."""
         for name in sorted((self._zones / Path(id).name).glob("constraint_*_name")):
             if name.read_text("ascii").strip() == "long_term":
                 return name.with_name(name.name.replace("_name", "_power_limit_uw"))
@@ -59,7 +59,7 @@ class Gpus:
     name = "nvml"
 
     def limits(self, devices: Iterable[str]) -> Iterator[PowerLimit]:
-        """Those of NVIDIA's GPUs among the devices. A MIG slice has none."""
+        """The limits of NVIDIA's GPUs among the devices. A MIG slice has no limit."""
         for uuid in (id.removeprefix("gpu:") for id in devices if id.startswith("gpu:")):
             with suppress(OSError, ImportError):
                 with _opened(uuid) as (nvml, handle):
@@ -81,8 +81,8 @@ class Gpus:
 
 @contextmanager
 def _opened(id: str) -> Iterator[tuple[Any, Any]]:
-    """(the library, the handle of a GPU). The library's errors become OSError."""
-    import pynvml as nvml  # here, because only runs with a cap need it
+    """The library and the handle of a GPU. The library's errors become OSError."""
+    import pynvml as nvml  # imported here, because only runs with a cap need it
 
     try:
         nvml.nvmlInit()

@@ -1,9 +1,9 @@
 """Reads the energy counters of Intel and AMD processors from Linux's powercap, /sys/class/powercap/intel-rapl:*.
 
-It takes each package, and each dram zone, which Intel counts beside the package although powercap shows it inside. A
-dram zone that this processor has but that cannot be read is reported, because the boundary `devices` must include it.
-psys is a domain that contains the others; it covers no device, because board vendors do not document its wiring. The
-meter leaves out core and uncore, which are parts of the package, and the MMIO mirror, which counts a package twice.
+It reads each package and each dram zone, which Intel counts beside the package although powercap shows it inside. An
+unreadable dram zone is reported, because the boundary `devices` must include it. psys is a domain that contains the
+other zones; it covers no device, because board vendors do not document its wiring. The meter leaves out core and
+uncore, which are parts of the package, and the MMIO mirror, which counts a package twice.
 
 This meter was written from the kernel's documentation and tested on made-up trees of files, never on real counters.
 """
@@ -24,36 +24,34 @@ from mixmark.harness.meters.common import host_ids, read_integer
 
 ROOT = Path("/")
 SOURCE = "Linux powercap, energy_uj; docs.kernel.org/power/powercap/powercap.html"
-AMD_UNDOCUMENTED = "; AMD does not say whether it is measured or modelled"
+AMD_UNDOCUMENTED = "; AMD does not document whether it is measured or modelled"
 PACKAGE = re.compile(r"package-(\d+)(?:-die-\d+)?|intel-rapl:\d+")  # a zone whose name cannot be read may be a package
 
-# Sandy Bridge and Ivy Bridge, by family and model: their counters come from a model of events, not from a sensor
+# Sandy Bridge and Ivy Bridge, by family and model. Their counters are estimates from events, without a sensor
 # (Rotem et al., IEEE Micro 32-2, 2012; Hackenberg et al., HPPAC 2015).
 MODELLED = {("6", "42"), ("6", "45"), ("6", "58"), ("6", "62")}
 
-# Models of family 6 whose memory has a counter by the tables of Linux (arch/x86/events/rapl.c, hsx and spr), all of
-# servers: Haswell, Broadwell (and D), Skylake, Ice Lake (and D), Sapphire Rapids, Emerald Rapids.
+# Server models of family 6 whose memory has a counter by the tables of Linux (arch/x86/events/rapl.c, hsx and spr):
+# Haswell, Broadwell (and D), Skylake, Ice Lake (and D), Sapphire Rapids, Emerald Rapids.
 SERVERS = {("6", model) for model in ("63", "79", "86", "85", "106", "108", "143", "207")}
-NO_DRAM = (
-    "the kernel shows no dram zone, though this processor has a counter of its memory: enable DRAM RAPL in the firmware"
-)
+NO_DRAM = "the kernel shows no dram zone, but this processor has a counter for memory: enable DRAM RAPL in the firmware"
 UNKNOWN_DRAM = (
-    "the kernel shows no dram zone, and whether this processor has a counter of its memory is not known, "
-    "so the boundary devices is without it"
+    "the kernel shows no dram zone, and it is not known whether this processor has a counter for memory, "
+    "so the boundary devices does not include memory"
 )
-TWINS = "{count} zones have this name, and it is not known which of them counts"
+TWINS = "{count} zones have this name, and it is not known which zone counts"
 
 RULE = 'SUBSYSTEM=="powercap", ACTION=="add", KERNEL=="intel-rapl*:*", RUN+="/bin/chmod a+r /sys%p/energy_uj"'
 PERMIT = (
-    "only root may read it (CVE-2020-8694): sudo chmod a+r /sys/class/powercap/intel-rapl*:*/energy_uj, "
-    f"and to keep it so: echo '{RULE}' | sudo tee /etc/udev/rules.d/70-mixmark.rules"
+    "only root may read it (CVE-2020-8694): sudo chmod a+r /sys/class/powercap/intel-rapl*:*/energy_uj; "
+    f"to make this permanent: echo '{RULE}' | sudo tee /etc/udev/rules.d/70-mixmark.rules"
 )
 NO_ZONES = (
     "there is no /sys/class/powercap/intel-rapl:*: sudo modprobe intel_rapl_msr; "
-    "a virtual machine or a container mostly hides it, so run on the host"
+    "most virtual machines and containers hide it, so run on the host"
 )
 
-DIES = "this kernel shows a zone a die, but AMD counts the whole socket in each of them: use Linux 6.12 or newer"
+DIES = "this kernel shows a zone for each die, but AMD counts the whole socket in each: use Linux 6.12 or newer"
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Zone:
     name: str
     wrap_joules: float = 0
     problem: Reason | None = None
-    """Why the zone cannot be read."""
+    """Why the zone cannot be read. None if it can."""
 
     @property
     def id(self) -> str:
@@ -72,13 +70,13 @@ class Zone:
 
     @property
     def place(self) -> tuple[str, str]:
-        """The zone that contains it, by its folder, and its own name: a dram zone is called dram in every package."""
+        """The folder of the containing zone, and the name, since each package may have a zone with the name dram."""
         above = self.folder.name.rpartition(":")[0] if self.folder.name.count(":") > 1 else ""
         return above or (self.folder.name if self.name == "dram" else ""), self.name
 
 
 class Rapl:
-    """root: the file system to read, so that tests can lay one out."""
+    """root: the root of the file system; tests give another one."""
 
     name = "rapl"
 
@@ -90,8 +88,8 @@ class Rapl:
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         """The packages, their memory and psys.
 
-        Of two packages, the first one covers `cpu:0/1-of-2`: only both together cover the processor, and only their two
-        dram zones together cover the memory.
+        With two packages, the first package covers `cpu:0/1-of-2`: only both packages cover the processor, and only
+        both dram zones cover the memory.
         """
         zones = [_zone(folder) for folder in sorted(self._zones.glob("intel-rapl:*"), key=_natural)]
         if not zones:
@@ -143,11 +141,11 @@ def _zone(folder: Path) -> Zone:
         return Zone(folder, name, problem=PERMIT)
     except (OSError, UnicodeError) as error:
         return Zone(folder, name, problem=f"it cannot be read: {error}")
-    return Zone(folder, name, wrap_joules, None if wrap_joules > 0 else "the kernel does not say where it wraps")
+    return Zone(folder, name, wrap_joules, None if wrap_joules > 0 else "the kernel does not report where it wraps")
 
 
 def _distinct(zones: Sequence[Zone]) -> list[Zone]:
-    """The zones; zones with the same name and parent get a problem, because adding them may count energy twice."""
+    """The zones. Zones with the same name and parent get a problem, because their sum may count energy twice."""
     names = Counter(zone.place for zone in zones)
     return [
         replace(zone, problem=zone.problem or TWINS.format(count=names[zone.place])) if names[zone.place] > 1 else zone
@@ -164,7 +162,7 @@ def _natural(folder: Path) -> list[int]:
 
 
 def _processor(root: Path) -> tuple[str, tuple[str, str]]:
-    """The processor's vendor, and its family and model, from /proc/cpuinfo; empty if it does not say."""
+    """The processor's vendor, and its family and model, from /proc/cpuinfo; empty if unknown."""
     try:
         text = (root / "proc/cpuinfo").read_text(errors="replace")
     except OSError:

@@ -1,1 +1,1 @@
-"""What a run measures: presets, phases, and the placement of a mix with its bound. Pure."""
+"""Plans what a run measures: presets, phases, and the placement of a mix with its bound. Pure."""

@@ -1,19 +1,19 @@
-"""The highest speed of a mix that the solo rates allow, with its proof.
+"""The highest rate of a mix by the solo rates, with its proof.
 
 Let r[w,d] be the units of suite w that device d finishes per second, m[w] the units of w in one mix, and x[w,d] the
-fraction of its time that d gives to w:
+fraction of d's time for w:
 
     max λ   such that   Σ_d r[w,d] x[w,d] ≥ λ m[w] for each suite,   Σ_w x[w,d] ≤ 1 for each device,   x ≥ 0
     dual    min Σ_d u[d]   such that   u[d] ≥ r[w,d] v[w],   Σ_w m[w] v[w] = 1,   u, v ≥ 0
 
 Any feasible (u, v) proves that no division of time exceeds Σ u, so these dual prices are stored as a certificate. At
-the optimum, u[d] is the contribution of device d and v[w] the value of a unit of w. A device then runs only suites for
-which r[w,d] v[w] is largest, and at most |W| + |D| − 1 of the x are above 0. The optimum bounds a measurement if each
+the optimum, u[d] is the contribution of device d and v[w] the value of a unit of w. A device then runs only the suites
+with the largest r[w,d] v[w], and at most |W| + |D| − 1 of the x are above 0. The optimum bounds a measurement if each
 device runs one feed at a time and no faster than alone; a device that overlaps feeds may exceed it.
 
-Devices may share silicon: a group of GPUs and each of them, a processor and a slice of it. Each set of devices of which
-any two share silicon is a claim: it has one row of time, Σ x ≤ 1 over all of them, and one price. The time of a device
-costs the sum of the prices of its claims.
+Devices may share silicon: a group of GPUs and its members, a processor and its slices. A set of devices that pairwise
+share silicon is a claim, with one row of time, Σ x ≤ 1 over its devices, and one price. The time of a device costs the
+sum of the prices of its claims.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.schema import Device, Placement, Rate
 
 Fractions = dict[str, dict[str, float]]
-"""The fraction of its time that a device gives to a suite, as x[suite][device]; fractions of 0 are left out."""
+"""x[suite][device]: the fraction of the device's time for the suite; fractions of 0 are left out."""
 NOTHING = 1e-9  # a smaller fraction of a device's time is a rounding error of the solver
-OR = " or "  # between the names of devices that share silicon, in the name of their price
-EXACT = 1e-6  # relative tolerance of the figures of a certificate, which was stored as decimal text
+OR = " or "  # separates the names of devices that share silicon in the name of their price
+EXACT = 1e-6  # the relative tolerance of a certificate's figures, which are stored as decimal text
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The optimum of the linear program with its proof: the fractions reach it, and the dual prices exclude more."""
+    """The optimum of the linear program with its proof: the fractions reach it, and the dual prices exclude a higher
+    rate."""
 
     mixes_per_s: float
     fractions: Fractions
@@ -49,11 +50,11 @@ class Bound:
 
 
 def bound(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Iterable[Device] = ()) -> Bound:
-    """Returns the bound λ*, for which every route is resident, no host threads are reserved, each pair of suite and
-    device uses its fastest route, and devices that share silicon take turns. Raises UsageError if no device runs a
-    suite.
+    """Returns the bound λ*. It assumes that every route is resident, no host threads are reserved, each pair of suite
+    and device uses its fastest route, and devices that share silicon take turns. Raises UsageError if a suite runs on
+    no device.
 
-    devices: a device of the rates that is not among them shares its silicon with no other.
+    devices: other devices of the rates share no silicon.
     """
     fastest = fastest_routes([rate for rate in rates if rate.suite in mix_units])
     check_suites(mix_units, fastest)
@@ -73,7 +74,7 @@ def bound(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Iterab
     parts, worth, prices = _relaxed(
         suite_of, [claims_of[device] for device in device_of], mix_rate, unit, ell, len(suites)
     )
-    # The solver's prices are made exact: each device costs at least what its best use is worth.
+    # The solver's prices are made exact: each device costs at least the value of its best use.
     most = np.zeros(len(used))
     np.maximum.at(most, device_of, mix_rate * worth[suite_of])
     price_of = [prices.get(row, 0.0) if len(claim) > 1 else 0.0 for row, claim in enumerate(claims)]
@@ -96,9 +97,9 @@ def _relaxed(
     ell: float,
     suites: int,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], dict[int, float]]:
-    """Solves the linear program over pairs of a suite and a device, which has one row of time for each claim on its
-    silicon. Returns the share of its device's time for each pair, how much of a mix's worth each suite is, in all 1,
-    and the price of each claim."""
+    """Solves the linear program over pairs of a suite and a device, with one row of time for each claim. Returns the
+    fraction of the device's time for each pair, the fraction of a mix's value for each suite, and the price of each
+    claim."""
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
 
@@ -118,12 +119,14 @@ def _relaxed(
         raise MixmarkError(f"the solver found no bound: {found.message}")
     worth = np.maximum(-found.ineqlin.marginals[:suites], 0)
     prices = np.maximum(-found.ineqlin.marginals[suites:], 0) * ell / worth.sum()
-    parts = np.where(found.x[:-1] > NOTHING, found.x[:-1], 0.0) * unit  # cleared in units in which no suite's is small
+    parts = (
+        np.where(found.x[:-1] > NOTHING, found.x[:-1], 0.0) * unit
+    )  # cleared in units that make no suite's fraction small
     return parts, worth / worth.sum(), dict(zip(held.tolist(), prices.tolist(), strict=True))
 
 
 def sharing(devices: Iterable[Device]) -> dict[str, set[str]]:
-    """Returns the ids of the devices that each device shares silicon with, for those that share some."""
+    """Returns the ids of the devices that each device shares silicon with, without devices that share none."""
     near: dict[str, list[Device]] = defaultdict(list)
     for device in devices:
         for part in {piece(name)[0] for name in device.whole.silicon}:
@@ -138,8 +141,8 @@ def sharing(devices: Iterable[Device]) -> dict[str, set[str]]:
 
 
 def claims_of_silicon(used: Sequence[str], devices: Iterable[Device]) -> list[tuple[str, ...]]:
-    """Returns the largest sets of devices, by their ids, of which at most one can run at a time, because they share
-    silicon; a device that shares none is a set by itself. Every pair that shares some is in one of the sets."""
+    """Returns the largest sets of ids of devices that pairwise share silicon, so that only one device of a set can run
+    at a time. A device that shares no silicon is a set by itself. Every pair that shares silicon is in a set."""
     ids = dict.fromkeys(used)
     known = {device.id: device for device in devices if device.id in ids}
     shared = sharing(known.values())
@@ -155,7 +158,7 @@ def claim_name(claim: Sequence[str]) -> str:
 
 
 def device_costs(prices: Mapping[str, float]) -> dict[str, float]:
-    """Returns what the time of each device costs: the prices of all sets that it is in, together."""
+    """Returns the price of each device's time: the sum of the prices of its claims."""
     costs: dict[str, float] = defaultdict(float)
     for names, price in prices.items():
         for id in names.split(OR):
@@ -164,8 +167,7 @@ def device_costs(prices: Mapping[str, float]) -> dict[str, float]:
 
 
 def each_once(devices: Iterable[Device]) -> list[Device]:
-    """Returns devices that hold all of the silicon between them, and none of it twice: of those that share some the
-    largest."""
+    """Returns devices that together contain all silicon exactly once: the largest of devices that share silicon."""
     listed = list(devices)
     shared = sharing(listed)
     kept: dict[str, Device] = {}
@@ -176,10 +178,10 @@ def each_once(devices: Iterable[Device]) -> list[Device]:
 
 
 def best_kind(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Sequence[Device]) -> tuple[str, float]:
-    """Returns the kind of device whose devices alone finish the most mixes per second, and their λ*.
+    """Returns the kind of device with the highest λ* alone, and its λ*. Returns ("", 0.0) if no kind runs every suite.
 
     All devices of a kind count together, and slices of a device count like the device, so that splitting a machine
-    gains nothing. Returns ("", 0.0) if no kind runs every suite.
+    gains nothing.
     """
     kinds: dict[str, set[str]] = defaultdict(set)
     for device in devices:
@@ -193,9 +195,9 @@ def best_kind(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Se
 
 
 def verify(placement: Placement, mix_units: Mapping[str, float], devices: Sequence[Device] = ()) -> tuple[str, ...]:
-    """Checks the plan and its bound by arithmetic and returns what is wrong; the result is empty if both are proven.
+    """Checks the plan and its bound by arithmetic. Returns the problems; none if both are proven.
 
-    devices: those of the result. A device that is not among them shares its silicon with none."""
+    devices: the result's devices. Other devices share no silicon."""
     speed = {(rate.suite, rate.device): rate.units_per_s for rate in placement.rates}
     if len(speed) < len(placement.rates):
         return ("two routes for one suite on one device",)
@@ -214,7 +216,7 @@ def verify(placement: Placement, mix_units: Mapping[str, float], devices: Sequen
         problems.append(f"the prices of the units of a mix add up to {a_mix:g}, not 1")
     for (suite, device), rate in speed.items():
         if suite in mix_units and cost[device] * (1 + EXACT) < rate * value.get(suite, 0):
-            problems.append(f"{device} is priced below what it earns with {suite}")
+            problems.append(f"the price of {device} is below the value of its {suite}")
     dual = math.fsum(prices.values())
     for name, shares, claimed in (
         ("the bound", placement.bound_fractions, placement.bound_per_s),
@@ -244,15 +246,15 @@ def _reached(
     speed: Mapping[tuple[str, str], float],
     claims: Sequence[tuple[str, ...]],
 ) -> float:
-    """Returns the mixes per second of these shares. Raises ValueError for impossible shares."""
+    """Returns the mixes per second of these fractions. Raises ValueError for impossible fractions."""
     given: dict[str, float] = defaultdict(float)
     done: dict[str, float] = dict.fromkeys(mix_units, 0.0)
     for suite, devices in shares.items():
         for device, part in devices.items():
             if (suite, device) not in speed or suite not in mix_units:
-                raise ValueError(f"uses {suite} on {device}, for which it has no rate")
+                raise ValueError(f"uses {suite} on {device}, but has no rate for it")
             if part < 0:
-                raise ValueError(f"gives {suite} on {device} less than no time")
+                raise ValueError(f"gives {suite} on {device} a negative time")
             given[device] += part
             done[suite] += part * speed[suite, device]
     if over := [claim_name(each) for each in claims if math.fsum(given[device] for device in each) > 1 + EXACT]:
@@ -279,8 +281,8 @@ def fastest_routes(rates: Sequence[Rate]) -> list[Rate]:
 
 
 def solver_units(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> tuple[float, dict[str, float]]:
-    """Returns the scales of λ and of the x of each suite in the solver, chosen so that all unknowns are about 1: the
-    mixes per second of a device that is as fast as the fastest for every suite, and the share of its time for each
+    """Returns the scales of λ and of each suite's x in the solver, so that all unknowns are about 1: the mixes per
+    second of a device that is as fast as the fastest for every suite, and the fraction of this device's time for each
     suite."""
     mix_rates = dict.fromkeys(mix_units, 0.0)
     for rate in rates:
@@ -290,7 +292,7 @@ def solver_units(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> tuple
 
 
 def trimmed(mix_units: Mapping[str, float], rates: Sequence[Rate], parts: Sequence[float]) -> tuple[Fractions, float]:
-    """Returns the shares without the solver's rounding errors and without surplus of a suite, and the mixes per
+    """Returns the fractions without the solver's rounding errors and without a suite's surplus, and the mixes per
     second."""
     time: dict[str, float] = defaultdict(float)
     for rate, part in zip(rates, parts, strict=True):

@@ -1,4 +1,4 @@
-"""How much of a mix arrives at a level of load: the requests of each suite, their size and their due times."""
+"""The requests of a level of load: their number, size and due times for each suite."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mixmark.harness.contracts.schema import Int64s, Limits, Load, Placement
 from mixmark.harness.plan.presets import longer
 
 ENOUGH_REQUESTS = 100
-"""The requests of the suite with the largest part of a mix in each, for which a level lasts: so many carry a p90."""
-DRAIN = 0.25  # of the time in which requests arrive: what is not done so long after it was never going to be in time
+"""A level lasts until the suite with the costliest request has served this many, which is enough for a p90."""
+DRAIN = 0.25  # time after the last arrival, as a fraction of the time of arrivals; later responses are too late anyway
 
 
 def request_units(quanta: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    """The units in a request of each suite: the least that is a whole number of feeds on every device.
+    """The units in a request of each suite: the smallest whole number of feeds on every device.
 
-    quanta: the units of a feed of each suite on each device.
+    quanta: the units of a feed, by suite and device.
     """
     units: dict[str, int] = {}
     for (suite, _), quantum in quanta.items():
@@ -28,7 +28,7 @@ def request_units(quanta: Mapping[tuple[str, str], int]) -> dict[str, int]:
 
 
 def level_name(mix: str, level: float) -> str:
-    """The name of a level of load, under which it is absent if it cannot be served."""
+    """The name of a level of load, also in `Absent` if it cannot be served."""
     return f"{mix} at {percent(level)}"
 
 
@@ -40,11 +40,11 @@ def load_at(
     limits: Limits,
     seed: int,
 ) -> Load:
-    """The load at a level. It lasts until ENOUGH_REQUESTS of the coarsest suite have arrived, if the limits allow, and
-    always for a whole number of them, so that the suites arrive in the proportion of the mix.
+    """The load at a level. It lasts until ENOUGH_REQUESTS of the suite with the costliest request have arrived, if the
+    limits allow. The number of these requests is whole, so that the suites arrive in the proportion of the mix.
 
-    mixes_per_s: the rate of the mixed runs. units: in a request of each suite. Raises UsageError if not one request of
-    the coarsest suite arrives in the longest time.
+    mixes_per_s: the rate of the mixed runs. units: in a request of each suite. Raises UsageError if no request of the
+    costliest suite arrives within `max_ns`.
     """
     arriving = level * mixes_per_s
     coarsest, mixes = max(((suite, units[suite] / mix_units[suite]) for suite in mix_units), key=lambda each: each[1])
@@ -68,7 +68,7 @@ def load_at(
 
 
 def limits_of(load: Load, plan: Placement, limits: Limits) -> Limits:
-    """The limits of a phase with the load: it ends when all requests are done, or DRAIN after the last could arrive."""
+    """The limits of a phase with the load. It ends when all requests are done, or DRAIN after the time of arrivals."""
     slowest_s = max(load.request_units[rate.suite] / rate.units_per_s for rate in plan.rates)
     drain_ns = max(DRAIN * load.length_ns, 2e9 * slowest_s)
     return limits.model_copy(update={"min_ns": load.length_ns, "max_ns": load.length_ns + round(drain_ns)})

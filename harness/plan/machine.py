@@ -1,15 +1,15 @@
 """Plans a machine: how many devices of each kind do a mix, at what price and power.
 
-This is the question of `plan.bound` with whole numbers of devices. Let n[k] be the devices of kind k, y[w,k] the time
-that they give to suite w, in devices, r[w,k] the units per second of one device, and m[w] the units of w in one mix:
+This extends `plan.bound` to whole numbers of devices. Let n[k] be the devices of kind k, y[w,k] their time for suite w,
+in devices, r[w,k] the units per second of one device, and m[w] the units of w in one mix:
 
     Σ_k r[w,k] y[w,k] ≥ λ m[w] for each suite,   Σ_w y[w,k] ≤ n[k] for each kind,   n whole
 
-An accelerator occupies a slot of a host and takes time of the host's processors for its threads. The suites that a
-device runs fit into its memory: devices of a kind are divided among the largest sets of suites that fit. The solver's
-bound proves each answer or says how far a better one could be.
+An accelerator occupies a slot of a host, and its threads take time of the host's processors. The suites of a device
+must fit into its memory: devices of a kind are divided among the largest sets of suites that fit. The solver's bound
+proves each answer or limits how much better another answer could be.
 
-All of it is a prediction: a machine keeps only a part of what its devices do alone, which `Retained` states.
+Every answer is a prediction: a machine keeps only a part of its devices' solo rates, which `Retained` states.
 """
 
 from __future__ import annotations
@@ -31,18 +31,17 @@ from mixmark.harness.contracts.numbers import counted, significant
 from mixmark.harness.plan.bound import EXACT, NOTHING
 
 Question = Literal["cheapest", "most", "efficient"]
-"""The lowest cost for a demand, the most mixes per hour, or the most mixes per kWh; with a demand the last is the least
-power for it."""
-MOST = 1000  # devices of a kind, if nothing else limits them
-MOST_SETS = 200  # of suites that fit into a memory together; four suites have at most 6
-TIME_LIMIT_S = 10.0  # of one program; what it found by then has a gap
-CAPS = (0.75, 0.5)  # of the power of a machine of the front, with which the same money is spent again
+"""The lowest cost for a demand, the most mixes per hour, or the most mixes per kWh (for a demand, the least power)."""
+MOST = 1000  # limit of the devices of a kind, if nothing else limits them
+MOST_SETS = 200  # limit of the sets of suites that fit into a memory together; four suites have at most 6
+TIME_LIMIT_S = 10.0  # of one program; its answer then has a gap
+CAPS = (0.75, 0.5)  # power limits of further machines at the same price, as fractions of the first machine's power
 HOUR_S, HOURS_A_YEAR = 3600, 8766
-SCALE = 1e3  # of the objective in the solver, whose absolute tolerances are about 1e-6
-FEWER = 1e-8  # of the objective for each device, so that of equal machines the one of fewer devices is found
+SCALE = 1e3  # factor of the solver's objective, because its absolute tolerances are about 1e-6
+FEWER = 1e-8  # penalty for each device, as a fraction of the objective, so that fewer devices win a tie
 INFEASIBLE = 2  # the status of scipy's milp
 WHOLE = ("count", "set")
-"""The columns that are whole numbers."""
+"""The columns with whole numbers."""
 Level = Literal[-1, 0, 1]
 """The low end of every rate, the estimate, or the high end."""
 LEVELS: tuple[Level, ...] = (-1, 0, 1)
@@ -50,41 +49,41 @@ LEVELS: tuple[Level, ...] = (-1, 0, 1)
 
 @dataclass(frozen=True)
 class Speed:
-    """What one device of a kind does of a suite, alone."""
+    """The solo rate of one device of a kind with a suite."""
 
     suite: str
     units_per_s: float
     half_width: float = 0.0
-    """Half the width of the rate's 95 % interval, as a fraction of it."""
+    """The half-width of the rate's 95 % interval, as a fraction of the rate."""
     extra_watts: float | None = 0.0
-    """The power above idle. None: not known."""
+    """The power above idle. None if unknown."""
     memory_bytes: int = 0
     device: str = ""
-    """The device, if one of the kind holds several, such as a host with a GPU on its chip."""
+    """The device, if the kind contains several, such as a host with a GPU on its chip."""
     pool: str = ""
-    """Its memory."""
+    """The device's memory pool."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Something that one buys whole: a host with its processors, or an accelerator for a host."""
+    """A unit of purchase: a host with its processors, or an accelerator for a host."""
 
     name: str
     speeds: tuple[Speed, ...]
     is_host: bool = False
     slots: int = 0
-    """The accelerators that a host takes."""
+    """The number of accelerators that fit into a host."""
     processors: frozenset[str] = frozenset({""})
     """The devices of a host that run host threads."""
     threads: float = 0.0
-    """The fraction of a host's processor time that its host threads take."""
+    """The fraction of a host's processor time that an accelerator's host threads take."""
     pool_bytes: Mapping[str, int] = field(default_factory=dict)
-    """The memory of each pool that is limited."""
+    """The memory of each limited pool."""
     idle_watts: float | None = None
     price: float | None = None
     rack_units: float | None = None
     owned: int = 0
-    """How many of it need not be bought."""
+    """The number that need not be bought."""
     declared: frozenset[str] = frozenset()
     """The figures that the user declared: price, watts, rack units, slots."""
 
@@ -95,7 +94,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Retained:
-    """The fraction of a planned rate that mixed runs reached, and the lowest and highest of these runs."""
+    """The fraction of a planned rate that mixed runs reached, with the lowest and the highest run."""
 
     estimate: float = 1.0
     low: float = 1.0
@@ -110,10 +109,10 @@ class Retained:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a machine must keep. None: no limit."""
+    """The limits of a machine. None if there is no limit."""
 
     mixes_per_hour: float | None = None
-    """The least that it must do."""
+    """The demand: the lowest rate."""
     budget: float | None = None
     watts: float | None = None
     rack_units: float | None = None
@@ -143,7 +142,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Energy:
-    """What electricity costs."""
+    """The cost of electricity."""
 
     per_kwh: float = 0.0
     years: float = 3.0
@@ -155,7 +154,7 @@ class Energy:
 
 @dataclass(frozen=True)
 class Answer:
-    """A machine that is predicted to be best, and the proof."""
+    """The best machine by prediction, and the proof."""
 
     question: Question
     counts: Mapping[str, int]
@@ -163,31 +162,31 @@ class Answer:
     time: Mapping[str, Mapping[str, float]]
     """The time of each kind for each suite, in devices."""
     mixes_per_hour: Estimate
-    """What the machine does at full load; the ends are what it does at the ends of all rates."""
+    """The machine's rate at full load. The ends assume the low or the high end of every solo rate."""
     planned_per_hour: float
-    """What `time`, `watts` and `energy_cost` are of: the demand, or all that the machine does."""
+    """The rate of `time`, `watts` and `energy_cost`: the demand, or the rate at full load."""
     watts: float | None
     price: float | None
     """The price of the devices that must be bought."""
     energy_cost: float | None
     rack_units: float | None
     gap: float | None
-    """How much better any other machine could be, as a fraction. 0: proved optimal. None: nothing is proved."""
+    """How much better another machine could be, as a fraction; 0 if proved optimal. None if nothing is proved."""
 
 
 @dataclass(frozen=True)
 class Planner:
-    """The kinds that may be used, and the mix that they do."""
+    """The kinds that may be used, and the mix."""
 
     kinds: Sequence[Kind]
     mix_units: Mapping[str, float]
     retained: Retained = Retained()
     energy: Energy | None = None
     mip_gap: float = 0.0
-    """The relative gap at which the solver may stop."""
+    """The solver's relative gap for stopping."""
 
     def answer(self, question: Question, limits: Limits) -> Answer:
-        """Raises UsageError if a suite runs nowhere or no machine keeps the limits, which it names."""
+        """The best machine. Raises UsageError if a suite runs on no kind, or if no machine keeps the limits."""
         self.check_suites()
         program = _Program(self, limits)
         try:
@@ -199,12 +198,12 @@ class Planner:
         return self._answered(question, limits, program, best, gap)
 
     def of(self, counts: Mapping[str, int]) -> Answer:
-        """What exactly these devices do."""
+        """The answer for exactly these devices."""
         at_most = {kind.name: counts.get(kind.name, 0) for kind in self.kinds}
         return self.answer("most", Limits(at_least=counts, at_most=at_most))
 
     def alone(self, question: Question, limits: Limits) -> dict[str, Answer]:
-        """The answers if devices of one kind do all of the work, in any hosts."""
+        """For each kind, the answer if its devices do all the work, in any hosts."""
         found = {}
         for kind in self.kinds:
             kinds = [each if each is kind else replace(each, speeds=()) for each in self.kinds]
@@ -212,13 +211,13 @@ class Planner:
             if self.mix_units.keys() <= {speed.suite for speed in kind.speeds}:
                 try:
                     found[kind.name] = replace(self, kinds=kinds).answer(question, limits)
-                except MixmarkError:  # this kind alone cannot do it
+                except MixmarkError:  # this kind alone cannot do the work
                     continue
         return found
 
     def front(self, limits: Limits, steps: int = 6) -> list[Answer]:
-        """Machines of which none is better than another in work, price and power at once: the most work within equal
-        steps of the price, each also with less power."""
+        """Machines that no other machine beats in work, price and power at once: the most work within equal steps of
+        the price, and each also with less power."""
         best = self.answer("most", limits)
         price = best.price or 0
         prices = [price * step / steps for step in range(1, steps + 1)] if price else [limits.budget]
@@ -227,7 +226,7 @@ class Planner:
             within = replace(limits, budget=budget)
             try:
                 top = self.answer("most", within)
-            except MixmarkError:  # too little for any machine
+            except MixmarkError:  # the budget or the power is too small for any machine
                 continue
             found.append(top)
             for part in CAPS if top.watts else ():
@@ -247,7 +246,7 @@ class Planner:
             )
 
     def _contradiction(self, limits: Limits) -> UsageError:
-        """Names limits that no machine keeps together, none of which is to blame alone unless it is the only one."""
+        """The error for limits that no machine keeps together. It names a smallest set of conflicting limits."""
 
         def possible(tried: Limits) -> bool:
             try:
@@ -267,7 +266,7 @@ class Planner:
             else:
                 break
         if not culprits:
-            return UsageError("no machine of these devices does the mix", "its suites do not fit into their memory")
+            return UsageError("no machine of these devices runs the mix", "its suites do not fit into their memory")
         these = " and ".join(culprits)
         return UsageError(f"no machine keeps {these}", "relax one of these, or offer other devices")
 
@@ -304,9 +303,9 @@ class _Infeasible(Exception):
 
 
 class _Program:
-    """The mixed-integer program. Its columns: `count` of a kind, `bought` of an owned kind, `set` of devices that hold
-    a set of suites, `time` of such devices for one of their speeds, `in` for the accelerators in a kind of host,
-    `mixes`, in units of `ell`, and `one`, which is 1."""
+    """The mixed-integer program. Its columns: `count` of a kind, `bought` of an owned kind, `set` of devices with a set
+    of suites, `time` of such devices for one of their speeds, `in` for the accelerators in a kind of host, `mixes`, in
+    units of `ell`, and `one`, which is 1."""
 
     def __init__(self, planner: Planner, limits: Limits, level: Level = 0) -> None:
         self.kinds, self.mix_units, self.limits = planner.kinds, planner.mix_units, limits
@@ -379,7 +378,7 @@ class _Program:
             if hosted:
                 slots = {at["in", (own.name, host.name)]: 1.0 for own in hosted}
                 yield slots | {at["count", host.name]: -float(host.slots)}, -math.inf, 0
-            # If more threads are needed than there are, a full host computes nothing.
+            # If a full host has too few threads, it computes nothing.
             threads = {at["in", (own.name, host.name)]: min(own.threads, 1 / host.slots) for own in hosted}
             for device in host.processors:
                 time = {
@@ -420,7 +419,7 @@ class _Program:
         return idle | {column: self.kinds[k].speeds[s].extra_watts or 0.0 for column, k, _, s in self._times}
 
     def goal(self, question: Question) -> Any:
-        """What is to be as small as possible."""
+        """The objective, to be minimised."""
         goal = np.zeros(len(self.columns))
         if question == "most":
             goal[self.at["mixes", ""]] = -1
@@ -435,9 +434,9 @@ class _Program:
         return goal
 
     def solve(self, goal: Any, size: float | None = None) -> tuple[Any, float]:
-        """Returns the values of all columns, and a value that no solution can be below. Raises _Infeasible.
+        """Returns the values of all columns, and a lower bound of the goal. Raises _Infeasible.
 
-        size: about how large the goal's value is. None: as large as without whole numbers.
+        size: the approximate value of the goal. None for its value without whole numbers.
         """
         size = abs(float(goal @ self._milp(goal, whole=False).x)) if size is None else size
         scaled = goal * (SCALE / size) if size > 0 else goal
@@ -446,7 +445,7 @@ class _Program:
         bound = least * size / SCALE if size > 0 else 0.0
         try:
             return self.settled(found.x, scaled), bound
-        except _Infeasible:  # the numbers were whole only within the solver's tolerance
+        except _Infeasible:  # the numbers were integers only within the solver's tolerance
             return found.x, bound
 
     @cached_property
@@ -454,7 +453,7 @@ class _Program:
         return np.array([float(what == "count") for what, _ in self.columns])
 
     def settled(self, values: Any, goal: Any) -> Any:
-        """The best solution with the whole numbers of this one."""
+        """The best solution with the same whole numbers."""
         fixed = {column: round(values[column]) for column, (what, _) in enumerate(self.columns) if what in WHOLE}
         return self._milp(goal, whole=False, fixed=fixed).x
 
@@ -488,7 +487,7 @@ class _Program:
         return matrix, [low for _, low, _ in rows], [high for _, _, high in rows]
 
     def best(self, question: Question) -> tuple[Any, float | None]:
-        """Returns the values of all columns and the gap. None: nothing is proved. Raises _Infeasible."""
+        """Returns the values of all columns and the gap; None if nothing is proved. Raises _Infeasible."""
         if question == "efficient" and self.limits.mixes_per_hour is None:
             return self._most_per_joule()
         goal = self.goal(question)
@@ -499,8 +498,9 @@ class _Program:
         return values, _gap(abs(reached - bound), abs(reached))
 
     def _most_per_joule(self) -> tuple[Any, float | None]:
-        """Without whole numbers, devices do at least as much per joule. Besides, no machine has mixes − efficiency ·
-        watts above the last program's bound, and each draws at least what the least host draws idle."""
+        """Finds the most mixes per joule. Two bounds give the gap: the program without whole numbers does at least as
+        much per joule, and the last program bounds mixes − efficiency · watts of any machine, where watts are at least
+        the smallest idle power of a host."""
         _, highest, _ = self._climbed(whole=False)
         best, efficiency, over = self._climbed(whole=True, enough=highest / (1 + max(self.mip_gap, EXACT)))
         least = min((host.idle_watts or 0.0 for host in self.hosts), default=0.0)
@@ -509,7 +509,7 @@ class _Program:
 
     def _climbed(self, whole: bool, enough: float = math.inf) -> tuple[Any, float, float]:
         """Dinkelbach's algorithm, as in `plan.placement`: the values, their mixes per joule, and the bound of mixes −
-        efficiency · watts. It may end at an efficiency that is enough."""
+        efficiency · watts. It stops early at the efficiency `enough`."""
         mixes, watts = -self.goal("most"), self.dense(self.power())
         best = self.solve(-mixes)[0] if whole else self._milp(-mixes, whole=False).x
         while True:
@@ -518,7 +518,7 @@ class _Program:
             if efficiency >= enough or size <= 0:
                 return best, efficiency, math.inf
             goal = efficiency * watts - mixes
-            goal[self.at["one", ""]] = -size / 2  # so that the solver's relative gap is at most that of the ratio
+            goal[self.at["one", ""]] = -size / 2  # the solver's relative gap is then at most the ratio's
             values, bound = self.solve(goal, size) if whole else (self._milp(goal / size, whole=False).x, 0.0)
             if float(mixes @ values) <= efficiency * (1 + EXACT) * float(watts @ values):
                 return best, efficiency, max(0.0, -bound - size / 2)
@@ -567,7 +567,7 @@ def _without(counts: Mapping[str, int], kind: str) -> dict[str, int]:
 
 
 def _sets(kind: Kind, mix_units: Mapping[str, float]) -> dict[str, list[tuple[int, ...]]]:
-    """The largest sets of a kind's speeds that fit into each of its memories. Each suite of the mix is in one, unless
+    """The largest sets of a kind's speeds that fit into each of its memories. Each suite of the mix is in a set, unless
     it does not fit alone."""
     pools: dict[str, list[int]] = defaultdict(list)
     for s, speed in enumerate(kind.speeds):
@@ -587,15 +587,15 @@ def _largest(own: Sequence[int], kind: Kind, pool: str) -> list[tuple[int, ...]]
                 found.append(held)
                 if len(found) > MOST_SETS:
                     raise MixmarkError(
-                        f"{kind.name} can hold {counted(len(own), 'suite')} in more than {MOST_SETS} different sets",
+                        f"{len(own)} suites fit into the memory of {kind.name} in more than {MOST_SETS} sets",
                         "give a mix of fewer suites",
                     )
     return found
 
 
 def _undominated(answers: Sequence[Answer]) -> list[Answer]:
-    """The answers that no other equals or beats in work, price and power at once, the least work first. An unknown
-    price or power counts as 0."""
+    """The answers that no other answer equals or beats in work, price and power at once, the least work first. An
+    unknown price or power counts as 0."""
 
     def merits(answer: Answer) -> tuple[float, float, float]:
         return answer.mixes_per_hour.estimate, -(answer.price or 0), -(answer.watts or 0)

@@ -1,4 +1,4 @@
-"""Mixes: the published ones, which are frozen, and a mix of one's own from a TOML file that holds one table.
+"""Published mixes, which are frozen, and mixes from a user's TOML file with one table.
 
 [mine]
 tier = "edge"
@@ -54,11 +54,11 @@ def load(asked: str | None, tier: Tier, suites: Collection[str]) -> Mix:
 
 
 def choose(asked: str | None, tier: Tier, running: Collection[str], suites: Collection[str]) -> Mix | None:
-    """Chooses the mix that a run ends with: the asked one, or the tier's first if none is asked. Returns None if
-    `none` is asked, or if none is asked and the run does not measure every suite of the tier's mix.
+    """Chooses the mix of a run: the requested mix, or by default the tier's first mix. Returns None if `none` is
+    requested, or by default if the run does not measure every suite of the mix.
 
-    running: the names of the suites that the run measures; suites: the names of all suites. Raises UsageError as
-    `load` does, and for an asked mix with a suite that the run does not measure.
+    running: the names of the suites that the run measures; suites: the names of all suites. Raises UsageError like
+    `load`, and for a requested mix with a suite that the run does not measure.
     """
     if asked == "none":
         return None
@@ -79,7 +79,7 @@ def _from_file(path: Path) -> Mix:
         raise UsageError(f"cannot read the mix {path}: {error}") from error
     if len(content) != 1 or not all(isinstance(table, dict) for table in content.values()):
         raise UsageError(
-            f"{path} must hold exactly one table, whose name is that of the mix",
+            f"{path} must have exactly one table, named after the mix",
             hint="see harness/plan/mixes.toml for examples",
         )
     [(name, table)] = content.items()
@@ -92,7 +92,7 @@ def _from_file(path: Path) -> Mix:
     if mix.frozen:
         raise UsageError(
             f"{path}: the name {name} is reserved for a published mix",
-            hint="choose another name; a mix of one's own is never ranked",
+            hint="choose another name; only published mixes are ranked",
         )
     return mix
 
@@ -109,9 +109,9 @@ def _mix(name: str, table: Mapping[str, Any]) -> Mix:
 def _limits(where: str, seconds: Any) -> dict[str, int]:
     kinds = {"first_s": "first_ns", "per_unit_s": "per_unit_ns", "total_s": "total_ns"}
     if not isinstance(seconds, dict) or not seconds or not seconds.keys() <= kinds.keys():
-        raise ValueError(f"{where} must hold at least one of {', '.join(kinds)} and nothing else")
+        raise ValueError(f"{where} must have at least one of {', '.join(kinds)} and nothing else")
     if not all(type(value) in (int, float) and 0 < value < 1e9 for value in seconds.values()):
-        raise ValueError(f"{where} must hold seconds, above 0")
+        raise ValueError(f"{where} must be seconds, above 0")
     return {kinds[kind]: round(value * NS_PER_S) for kind, value in seconds.items()}
 
 

@@ -1,4 +1,4 @@
-"""What the planner can say of a set of kinds: every question whose facts are known, and why not the others."""
+"""The planner's answers for a set of kinds, and the reason for each question without an answer."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from mixmark.harness.plan.machine import Answer, Energy, Kind, Limits, Planner, 
 
 @dataclass(frozen=True)
 class Outlook:
-    """Predictions, none of which is a score."""
+    """Predictions for a set of kinds. None of them is a score."""
 
     mix: str
     own_work: bool
-    """Whether the mix is the work of an hour that the user named."""
+    """Whether the user gave the mix as the work of an hour."""
     mix_units: dict[str, float]
     demand: float | None
-    """The mixes per hour that the machine must do."""
+    """The required mixes per hour."""
     retained: Retained
     energy: Energy | None
     currency: str
-    """Empty: none was named."""
+    """Empty if none was named."""
     declared: dict[str, tuple[str, ...]]
-    """The figures of each kind that were declared and not measured."""
+    """The figures of each kind that were declared instead of measured."""
     today: Answer | None
-    """What is owned, as it is. None: nothing is, or it does not do the mix."""
+    """The owned devices as a machine. None if there are none, or if they do not run the mix."""
     answers: tuple[Answer, ...]
     alone: dict[str, Answer]
-    """The first answer if devices of one kind did all of the work."""
+    """The first answer if devices of one kind did all the work."""
     front: tuple[Answer, ...]
     not_answered: dict[str, str]
     """Why there is no answer to a question."""
     left_out: tuple[tuple[str, str], ...]
-    """(name, reason) of what was not planned with."""
+    """(name, reason) of each kind that the plan leaves out."""
 
 
 QUESTIONS: tuple[Question, ...] = get_args(Question)
@@ -43,7 +43,8 @@ NO_WATTS = "its watts are neither measured nor declared"
 
 
 def answered(planner: Planner, limits: Limits, front: bool) -> Outlook:
-    """Answers what the facts allow. Raises UsageError if the limits exclude each other or a suite runs nowhere."""
+    """Answers the questions whose facts are known. Raises UsageError if no machine keeps the limits or a suite runs on
+    no kind."""
     planner.check_suites()
     answers: list[Answer] = []
     alone: dict[str, Answer] = {}
@@ -58,7 +59,7 @@ def answered(planner: Planner, limits: Limits, front: bool) -> Outlook:
             not_answered[question] = why
             continue
         left_out |= unknown
-        if _needs_price(question, asked):  # what has no price cannot be bought
+        if _needs_price(question, asked):  # kinds without a price cannot be bought
             own_only = {kind.name: kind.owned for kind in own.kinds if kind.price is None}
             most = {name: min(count, asked.at_most.get(name, count)) for name, count in own_only.items()}
             asked = replace(asked, at_most={**asked.at_most, **most})
@@ -89,7 +90,7 @@ def _needs_price(question: Question, limits: Limits) -> bool:
 
 
 def _unknown(kind: Kind, question: Question, limits: Limits, energy: Energy | None) -> str | None:
-    """Why a kind cannot be planned with: a figure that the question needs is not known."""
+    """The unknown figure of a kind that the question needs. None if all are known."""
     if _needs_price(question, limits) and kind.price is None and not kind.owned:
         return "its price is not known"
     if (
@@ -120,5 +121,5 @@ def _today(planner: Planner) -> Answer | None:
     own = [kind for kind in planner.kinds if kind.owned]
     try:
         return replace(planner, kinds=own).of({kind.name: kind.owned for kind in own}) if own else None
-    except MixmarkError:  # what is owned does not do the mix
+    except MixmarkError:  # the owned devices cannot run the mix
         return None

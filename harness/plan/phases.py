@@ -1,4 +1,4 @@
-"""Plans the phases of a run: which routes are measured, and for how long."""
+"""Plans the phases of a run: the measured routes, and their time limits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Workload:
-    """What planning needs to know of a suite."""
+    """The facts of a suite that planning needs."""
 
     name: str
     version: str
@@ -72,11 +72,11 @@ def solo(
     runs: int = 1,
     bits: WeightClass = 16,
 ) -> tuple[Phase, ...]:
-    """A phase for each solo measurement: for each target the probe, every suite in turn, and the probe again, and all
-    of that `runs` times over, so that the runs of a measurement lie as far apart as they can.
+    """A phase for each solo measurement: for each target the probe, every suite in turn, and the probe again. This
+    sequence is repeated `runs` times, so that the runs of a measurement are far apart.
 
-    A target runs each suite in the requested precisions that its device offers to that suite; if none is requested, in
-    the best one of each weight class of at least `bits`. It runs the requested scenarios that the suite has, or those
+    A target runs each suite in the requested precisions that its device offers; by default in the best precision of
+    each weight class of at least `bits`. It runs the requested scenarios that the suite has; by default the scenarios
     of the preset. Raises UsageError if nothing is left to run.
     """
     phases: list[Phase] = []
@@ -162,8 +162,8 @@ def _nothing_to_run(
 
 
 def _probe_options(device: Device, probe: Workload, precision: Precision) -> dict[str, str]:
-    """The options of a probe: the bits of a weight, and a cache of 0 bytes, with which it streams nothing, if matrices
-    that exceed the cache would take more than a quarter of the memory in the reference's fp32."""
+    """The options of a probe: the bits of a weight and the size of the cache. The size is 0, so that the probe streams
+    nothing, if matrices larger than the cache need more than a quarter of the memory in the reference's fp32."""
     options = {**probe.options, "bits": str(BITS_PER_WEIGHT[precision])} if "cache_bytes" in probe.options else {}
     needed_bytes = OUT_OF_CACHE * int(options.get("cache_bytes", 0)) * 32 / BITS_PER_WEIGHT[precision]
     if device.memory_bytes and needed_bytes > device.memory_bytes / 4:
@@ -174,8 +174,8 @@ def _probe_options(device: Device, probe: Workload, precision: Precision) -> dic
 def _precisions(
     target: Target, workload: Workload, asked: Sequence[Precision], bits: WeightClass
 ) -> Sequence[Precision]:
-    """The requested precisions that a target offers to a suite; if none is requested, the best one of each weight class
-    of at least `bits`."""
+    """The requested precisions that a target offers for a suite; by default the best precision of each weight class of
+    at least `bits`."""
     offered = target.device.offers(workload.name)
     if asked:
         return [each for each in asked if each in offered]
@@ -188,7 +188,7 @@ def _precisions(
 def screening_phases(candidates: Sequence[Phase], known: Sequence[Phase] = ()) -> tuple[Phase, ...]:
     """A screening run for each route, if a suite has several routes on a device.
 
-    known: the phases that were planned before; a route with a screening run among them needs no other.
+    known: the phases planned so far; a route with a screening run among them needs no other.
     """
     before = {phase.shares[0].route.key for phase in known if phase.purpose == "screening"}
     return tuple(
@@ -204,14 +204,14 @@ def screening_phase(share: Share, run: int) -> Phase:
     limits = SMOKE_SCREENING if share.route.tier == "smoke" else SCREENING
     key = f"screening{run if run > 1 else ''}.{share.key}"
     update = {"key": key, "run": run, "limits": limits}
-    if share.scenario == "server":  # a rate of arrivals takes minutes to find
+    if share.scenario == "server":  # a search for the arrival rate takes minutes
         update |= {"scenario": "single-stream", "rate_per_s": None}
     task = Task(device=share.route.device, shares=(share.model_copy(update=update),))
     return Phase(name=key, purpose="screening", tasks=(task,))
 
 
 def routes_of(candidates: Sequence[Phase]) -> Mapping[tuple[str, str], Mapping[RouteKey, Share]]:
-    """For each suite on each device, its routes, each with its first share."""
+    """The routes of each suite on each device, with the first share of each route."""
     found: dict[tuple[str, str], dict[RouteKey, Share]] = defaultdict(dict)
     for share in (phase.shares[0] for phase in candidates if phase.purpose == "solo"):
         found[share.route.suite, share.route.device].setdefault(share.route.key, share)
@@ -219,7 +219,7 @@ def routes_of(candidates: Sequence[Phase]) -> Mapping[tuple[str, str], Mapping[R
 
 
 def left_out(targets: Sequence[Target], candidates: Sequence[Phase], bits: WeightClass) -> Iterator[Absent]:
-    """The devices that no route uses, because their precisions have fewer bits than the run's weight class."""
+    """The devices without a route, because their precisions have fewer bits than the run's weight class."""
     used = {phase.shares[0].route.device for phase in candidates}
     offered: dict[str, set[Precision]] = defaultdict(set)
     for device in (target.device for target in targets if target.device.id not in used):
@@ -231,10 +231,10 @@ def left_out(targets: Sequence[Target], candidates: Sequence[Phase], bits: Weigh
 
 
 def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], all_routes: bool) -> Result:
-    """The start of a run at a lower weight class, which takes over the solo measurements of a finished run.
+    """The start of a run at a lower weight class, with the solo measurements of a finished run.
 
-    candidates: the phases of all routes of the new class, which include those of the finished run. all_routes: whether
-    each route is measured, and not only the one with the fastest screening run.
+    candidates: the phases of all routes of the new class, including the finished run's routes. all_routes: whether each
+    route is measured, instead of only the route with the fastest screening run.
     """
     phases = tuple(phase for phase in before.phases if phase.purpose not in ("confirmation", *MIXES))
     names, known = {phase.name for phase in phases}, {phase.shares[0].route.key for phase in phases}
@@ -268,7 +268,7 @@ def _scenarios(workload: Workload, preset: Preset, asked: Sequence[ScenarioName]
 
 
 def confirmations(result: Result, placement: Placement) -> tuple[Phase, ...]:
-    """The phases that repeat the solo measurements of the placement's routes, with the batch that was found."""
+    """The phases that repeat the solo measurements of the placement's routes, with the same batch."""
     used = {(suite, device) for suite, parts in placement.fractions.items() for device in parts}
     phases = []
     for rate in placement.rates:
@@ -294,8 +294,8 @@ def of_mix(
     drill: Drill | None = None,
     cap: float | None = None,
 ) -> Phase:
-    """A phase of the mix. It loads the routes of the placement, and, in case rates change, other routes that also fit
-    into memory, except on devices that share silicon with a loaded one."""
+    """A phase of the mix. It loads the routes of the placement and, in case rates change, other routes that fit into
+    memory, except on devices that share silicon with a loaded device."""
     used = {(suite, device) for suite, parts in placement.fractions.items() for device in parts}
     pools = {device.id: device.memory_pool for device in result.devices}
     left = {pool: pool_bytes.get(pool, math.inf) for pool in pools.values()}
@@ -328,8 +328,8 @@ def of_mix(
 
 
 def device_to_lose(placement: Placement) -> str:
-    """The device that does most of the mix, of those that the others can replace. Raises UsageError if each is the only
-    one for a suite."""
+    """The device that does most of the mix, among devices that other devices can replace. Raises UsageError if there is
+    none."""
     able: dict[str, set[str]] = defaultdict(set)
     worth: dict[str, float] = defaultdict(float)
     for rate in placement.rates:
@@ -338,18 +338,20 @@ def device_to_lose(placement: Placement) -> str:
         worth[rate.device] += part * rate.units_per_s * placement.suite_prices.get(rate.suite, 0.0)
     spare = [device for device in worth if worth[device] and all(devices != {device} for devices in able.values())]
     if not spare:
-        raise UsageError("no device can be taken away", "each is the only one for a suite; --split-cpu 2 makes two")
+        raise UsageError(
+            "no device can be taken away: each is the only device for a suite", "--split-cpu 2 makes two devices"
+        )
     return max(spare, key=worth.__getitem__)
 
 
 def scales(result: Result) -> tuple[int, ...]:
-    """The numbers of hosts of a scaling run: 1, 2, 4, … but not all hosts; none if no scaling run is requested."""
+    """The numbers of hosts of the scaling runs: 1, 2, 4, … below the number of hosts; none if not requested."""
     hosts = len({device.host for device in result.devices})
     return tuple(1 << power for power in range(hosts.bit_length()) if 1 << power < hosts) if result.scaling else ()
 
 
 def _share_of(result: Result, rate: Rate) -> Share:
-    """The solo share of the route that has this rate."""
+    """The solo share of the route with this rate."""
     for share in (share for phase in result.phases if phase.purpose == "solo" for share in phase.shares):
         if share.route.key == (rate.suite, rate.device, rate.adapter, rate.precision):
             return share

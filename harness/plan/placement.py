@@ -1,11 +1,11 @@
-"""Plans what fraction of its time each device gives to each suite of a mix.
+"""Plans the fraction of each device's time for each suite of a mix.
 
-`plan.bound` states the linear program and its proof. A plan is stricter: its routes must fit into memory, the host
-threads of accelerators take time of CPU devices, and of several devices that share silicon it uses one and does not
-load the others. These constraints need binary unknowns.
+`plan.bound` states the linear program and its proof. A plan has more constraints: its routes must fit into memory, the
+host threads of accelerators take time of CPU devices, and only one of several devices that share silicon is loaded and
+used. These constraints need binary unknowns.
 
-Mixes per joule are a ratio of two such sums. A sequence of these programs maximises it (Dinkelbach). It ends at the
-same optimum as the single program of Charnes & Cooper, and it also does so if some of the unknowns are integers.
+Mixes per joule are a ratio of two linear functions. A sequence of these programs maximises it (Dinkelbach). It ends at
+the same optimum as the single program of Charnes & Cooper, also with integer unknowns.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from mixmark.harness.plan.bound import (
 
 Objective = Literal["throughput", "efficiency"]
 Planner = Callable[[Mapping[str, float], Sequence[Rate]], Placement]
-"""Makes a plan of a mix (units by suite) from rates: `place` with its other arguments given."""
-GAP = 5e-3  # relative gap at which the integer program stops: the rates are known less exactly
+"""Makes a plan of a mix (units by suite) from rates: `place` with all other arguments bound."""
+GAP = 5e-3  # the integer program's relative gap for stopping; the rates are less exact than this
 
 
 @dataclass(frozen=True)
 class Power:
-    """The power inside the energy boundary, in addition to the watts of each rate."""
+    """The power inside the energy boundary, besides the watts of each rate."""
 
     idle_watts: Mapping[str, float]
-    """The idle power of every device in the boundary, whether the plan may use the device or not."""
+    """The idle power of every device in the boundary, also of unused devices."""
     rest_watts: float = 0.0
-    """The power of everything that is not a device: memory, fans, the loss of the power supply."""
+    """The power of everything other than devices: memory, fans, the loss of the power supply."""
 
 
 def place(
@@ -61,18 +61,18 @@ def place(
     host_fraction: float = 0.0,
     power: Power | None = None,
 ) -> Placement:
-    """Returns the best plan. Its `rates` hold one route for each pair of suite and device: the route that the best plan
+    """Returns the best plan. Its `rates` have one route for each pair of suite and device: the route that the best plan
     uses, or the fastest route if it uses none.
 
     rates: any number of routes for each pair; suites outside the mix and devices outside `devices` are ignored.
-    pool_bytes: the free memory of each pool that is limited. All routes in use must fit into their pools, since each
-    worker holds its own weights; a rate of unknown memory counts as 0 bytes.
+    pool_bytes: the free memory of each limited pool. All routes in use must fit into their pools, since each worker has
+    a copy of the weights; a rate with unknown memory counts as 0 bytes.
     host_fraction: the fraction of every CPU device's time that the host threads of one accelerator of its host take, if
     the plan uses the accelerator. power: required for the objective efficiency. For throughput it adds the predicted
     watts of the plan, if all rates have watts.
 
-    Raises UsageError if no device runs a suite, or if efficiency is asked for without power. Raises MixmarkError if the
-    mix does not fit into memory.
+    Raises UsageError if a suite runs on no device, or if the objective is efficiency and power is None. Raises
+    MixmarkError if the mix does not fit into memory.
     """
     known = {device.id for device in devices}
     wanted = [rate for rate in rates if rate.suite in mix_units and rate.device in known]
@@ -106,11 +106,11 @@ def place(
 
 
 def _chosen(problem: _Problem, devices: Sequence[Device], power: Power | None) -> tuple[list[Rate], list[float]]:
-    """Returns one route for each pair, and the best plan's fraction of its device's time for each."""
+    """Returns one route for each pair, and its fraction of the device's time in the best plan."""
     best = _best(problem, power)
     chosen = _one_each(problem.rates, best)
     part_of = {id(rate): part for rate, part in zip(problem.rates, best, strict=True)}
-    if math.fsum(part_of[id(rate)] for rate in chosen) < math.fsum(best):  # the plan had a pair on two routes
+    if math.fsum(part_of[id(rate)] for rate in chosen) < math.fsum(best):  # the plan used two routes for a pair
         again = _Problem(problem.mix_units, chosen, devices, problem.pool_bytes, problem.host_fraction)
         return chosen, _best(again, power)
     return chosen, [part_of[id(rate)] for rate in chosen]
@@ -119,7 +119,7 @@ def _chosen(problem: _Problem, devices: Sequence[Device], power: Power | None) -
 def replan(
     placement: Placement, mix_units: Mapping[str, float], devices: Sequence[Device], objective: Objective
 ) -> Placement:
-    """Makes a plan for another objective from the inputs of this plan."""
+    """Makes a plan for another objective from this plan's inputs."""
     return place(
         mix_units,
         placement.rates,
@@ -132,9 +132,9 @@ def replan(
 
 
 def replanner(placement: Placement, devices: Sequence[Device]) -> Planner:
-    """The planner that makes this plan again from observed rates, while its suites are loaded: memory is no constraint.
+    """The planner that makes this plan again from observed rates. Memory is no constraint, since its suites are loaded.
 
-    devices: of the run; a plan of some of its hosts knows the idle watts of their devices alone."""
+    devices: the run's devices. A plan for some of its hosts knows the idle watts of their devices only."""
     power = _power(placement)
     return partial(
         place,
@@ -152,7 +152,7 @@ def _power(placement: Placement) -> Power | None:
 def predicted_watts(
     shares: Fractions, rates: Sequence[Rate], devices: Sequence[Device], power: Power | None
 ) -> float | None:
-    """Predicts the power inside the boundary while the plan runs; None if a part of it is unknown."""
+    """Predicts the power inside the boundary while the plan runs. None if a part is unknown."""
     if power is None or any(device.id not in power.idle_watts for device in devices):
         return None
     watts = power.rest_watts + _idle_watts(power, devices)
@@ -165,7 +165,7 @@ def predicted_watts(
 
 
 def _idle_watts(power: Power, devices: Sequence[Device]) -> float:
-    """Returns the idle power of all devices. A device that is not among `devices` shares its silicon with none."""
+    """Returns the idle power of all devices. Devices that are not in `devices` share no silicon."""
     shared = {device.id for device in devices} - {device.id for device in each_once(devices)}
     return math.fsum(watts for id, watts in power.idle_watts.items() if id not in shared)
 
@@ -182,7 +182,7 @@ def _check_power(rates: Sequence[Rate], devices: Sequence[Device], power: Power 
 
 
 def _one_each(rates: Sequence[Rate], parts: Sequence[float]) -> list[Rate]:
-    """Returns one route for each pair: the one that finishes the most units in the plan, or else the fastest."""
+    """Returns one route for each pair: the route that finishes the most units in the plan, or else the fastest."""
     best: dict[tuple[str, str], tuple[float, float, Rate]] = {}
     for rate, part in zip(rates, parts, strict=True):
         key, merit = (rate.suite, rate.device), (part * rate.units_per_s, rate.units_per_s, rate)
@@ -198,8 +198,8 @@ def _cleared(value: float) -> float:
 def _best(problem: _Problem, power: Power | None) -> list[float]:
     """Returns the fraction of time for each rate with the most mixes per second, or per joule if power is given.
 
-    This is Dinkelbach's algorithm (Management Science 13, 1967): the ratio η = λ / watts of one plan is the price of a
-    watt in the next plan, until η rises no more. It ends at the optimum, also for integer unknowns.
+    This is Dinkelbach's algorithm (Management Science 13, 1967): the ratio η = λ / watts of a plan is the price of a
+    watt in the next plan, until η does not rise any more. It ends at the optimum, also for integer unknowns.
     """
     if power is None:
         return problem.solve([0.0] * len(problem.rates))
@@ -220,7 +220,7 @@ class _Problem:
     the binary unknowns: whether a route is resident, whether an accelerator or a device that shares silicon is used,
     whether a host is free of the accelerators' threads.
 
-    A binary unknown is relaxed until a solution violates its constraint; only one plan in ten needs any of them.
+    A binary unknown is relaxed until a solution violates its constraint; only one plan in ten needs binary unknowns.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class _Problem:
             beside[known[id].host].append(id)
         cpus = [id for id in self.of if known[id].kind == "cpu"] if host_fraction else []
         self.hosts = {id: beside[known[id].host] for id in cpus}
-        """The accelerators of its host for each CPU device, whose threads take some of its time."""
+        """The accelerators of each CPU device's host. Their threads take some of the CPU device's time."""
         self.helped = dict.fromkeys(id for helped in self.hosts.values() for id in helped)
         self.claims = [claim for claim in claims_of_silicon(list(self.of), devices) if len(claim) > 1]
         self.exclusive = sorted({id for claim in self.claims for id in claim})
@@ -264,12 +264,11 @@ class _Problem:
 
     @property
     def binds(self) -> bool:
-        """Whether memory, host threads or shared silicon may keep the plan from the bound."""
+        """Whether memory, host threads or shared silicon may keep the plan below the bound."""
         return bool(self.short or self.helped or self.claims)
 
     def _crowd(self, id: str) -> float:
-        """The fraction of a CPU device's time that the host threads of all accelerators of its host together would
-        take."""
+        """The fraction of a CPU device's time for the host threads of all accelerators of its host."""
         return self.host_fraction * len(self.hosts[id])
 
     def _budgeted(self, *pools: str) -> list[int]:
@@ -346,8 +345,8 @@ class _Problem:
         return parts
 
     def _broken(self, parts: Sequence[float]) -> set[tuple[str, object]]:
-        """Returns the binary unknowns to enforce, because the solution uses more memory, threads or silicon
-        than it pays for."""
+        """Returns the binary unknowns to enforce, because the solution violates a constraint of memory, threads or
+        silicon."""
         broken: set[tuple[str, object]] = set()
         for claim in self.claims:
             if sum(any(parts[k] for k in self.of[id]) for id in claim) > 1:
@@ -363,8 +362,8 @@ class _Problem:
         return broken
 
     def _explain(self) -> None:
-        """Raises MixmarkError that names the suite that fits into no memory, or the devices that exclude each other,
-        or says that not all suites fit together."""
+        """Raises MixmarkError with the reason: a suite fits into no memory, devices exclude each other, or not all
+        suites fit together."""
         room = ", ".join(f"{pool} {gibibytes(self.pool_bytes[pool])}" for pool in self.short)
         for suite in self.mix_units:
             sizes = {k: rate.memory_bytes or 0 for k, rate in enumerate(self.rates) if rate.suite == suite}
@@ -375,8 +374,8 @@ class _Problem:
             suites = {id: {self.rates[k].suite for k in self.of[id]} for id in self.exclusive}
             runs = "; ".join(f"{id} runs {', '.join(sorted(suites[id]))}" for id in self.exclusive)
             raise MixmarkError(
-                f"no devices that share no silicon run all suites of the mix together: {runs}",
-                hint="a mix uses a group or its members and not both, so one of them must run what the other cannot",
+                f"no set of devices without shared silicon runs all suites of the mix: {runs}",
+                hint="a mix uses a group or its members, but not both",
             )
         raise MixmarkError(
             f"not all of {', '.join(self.mix_units)} fit into memory at once: there is {room}",

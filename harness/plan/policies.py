@@ -1,22 +1,22 @@
-"""The built-in policies: which waiting request which device works on next. `contracts.policy` states the protocol.
+"""The built-in policies, which assign waiting requests to devices.
 
-The mix of the score is dispatched by the plan (`measure.dispatch`). These serve requests that arrive, and are what the
-plan is compared with.
+The mix of the score is dispatched by the plan (`measure.dispatch`). These policies serve arriving requests, and the
+plan is compared with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mixmark.harness.contracts.policy import DeviceLoad, Request
+from mixmark.harness.contracts.protocols import DeviceLoad, Request
 
 Seconds = Mapping[str, Mapping[str, float]]
-"""How long a request takes, by suite and device."""
+"""The seconds of a request, by suite and device."""
 Choice = tuple[Request, str] | None
 
 
 class RoundRobin:
-    """The oldest request goes to the next device in turn that runs its suite. Each suite has a turn of its own."""
+    """The oldest request goes to the next device in turn that runs its suite. Each suite has a separate turn."""
 
     def __init__(self, seconds: Seconds, plan: Seconds) -> None:
         self._turns = {suite: list(devices) for suite, devices in seconds.items()}
@@ -32,7 +32,7 @@ class RoundRobin:
 
 
 class FastestDevice:
-    """The oldest request goes to the device that runs its suite fastest, whatever that device holds."""
+    """The oldest request goes to the device that runs its suite fastest, however busy it is."""
 
     def __init__(self, seconds: Seconds, plan: Seconds) -> None:
         self._seconds = seconds
@@ -60,8 +60,8 @@ class Greedy:
 
 
 class Planned(Greedy):
-    """As greedy, among the devices to which the plan gives the suite. Those that it does not plan serve a suite only if
-    none that it plans is left."""
+    """Like greedy, among the devices that the plan uses for the suite. Other devices serve a suite only if all of the
+    planned devices have failed."""
 
     def __init__(self, seconds: Seconds, plan: Seconds) -> None:
         super().__init__(seconds, plan)
@@ -78,8 +78,8 @@ class Planned(Greedy):
 
 
 class Deadline:
-    """A device with room gets the request with the least slack: the time that is left beyond what the request takes on
-    the fastest device. Requests without a limit come last, in the order of arrival."""
+    """A device with room gets the request with the least slack: the time to its limit minus its time on the fastest
+    device. Requests without a limit are last, in the order of arrival."""
 
     def __init__(self, seconds: Seconds, plan: Seconds) -> None:
         self._seconds = seconds
@@ -99,7 +99,8 @@ class Deadline:
 
 
 def first_to_finish(seconds: Mapping[str, float], devices: Sequence[DeviceLoad]) -> str | None:
-    """The device that is expected to finish first what takes so long on each. None: none of them can do it."""
+    """The device expected to finish a request first. None if no device can run it. seconds: the request's time on each
+    device."""
     able = (each for each in devices if each.device in seconds)
     best = min(able, key=lambda each: each.busy_s + seconds[each.device], default=None)
     return best.device if best else None

@@ -1,4 +1,4 @@
-"""How much a run measures: the presets, and the numbers that planning and judging share."""
+"""The presets, and the numbers that planning and judging share."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from mixmark.harness.contracts.schema import Limits
 
 SECOND = 1_000_000_000
 OUT_OF_CACHE = 4
-"""How many times the last-level cache a probe streams: with less, a good part of it may come from the cache."""
+"""A probe streams this many times the last-level cache, so that little of it is read from the cache."""
 
 
 @dataclass(frozen=True)
 class Preset:
-    """How much to measure. quick and ranked: the native scenario of each suite; the others: its closed-loop ones.
+    """How much to measure. quick and ranked measure each suite's native scenario, the other presets all closed loops.
 
-    A server is measured where `--scenario server` asks for it: finding a rate takes many feeds.
+    The server scenario is measured only with `--scenario server`, because the search for a rate takes many feeds.
     """
 
     name: str
     all_scenarios: bool
     limits: Limits
     mix: Limits
-    """The limits of the mixed phase. The warm-up is that of each suite alone."""
+    """The limits of the mixed phase, with each suite's solo warm-up."""
     idle_s: float = 0.0
-    """How long the meters read an idle machine, before and after each phase."""
+    """The time of reading an idle machine's meters, before and after each phase."""
     runs: int = 1
-    """Mixed phases, each with fresh workers."""
+    """The number of mixed phases, each with fresh workers."""
     confirm: bool = True
-    """Whether the routes that the plan chose are measured once more, so that no lucky rate decides the bound."""
+    """Whether the chosen routes are measured once more, so that a lucky rate does not decide the bound."""
     levels: tuple[float, ...] = (0.75, 0.5, 0.25, 0.1)
-    """The levels of `--ladder`, as shares of the rate of the mixed runs."""
+    """The levels of `--ladder`, as fractions of the rate of the mixed runs."""
 
 
 def _limits(
@@ -73,8 +73,8 @@ PRESETS = {
 
 
 def longer(window_ns: int) -> str:
-    """The presets whose mix may last longer, in words: --preset official waits up to 60 minutes. Empty: there is none,
-    as at the smoke tier, whose shorter windows are the same in all presets."""
+    """The presets whose mix may last longer, in words: --preset official waits up to 60 minutes. Empty if there is
+    none, as at the smoke tier, whose windows are the same in all presets."""
     if window_ns < PRESETS["quick"].mix.min_ns:
         return ""
     minutes = {
@@ -83,13 +83,15 @@ def longer(window_ns: int) -> str:
     return ", ".join(f"--preset {name} waits up to {most:.0f} minutes" for name, most in minutes.items())
 
 
-SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # the smoke tier is never ranked: it shows that everything works
+SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # never ranked; the smoke tier shows that everything works
 
 
 SMOKE_MIX = _limits(0.3, 0, 5, 30, 1, audits=1)
 
 
-SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX)  # short and many: what repeats is the process
+SELFTEST = Preset(
+    "selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX
+)  # many short measurements, since each has a new process
 
 
 PROBING = _limits(0, 0, 1.5, 10, 2, audits=2)

@@ -1,4 +1,4 @@
-"""Prices and other figures that the user declares for the planner, from a TOML file. Published results have none.
+"""Reads prices and other figures for the planner from a user's TOML file. Published results have no prices.
 
 currency = "EUR"
 
@@ -25,21 +25,21 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Declared(Fact):
-    """What the user declares of a kind of device. None: nothing."""
+    """The figures of a kind of device that the user declares. None if not declared."""
 
     price: Amount | None = None
     currency: str | None = Field(default=None, pattern="^[A-Z]{3}$")
     watts: Amount | None = None
-    """At full load, for a machine without a meter."""
+    """The power at full load, for a machine without a meter."""
     idle_watts: Amount | None = None
-    """None: as at full load."""
+    """The power at rest. None if it is as at full load."""
     rack_units: Amount | None = None
     slots: int | None = Field(default=None, ge=0)
-    """The accelerators that a host takes. None: as many as it was measured with."""
+    """The number of accelerators that fit into a host. None for as many as it was measured with."""
 
 
 def load(path: Path) -> tuple[dict[str, Declared], str | None]:
-    """Reads the figures of each kind, and the currency of those that name none."""
+    """Reads the figures of each kind, and the currency of prices without one."""
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -57,7 +57,7 @@ def load(path: Path) -> tuple[dict[str, Declared], str | None]:
 
 
 def one_currency(amounts: Iterable[tuple[str, str | None]]) -> str:
-    """The currency of (name, currency) of all prices. Empty: none is named. Raises UsageError for two."""
+    """The currency of all prices. Empty if none is named. Raises UsageError for two. amounts: (name, currency)."""
     named: dict[str, str] = {}
     for name, currency in amounts:
         named.setdefault(currency or "", name)
@@ -68,8 +68,8 @@ def one_currency(amounts: Iterable[tuple[str, str | None]]) -> str:
 
 
 def declare(kinds: Iterable[Kind], declared: Mapping[str, Declared]) -> list[Kind]:
-    """The kinds with what is declared of them. Raises UsageError for a kind that does not exist, and for watts of a
-    measured one."""
+    """The kinds with the declared figures. Raises UsageError for a kind that does not exist, and for watts of a
+    measured kind."""
     known = list(kinds)
     if declared:
         choose_by_name("kind of device", list(declared), [kind.name for kind in known])
@@ -87,7 +87,7 @@ def _declared(kind: Kind, own: Declared) -> Kind:
     if own.watts is None:
         return found
     if kind.has_watts:
-        raise UsageError(f"the watts of {kind.name} are measured", "leave out the declared ones")
+        raise UsageError(f"the watts of {kind.name} are measured", "do not declare them")
     idle = own.watts if own.idle_watts is None else own.idle_watts
     speeds = tuple(replace(speed, extra_watts=max(0.0, own.watts - idle)) for speed in kind.speeds)
     return replace(found, idle_watts=idle, speeds=speeds)

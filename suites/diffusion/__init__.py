@@ -1,8 +1,8 @@
 """Diffusion: turns a prompt and noise into an image with a text encoder, a U-Net with Euler steps and a VAE decoder.
 
-The shapes are those of Stable Diffusion 1.5 (edge) and SDXL (server). The weights have the public names, each behind
-the name of its part: `text_encoder.`, `text_encoder_2.`, `unet.`, `vae.`. Trap: older VAE files of SD 1.5 name the
-attention's weights `query`, `key`, `value` and `proj_attn`; load and save them with diffusers first.
+The tiers edge and server have the shapes of Stable Diffusion 1.5 and SDXL. The weights have the public names, prefixed
+with the name of their part: `text_encoder.`, `text_encoder_2.`, `unet.`, `vae.`. Trap: older VAE files of SD 1.5 name
+the attention's weights `query`, `key`, `value` and `proj_attn`; load and save them with diffusers first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 HOME = Path(__file__).parent
 
 LATENT_SCALE = 8
-"""Pixels of an image for each position of the latent, along one side."""
+"""Pixels of an image for each position of the latent, along a side."""
 
 METRIC = "unexplained variance of the worst image (1 − R²)"
 AT_MOST = {
@@ -41,9 +41,9 @@ AT_MOST = {
     "edge": {"16 bits": 0.003, "fp8": 0.1, "int8": 0.012, "int4": 0.012},
     "server": {"16 bits": 0.1, "fp8": 0.1, "int8": 0.1, "int4": 0.1},
 }
-"""Gates by the tier and the declared precision, from docs/separation/diffusion.md. The smoke tier's are wide because
-guidance amplifies rounding. The server tier's are unmeasured, and wide because the drift of 16-bit rounding over 20
-guided steps is not known, and an honest engine must not fail."""
+"""Gates by the tier and the declared precision, from docs/separation/diffusion.md. The smoke tier's gates are wide
+because guidance amplifies rounding. The server tier's gates are unmeasured, and wide because the drift of 16-bit
+rounding over 20 guided steps is unknown, and an honest engine must not fail."""
 TRAINED = 0.2
 """The gate of a checkpoint: unmeasured."""
 
@@ -84,7 +84,7 @@ GAINS = {
     "vae.decoder.conv_in": 1 / 8,
     "vae.*.up_blocks.3.*.conv2": 2.0,
 }
-"""Gains by the name of a weight without `.weight`: the first pattern that matches counts; other weights have 1."""
+"""Gains by the name of a weight without `.weight`: the first matching pattern counts; other weights have 1."""
 VELOCITY = 2.0
 """The gain of the U-Net's last layer without guidance, which multiplies a difference of two outputs of that layer."""
 
@@ -100,7 +100,7 @@ class DiffusionShape:
     image_size: int
     steps: int
     guidance: float | None
-    """The scale of classifier-free guidance; None: there is no unconditional prompt, which halves the work."""
+    """The scale of classifier-free guidance. None if there is no unconditional prompt, which halves the work."""
 
     @property
     def latent_size(self) -> int:
@@ -108,7 +108,7 @@ class DiffusionShape:
 
     @property
     def prompts(self) -> int:
-        """The number of prompts of an image: 2 under guidance, whose first one is the unconditional prompt."""
+        """The number of prompts of an image: 2 under guidance, where the first prompt is the unconditional one."""
         return 1 if self.guidance is None else 2
 
 
@@ -154,15 +154,15 @@ TIERS = {
 
 _EDGE = own_limits(total_ns=120 * SECOND)
 LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=20 * SECOND)}
-"""Limits of the server scenario; MLPerf's is that of stable-diffusion-xl."""
+"""Limits of the server scenario; the server tier has MLPerf's limit for stable-diffusion-xl."""
 
 
 class Diffusion:
     """Text to image: text encoders, U-Net with Euler steps, VAE decoder.
 
-    A feed holds ids [batch, prompts, 77] int64 and noise [batch, 4, size / 8, size / 8] float32. Under guidance the
-    first prompt is the unconditional one. A feed has one yield: images [batch, 3, size, size] float32 as the decoder
-    computes them, about -1 to 1 and not clamped.
+    A feed has ids [batch, prompts, 77] int64 and noise [batch, 4, size / 8, size / 8] float32. Under guidance the first
+    prompt is the unconditional one. A feed has one yield: images [batch, 3, size, size] float32 as the decoder computes
+    them, about -1 to 1 and not clamped.
     """
 
     name = "diffusion"
@@ -182,9 +182,9 @@ class Diffusion:
 
     @property
     def config(self) -> Mapping[str, Value]:
-        """As in model_index.json, and for each part behind its name as in its own config.json.
+        """As in model_index.json, and for each part as in its config.json, prefixed with the name of the part.
 
-        The loop is that of `_class_name`; SDXL's takes the second last hidden state of each text encoder. A guidance
+        `_class_name` names the loop; SDXL's loop takes the second last hidden state of each text encoder. A guidance
         scale of 1 means that there is no unconditional prompt.
         """
         tier, velocity = self.shape, self._velocity
@@ -278,7 +278,7 @@ class Diffusion:
         return onnx_graphs.graph(HOME, self.tier, name, inputs, {}, outputs, module)
 
     def feeds(self, batch: int, seed: int) -> Feeds:
-        """Random prompts and normal noise, each drawn anew as a whole: there is no pool."""
+        """Random prompts and normal noise, drawn anew for each feed, without a pool."""
         tier = self.shape
 
         def feed(nonce: int) -> Feed:
@@ -308,7 +308,7 @@ class Diffusion:
         return self
 
     def quality(self, output: Array, reference: Array) -> float:
-        """The unexplained variance 1 − R² of the worst image, around the mean of each of its channels.
+        """The unexplained variance 1 − R² of the worst image, around the mean of each channel.
 
         A constant image has 1. The mean of many images, which is not constant near the edges, has at least 0.7 at the
         smoke tier.
@@ -319,9 +319,9 @@ class Diffusion:
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """The cost of one batch.
 
-        Bytes: the weights of the U-Net once a step, all others once, of the embeddings one row a token. Least FLOPs:
-        the keys and values of the prompt are computed once an image. Streamed bytes include at most three passes over
-        the U-Net, because a cache that holds a quarter of four passes would hold it whole.
+        Bytes: the weights of the U-Net once a step, all other weights once, and one row of the embeddings a token.
+        Least FLOPs: the keys and values of the prompt are computed once an image. Streamed bytes include at most three
+        passes over the U-Net, because a cache for a quarter of four passes would hold the whole U-Net.
         """
         tier = self.shape
         texts = [text for text in (tier.text, tier.text_2) if text]
@@ -355,14 +355,14 @@ def rule(name: str, shape: tuple[int, ...], guidance: float | None = None) -> Fi
 
     Attention is sharpened, because at unit scale it averages evenly over all tokens and forgets the prompt. Leaving out
     any branch should have a similar effect, so the gain of a branch grows with the residual stream that it is added to.
-    In the up blocks of the U-Net the stream is kept several times larger than the skip connections that join it;
-    otherwise each of them would halve the contribution of the middle block.
+    In the up blocks of the U-Net the stream is kept several times larger than the skip connections; otherwise each
+    skip connection would halve the contribution of the middle block.
     """
     *_, part, kind = name.split(".")
     if len(shape) == 1:
         return 1.0 if kind == "weight" else Draw(BIAS)
     if part.endswith("_embedding"):
-        return Draw(math.sqrt(shape[1]))  # a look-up has a fan-in of one
+        return Draw(math.sqrt(shape[1]))  # a look-up has a fan-in of 1
     if name == "unet.conv_out.weight":
         return Draw(VELOCITY / (4 * guidance if guidance else 1))
     return next((Draw(gain) for names, gain in GAINS.items() if fnmatchcase(name, f"{names}.weight")), Draw())

@@ -1,13 +1,13 @@
 """The three graphs of the loop: encode a prompt, denoise a latent by one step, decode it into an image.
 
-Between steps a latent is stored as the U-Net reads it, x / √(σ² + 1). So the first latent is the feed's noise itself,
-and every latent has about unit scale, which suits every precision. Up to rounding, the loop equals Euler's step
+Between steps a latent is stored as the U-Net reads it, x / √(σ² + 1). So the first latent is the feed's noise, and
+every latent has about unit scale, which suits every precision. Up to rounding, the loop equals Euler's step
 x + (σ' - σ) · noise of the k-diffusion form (Karras et al. 2022, algorithm 1 without churn).
 
-The U-Net of a checkpoint predicts the noise. A U-Net with synthetic weights is no denoiser; its output is used as the
-velocity v (Salimans & Ho 2022). With tan φ = σ, Euler's step then rotates the latent by φ - φ' towards -v. If its
-output were used as the noise, the first prediction alone would determine the latent, and skipping half of the steps
-would go undetected.
+The U-Net of a checkpoint predicts the noise. The output of a U-Net with synthetic weights, which is no denoiser, is
+used as the velocity v (Salimans & Ho 2022). With tan φ = σ, Euler's step then rotates the latent by φ - φ' towards -v.
+If the output were used as the noise, the first prediction alone would determine the latent, and skipping half of the
+steps would go undetected.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def noise_levels(step: Tensor, steps: int, trailing: bool) -> tuple[Tensor, Tens
     """step [1] int64, one of `steps` -> timestep, σ and the σ of the next step (0 after the last), each [1] float32.
 
     The public schedule of both models: the square roots of β are evenly spaced, and σ² = 1/ᾱ - 1, where ᾱ is the
-    product of 1 - β. Timesteps are evenly spaced from 1 upwards (`leading`, offset 1) or from the last one downwards
-    (`trailing`). The leading ones end with a σ of almost 0, so that the last step has little effect.
+    product of 1 - β. Timesteps are evenly spaced from 1 upwards (`leading`, offset 1) or from the last timestep
+    downwards (`trailing`). Leading timesteps end with a σ of almost 0, so that the last step has little effect.
     """
     root_first, root_last = BETA_FIRST**0.5, BETA_LAST**0.5
     ramp = torch.arange(TRAINING_STEPS, dtype=torch.float32, device=step.device) / (TRAINING_STEPS - 1)
@@ -45,10 +45,10 @@ def noise_levels(step: Tensor, steps: int, trailing: bool) -> tuple[Tensor, Tens
 
 
 class Encode(nn.Module):
-    """ids [batch, prompts, 77] int64 -> context [batch, prompts, 77, width] and, of two encoders, pooled
+    """ids [batch, prompts, 77] int64 -> context [batch, prompts, 77, width] and, with two encoders, pooled
     [batch, prompts, width].
 
-    The outputs of two encoders are concatenated along the width; the pooled embedding is that of the second one.
+    The outputs of two encoders are concatenated along the width; the second encoder gives the pooled embedding.
     """
 
     def __init__(self, first: TextShape, second: TextShape | None) -> None:
@@ -70,8 +70,8 @@ class Encode(nn.Module):
 class Denoise(nn.Module):
     """One step: latent [batch, 4, h, w], step [1] int64, outputs of Encode -> next latent, step + 1.
 
-    Under guidance of scale g the prompts are the unconditional one and the image's own, and the prediction is
-    unconditional + g · (own - unconditional); one pass of twice the batch computes both. Otherwise there is one prompt.
+    Under guidance of scale g there are two prompts, unconditional and conditional, and the prediction is unconditional
+    + g · (conditional - unconditional); one pass of twice the batch computes both. Otherwise there is one prompt.
     """
 
     def __init__(self, shape: UNetShape, steps: int, guidance: float | None, image_size: int, velocity: bool) -> None:

@@ -1,8 +1,8 @@
 """The sizes of the diffusion networks, and the weights and FLOPs that follow from them, without torch.
 
-A `ModuleCost` mirrors one module of this folder. Its FLOPs count a multiplication and an addition as one each, in
-convolutions, linear layers and attention (full attention, also where it is causal). Norms, activations, softmax,
-embedding look-ups and the scheduler are not counted: together they are below 1 %.
+A `ModuleCost` mirrors one module of this folder. Its FLOPs count multiplications and additions in convolutions, linear
+layers and attention (full attention, also where it is causal). Norms, activations, softmax, embedding look-ups and the
+scheduler are not counted: together they are below 1 %.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class TextShape:
     activation: str
     """`quick_gelu` or `gelu`."""
     penultimate: bool = False
-    """The context is the input of the last layer (SDXL), instead of its normed output."""
+    """Whether the context is the input of the last layer (SDXL), instead of the normed output."""
     projection: int | None = None
-    """The width of the pooled embedding. None: there is none, and a penultimate encoder needs no last layer."""
+    """The width of the pooled embedding. None if there is none; a penultimate encoder then needs no last layer."""
     vocabulary: int = 49408
 
 
@@ -50,7 +50,7 @@ class UNetShape:
     middle_depth: int
     context: int
     linear_projection: bool
-    """A transformer's first and last layer are linear (SDXL) instead of 1 × 1 convolutions."""
+    """Whether a transformer's first and last layer are linear (SDXL) instead of 1 × 1 convolutions."""
     pooled: int | None = None
     layers: int = 2
     groups: int = 32
@@ -63,7 +63,7 @@ class VaeShape:
     channels: tuple[int, ...]
     """The channels of each level, from fine to coarse; each level but one doubles the size."""
     scaling: float
-    """The decoder divides the latent by this."""
+    """The decoder divides the latent by this number."""
     layers: int = 2
     groups: int = 32
 
@@ -101,7 +101,7 @@ def unet_config(shape: UNetShape, latent_size: int) -> dict[str, Value]:
         "down_block_types": tuple("CrossAttnDownBlock2D" if crosses else "DownBlock2D" for crosses in crossed),
         "up_block_types": tuple("CrossAttnUpBlock2D" if crosses else "UpBlock2D" for crosses in reversed(crossed)),
         "attention_head_dim": shape.heads,
-        # A level without transformers has depth 1 there, and the middle block takes the last level's depth.
+        # In this config a level without transformers has depth 1, and the middle block has the last level's depth.
         "transformer_layers_per_block": (*(depth or 1 for depth in shape.depths[:-1]), shape.middle_depth),
         "cross_attention_dim": shape.context,
         "use_linear_projection": shape.linear_projection,
@@ -276,7 +276,7 @@ def unet(shape: UNetShape, size: int) -> ModuleCost:
 
 
 def prompt_projections(shape: UNetShape) -> ModuleCost:
-    """The part of `unet` that is equal in all steps: the projections of the prompt to keys and values."""
+    """The part of `unet` that is the same in all steps: the projections of the prompt to keys and values."""
     times = 2 * shape.layers + 1  # transformers of a level in the U-Net, down and up
     blocks = [*zip(shape.channels, (times * depth for depth in shape.depths), strict=True)]
     blocks.append((shape.channels[-1], shape.middle_depth))

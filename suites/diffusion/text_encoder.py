@@ -12,7 +12,7 @@ from mixmark.suites.diffusion.shapes import PROMPT_TOKENS, TextShape
 class TextEncoder(nn.Module):
     """ids [prompts, 77] int64 -> context [prompts, 77, width] and, with a projection, pooled [prompts, projection].
 
-    The pooled embedding is that of the first token with the highest id, which in CLIP's vocabulary is the end token.
+    The pooled embedding belongs to the first token with the highest id, which in CLIP's vocabulary is the end token.
     """
 
     def __init__(self, shape: TextShape) -> None:
@@ -34,7 +34,7 @@ class TextEncoder(nn.Module):
 class TextModel(nn.Module):
     """ids [prompts, 77] int64 -> normed output and input of the last layer, both [prompts × 77, width].
 
-    An encoder that needs no last layer returns the input of it twice.
+    An encoder that needs no last layer returns the layer's input twice.
     """
 
     def __init__(self, shape: TextShape) -> None:

@@ -79,7 +79,7 @@ class TimeEmbedding(nn.Module):
 
 
 class DownBlock(nn.Module):
-    """A down block: appends its outputs to the skip connections, which the up block of its level takes from the end."""
+    """A down block appends its outputs to the skip connections. The level's up block takes them from the end."""
 
     def __init__(self, shape: UNetShape, level: int, channels: int, downsample: bool) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class Transformer(nn.Module):
         hidden: Tensor = self.norm(x)
         if not self.linear:
             hidden = self.proj_in(hidden)
-        hidden = hidden.permute(0, 2, 3, 1).reshape(-1, width)  # two dimensions, so that a linear layer is one Gemm
+        hidden = hidden.permute(0, 2, 3, 1).reshape(-1, width)  # in two dimensions a linear layer is one Gemm
         if self.linear:
             hidden = self.proj_in(hidden)
         for block in self.transformer_blocks:
@@ -171,7 +171,7 @@ class Transformer(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Self-attention, cross-attention, feed-forward; x [n × positions, width], context [n, 77, its own width]."""
+    """Self-attention, cross-attention, feed-forward; x [n × positions, width], context [n, 77, context width]."""
 
     def __init__(self, width: int, heads: int, context: int) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class TransformerBlock(nn.Module):
 
 
 class Attention(nn.Module):
-    """x [n × queries, width], context [n × keys, context's width]: each of the n samples attends to its own keys."""
+    """x [n × queries, width], context [n × keys, context width]: each sample attends to the keys of the same sample."""
 
     def __init__(self, width: int, heads: int, context: int) -> None:
         super().__init__()

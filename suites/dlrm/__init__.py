@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 HOME = Path(__file__).parent
 
 DENSE = 13
-# MLPerf's multi-hot Criteo data: the rows of each table, and how many of them a sample looks up.
+# MLPerf's multi-hot Criteo data: the rows of each table, and the number of rows that a sample looks up.
 ROWS = (
     *(40_000_000, 39_060, 17_295, 7_424, 20_265, 3, 7_122, 1_543, 63, 40_000_000, 3_067_956, 405_282, 10),
     *(2_209, 11_938, 155, 4, 976, 14, 40_000_000, 40_000_000, 40_000_000, 590_152, 12_973, 108, 36),
@@ -53,7 +53,7 @@ FIXED = 1024  # samples from which the variance of the logits over inputs is com
 
 METRIC = "squared error over the variance of logits, of a feed's worst sample, one in 256 set aside"
 AT_MOST = {"16 bits": 0.04, "fp8": 0.5, "int8": 0.2, "int4": 0.2}
-"""Gates by the declared precision, from docs/separation/dlrm.md. Those of the server tier are unmeasured."""
+"""Gates by the declared precision, from docs/separation/dlrm.md. The server tier's gates are unmeasured."""
 TRAINED = 1.0
 """The gate of a checkpoint: unmeasured, and wider, since trained weights are not exact at four bits."""
 
@@ -88,7 +88,7 @@ SHAPES = {
 
 _EDGE = own_limits(total_ns=2 * SECOND)
 LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=60 * MS)}
-"""Limits of the server scenario; MLPerf's is that of dlrm-v2, as of v5.1."""
+"""Limits of the server scenario; the server tier has MLPerf's limit for dlrm-v2, as of v5.1."""
 
 
 class Dlrm:
@@ -142,8 +142,8 @@ class Dlrm:
     def feeds(self, batch: int, seed: int) -> Feeds:
         """Samples with log-uniform ranks: the k-th most popular row of a table is looked up 1/k as often as the first.
 
-        `dense` [batch, 13] float32, `indices` [214, batch] int32. The pool holds row numbers for each table. In each
-        feed each of the 214 lookups reads them from its own start, one after the other for the samples of the batch.
+        `dense` [batch, 13] float32, `indices` [214, batch] int32. The pool has row numbers for each table. In each feed
+        each of the 214 lookups reads consecutive row numbers from a separate start, one for each sample of the batch.
         Two lookups of a bag are at the same distance in the pool once in 2¹⁸ feeds, so no bag and no part of a bag
         repeats, and an engine cannot reuse a stored sum of rows. The dense features are the sums of two samples of
         normal numbers in the pool, read in the same way, so they repeat as seldom.
@@ -180,12 +180,13 @@ class Dlrm:
         return DlrmReference(self.tier, self.options)
 
     def quality(self, output: Array, reference: Array) -> float:
-        """The squared error of the worst sample that is judged, over the variance of the logits.
+        """The squared error of the worst sample, over the variance of the logits.
 
-        output: [samples] float32. reference: the same and, as its last value, the variance of the logits over inputs.
+        output: [samples] float32. reference: [samples + 1] float32, the last value being the variance of the logits
+        over inputs.
 
-        Up to 256 samples, the worst one is judged. Of more samples, the worst one in 256 is set aside first, because
-        the largest of 8,192 rounding errors is twice the largest of 256, and one gate should fit all batches.
+        In batches above 256 samples, the worst sample in 256 is set aside first, because the largest of 8,192 rounding
+        errors is twice the largest of 256, and one gate should fit all batches.
         """
         *_, variance = reference.astype(np.float64)
         logits = reference[:-1]
@@ -197,8 +198,8 @@ class Dlrm:
 
         FLOPs: matrix products and the additions of the pooling; ReLU, biases and the element-wise part of the cross
         network are not counted. Bytes: the dense weights once, each row that the batch is expected to touch once, the
-        feed and the logits. Streamed bytes are the dense weights only, since popular rows may come from a cache,
-        whatever the size of the tables.
+        feed and the logits. Streamed bytes are the dense weights only, since popular rows may be cached even from
+        large tables.
         """
         shape = self.shape
         dense = sum(a * b for widths in self._mlps() for a, b in pairwise(widths))
@@ -223,7 +224,7 @@ class Dlrm:
 class DlrmReference(Dlrm):
     """DLRM that yields a feed's logits and then the variance of the logits over fixed samples.
 
-    The variance cannot come from the feed, which may hold a single sample. It is computed once and kept.
+    The variance cannot be computed from the feed, which may have a single sample. It is computed once and kept.
     """
 
     _variance: Array | None = None
@@ -267,10 +268,10 @@ def rule(name: str, shape: tuple[int, ...]) -> Fill:
     """The gain of each tensor, chosen so that leaving out any one of the 26 tables is detected.
 
     The standard deviation of a pooled embedding over inputs is 0.6 to 1.2 for any number of pooled rows, as even as
-    powers of two allow. Only the part that varies counts: popular rows add the same amount to every bag. The dense
-    features weigh about as much as one table: their distribution has long tails, and in int8 one large activation takes
-    the resolution of all others. The cross network has long tails too: at half its gain a missing table stands out less
-    from the rounding of fp8, at twice its gain that rounding has a longer tail.
+    powers of two allow. Only the varying part counts: popular rows add the same amount to every bag. The dense features
+    weigh about as much as one table: their distribution has long tails, and in int8 one large activation costs all
+    other activations their resolution. The cross network has long tails too: at half its gain a missing table is less
+    distinct from the rounding of fp8, at twice its gain the rounding has a longer tail.
     """
     if "bias" in name:
         return 0.0
@@ -282,5 +283,5 @@ def rule(name: str, shape: tuple[int, ...]) -> Fill:
 
 def _changing(rows: int) -> float:
     """The probability that two lookups of a table hit different rows: 1 − Σ pₖ², pₖ as in `rows_touched`."""
-    ranks = np.arange(1, min(rows, 1000) + 1)  # two lookups hit one same row of the rest once in 190,000 times
+    ranks = np.arange(1, min(rows, 1000) + 1)  # two lookups hit the same one of the other rows once in 190,000 times
     return 1 - float(np.sum(np.log1p(1 / ranks) ** 2)) / math.log(rows + 1) ** 2

@@ -23,7 +23,7 @@ class Perceptron(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Linear layers with a ReLU after each, the last one included."""
+    """Linear layers with a ReLU after each layer, including the last."""
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""The file formats of `mixmark export` that can hold every suite."""
+"""The file formats of `mixmark export` for every suite."""

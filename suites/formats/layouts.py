@@ -12,9 +12,9 @@ from mixmark.suites.resnet50 import GREY, SCALE
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """The names of the precisions in transformers and diffusers."""
 MODEL = "model"
-"""The name of a model's only file."""
+"""The name of a single-file model."""
 DIFFUSERS = "0.30.0"
-"""The version of diffusers whose names the configurations use."""
+"""The version of diffusers in the configurations."""
 PARTS = {
     "text_encoder": ("transformers", "CLIPTextModel"),
     "text_encoder_2": ("transformers", "CLIPTextModelWithProjection"),
@@ -24,7 +24,7 @@ PARTS = {
 }
 """The library and the class of each part of a diffusion pipeline."""
 CLIP = {"model_type": "clip_text_model", "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
-"""As in the public files, where 2 means that the end token is the one with the highest number."""
+"""As in the public files. An end token of 2 means that the token with the highest number is the end token."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Layout:
     documents: Mapping[str, Mapping[str, Any]]
     """The JSON files by their paths."""
     weights: Mapping[str, dict[str, str]]
-    """By the path of each safetensors file without its suffix: the suite's name of each tensor, by its name there."""
+    """The suite's name of each tensor, by the path of the safetensors file without suffix and the name in the file."""
 
 
 def layout(config: Mapping[str, Value], names: Sequence[str], precision: str) -> Layout:
@@ -66,8 +66,8 @@ def nested(config: Mapping[str, Value]) -> dict[str, Any]:
 def _llama(config: dict[str, Any], precision: str) -> dict[str, Mapping[str, Any]]:
     """The JSON files as transformers reads them.
 
-    There is no end token, which must be declared, because transformers otherwise takes token 2. The tokenizer's words
-    are the numbers of the tokens, and any other word is an error.
+    The file declares that there is no end token, because transformers otherwise uses token 2. The tokenizer's words are
+    the numbers of the tokens, and any other word is an error.
     """
     ends = {"bos_token_id": None, "eos_token_id": None}
     generation = {**ends, **config.pop("generation_config")}
@@ -104,7 +104,7 @@ def _timm(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pipeline(config: dict[str, Any], names: Sequence[str], precision: str) -> Layout:
-    """The layout that diffusers reads: a folder for each part, whose tensors lose the part's name."""
+    """The layout that diffusers reads: a folder for each part, with the part's name removed from its tensors."""
     parts = {part: config.pop(part) for part in PARTS if part in config}
     absent = ("tokenizer", *(["tokenizer_2"] if "text_encoder_2" in parts else ["safety_checker"]), "feature_extractor")
     index = {"_class_name": config.pop("_class_name"), "_diffusers_version": DIFFUSERS}

@@ -1,4 +1,4 @@
-"""Writes safetensors files and the JSON files beside them, as the tools of each model's ecosystem read them.
+"""Writes safetensors files and the JSON files beside them, for the tools of each model's ecosystem.
 
 A safetensors file is a little-endian u64 n, then n bytes of JSON, then the data of all tensors in order. The
 safetensors library is not used, because it takes all tensors at once and has no bf16 in numpy.
@@ -24,7 +24,7 @@ TYPES = {"fp32": ("F32", 4), "bf16": ("BF16", 2), "fp16": ("F16", 2)}
 """The name of each precision in safetensors, and the bytes of a value."""
 CHUNK = 1 << 22  # values rounded at a time, 16 MiB in float32
 SHARD_BYTES = 5_000_000_000
-"""A larger model is split into several files, as the public ones are."""
+"""A larger model is split into several files, like public checkpoints."""
 
 
 def write(suite: Suite, precision: str, folder: Path) -> None:
@@ -47,7 +47,7 @@ def write_json(path: Path, document: Any) -> None:
 def _write_model(stem: Path, names: dict[str, str], weights: Weights, precision: str) -> None:
     """Writes tensors into `stem`.safetensors, or into shards with an index.
 
-    names: the suite's name of each tensor, by its name in the file.
+    names: the suite's name of each tensor, by the name in the file.
     """
     stem.parent.mkdir(parents=True, exist_ok=True)
     size = TYPES[precision][1]

@@ -1,8 +1,8 @@
 """LLM decoding: greedy, at batch 1, with a static KV cache, in the shapes of Llama 3.
 
 The prompt consists of random tokens. The output always has the tier's length: there is no end token. Each token is
-judged by the logits that the fp32 reference computes after the same preceding tokens (teacher forcing). So an output
-that chose between two nearly equal tokens otherwise than the reference is not penalised for all tokens after that.
+compared with the logits that the fp32 reference computes after the same preceding tokens (teacher forcing). So an
+output is not penalised for all tokens after a different choice between two nearly equal tokens.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HOME = Path(__file__).parent
 
 @dataclass(frozen=True)
 class LlamaShape:
-    """A tier: the sizes of the network, the tokens of a prompt and those of an output."""
+    """A tier: the sizes of the network, and the numbers of tokens of a prompt and of an output."""
 
     layers: int
     width: int
@@ -70,21 +70,21 @@ SHARP_LAYERS = 2
 def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> Fill:
     """The gain of each tensor of the untrained network.
 
-    The gains give it three properties: its outputs cannot be predicted without computing them, rounding hardly changes
-    them, and leaving out any layer changes them measurably.
+    The gains give the network three properties: its outputs cannot be predicted without computing them, rounding hardly
+    changes the outputs, and leaving out any layer changes them measurably.
 
-    Later layers amplify an error of an earlier one, because SwiGLU and attention multiply their input with itself. So
-    the residual stream is dominated by the embedding, which has no rounding error: it is as large as all branches
-    together, and each branch is small beside it. An output head that is tied to so large an embedding would echo its
-    input; the weights of the last norm, which have both signs and sum to zero, decorrelate the two.
+    Later layers amplify the errors of earlier layers, because SwiGLU and attention multiply their input with itself. So
+    the embedding, which has no rounding error, dominates the residual stream: it is as large as all branches together,
+    and each branch is small beside it. An output head that is tied to so large an embedding would echo its input; the
+    weights of the last norm, which have both signs and sum to zero, decorrelate the two.
 
     Attention must be sharp in some layers: if all average over the whole context, the last token alone decides, and the
-    output falls into a cycle. With sharp attention in all layers a deep network is chaotic. So it is sharp in the
-    first two layers, where there is no error yet to amplify. In the others the scores are so small that attention
-    averages, and its branch is smaller than that of the MLP. The gain of the gate projection is small: a small gate is
-    almost linear, which keeps the distribution of the down projection's input short-tailed, so that an int8 scale is
-    not spent on outliers. The down projections of the last quarter of the layers have twice the gain, since no later
-    layer amplifies the effect of leaving one of them out.
+    output falls into a cycle. With sharp attention in all layers a deep network is chaotic. So attention is sharp in
+    the first two layers, before there is an error to amplify. In the other layers the scores are so small that
+    attention averages, and its branch is smaller than the MLP's branch. The gain of the gate projection is small: a
+    small gate is almost linear, which keeps the distribution of the down projection's input short-tailed, so that an
+    int8 scale is not spent on outliers. The down projections of the last quarter of the layers have twice the gain,
+    since no later layer amplifies the effect of a missing projection.
     """
     if name == "model.norm.weight":
         return Draw()
@@ -105,26 +105,26 @@ def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> F
 
 
 METRIC = "worst mean regret of 32 tokens in a row, in standard deviations of the logits"
-RUN = 32  # tokens in a window; a mean over the whole output would hide a few tokens that were computed wrongly
+RUN = 32  # tokens in a window; a mean over the whole output would hide a few wrong tokens
 AT_MOST = {
     "smoke": {"16 bits": 0.015, "fp8": 0.07, "int8": 0.024, "int4": 0.024},
     "edge": {"16 bits": 0.04, "fp8": 0.07, "int8": 0.06, "int4": 0.06},
     "server": {"16 bits": 0.04, "fp8": 0.07, "int8": 0.07, "int4": 0.07},
 }
-"""Gates by the tier and the declared precision, from docs/separation/llm.md. The server's are unmeasured."""
+"""Gates by the tier and the declared precision, from docs/separation/llm.md. The server tier's gates are unmeasured."""
 TRAINED = 0.5
-"""The gate of a checkpoint, not measured on a public one. Trained weights are not exact at four bits, so the error is
-larger than that of rounding synthetic weights."""
+"""The gate of a checkpoint, not measured on a public checkpoint. Trained weights are not exact at four bits, so their
+rounding error is larger than with synthetic weights."""
 
 _EDGE = own_limits(first_ns=10 * SECOND, per_unit_ns=SECOND)
 LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(first_ns=2 * SECOND, per_unit_ns=100 * MS)}
-"""Limits of the server scenario; MLPerf's are those of llama3.1-8b, TTFT 2 s and TPOT 100 ms."""
+"""Limits of the server scenario; the server tier has MLPerf's limits for llama3.1-8b, TTFT 2 s and TPOT 100 ms."""
 
 
 class Llm:
     """A Llama-style decoder: greedy, batch 1, static KV cache.
 
-    Feed: ids [tokens] int64. One yield for each token: [1] int64; the tier fixes their number.
+    Feed: ids [tokens] int64. One yield for each token: [1] int64; the tier fixes the number of tokens.
     """
 
     name = "llm"
@@ -197,7 +197,7 @@ class Llm:
             return Step(self.shape).eval()
 
     def feeds(self, batch: int, seed: int) -> Feeds:
-        """Prompts of random tokens, `ids` [tokens_in] int64, each drawn anew as a whole: there is no pool.
+        """Prompts of random tokens, `ids` [tokens_in] int64, drawn anew for each feed, without a pool.
 
         Raises Unsupported for a batch other than 1.
         """
@@ -211,7 +211,7 @@ class Llm:
         return feed
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        """Yields one token at a time; token and position stay on the device between steps."""
+        """Yields one token at a time. Token and position stay on the device between steps."""
         state = session.state("step")
         ids, position = session.put(feed["ids"]), session.put(np.zeros(1, np.int64))
         for _ in range(self.shape.tokens_out):
@@ -233,8 +233,8 @@ class Llm:
 
         output: [tokens_out] int64. reference: the logits of a Teacher, [tokens_out, vocabulary] float32.
 
-        The regret of a token is the difference between the best logit and the token's own. Its expectation grows with
-        the square of the error of the logits, since another token must both be close to the best one and overtake it.
+        The regret of a token is the difference between the best logit and the token's logit. Its expectation grows with
+        the square of the error of the logits, since another token must both be close to the best token and overtake it.
         So a mean over many tokens separates rounding from skipped work better than a count of differing tokens does.
         """
         tokens = self._tokens(output)
@@ -253,9 +253,9 @@ class Llm:
         """The costs of prefill and of decode, decode at the mean length of the context.
 
         FLOPs: linear layers and causal attention; norms, rotary positions, softmax and other element-wise operations
-        are not counted. Least FLOPs: the last layer of a prefill needs the keys and values of all tokens, but the rest
-        of its work for the last token only. Bytes: all weights once, the rows of the embedding that are looked up, and
-        the KV cache as it is written and read. If the output head is not tied, the rest of the embedding is not read.
+        are not counted. Least FLOPs: the last layer of a prefill computes the keys and values of all tokens, but
+        everything else for the last token only. Bytes: all weights once, the looked-up rows of the embedding, and the
+        KV cache as it is written and read. If the output head is not tied, the rest of the embedding is not read.
         Scales of 4-bit weights are not counted.
         """
         shape = self.shape
@@ -290,10 +290,10 @@ class Llm:
 
 
 class Teacher(Llm):
-    """The reference that the audit runs: teacher forcing of an output after its prompt, in one pass.
+    """The reference of the audit: teacher forcing of an output after its prompt, in one pass.
 
-    It yields once, the logits from which each token of the output was chosen, [tokens_out, vocabulary] float32. Its
-    graph exists for torch only; its weights are those of the suite.
+    Its only yield is the logits for each token of the output, [tokens_out, vocabulary] float32. It has the suite's
+    weights and a graph for torch only.
     """
 
     def graphs(self) -> Mapping[str, Graph]:
@@ -310,7 +310,7 @@ class Teacher(Llm):
             return Taught(self.shape).eval()
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        """Runs a feed that also holds the `output`. Raises WrongOutput if that is no valid output."""
+        """Runs a feed that also has the `output`. Raises WrongOutput if the output is not valid."""
         ids = np.concatenate((feed["ids"], self._tokens(feed["output"])[:-1]))
         (logits,) = session.run("teach", session.put(ids), state=session.state("teach"))
         yield session.get(logits)

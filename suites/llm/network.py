@@ -43,8 +43,8 @@ class Step(Llama):
 class Taught(Llama):
     """Teacher forcing: ids [tokens_in + tokens_out - 1] int64 -> logits [tokens_out, vocabulary].
 
-    ids: a prompt and its output without the last token. The logits are those from which each token of the output was
-    chosen. caches: those of a Step, all zero.
+    ids: a prompt and its output without the last token. logits: one row for each token of the output. caches: like a
+    Step's caches, all zero.
     """
 
     def forward(self, ids: Tensor, *caches: Tensor) -> tuple[Tensor]:
@@ -145,8 +145,8 @@ def rotary(shape: LlamaShape, places: Tensor, dtype: torch.dtype) -> tuple[Tenso
     """The cosines and sines of the rotary angles, [tokens, 1, head_dim / 2] each, computed in float32.
 
     Llama 3's scaling: a frequency of fewer than `rope_low` turns within the original context is divided by
-    `rope_factor`, one of more than `rope_high` turns is kept, and between them the two are blended linearly in the
-    number of turns.
+    `rope_factor`, a frequency of more than `rope_high` turns is kept, and frequencies between them are blended linearly
+    in the number of turns.
     """
     half = torch.arange(0, shape.head_dim, 2, device=places.device, dtype=torch.float32)
     frequency = 1 / shape.rope_theta ** (half / shape.head_dim)
@@ -158,7 +158,7 @@ def rotary(shape: LlamaShape, places: Tensor, dtype: torch.dtype) -> tuple[Tenso
 
 
 def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Applies the rotary angles to x [tokens, heads, head_dim], whose pairs lie half a head apart as in Hugging Face's
+    """Applies the rotary angles to x [tokens, heads, head_dim], with pairs half a head apart as in Hugging Face's
     checkpoints."""
     cos, sin = rotation
     one, other = x.chunk(2, dim=-1)

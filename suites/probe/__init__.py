@@ -1,20 +1,20 @@
-"""The probe: measures the ceilings of the roofline, bandwidth and FLOP/s, through the contract of every suite.
+"""The probe: measures the ceilings of the roofline, bandwidth and FLOP/s, as a suite like all others.
 
 A feed is one pass over all kernels. One streams matrices, as decoding does; the others multiply:
 
     gemv   a linear layer on one row, W · x, for each matrix W
     gemm   products of square matrices of one size
 
-The matrices that gemv streams, one after the other, have together four times the bytes of the last-level cache, so that
-at most a quarter can come from it. The harness gives the size of that cache (`cache_bytes`, 0 if memory is too small
-for the matrices: then nothing is streamed) and the bits of a weight (`bits`). Each matrix gives a yield; a kernel's
-rate is that of all its yields together. Weights of fewer than 16 bits are not streamed, because the bandwidth does not
-depend on the precision: their probe only multiplies. The ceilings are the highest bytes and FLOP per second of a pass.
-A runtime that cannot run one of the kernels fails the probe.
+The matrices that gemv streams have together four times the bytes of the last-level cache, so that at most a quarter can
+be cached. The harness sets the size of the cache (`cache_bytes`, 0 if memory is too small for the matrices: then
+nothing is streamed) and the bits of a weight (`bits`). Each matrix gives a yield; a kernel's rate is computed over all
+its yields. Weights of fewer than 16 bits are not streamed, because the bandwidth does not depend on the precision:
+their probe only multiplies. The ceilings are the highest bytes and FLOP per second of a pass. A runtime that cannot run
+one of the kernels fails the probe.
 
-The results are audited like every suite's, because a probe that leaves work out would set a wrong ceiling. The values
-of the streamed matrices have eight bits of mantissa and four exponents: bf16 and fp16 hold them exactly, fewer bits do
-not. So an engine that reads fewer bits than declared has a known error.
+The results are audited like the outputs of every suite, because a probe that leaves work out would set a wrong ceiling.
+The values of the streamed matrices have eight bits of mantissa and four exponents: they are exact in bf16 and fp16, but
+not in fewer bits. So an engine that reads fewer bits than declared has a known error.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ HOME = Path(__file__).parent
 
 COLUMNS = 4096
 CHAIN = 4
-VECTORS = 4  # of a nonce: no two kernels multiply a matrix with the same vectors
+VECTORS = 4  # vectors of a nonce; no two kernels multiply a matrix with the same vectors
 
 METRIC = "squared error of the worst kernel's result, over its variance times the products in a row"
 AT_MOST = {"16 bits": 0.0004, "fp8": 0.2, "int8": 0.2, "int4": 0.2}
 """Gates by the declared precision, from docs/separation/probe.md."""
 
 
-OUT_OF_CACHE = 4  # times the last-level cache: the size that the finding below_ceiling needs
+OUT_OF_CACHE = 4  # streamed bytes in last-level caches, as the finding below_ceiling needs
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ class Sizes:
     """The matrices of a tier."""
 
     rows: int
-    """The rows of each matrix that is streamed; 256 rows are 4 MiB in fp32."""
+    """The rows of each streamed matrix; 256 rows are 4 MiB in fp32."""
     most: int
     """The largest number of streamed matrices."""
     squares: tuple[int, ...]
-    """The rows, and columns, of each matrix that is multiplied."""
+    """The rows, and columns, of each multiplied matrix."""
 
 
 TIERS = {
-    "smoke": Sizes(256, 2, (256, 512)),  # never ranked: it fits into a cache
+    "smoke": Sizes(256, 2, (256, 512)),  # never ranked, since the matrices fit into a cache
     "edge": Sizes(32_768, 64, (1024, 2048)),  # 512 MiB each in fp32
     "server": Sizes(262_144, 16, (4096, 8192)),  # 4 GiB each in fp32
 }
@@ -80,7 +80,7 @@ class Kernel:
 
     kind: Literal["gemv", "gemm"]
     size: int
-    """The rows of its matrix."""
+    """The rows of the matrix."""
     number: int = 0
     """The number of the streamed matrix, from 0."""
 
@@ -109,7 +109,7 @@ class Probe:
         if tier not in TIERS:
             raise Unsupported(f"probe has no tier {tier!r}", f"it has {', '.join(TIERS)}")
         if "weights" in options:
-            raise Unsupported("probe takes no checkpoint: its matrices belong to no model")
+            raise Unsupported("probe takes no checkpoint, since its matrices belong to no model")
         refuse_options("the suite probe", options, ("cache_bytes", "bits"))
         self.options = options
         self.tier = tier
@@ -122,7 +122,7 @@ class Probe:
 
     @property
     def config(self) -> Mapping[str, Value]:
-        """The sizes of the matrices. There is no public checkpoint whose names they could have."""
+        """The sizes of the matrices."""
         sizes = TIERS[self.tier]
         return {
             "rows": sizes.rows,
@@ -143,19 +143,19 @@ class Probe:
         return {kernel.graph: self._graph(kernel) for kernel in self._kernels}
 
     def _graph(self, kernel: Kernel) -> Graph:
-        """A kernel's graph. Later matrices have the first one's graph, with another name of its weight."""
+        """A kernel's graph. All matrices share the first matrix's graph, with another name of the weight."""
         first = replace(kernel, number=0)
         inputs = {"nonce": Spec((VECTORS, self._nonce))}
         module = partial(_module, first.kind, first.size)
         graph = onnx_graphs.graph(HOME, self.tier, first.graph, inputs, {}, {"result": Spec((1,))}, module)
         if kernel == first:
             return graph
-        names = first.weight.encode(), kernel.weight.encode()  # of one length, so the message stays well-formed
+        names = first.weight.encode(), kernel.weight.encode()  # equally long, so the message stays well-formed
         module = partial(_module, kernel.kind, kernel.size, kernel.number)
         return replace(graph, module=module, onnx=lambda: graph.onnx().replace(*names))
 
     def feeds(self, batch: int, seed: int) -> Feeds:
-        """A feed is a row of random numbers: normal, rounded to bf16. `batch` is 1: the probe takes one at a time."""
+        """A feed is a row of normal numbers, rounded to bf16. The only batch is 1."""
 
         def feed(nonce: int) -> Feed:
             values = generator("probe", seed, nonce).standard_normal((VECTORS, self._nonce), np.float32)
@@ -168,7 +168,7 @@ class Probe:
         return len(self._kernels)
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        """Runs all matrices of a kernel before it reads their results, so that a device never waits."""
+        """Runs all matrices of a kernel before reading their results, so that a device never waits."""
         nonce = session.put(feed["nonce"])
         for _, kernels in itertools.groupby(self._kernels, lambda kernel: (kernel.kind, kernel.size)):
             for (result,) in [session.run(kernel.graph, nonce) for kernel in kernels]:
@@ -201,11 +201,11 @@ class Probe:
 
 
 def _matrices(sizes: Sizes, options: Mapping[str, str]) -> int:
-    """The number of streamed matrices. Raises UsageError for options that are no numbers."""
+    """The number of streamed matrices. Raises UsageError for options that are not numbers."""
     try:
         cache_bytes, bits = (int(options[name]) if name in options else None for name in ("cache_bytes", "bits"))
     except ValueError as error:
-        raise UsageError(f"the suite probe has numbers as options: {error}") from error
+        raise UsageError(f"the options of the suite probe are numbers: {error}") from error
     if bits is not None and bits < 16:
         return 0
     if cache_bytes is None:
@@ -217,10 +217,10 @@ def _matrices(sizes: Sizes, options: Mapping[str, str]) -> int:
 def _spread(kind: str, size: int) -> float:
     """The standard deviation of a kernel's result over nonces; for gemm, times the root of its number of roundings.
 
-    A bilinear form of normal vectors has the standard deviation of one value of its matrix, times the root of their
-    number. In the chain of products the variance of a value grows by the square of the gain, and a ReLU leaves
-    (1 − 1 / π) / 2 of it: the rows of the square sum to zero, so the mean after a ReLU is lost. The error of this
-    estimate is below a third.
+    A bilinear form of normal vectors has the standard deviation of a value of its matrix, times the root of the number
+    of values. In the chain of products the variance of a value grows by the square of the gain, and a ReLU keeps
+    (1 − 1 / π) / 2 of the variance: the rows of the square sum to zero, so the mean after a ReLU is lost. The error of
+    this estimate is below a third.
     """
     if kind != "gemm":
         return FINE_RMS * math.sqrt(size * COLUMNS)
@@ -243,21 +243,21 @@ def _rule(name: str, shape: tuple[int, ...]) -> Fill:
 EXPONENTS = range(4, 8)
 FINE_RMS = math.sqrt(sum(4.0**-each for each in EXPONENTS) / len(EXPONENTS) * 7 / 3)
 """The root mean square of ± m · 2^-e, m evenly from 1 to 2, e from 4 to 7."""
-RANDOM = 0x81FF  # the random bits of a bf16: sign, two of the exponent, mantissa
-FIXED = 0x3C00  # its other bits
+RANDOM = 0x81FF  # the random bits of a bf16: sign, two bits of the exponent, mantissa
+FIXED = 0x3C00  # the other bits
 BLOCK = 1024  # rows that are generated value by value
-FLIPS = 512  # ways to flip bits of the exponent and the mantissa: no matrix has as many blocks
+FLIPS = 512  # ways to flip bits of the exponent and the mantissa; no matrix has as many blocks
 
 
 @dataclass(frozen=True)
 class Fine:
-    """Weights in which the streamed matrices have values that need all bits of bf16's mantissa.
+    """Weights whose streamed matrices need all bits of bf16's mantissa.
 
     A value is ± m · 2^-e with m = 1, 1 + 1/128, …, 2 − 1/128 and e = 4 … 7: ten random bits, which no format of fewer
-    bits can hold. The values are so small that no result of the largest matrix exceeds fp16's range.
+    bits can store. The values are so small that no result of the largest matrix exceeds fp16's range.
 
-    Gigabytes are generated within seconds: a matrix repeats its first rows, each time with other bits flipped. Flipping
-    bits of exponent and mantissa gives no multiple of the old row, so no row's product follows from others.
+    Gigabytes are generated within seconds: a matrix repeats its first rows, each time with other bits flipped. A row
+    with flipped bits is no multiple of the old row, so its product cannot be derived from the product of another row.
     """
 
     synthetic: Weights

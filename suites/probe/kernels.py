@@ -1,8 +1,8 @@
-"""The probe's kernels, whose results prove their work.
+"""The probe's kernels. Their results prove their work.
 
 A result is a bilinear form: the kernel's outputs, multiplied from both sides by vectors of the nonce. So each output
-counts, and none can be left out, computed with less precision, or reused from another nonce or from another kernel of
-the same matrix, which has other vectors. These two products take little time beside the kernel.
+counts: none can be left out, computed with less precision, or reused from another nonce or from another kernel of the
+same matrix, which has other vectors. These two products are cheap compared with the kernel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Gemv(nn.Module):
 class Gemm(nn.Module):
     """nonce [4, ≥ n] -> [1]: CHAIN products one after the other.
 
-    The ReLU after each prevents another order of the products, in which they would be products of vectors.
+    The ReLU after each product prevents a reordering into products of vectors.
     """
 
     def __init__(self, n: int) -> None:

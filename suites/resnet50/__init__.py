@@ -1,7 +1,7 @@
 """ResNet-50 v1.5 image classification, state-dict compatible with torchvision's checkpoint.
 
 A deep residual network with random weights is chaotic: with unit gain on its branches, an honest bf16 run would be as
-far from the reference as one that skips a block. So biases and gains are chosen such that rounding errors grow little
+far from the reference as a run that skips a block. So biases and gains are chosen such that rounding errors grow little
 from layer to layer and leaving out a block is detected (`rule`). The running statistics of the batch norms were
 measured once on images of this suite, changed slightly so that folding them into the convolutions is exact, and
 shipped, because a new measurement would differ from machine to machine. `calibrate.py` writes them.
@@ -40,7 +40,7 @@ CLASSES = 1000
 PARAMETERS = 25_557_032
 
 PIXELS = {"smoke": 64, "edge": 224, "server": 224}
-POOL = 32  # patterns of noise made before the window; each image is the sum of two of them
+POOL = 32  # patterns of noise made before the window; each image is the sum of two patterns
 TINT = (0.3, 0.9, 1.45)  # the strengths of a pattern in the three channels, in any order and with any signs
 GREY, SCALE = 128, 16  # a pixel of value v enters the network as (v − GREY) / SCALE, which is exact in every format
 
@@ -49,15 +49,15 @@ FIXED = 16  # images whose mean logits are the centre of the metric
 METRIC = "unexplained variance of an image's logits"
 SAMPLES = 8  # minimum number of images per audit
 AT_MOST = {"16 bits": 0.015, "fp8": 0.2, "int8": 0.12, "int4": 0.12}
-"""Gates by the declared precision, from docs/separation/resnet50.md; edge and server share a network."""
+"""Gates by the declared precision, from docs/separation/resnet50.md. Edge and server share a network."""
 TRAINED = 0.2
-"""The gate of a checkpoint: unmeasured. The effect of a skipped block in a trained network is not known."""
+"""The gate of a checkpoint: unmeasured. The effect of a skipped block in a trained network is unknown."""
 
 STATISTICS = HOME / "statistics.npz"
 
 _EDGE = own_limits(total_ns=2 * SECOND)
 LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=15 * MS)}
-"""Limits of the server scenario; MLPerf's is that of resnet50."""
+"""Limits of the server scenario; the server tier has MLPerf's limit for resnet50."""
 
 
 class ResNet50:
@@ -116,13 +116,13 @@ class ResNet50:
         """Images of tinted 1/f noise, `images` [batch, 3, pixels, pixels] uint8.
 
         They have the spectrum of photographs, and correlated channels. An image is the sum of two patterns of the pool.
-        Each pattern is rolled by its own distance and has its own tint, one of 48 equally strong ones. A network that
-        averages over positions may ignore a roll of the whole image, but not the relative position of two patterns.
-        There are 496 pairs, 48² tints and pixels² relative positions, so no image repeats, rolled or not.
+        Each pattern has a random roll and one of 48 equally strong tints. A network that averages over positions may
+        ignore a roll of the whole image, but not the relative position of two patterns. There are 496 pairs, 48² tints
+        and pixels² relative positions, so no image repeats, rolled or not.
 
-        The pool holds each pattern in each strength that a channel may have, halved, so a channel is one addition of
-        bytes. A roll is a contiguous part of the repeated pattern. Its rows begin in the middle of a pattern's row, so
-        to the right of the seam they continue with the pattern's next row.
+        The pool has each pattern in each possible strength of a channel, halved, so a channel is one addition of bytes.
+        A roll is a contiguous part of the repeated pattern. Its rows begin in the middle of a pattern's row, so to the
+        right of the seam they continue with the pattern's next row.
         """
         side, area = self.pixels, self.pixels**2
         pattern = patterns(generator("resnet50/pool", seed), POOL, side).reshape(POOL, 1, area)
@@ -191,7 +191,7 @@ class ResNet50:
 class ResNet50Reference(ResNet50):
     """ResNet-50 that yields a feed's logits and then the mean logits over fixed images.
 
-    The mean cannot come from the feed, which may hold a single image. It is computed once and kept.
+    The mean cannot be computed from the feed, which may have a single image. It is computed once and kept.
     """
 
     _centre: Array | None = None
@@ -244,10 +244,10 @@ def patterns(random: np.random.Generator, count: int, pixels: int) -> npt.NDArra
 def rule(name: str, shape: tuple[int, ...]) -> Fill:
     """The gain or constant of each tensor, chosen so that a skipped block exceeds rounding errors by far.
 
-    For that, rounding errors must be small where they arise and grow little from layer to layer. A ReLU of normalised
-    values with mean 0 amplifies a small relative error by 1.47 in variance; with a positive mean it clips less and
-    amplifies less. So the biases before ReLUs are positive. They are not so large that the mean outweighs the variance:
-    only the variance distinguishes images, while the rounding error of a floating-point format is proportional to both.
+    Rounding errors must be small at their origin and grow little from layer to layer. A ReLU of normalised values with
+    mean 0 amplifies a small relative error by 1.47 in variance; with a positive mean it clips less and amplifies less.
+    So the biases before ReLUs are positive. They are not so large that the mean outweighs the variance: only the
+    variance distinguishes images, while the rounding error of a floating-point format is proportional to both.
     The stem's bias is negative, because the max pooling over 3×3 positions after it raises the mean. The shortcut of
     the last stage has no bias, because the average over positions after it reduces the variance and not the mean.
     """

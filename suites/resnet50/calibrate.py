@@ -3,11 +3,11 @@
 Run it after a change to the weights or the feeds.
 
 Fast engines fold a batch norm into the convolution before it. With an arbitrary factor for a channel, the folded
-weights would not be exact in 16 or 4 bits, and their rounding, which is the same at every position of an image, would
-be 20 times that of the activations. So the variance of a channel is changed such that its factor becomes one of the two
-neighbouring powers of two. The two alternate over the channels so that the mean power of all channels stays; otherwise
-one block would weigh twice as much as another. The mean is changed by less than the rounding of bf16, such that the
-folded bias is exact in bf16.
+weights would not be exact in 16 or 4 bits, and their rounding error, which is the same at every position of an image,
+would be 20 times as large as the activations'. So the variance of a channel is changed such that its factor becomes one
+of the two neighbouring powers of two. The two alternate over the channels so that the mean power of all channels stays;
+otherwise one block would weigh twice as much as another. The mean is changed by less than the rounding of bf16, such
+that the folded bias is exact in bf16.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from torch import Tensor
 from mixmark.suites.resnet50 import STATISTICS, ResNet50
 from mixmark.suites.resnet50.network import BatchNorm
 
-EPSILON = 1e-5  # of torch's batch norm
+EPSILON = 1e-5  # torch's default for a batch norm
 
 
 def measure(images: int = 64, tier: str = "edge", seed: int = 0) -> Mapping[str, npt.NDArray[np.float32]]:
-    """running_mean and running_var by name, measured on one batch while all earlier layers normalise with theirs."""
+    """running_mean and running_var by name, measured on one batch; earlier layers already use the new statistics."""
     suite = ResNet50(tier, {})
     (graph,) = suite.graphs().values()
     network = graph.module().to_empty(device="cpu")
@@ -43,13 +43,13 @@ def measure(images: int = 64, tier: str = "edge", seed: int = 0) -> Mapping[str,
 
 
 def _calibrate(norm: BatchNorm, inputs: tuple[Tensor]) -> None:
-    """Sets the statistics of a batch norm to those of its input, changed such that folding is exact."""
+    """Sets the statistics of a batch norm to its input's statistics, changed such that folding is exact."""
     x = inputs[0].double()
     weight, bias = norm.weight.double(), norm.bias.double()
     variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
     wanted = weight / torch.sqrt(variance + EPSILON)
     below = torch.exp2(torch.log2(wanted).floor())
-    doubled = torch.cumsum((wanted / below) ** 2 / 3 - 1 / 3, 0)  # how many channels take the upper power so far
+    doubled = torch.cumsum((wanted / below) ** 2 / 3 - 1 / 3, 0)  # the number of channels with the upper power so far
     factor = torch.where(torch.diff((doubled + 0.5).floor(), prepend=torch.zeros(1)) > 0, 2 * below, below)
     folded = (bias - mean * factor).bfloat16().double()
     norm.running_var.copy_((weight / factor) ** 2 - EPSILON)
@@ -57,7 +57,7 @@ def _calibrate(norm: BatchNorm, inputs: tuple[Tensor]) -> None:
 
 
 def main() -> None:
-    statistics: dict[str, Any] = dict(measure())  # Any, because numpy declares savez's own keyword before the arrays
+    statistics: dict[str, Any] = dict(measure())  # Any, because numpy declares a keyword of savez before the arrays
     np.savez_compressed(STATISTICS, **statistics)
 
 

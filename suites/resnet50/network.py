@@ -1,4 +1,4 @@
-"""ResNet-50 v1.5: the stride of a stage is that of its first 3×3 convolution. The names are those of torchvision."""
+"""ResNet-50 v1.5, where the first 3×3 convolution of a stage has the stride. The names are torchvision's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mixmark.suites.resnet50 import CLASSES, EXPANSION, GREY, SCALE, STAGES
 
 
 class BatchNorm(nn.Module):
-    """Batch norm without torch's int64 counter of batches, which only training uses and every checkpoint would need."""
+    """Batch norm without torch's int64 counter of batches, which only training uses."""
 
     running_mean: Tensor
     running_var: Tensor

@@ -233,22 +233,22 @@ def alive(request: Request) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Request], None], type[Exception], str]] = {
-    "closes in mid-stream": (cut, MixmarkError, "closed the connection in mid-stream"),
-    "ends too early": (tokens(3, stop=False), MixmarkError, "in mid-stream, after 3 tokens"),
+    "closes in mid-stream": (cut, MixmarkError, "before the end"),
+    "ends too early": (tokens(3, stop=False), MixmarkError, "after 3 tokens, before the end"),
     "is silent": (silent, MixmarkError, "sent nothing for 0.2 s"),
     "only keeps the connection alive": (alive, MixmarkError, "sent nothing for 0.2 s"),
-    "no JSON": (raw(b"data: {'tokens'\n\n"), MixmarkError, "no JSON"),
-    "deep JSON": (raw(b"data: " + b"[" * 100_000 + b"\n\n"), MixmarkError, "no JSON"),
-    "another form": (raw(b'data: {"choices": []}\n\n'), MixmarkError, "correct api|none of llama.cpp's"),
-    "ids that are words": (raw(b'data: {"tokens": ["a"], "stop": false}\n\n'), MixmarkError, "no numbers"),
-    "huge ids": (raw(b'data: {"tokens": [1e300], "stop": false}\n\n'), MixmarkError, "no numbers"),
+    "no JSON": (raw(b"data: {'tokens'\n\n"), MixmarkError, "is not JSON"),
+    "deep JSON": (raw(b"data: " + b"[" * 100_000 + b"\n\n"), MixmarkError, "is not JSON"),
+    "another form": (raw(b'data: {"choices": []}\n\n'), MixmarkError, "form of llama.cpp"),
+    "ids that are words": (raw(b'data: {"tokens": ["a"], "stop": false}\n\n'), MixmarkError, "are not numbers"),
+    "huge ids": (raw(b'data: {"tokens": [1e300], "stop": false}\n\n'), MixmarkError, "are not numbers"),
     "a huge line": (raw(b"data: " + b"x" * (2 << 20)), MixmarkError, "more than 1 MiB"),
     "too few tokens": (tokens(OUT - 1), WrongOutput, f"{OUT - 1} arrived"),
     "another count": (tokens(OUT, tokens_predicted=OUT - 1), WrongOutput, f"counts {OUT - 1} tokens"),
     "another prompt": (tokens(OUT, tokens_evaluated=33), WrongOutput, "33 tokens of a prompt of 32"),
-    "too many tokens": (tokens(OUT + 1), WrongOutput, "does not end"),
-    "tokens without end": (endless({"tokens": [1], "stop": False}), WrongOutput, "does not end"),
-    "nothing without end": (endless({"tokens": [], "stop": False}), WrongOutput, "does not end"),
+    "too many tokens": (tokens(OUT + 1), WrongOutput, "continues its reply"),
+    "tokens without end": (endless({"tokens": [1], "stop": False}), WrongOutput, "continues its reply"),
+    "nothing without end": (endless({"tokens": [], "stop": False}), WrongOutput, "continues its reply"),
     "another model": (tokens(OUT, model="other"), WrongOutput, "the model other replied"),
     "an error in the stream": (raw(b'data: {"error": {"message": "no slot"}}\n\n'), MixmarkError, "broke off: no slot"),
     "a redirect": (page(302, {}, Location="http://elsewhere.test/x"), MixmarkError, "redirects to elsewhere.test"),
@@ -256,7 +256,7 @@ BAD: dict[str, tuple[Callable[[Request], None], type[Exception], str]] = {
     "429": (page(429, {}), MixmarkError, "429"),
     "500": (page(500, {"error": {"message": "no memory"}}), MixmarkError, "HTTP 500: no memory"),
     "500 in words": (page(500, b"<html>"), MixmarkError, "HTTP 500: Internal Server Error"),
-    "a page in place of a stream": (page(200, {"choices": []}), MixmarkError, "in mid-stream"),
+    "a page in place of a stream": (page(200, {"choices": []}), MixmarkError, "closed the connection"),
 }
 
 
@@ -274,19 +274,23 @@ def test_faults_of_a_server_are_reported_and_disturb_nothing(what: str, monkeypa
 
 
 BAD_HOSTED: dict[str, tuple[list[object], type[Exception], str]] = {
-    "no counts": ([{"choices": [{"delta": {"content": "a"}}]}, "[DONE]"], WrongOutput, "reports no counts"),
+    "no counts": (
+        [{"choices": [{"delta": {"content": "a"}}]}, "[DONE]"],
+        WrongOutput,
+        "does not report its token counts",
+    ),
     "counts that are words": (
         [{"choices": [], "usage": {"completion_tokens": "128"}}, "[DONE]"],
         WrongOutput,
-        "no counts",
+        "does not report its token counts",
     ),
     "an end before the end": (
         [{"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 40}}, "[DONE]"],
         WrongOutput,
         "counts 40 tokens",
     ),
-    "another form": ([{"choices": 3}], MixmarkError, "none of OpenAI's"),
-    "no [DONE]": ([{"choices": [], "usage": {}}], MixmarkError, "in mid-stream"),
+    "another form": ([{"choices": 3}], MixmarkError, "form of OpenAI"),
+    "no [DONE]": ([{"choices": [], "usage": {}}], MixmarkError, "closed the connection"),
 }
 
 
@@ -306,7 +310,7 @@ def test_faults_of_a_service_are_reported(what: str) -> None:
 
 def test_an_endpoint_without_token_ids_is_refused() -> None:
     say = raw(b'data: {"choices": [{"text": "hello"}]}\n\n')
-    with serving(say) as (_, url), opened(url, "vllm") as runner, pytest.raises(MixmarkError, match="no token ids"):
+    with serving(say) as (_, url), opened(url, "vllm") as runner, pytest.raises(MixmarkError, match="token ids"):
         answer(runner)
 
 
@@ -360,10 +364,10 @@ def test_an_untrusted_certificate_is_refused(tmp_path: Path) -> None:
         ({"concurrency": "65"}, "concurrency is '65'"),
         ({"device": "rack"}, "device is 'rack'"),
         ({"device": "tpu:0"}, "device is 'tpu:0'"),
-        ({"url": "127.0.0.1:8000"}, "no address"),
-        ({"url": "ftp://a/b"}, "no address"),
-        ({"url": "http://a:99999/"}, "no address"),
-        ({"url": "http://a/b c"}, "no address"),
+        ({"url": "127.0.0.1:8000"}, "not the address"),
+        ({"url": "ftp://a/b"}, "not the address"),
+        ({"url": "http://a:99999/"}, "not the address"),
+        ({"url": "http://a/b c"}, "not the address"),
         ({"model": ""}, "lacks model"),
         ({"key": KEY}, "no option key"),
         ({"api": "chat"}, "no device here"),
@@ -460,10 +464,10 @@ def test_a_key_is_sent_and_shown_nowhere(echo: Callable[[Request], None], monkey
 
 def test_a_key_goes_nowhere_without_tls_and_is_not_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACME_KEY", KEY)
-    with pytest.raises(UsageError, match="by https only"):
+    with pytest.raises(UsageError, match="only by https"):
         list(adapter("http://10.1.2.3/v1", key_env="ACME_KEY").discover())
     monkeypatch.setenv("ACME_KEY", f"{KEY}\r\nX-Other: 1")
-    with pytest.raises(PluginError, match="holds no key") as caught:
+    with pytest.raises(PluginError, match="is empty or has spaces") as caught:
         list(adapter("http://127.0.0.1:9", key_env="ACME_KEY").discover())
     assert KEY not in traced(caught.value)
     monkeypatch.delenv("ACME_KEY")
@@ -519,7 +523,7 @@ def test_a_server_that_was_given_the_weights_passes_its_audit(tmp_path: Path, mo
     assert code == 0, report
     [record] = result["records"]
     assert record["audit"]["values"] and record["audit"]["problem"] == "" and record["route"]["weights"] == "synthetic"
-    assert record["helper_processes"] and record["facts"]["server"] == "(not shown, since it holds a part of the key)"
+    assert record["helper_processes"] and "not shown" in record["facts"]["server"]
     assert {headers["Authorization"] for _, headers, _ in server.seen} == {f"Bearer {KEY}"}
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mixmark.harness.adapters.cpu import flags
+from mixmark.harness.adapters.devices import flags
 from mixmark.harness.adapters.torch import fused
 
 ROOT = Path(__file__).parents[2]

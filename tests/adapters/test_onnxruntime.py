@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 import pytest
 
-from mixmark.harness.adapters import gpu_ids
+from mixmark.harness.adapters import devices as adapter_devices
 from mixmark.harness.adapters.onnx_weights import lift
 from mixmark.harness.adapters.onnxruntime import (
     OnnxRuntime,
@@ -363,7 +363,7 @@ def test_a_gpu_of_a_plug_in_has_the_id_that_torch_and_the_meters_give_it(
     amd.mkdir()
     (amd / "vendor").write_text("0x1002\n")
     (amd / "unique_id").write_text("90abcdef12345678\n")
-    monkeypatch.setattr(gpu_ids, "SYSFS", tmp_path)
+    monkeypatch.setattr(adapter_devices, "SYSFS", tmp_path)
     library = tmp_path / "libacme.so"
     library.touch()
     known = [plugged("CPUExecutionProvider", "CPU", 0)]

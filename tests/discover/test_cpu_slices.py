@@ -114,9 +114,9 @@ def test_devices_overlap_where_they_share_silicon() -> None:
         (("gpu:a", "gpu:a"), "gpu:a and gpu:a are the same silicon"),
         (("gpu:a", "gpu:a/1-of-2"), "are the same silicon"),
         (("gpu:a/1-of-2", "gpu:a/2-of-4"), "are the same silicon"),
-        (("core-0",), "core-0 names no silicon"),
-        (("gpu:a/3-of-2",), "names no silicon"),
-        (("gpu:a/0-of-2",), "names no silicon"),
+        (("core-0",), "core-0 is not a name of silicon"),
+        (("gpu:a/3-of-2",), "is not a name of silicon"),
+        (("gpu:a/0-of-2",), "is not a name of silicon"),
     ],
 )
 def test_parts_name_silicon_and_each_once(parts: tuple[str, ...], told: str) -> None:

@@ -207,7 +207,7 @@ def test_tiers_of_dlrm() -> None:
         suite = dlrm.Dlrm(tier, {"rows": rows})
         sizes = (max(suite.shape.rows), suite.shape.dim, suite.shape.rank)
         assert cells == [*map(str, sizes), weights_m(suite)]
-    assert f"with {len(dlrm.ROWS)} tables, of which a sample looks up {dlrm.LOOKUPS} rows" in RULES
+    assert f"with {len(dlrm.ROWS)} tables; a sample looks up {dlrm.LOOKUPS} rows" in RULES
 
 
 def test_tiers_of_resnet50_and_probe() -> None:

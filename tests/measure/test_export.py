@@ -142,7 +142,7 @@ def test_what_does_not_exist_is_refused(tmp_path: Path, words: list[object], com
 @pytest.mark.parametrize(
     ("suite", "form", "changed", "complaint"),
     [
-        ("dlrm", "gguf", {}, "GGUF files hold Llama models, and dlrm is none"),
+        ("dlrm", "gguf", {}, "GGUF files hold only Llama-type models; dlrm is not one"),
         ("llm", "gguf", {"precision": "fp8"}, "GGUF has no type for fp8"),
         ("llm", "safetensors", {"precision": "int4"}, "safetensors files are not written in int4"),
         ("probe", "safetensors", {"options": {"weights": "x"}}, "probe takes no checkpoint"),

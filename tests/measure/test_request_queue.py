@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.policies import COMPARED, by, mixes_per_s
-from mixmark.harness.contracts.policy import DeviceLoad, Request
+from mixmark.harness.contracts.protocols import DeviceLoad, Request
 from mixmark.harness.contracts.schema import Load, ServiceLimits
 from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.measure.request_queue import STUCK_NS, PolicyFailed, RequestQueue

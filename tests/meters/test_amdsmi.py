@@ -138,7 +138,7 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, absent = found(monkeypatch, Library([], broken="AMDSMI_STATUS_NO_PERM"), TORCH[0])
     assert "usermod -aG render" in absent["amdsmi"]
     _, _, absent = found(monkeypatch, Library([Card(SERIALS[0])]), "of-nvidia")
-    assert "of 1 GPU none" in absent["amdsmi"]
+    assert "any of 1 GPU" in absent["amdsmi"]
     monkeypatch.setitem(sys.modules, "amdsmi", None)
     (missing,) = AmdSmi({}).domains([])
     assert isinstance(missing, Absent) and "install ROCm" in missing.reason

@@ -148,14 +148,14 @@ class TestLog:
     @pytest.mark.parametrize(
         ("lines", "reason"),
         [
-            ("1760000000,100\n176000\n", "it has 1 fields and not 2"),
+            ("1760000000,100\n176000\n", "it has 1 fields, not 2"),
             ("1760000000,100\n1760000001,10,0\n", "it has 3 fields"),
             ("1760000000,1o0\n", "line 2 is torn or wrong: '1760000000,1o0'"),
             ("1760000000,\n", "line 2 is torn"),
             ("1760000000,60,5\n", "it has 3 fields"),
             ("1760000000;60,5\n", "line 2 is torn"),
             ("1760000000000,100\n", "in the future"),
-            ("1760000000,nan\n", "no number"),
+            ("1760000000,nan\n", "it is not a number"),
             ("1760000000,-4\n", "negative"),
             ("\x00\x01\x02\n", "control characters"),
             ("1760000000,100\n1759999999,100\n", "line 3: its timestamp is 1.0 s before"),
@@ -198,7 +198,7 @@ class TestLog:
         pipe, closed = tmp_path / "pipe", tmp_path / "closed.csv"
         os.mkfifo(pipe)  # opening it would wait for ever
         for path in (pipe, tmp_path, Path("/dev/zero")):
-            assert refused({"path": str(path)}).startswith(f"log {path.name} is no file: ")
+            assert refused({"path": str(path)}).startswith(f"log {path.name} is not a file")
         assert re.search("cannot read log p\x00: (stat: )?embedded null", refused({"path": "p\x00"}))  # since 3.13
         closed.write_text("timestamp,watts\n")
 
@@ -221,7 +221,7 @@ class TestLog:
 
     def test_the_hour_that_comes_twice_in_autumn_is_taken_for_the_first_or_refused(self, tmp_path: Path) -> None:
         """Timestamps without a zone cannot tell the two apart: 00:30 and 01:30 UTC are both 02:30 in Berlin."""
-        for hour, reason in ((0, None), (1, "came 3600 s or more after its timestamp: the clocks disagree")):
+        for hour, reason in ((0, None), (1, "arrived 3600 s or more after its timestamp: the clocks disagree")):
             log = tmp_path / f"power{hour}.csv"
             log.write_text("timestamp,watts\n")
             hands = Hands()
@@ -262,7 +262,7 @@ class TestLog:
         append(log, "1760003600,101\n")
         assert [sample.value for sample in meter.read(domain)] == [100, 101]
         append(log, "1760003500,102\n")
-        assert "it came 100 s or more after its timestamp" in fate(meter, domain)
+        assert "it arrived 100 s or more after its timestamp" in fate(meter, domain)
 
     def test_a_log_that_just_ends_gives_nothing_more(self, log: Path) -> None:
         hands = Hands()
@@ -388,7 +388,7 @@ class TestTcp:
             (b"GET / HTTP/1.1\r\n", "line 1 is torn or wrong"),
             (bytes(range(11, 75)) + b"\xff\xfe\n", "can't decode byte"),
             (b"\x00" * 5000, "longer than 4096"),
-            (b"1,2,3\n", "3 fields and not a reading"),
+            (b"1,2,3\n", "3 fields instead of a reading"),
             (b"timestamp,joules\n", "line 1 is torn or wrong"),
             (b"", "its peer closed it"),
         ],

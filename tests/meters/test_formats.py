@@ -88,7 +88,7 @@ def test_a_line_of_each_tool(name: str, text: list[str], options: dict[str, str]
         ('Date,Time,"CPU Package Power [W]","GPU Power [W]"', {}, "several columns are in watts"),
         ("Date,Time,P [W]", {"column": "Q"}, "no column 'Q'"),
         (",/a/0/power/0,/b/0/power/0", {}, "several columns are in watts"),
-        ("a,b", {"time": "a", "column": "b", "unit": "hp"}, "'hp' is no unit"),
+        ("a,b", {"time": "a", "column": "b", "unit": "hp"}, "'hp' is not a unit"),
     ],
 )
 def test_a_header_whose_columns_are_not_clear_is_refused(header: str, options: dict[str, str], says: str) -> None:

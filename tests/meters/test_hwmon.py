@@ -143,15 +143,15 @@ def test_a_sensor_that_goes_away_is_an_error_and_not_a_zero(tmp_path: Path) -> N
     meter, domains, _ = found(tmp_path, options={"ina226/power1": "cpu:0"})
     (rail,) = domains.values()
     (tmp_path / "sys/class/hwmon/hwmon0/power1_input").write_text("")
-    with pytest.raises(OSError, match="no number"):
+    with pytest.raises(OSError, match="is not a number"):
         meter.read(rail)
 
 
 def test_what_cannot_be_read_from_the_first_is_said(tmp_path: Path) -> None:
     chip(tmp_path, 0, "ina226", power1_input="")
     _, domains, absent = found(tmp_path, options={"ina226/power1": "cpu:0"})
-    assert not domains and "holds no number" in absent["ina226/power1"]
-    assert "no driver" in found(tmp_path / "empty")[2]["hwmon"]
+    assert not domains and "is not a number" in absent["ina226/power1"]
+    assert "no sensor" in found(tmp_path / "empty")[2]["hwmon"]
 
 
 @pytest.mark.parametrize("options", [{"ina226": "node"}, {"ina226/temp1": "node"}, {"ina226/power1": ""}])

@@ -109,7 +109,7 @@ def test_the_record_will_tell_the_options_and_the_weights() -> None:
 def test_a_phase_says_its_purpose() -> None:
     phases = solo(TARGETS[:1], (LLM,), "edge", PRESETS["quick"], probe=PROBE)
     assert [phase.purpose for phase in phases] == ["probe", "solo", "probe"]
-    with pytest.raises(ValidationError, match="a phase of a mix has a placement"):
+    with pytest.raises(ValidationError, match="a placement if and only if"):
         Phase.model_validate(phases[1].model_dump() | {"purpose": "mixed"})
 
 

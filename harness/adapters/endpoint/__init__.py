@@ -1,8 +1,8 @@
 """Runs the llm suite on a server behind HTTP that streams its tokens: the user's own server, or a hosted service.
 
-The user's own server has the suite's weights and takes token ids, so its tokens are audited like those of any route. A
-hosted service has other weights and takes text, so its tokens cannot be audited: its device is `hosted`, and its
-records are in no score.
+The user's own server has the suite's weights and takes token ids, so its tokens are audited like the output of any
+route. A hosted service has other weights and takes text, so its tokens cannot be audited: its device is `hosted`, and
+its records are in no score.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from mixmark.harness.adapters.cpu import cpu
+from mixmark.harness.adapters.devices import cpu
 from mixmark.harness.adapters.endpoint.apis import APIS, UNKNOWN, Api, StreamEvent
 from mixmark.harness.adapters.endpoint.client import Address, Client
 from mixmark.harness.contracts.errors import (
@@ -35,7 +35,7 @@ from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, HOST_PROCESSOR, De
 OPTIONS = ("url", "model", "api", "precision", "device", "key_env", "concurrency")
 NEEDED = OPTIONS[:4]
 MAX_CONCURRENCY = 64
-SILENT = 64  # events without a token that a stream may have in addition to one for each token
+SILENT = 64  # a stream may have this many events without a token, besides one event for each token
 KINDS = ("cpu", "gpu", "npu", "asic")
 
 
@@ -48,7 +48,7 @@ class Endpoint:
         refuse_options("adapter endpoint", options, OPTIONS)
         if missing := [name for name in NEEDED if not options.get(name)]:
             raise UsageError(
-                f"adapter endpoint lacks {', '.join(missing)}", "[adapter.endpoint] in mixmark.toml has it"
+                f"adapter endpoint lacks {', '.join(missing)}", "set it under [adapter.endpoint] in mixmark.toml"
             )
         self.address, self.model = Address(options["url"]), options["model"]
         self.api = _one_of(options, "api", APIS)
@@ -63,7 +63,7 @@ class Endpoint:
         self.device = self._device(options.get("device"))
         self._key_env = options.get("key_env", "")
         if not re.fullmatch("([A-Z][A-Z0-9_]{0,63})?", self._key_env):  # it may be the key itself: not repeated here
-            message = "adapter endpoint: key_env is no name of an environment variable in capital letters"
+            message = "adapter endpoint: key_env is not the name of an environment variable in capital letters"
             raise UsageError(message, "give the variable's name, such as ACME_API_KEY, and never the key")
 
     def discover(self) -> Iterable[Device]:
@@ -88,11 +88,11 @@ class Endpoint:
         if self._key_env and not key:
             raise PluginError("the environment variable that key_env names is not set", "export it, with the key")
         if not re.fullmatch("[!-~]*", key):
-            raise PluginError("the environment variable that key_env names holds no key", "a key has no spaces")
+            raise PluginError("the environment variable that key_env names is empty or has spaces", "export the key")
         return Client(self.address, key)
 
     def _check_model(self, client: Client) -> None:
-        """Raises MixmarkError if the endpoint cannot be reached, or lists its models without the requested one."""
+        """Raises MixmarkError if the endpoint cannot be reached or does not list the requested model."""
         reply = client.get("/models")
         listed = reply.get("data") if isinstance(reply, dict) else None
         names = [model.get("id") for model in listed if isinstance(model, dict)] if isinstance(listed, list) else []
@@ -101,7 +101,7 @@ class Endpoint:
             raise PluginError(f"{self.address.host} has no model {self.model}", f"it has {known}")
 
     def _device(self, id: str | None) -> Device:
-        """The silicon behind the endpoint. The processor of this machine is the same device as for other adapters."""
+        """The silicon behind the endpoint. This machine's processor is the same device as in other adapters."""
         precisions: dict[str, Any] = {"precisions_by_suite": {"llm": (self.precision,)}}
         if self.api.hosted and id is not None:
             raise UsageError("adapter endpoint: a hosted service has no device here", "leave device away")
@@ -141,8 +141,8 @@ class StreamRunner:
     def __call__(self, feed: Feed) -> Iterator[Array]:
         """Yields each token when its event arrives.
 
-        If text arrives in fewer pieces than it has tokens, the rest is yielded at the end, when the endpoint has
-        reported their number.
+        If text arrives in fewer pieces than it has tokens, the missing tokens are yielded at the end, when the endpoint
+        has reported their number.
         """
         api, ids = self._api, feed["ids"].tolist()
         count, silent, last = 0, 0, StreamEvent()
@@ -158,16 +158,16 @@ class StreamRunner:
             silent += not last.tokens
             if count > self._tokens_out or silent > SILENT + self._tokens_out:
                 raise WrongOutput(
-                    f"the endpoint does not end its reply: {counted(count, 'token')} of {self._tokens_out}, and goes on"
+                    f"the endpoint continues its reply after {counted(count, 'token')} of {self._tokens_out}"
                 )
             for token in last.tokens:
                 yield np.array([token])
         if not last.done:
             raise MixmarkError(
-                f"{self._client.address.host} closed the connection in mid-stream, after {counted(count, 'token')}"
+                f"{self._client.address.host} closed the connection after {counted(count, 'token')}, before the end"
             )
         if type(tokens_in) is not int or type(tokens_out) is not int:
-            raise WrongOutput("the endpoint reports no counts of its tokens")
+            raise WrongOutput("the endpoint does not report its token counts")
         if tokens_out != self._tokens_out or (count != tokens_out and not api.hosted):
             raise WrongOutput(
                 f"the endpoint counts {counted(tokens_out, 'token')}, {count} arrived, and "
@@ -180,13 +180,13 @@ class StreamRunner:
             yield np.array([UNKNOWN])
 
     def _check_model(self, model: object) -> None:
-        """Raises WrongOutput if another model replied; a dated version of the requested model is that model."""
+        """Raises WrongOutput if another model replied. A dated version of the requested model is allowed."""
         if model != self._model and not str(model).startswith(f"{self._model}-"):
             raise WrongOutput(f"the model {self._client.clean(model)} replied, and {self._model} was requested")
 
 
 def listening(address: Address) -> tuple[int, ...]:
-    """The processes of this machine that listen at an address, among those that this user may see."""
+    """The processes of this machine that listen at an address and that this user may see."""
     try:
         found = psutil.net_connections("tcp")
     except (psutil.Error, OSError):
@@ -196,8 +196,8 @@ def listening(address: Address) -> tuple[int, ...]:
 
 
 def cores(pid: int) -> frozenset[int]:
-    """The cores that a process may run on; empty if they are not known."""
-    if sys.platform == "darwin":  # it has no affinity
+    """The cores that a process may run on; empty if unknown."""
+    if sys.platform == "darwin":  # macOS has no affinity
         return frozenset()
     try:
         return frozenset(psutil.Process(pid).cpu_affinity() or ())

@@ -1,4 +1,4 @@
-"""Requests to an endpoint and the events of its stream, in each API that servers have.
+"""Requests to an endpoint and the events of its stream, in each supported API.
 
 llamacpp      /completion of llama.cpp's server: token ids in and out
 vllm          /v1/completions with return_token_ids, as vLLM and SGLang have it: token ids in and out
@@ -15,15 +15,15 @@ from typing import Any, Protocol
 from mixmark.harness.contracts.errors import MixmarkError
 
 DONE = "[DONE]"
-UNKNOWN = -1  # a token whose id is not known
+UNKNOWN = -1  # stands for a token with an unknown id
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """The content of one event. None: the event does not say."""
+    """The content of one event. A value is None if the event lacks it."""
 
     tokens: Sequence[int] = ()
-    """The new token ids, or UNKNOWN for a piece of text."""
+    """The new token ids; UNKNOWN for a piece of text."""
     model: str | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
@@ -32,12 +32,12 @@ class StreamEvent:
 
 
 class Api(Protocol):
-    """A form of requests and events."""
+    """The requests and events of an API."""
 
     path: str
-    """Below the URL."""
+    """The path below the URL."""
     hosted: bool
-    """Whether prompts and replies are text, as with a service that has other weights."""
+    """Whether prompts and replies are text, as in a service with other weights."""
 
     def body(self, model: str, ids: Sequence[int], tokens_out: int) -> Mapping[str, object]: ...
 
@@ -68,7 +68,7 @@ class LlamaCppApi:
                 return StreamEvent(_ids(event.get("tokens")), event.get("model"), evaluated, predicted, done=True)
             case {"stop": False, "tokens": tokens}:
                 return StreamEvent(_ids(tokens))
-        raise MixmarkError("an event is none of llama.cpp's server", "correct api")
+        raise MixmarkError("an event has not the form of llama.cpp's server", "correct api")
 
 
 class VllmApi:
@@ -90,7 +90,7 @@ class VllmApi:
     def parse(self, event: Any) -> StreamEvent:
         def tokens(choice: Any) -> Sequence[int]:
             if "token_ids" not in choice:
-                raise MixmarkError("the endpoint reports no token ids", "correct api, or update the server")
+                raise MixmarkError("the endpoint does not report token ids", "correct api, or update the server")
             return _ids(choice["token_ids"])
 
         return _openai(event, tokens)
@@ -141,7 +141,7 @@ def _hosted(model: str, tokens_out: int) -> Mapping[str, object]:
 
 
 def _text(ids: Sequence[int]) -> str:
-    """A prompt that no model finishes soon, of about as many tokens as ids; different ids give different prompts."""
+    """A prompt with about as many tokens as `ids` that no model finishes soon. Different ids give different prompts."""
     numbers = " ".join(f"{id % 900 + 100}" for id in ids[: len(ids) // 2])
     return f"Continue this list of random numbers. Write only numbers, and do not end: {numbers}"
 
@@ -150,12 +150,12 @@ def _ids(value: object) -> Sequence[int]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(type(id) is int and 0 <= id < 1 << 31 for id in value):
-        raise MixmarkError("an event holds token ids that are no numbers")
+        raise MixmarkError("an event has token ids that are not numbers")
     return value
 
 
 def _openai(event: Any, tokens: Callable[[Mapping[str, Any]], Sequence[int]]) -> StreamEvent:
-    """The content of an event in the form of OpenAI's completions."""
+    """Parses an event of OpenAI's completions."""
     if event == DONE:
         return StreamEvent(done=True)
     try:
@@ -164,4 +164,4 @@ def _openai(event: Any, tokens: Callable[[Mapping[str, Any]], Sequence[int]]) ->
         new = tokens(choice) if choice else ()
         return StreamEvent(new, event.get("model"), usage.get("prompt_tokens"), usage.get("completion_tokens"))
     except (TypeError, KeyError, IndexError, AttributeError):
-        raise MixmarkError("an event is none of OpenAI's completions", "correct api") from None
+        raise MixmarkError("an event has not the form of OpenAI's completions", "correct api") from None

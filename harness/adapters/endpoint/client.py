@@ -1,4 +1,4 @@
-"""HTTP to an endpoint: connections that stay open, streams of server-sent events, and errors in plain words.
+"""HTTP to an endpoint: persistent connections, streams of server-sent events, and errors in plain words.
 
 A key is sent only to the endpoint: no redirect is followed, no proxy is used, and without TLS it goes to this machine
 only. A server's text is shown only if no part of the key is in it.
@@ -24,14 +24,14 @@ from urllib.parse import SplitResult, urlsplit
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, UsageError
 from mixmark.harness.contracts.text import plain
 
-PATIENCE_S = 300.0  # without an event: a prompt of 1,024 tokens takes a small processor a minute
-GREETING_S = 10.0  # for requests that need no model
+PATIENCE_S = 300.0  # longest time without an event: a prompt of 1,024 tokens takes a small processor a minute
+GREETING_S = 10.0  # longest time of requests that need no model
 LONGEST_LINE = 1 << 20  # bytes
 LONGEST_PAGE = 16 << 20
-LONGEST_TEXT = 200  # characters of a server's text
-KEY_PART = 8  # characters of a key that do not occur by chance
+LONGEST_TEXT = 200  # characters of a server's text that are shown
+KEY_PART = 8  # so many characters of a key do not occur by chance
 TRIES = 5  # measurements of the network's latency
-MS = 1e3  # in a second
+MS = 1e3  # milliseconds in a second
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Address:
         except ValueError:
             known = False
         if not known or not re.fullmatch("[!-~]+", self.url):
-            raise UsageError("adapter endpoint: url is no address of a server", hint)
-        if "@" in self.parts.netloc or self.parts.query or self.parts.fragment:  # it may be a secret: not repeated here
-            message = "adapter endpoint: url holds a user, a password, a query or a fragment"
+            raise UsageError("adapter endpoint: url is not the address of a server", hint)
+        if "@" in self.parts.netloc or self.parts.query or self.parts.fragment:  # may be a secret, so it is not shown
+            message = "adapter endpoint: url has a user, a password, a query or a fragment"
             raise UsageError(message, f"{hint}; key_env names the environment variable that holds the key")
 
     @cached_property
@@ -70,7 +70,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on this machine's loopback."""
+        """Whether the address is on this machine's loopback."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -85,11 +85,11 @@ class Client:
 
     def __init__(self, address: Address, key: str = "") -> None:
         if key and not address.secure and not address.is_local:
-            message = "adapter endpoint: a key is sent by https only, or to this machine"
+            message = "adapter endpoint: a key is sent only by https or to this machine"
             raise UsageError(message, "give url with https, or leave key_env away")
         self.address = address
         self.server = ""
-        """The Server header of its replies."""
+        """The Server header of the endpoint's replies."""
         self._key = key
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._idle: list[http.client.HTTPConnection] = []
@@ -99,14 +99,14 @@ class Client:
             self._idle.pop().close()
 
     def clean(self, value: object) -> str:
-        """A server's text, cleaned for display; none of it if a part of the key is in it."""
+        """A server's text, cleaned for display; withheld if it contains a part of the key."""
         text, key = str(value), self._key
         if key and any(key[start : start + KEY_PART] in text for start in range(max(1, len(key) - KEY_PART + 1))):
-            return "(not shown, since it holds a part of the key)"
+            return "(not shown, because it contains a part of the key)"
         return plain(text, LONGEST_TEXT)
 
     def get(self, path: str) -> Any:
-        """The JSON at a path below the URL; None if the server has nothing there. Raises MixmarkError."""
+        """The JSON at a path below the URL; None if the server does not have the path. Raises MixmarkError."""
         with self._errors_explained(GREETING_S):
             response, page = self._get(path)
             if response.status in (404, 405):
@@ -116,13 +116,13 @@ class Client:
             try:
                 return json.loads(page)
             except (ValueError, RecursionError):
-                raise MixmarkError(f"{self.address.host} answers GET {path} with something other than JSON") from None
+                raise MixmarkError(f"the reply of {self.address.host} to GET {path} is not JSON") from None
 
     def events(self, path: str, body: Mapping[str, object]) -> Iterator[Any]:
-        """The data of a stream's events, parsed, until the server ends it. Raises MixmarkError.
+        """The data of a stream's events, parsed, until the server ends the stream. Raises MixmarkError.
 
-        The caller judges whether the stream is complete. If the caller leaves it before its end, the connection is
-        closed, which makes the server stop.
+        The caller checks whether the stream is complete. If the caller stops early, the connection is closed, so the
+        server stops too.
         """
         connection: http.client.HTTPConnection | None = None
         try:
@@ -137,7 +137,7 @@ class Client:
                     if line.startswith(b"data:"):
                         yield self._parsed(line[5:].strip())
                         until = time.monotonic() + PATIENCE_S
-                    elif time.monotonic() > until:  # endless comments may keep a connection alive
+                    elif time.monotonic() > until:  # comments may keep a connection alive for ever
                         raise TimeoutError
                 if response.isclosed() and not response.will_close:
                     self._idle.append(connection)
@@ -149,7 +149,7 @@ class Client:
     def latency_ms(self) -> tuple[float, float]:
         """The network's median latencies: to connect, and to the first byte of GET /models on an open connection.
 
-        GET /models needs no work of a model.
+        The server answers GET /models without running a model.
         """
         connects, firsts = [], []
         with self._errors_explained(GREETING_S):
@@ -180,7 +180,7 @@ class Client:
     def _request(
         self, method: str, path: str, patience_s: float, body: bytes | None = None
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """Sends a request. If the server has closed an idle connection meanwhile, a fresh one is tried."""
+        """Sends a request, on a new connection if the server has closed the idle one."""
         while True:
             try:
                 connection, fresh = self._idle.pop(), False
@@ -213,13 +213,13 @@ class Client:
         try:
             event = json.loads(data)
         except (ValueError, RecursionError):
-            raise MixmarkError(f"{self.address.host} sent an event that is no JSON") from None
+            raise MixmarkError(f"{self.address.host} sent an event that is not JSON") from None
         if isinstance(event, dict) and event.get("error"):
             raise MixmarkError(f"{self.address.host} broke off: {self._reason(event)}")
         return event
 
     def _refusal(self, response: http.client.HTTPResponse, page: bytes) -> MixmarkError:
-        """The error for a reply that is not the requested one."""
+        """The error for a reply without the requested content."""
         status, host = response.status, self.address.host
         if 300 <= status < 400:
             target = self.clean(urlsplit(response.headers.get("Location", "")).hostname or "elsewhere")
@@ -235,13 +235,13 @@ class Client:
         return MixmarkError(f"{host} answers with HTTP {status}: {reason}")
 
     def _reason(self, reply: Any) -> str:
-        """The message of an error, in the forms that servers use."""
+        """The message of an error in a server's reply."""
         error = reply.get("error", reply) if isinstance(reply, dict) else reply
         return self.clean(error.get("message", error) if isinstance(error, dict) else error)
 
     @contextmanager
     def _errors_explained(self, patience_s: float) -> Iterator[None]:
-        """Turns errors of the network into MixmarkErrors that hold nothing of the request."""
+        """Turns network errors into MixmarkErrors that reveal nothing of the request."""
         host = self.address.host
         try:
             yield
@@ -250,13 +250,13 @@ class Client:
         except ssl.SSLCertVerificationError as error:
             raise MixmarkError(f"the certificate of {host} is not trusted: {error.verify_message}") from None
         except ssl.SSLError as error:
-            raise MixmarkError(f"TLS with {host} failed: {error.reason}", "http:// for a server without it") from None
+            raise MixmarkError(f"TLS with {host} failed: {error.reason}", "use http:// if it has no TLS") from None
         except socket.gaierror:
             raise MixmarkError(f"there is no host {host}", "correct url") from None
         except ConnectionRefusedError:
             message = f"nothing listens at {host}, port {self.address.port}"
             raise MixmarkError(message, "start the server, or correct url") from None
         except http.client.IncompleteRead:
-            raise MixmarkError(f"{host} closed the connection in mid-stream") from None
+            raise MixmarkError(f"{host} closed the connection before the end of its reply") from None
         except (OSError, http.client.HTTPException) as error:
             raise MixmarkError(f"the connection to {host} failed: {type(error).__name__}") from None

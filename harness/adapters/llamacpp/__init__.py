@@ -1,14 +1,14 @@
-"""llama.cpp: runs the llm suite with llama.cpp's own network and loop, through llama-cpp-python.
+"""llama.cpp: runs the llm suite with llama.cpp's network and loop, through llama-cpp-python.
 
-The suite's weights are written once to a GGUF file in the cache of converted models. The precision is that of the
-matrices, the embedding and the output head included. Weights of norms are in F32, and the KV cache is in F16, or in F32
-at fp32. At int8 and int4 llama.cpp rounds activations to Q8_0, blocks of 32 integers of 8 bits with a scale. It copies
-matrices into the order of its fastest kernels ("repacks" them): on AMX that makes decoding 1.7 times as fast in int8,
-2.8 times in int4 and 1.1 times in fp16. Some builds crash with repacked matrices, so a separate process tries them
-first.
+The suite's weights are written once to a GGUF file in the cache of converted models. The precision applies to all
+matrices, including the embedding and the output head. Weights of norms are in F32, and the KV cache is in F16, or in
+F32 at fp32. At int8 and int4 llama.cpp rounds activations to Q8_0, blocks of 32 integers of 8 bits with a scale. It
+copies matrices into the order of its fastest kernels ("repacks" them): on AMX decoding is then 1.7 times as fast in
+int8, 2.8 times in int4 and 1.1 times in fp16. Some builds crash with repacked matrices, so a separate process tries
+them first.
 
-A build for CUDA, Vulkan, Metal, SYCL, HIP, CANN or MUSA reaches the devices that ggml lists (`devices.py`): all layers
-and the KV cache are on the device; rows of the embedding are looked up on the host, and the token is chosen there.
+A build for CUDA, Vulkan, Metal, SYCL, HIP, CANN or MUSA reaches the devices that ggml lists (`devices.py`). All layers
+and the KV cache are on the device. The host looks up the rows of the embedding and chooses the token.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from mixmark.harness.adapters.cpu import cores, flags, threads_option
+from mixmark.harness.adapters.devices import cores, flags, threads_option
 from mixmark.harness.adapters.llamacpp import gguf
 from mixmark.harness.adapters.llamacpp.devices import GgmlDevice, ggml_devices
 from mixmark.harness.adapters.llamacpp.gguf import TYPES
@@ -40,8 +40,8 @@ REPACKED = ("F16", "Q8_0", "Q4_0")
 BUILD = "CMAKE_ARGS='-DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS=-fno-dse'"
 FROM_SOURCE = "--no-cache-dir --no-binary llama-cpp-python"
 """-fno-dse: GCC 12 assumes that the instruction which configures AMX's tiles reads 8 of its 64 bytes, and removes the
-stores of the others as dead. The program then crashes in that instruction."""
-ALL_LAYERS = 9999  # llama.cpp takes any number from that of the layers on
+stores of the other bytes as dead. The program then crashes in that instruction."""
+ALL_LAYERS = 9999  # any number from the number of layers on means all of them
 REBUILD = f"{BUILD} pip install {FROM_SOURCE} --force-reinstall --no-deps llama-cpp-python"
 BEST = {
     "avx2": "AVX2",
@@ -50,7 +50,7 @@ BEST = {
     "avx512_bf16": "AVX512_BF16",
     "amx_int8": "AMX_INT8",
 }
-"""llama.cpp's names of the instruction sets that its kernels use, by the processor's flags."""
+"""llama.cpp's names of the instruction sets of its kernels, by the processor's flags."""
 
 
 class LlamaCpp:
@@ -68,10 +68,10 @@ class LlamaCpp:
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         library = _import()
         if suite.name != "llm" or suite.config.get("model_type") != "llama":
-            raise Unsupported(f"this adapter writes Llama models, and {suite.name} is none")
+            raise Unsupported(f"llama.cpp runs only Llama-type models; {suite.name} is not one")
         kind = next((kind for name, kind in TYPES.items() if name == precision), None)
         if kind is None:
-            raise Unsupported(f"llama.cpp holds no weights in {precision}", f"it has {', '.join(TYPES)}")
+            raise Unsupported(f"llama.cpp has no type for weights in {precision}", f"it has {', '.join(TYPES)}")
         place = next((found for found in ggml_devices(library) if found.device.id == device.id), None)
         if place is None:
             raise Unsupported(f"this build of llama.cpp does not reach {device.id}")
@@ -133,7 +133,7 @@ class LlamaCppRunner:
         model_settings.devices = ctypes.cast(self._devices, ctypes.c_void_p)
         model_settings.n_gpu_layers = ALL_LAYERS if handles else 0
         model_settings.use_extra_bufts = repacked
-        # Repacked matrices are copies: with a mapped file they would be in memory twice.
+        # Repacked matrices are copies. With a mapped file each matrix would be in memory twice.
         model_settings.load_mode = library.LLAMA_LOAD_MODE_NONE if repacked else library.LLAMA_LOAD_MODE_MMAP
         _log.clear()
         _offloaded.clear()
@@ -149,7 +149,7 @@ class LlamaCppRunner:
         settings.n_batch = settings.n_ubatch = settings.n_ctx
         settings.n_threads = settings.n_threads_batch = threads
         settings.type_k = settings.type_v = library.GGML_TYPE_F32 if kind == "F32" else library.GGML_TYPE_F16
-        if kind == "F32":  # its flash attention computes in fp16
+        if kind == "F32":  # llama.cpp's flash attention computes in fp16
             settings.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
         settings.no_perf = True
         self.context = library.llama_init_from_model(model, settings)
@@ -175,7 +175,7 @@ class LlamaCppRunner:
             self.facts |= {"built without": f"{', '.join(unused)}, which this processor has", "build it anew": REBUILD}
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
-        """Yields the most probable token, which is chosen on the host, and feeds it back."""
+        """Yields the most probable token, chosen on the host, and feeds it back."""
         library = self._library
         library.llama_memory_clear(self._memory, True)
         ids = feed["ids"]
@@ -202,12 +202,12 @@ def used(system_info: str) -> list[str]:
     ]
 
 
-def offloading(name: str, told: Sequence[tuple[int, int]]) -> dict[str, str]:
-    """The facts about the layers on a device. told: (layers on a device, all layers) of each line of the log."""
+def offloading(name: str, logged: Sequence[tuple[int, int]]) -> dict[str, str]:
+    """The facts about the layers on a device. logged: (layers on a device, all layers) from each line of the log."""
     facts = {"ggml's device": name, "embedding's rows": "looked up on the host", "token": "chosen on the host"}
-    if not told:
-        return facts | {"layers on the device": "unknown: llama.cpp's log does not say"}
-    on_device, layers = told[-1]
+    if not logged:
+        return facts | {"layers on the device": "unknown: not in llama.cpp's log"}
+    on_device, layers = logged[-1]
     facts["layers on the device"] = f"{on_device} of {layers}"
     return (
         facts if on_device == layers else facts | {"elsewhere": f"{layers - on_device} of {layers} layers by the CPU"}
@@ -219,9 +219,9 @@ def missing(used: Iterable[str], flags: Iterable[str]) -> list[str]:
     return [name for flag, name in BEST.items() if flag in set(flags) and name not in set(used)]
 
 
-_log: list[str] = []  # the last lines of llama.cpp's log, which say why a call failed
-_offloaded: list[tuple[int, int]] = []  # (layers on a device, all layers) of the lines of the log that say so
-_callbacks: list[Any] = []  # the log callback, which has to live as long as the library
+_log: list[str] = []  # the last lines of llama.cpp's log, with the reason of a failed call
+_offloaded: list[tuple[int, int]] = []  # (layers on a device, all layers) from lines of the log
+_callbacks: list[Any] = []  # the log callback, which must live as long as the library
 
 
 def _last_log_lines() -> str:
@@ -234,11 +234,11 @@ def _install() -> str:
 
 def _import() -> Any:
     try:
-        importlib.import_module("gguf")  # a missing package is reported here, and not in the middle of a run
+        importlib.import_module("gguf")  # reports a missing package here instead of in the middle of a run
         import llama_cpp
     except ImportError as error:
         raise PluginError(f"{error.name} is not installed", _install()) from error
-    except (OSError, RuntimeError) as error:  # the shared library does not suit this machine
+    except (OSError, RuntimeError) as error:  # the shared library was built for another machine
         raise PluginError(f"llama_cpp does not load: {error}", _install()) from error
     if not _callbacks:
         _callbacks.append(llama_cpp.llama_log_callback(_keep_log_line))

@@ -1,6 +1,7 @@
-"""The devices of a build of llama.cpp: those that its library ggml lists, CUDA's, Vulkan's, Metal's, SYCL's and others.
+"""The devices of a build of llama.cpp, as its library ggml lists them: for CUDA, Vulkan, Metal, SYCL and others.
 
-llama-cpp-python has no functions for them, so they are called in its library. The authors have run only the CPU.
+llama-cpp-python does not wrap ggml's functions for devices, so ggml is called directly. The authors have run only the
+CPU.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mixmark.harness.adapters.cpu import cpu
-from mixmark.harness.adapters.gpu_ids import gpu_id
+from mixmark.harness.adapters.devices import cpu, gpu_id
 from mixmark.harness.adapters.llamacpp.gguf import TYPES
 from mixmark.harness.contracts.schema import HOST_POOL, Device
 
@@ -20,7 +20,7 @@ GPU, INTEGRATED_GPU, ACCELERATOR = 1, 2, 3  # ggml_backend_dev_type; 0 is the CP
 NPUS = ("CANN", "Hexagon", "HTP", "NPU")
 """ggml lists these vendors' devices as GPUs."""
 SOFTWARE = ("llvmpipe", "swiftshader", "basic render")
-"""What the names of software drivers have in common: Mesa's, Google's and Microsoft's."""
+"""Parts of the names of software drivers: Mesa's, Google's and Microsoft's."""
 
 
 class Properties(ctypes.Structure):
@@ -33,24 +33,24 @@ class Properties(ctypes.Structure):
         ("memory_total", ctypes.c_size_t),
         ("type", ctypes.c_int),
         ("device_id", ctypes.c_char_p),
-        ("caps", ctypes.c_bool * 16),  # more than there are, for those of later versions
+        ("caps", ctypes.c_bool * 16),  # longer than needed, since later versions may have more flags
     )
 
 
 @dataclass(frozen=True)
 class GgmlDevice:
-    """A device and its handle in ggml; None: the CPU, which needs none."""
+    """A device and its handle in ggml; None for the CPU, which needs no handle."""
 
     device: Device
     handle: int | None = None
     name: str = "CPU"
-    """ggml's name of it, such as `Vulkan0`, which is also that of its memory."""
+    """ggml's name of the device and of its memory, such as `Vulkan0`."""
 
 
 def ggml_devices(library: Any) -> Iterator[GgmlDevice]:
     """All devices of llama_cpp's module; helpers of the CPU, such as BLAS, are part of it."""
     yield GgmlDevice(cpu(()).model_copy(update={"precisions_by_suite": {"llm": tuple(TYPES)}}))
-    ggml = library.llama_cpp._lib  # a handle finds the functions of the libraries that it depends on, too
+    ggml = library.llama_cpp._lib  # this handle also finds functions of the libraries that it depends on
     ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
     ggml.ggml_backend_dev_get.argtypes, ggml.ggml_backend_dev_get.restype = [ctypes.c_size_t], ctypes.c_void_p
     ggml.ggml_backend_dev_get_props.argtypes = [ctypes.c_void_p, ctypes.POINTER(Properties)]
@@ -65,8 +65,8 @@ def ggml_devices(library: Any) -> Iterator[GgmlDevice]:
 
 
 def described(properties: Properties, count: Counter[str]) -> Device:
-    """The device that ggml describes. count: the devices of each kind so far, by which those without an address are
-    numbered."""
+    """The device that ggml describes. count: the devices of each kind so far, which number devices without an
+    address."""
     name = properties.name.decode()
     described = (properties.description or b"").decode(errors="replace")
     kind: Literal["gpu", "npu", "simulated"] = "npu" if name.startswith(NPUS) else "gpu"
@@ -83,5 +83,5 @@ def described(properties: Properties, count: Counter[str]) -> Device:
         name=described or name,
         memory_pool=HOST_POOL if shared else id,
         memory_bytes=None if shared else properties.memory_total or None,
-        precisions_by_suite={"llm": tuple(name for name in TYPES if name != "fp32")},  # CUDA's would be in TF32
+        precisions_by_suite={"llm": tuple(name for name in TYPES if name != "fp32")},  # CUDA computes fp32 in TF32
     )

@@ -3,13 +3,13 @@
     matrices, the embedding included    the requested type
     weights of norms, rope factors      F32
 
-Q8_0 and Q4_0 hold blocks of 32 integers along the contraction axis, each block with a scale in fp16. Synthetic weights
-are integers from −8 to 7 times a power of two, so both types hold them exactly; those of a checkpoint are rounded.
+Q8_0 and Q4_0 store blocks of 32 integers along the contraction axis, each block with a scale in fp16. Synthetic weights
+are integers from −8 to 7 times a power of two, so both types store them exactly; a checkpoint's weights are rounded.
 
-llama.cpp's server aborts without a tokenizer, and every tokenizer but RWKV's takes some token for the end. So the file
-names RWKV's, with the numbers of the tokens as words: " 17 4 2" is the text of the tokens 17, 4 and 2. Token 0 is the
-blank alone, because that tokenizer never ends if a text begins like a word and is none: every beginning of a word must
-be a word.
+llama.cpp's server aborts without a tokenizer, and every tokenizer but RWKV's has an end token. So the file has RWKV's
+tokenizer, with the numbers of the tokens as words: " 17 4 2" is the text of the tokens 17, 4 and 2. Token 0 is a single
+blank, because the tokenizer loops for ever on a text that begins like a word and is not one: every prefix of a word
+must be a word.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from mixmark.harness.contracts.protocols import Array, Suite, Value
 from mixmark.harness.contracts.schema import Precision
 
 BYTES_PER_GROUP = {"F32": 128, "BF16": 64, "F16": 64, "Q8_0": 34, "Q4_0": 18}
-"""The bytes of 32 values of a matrix in each type."""
+"""The bytes of 32 values of a matrix, by type."""
 TYPES: dict[Precision, str] = {"fp16": "F16", "bf16": "BF16", "fp32": "F32", "int8": "Q8_0", "int4": "Q4_0"}
-"""GGUF's name of each precision, the best one of each weight class first."""
+"""GGUF's name of each precision, the best precision of each weight class first."""
 FILE = "model.gguf"
-HEAD_BYTES = 4 << 20  # more than the names and shapes of all tensors and the words of all tokens take
+HEAD_BYTES = 4 << 20  # exceeds the size of the names and shapes of all tensors and the words of all tokens
 LAYER = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
@@ -54,7 +54,7 @@ Floats = npt.NDArray[np.float32]
 def export(suite: Suite, precision: str, folder: Path) -> None:
     """Writes FILE into the folder: the format `gguf` of `mixmark export`."""
     if suite.name != "llm" or suite.config.get("model_type") != "llama":
-        raise Unsupported(f"GGUF files hold Llama models, and {suite.name} is none", "take another --format")
+        raise Unsupported(f"GGUF files hold only Llama-type models; {suite.name} is not one", "take another --format")
     type = next((type for name, type in TYPES.items() if name == precision), None)
     if type is None:
         raise Unsupported(f"GGUF has no type for {precision}", f"take one of {', '.join(TYPES)}")
@@ -147,7 +147,7 @@ def encoded(matrix: Floats, type: str) -> Array:
     """The bytes of a matrix in the file, [rows, bytes]."""
     rows, width = matrix.shape
     out = np.empty((rows, width * BYTES_PER_GROUP[type] // GROUP), np.uint8)
-    step = max(1, (1 << 22) // width)  # rows at a time: 16 MiB in float32
+    step = max(1, (1 << 22) // width)  # the rows of 16 MiB in float32
     for start in range(0, rows, step):
         part = matrix[start : start + step]
         out[start : start + step] = ENCODERS[type](part).view(np.uint8).reshape(len(part), -1)

@@ -1,9 +1,9 @@
-"""ONNX Runtime: runs graphs on the CPU and by the execution providers of the installed build and of plug-ins.
+"""ONNX Runtime: runs graphs on the CPU and through the execution providers of the installed build and of plug-ins.
 
-The authors have run only the CPU provider, OpenVINO's plug-in on the CPU, and WebGPU's on a software driver; the others
-are written from the documentation. docs/vendors/coverage.md says how each one loads.
+The authors have run only the CPU provider, OpenVINO's plug-in on the CPU, and WebGPU's on a software driver; all other
+providers are written from the documentation. docs/vendors/coverage.md describes how to load each provider.
 
-Weights reach a session on one of three paths, none of which copies them:
+Weights reach a session on one of three paths, without a copy:
 
     floats: decoders, the probe, tables    initialisers become inputs, which are bound once to the one copy in memory
     floats: all other weights              a file in TMPDIR while loading, so that batch norms are folded into the
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mixmark.harness.adapters.cpu import cores, threads_option
+from mixmark.harness.adapters.devices import cores, threads_option
 from mixmark.harness.adapters.onnx_weights import lift, read_weight
 from mixmark.harness.adapters.onnxruntime import convert
 from mixmark.harness.adapters.onnxruntime.decoder import describes_llama
@@ -51,17 +51,17 @@ if TYPE_CHECKING:
 
 COMPUTES = re.compile("Conv|MatMul|Gemm|Attention|Einsum|Normalization|Softmax")  # also within names of fused operators
 BOUND = "inputs, bound once"
-MOST_PARTS = 4  # of a Split by WebGPU, whose shaders are sure of eight buffers only
+MOST_PARTS = 4  # the parts of a Split that WebGPU can compute: it guarantees only eight buffers to a shader
 LEVELS = ("0", "1", "2", "3", "4")
 
 
 class OnnxRuntime:
     """Graphs by ONNX Runtime.
 
-    options: `threads`, the size of the CPU's thread pool; by default one thread a core. `accuracy_level`, how linear
-    layers in int8 and int4 take their inputs (see convert.py); by default 4, which is the fastest. `library`, a plug-in
-    provider beside WebGPU's, which needs none: its Python package, e.g. onnxruntime_ep_openvino, or the path of its
-    library. `provider.NAME`, an option NAME of the provider, e.g. `provider.backend_path`.
+    options: `threads`, the size of the CPU's thread pool; by default one thread a core. `accuracy_level`, the type of
+    the inputs of linear layers in int8 and int4 (see convert.py); by default 4, which is the fastest. `library`, a
+    plug-in provider: its Python package, e.g. onnxruntime_ep_openvino, or the path of its library; WebGPU's needs no
+    option. `provider.NAME`, an option NAME of the provider, e.g. `provider.backend_path`.
 
     The adapter always sets the number of threads: by default ONNX Runtime pins a thread to every core of the machine,
     including cores that taskset or a cpuset excludes.
@@ -96,7 +96,7 @@ class OnnxRuntime:
                 f"onnxruntime computes {suite.name} on {device.id} in {', '.join(offered)}, not {precision}"
             )
         if place.provider == CUDA:
-            # by UUID, because CUDA orders devices differently from NVML
+            # The UUID identifies the device, because CUDA and NVML order devices differently.
             os.environ["CUDA_VISIBLE_DEVICES"] = device.id.removeprefix("gpu:")
         facts = {"onnxruntime": runtime.__version__, "device": device.name, "dtype": precision}
         half = precision == "fp16" or (place.accelerated and "fp16" in offered and precision != "fp32")
@@ -109,7 +109,7 @@ class OnnxRuntime:
     def _folders(
         self, suite: Suite, place: ProviderDevice, precision: str, half: bool, facts: dict[str, str]
     ) -> tuple[AbstractContextManager[Path | None], AbstractContextManager[Path | None]]:
-        """Where the converted models are, and where the provider keeps its engines. facts: say so."""
+        """The folders of the converted models and of the provider's engines, both noted in `facts`."""
         bits = BITS_PER_WEIGHT[precision]
         name, runtime = f"{precision}{'-half' if half else ''}", f"onnxruntime-{import_runtime().__version__}"
         size_bytes = convert.size_bytes(suite, bits)
@@ -117,7 +117,7 @@ class OnnxRuntime:
         kept: AbstractContextManager[Path | None] = nullcontext()
         if bits < 16:
             facts |= {"accuracy level": str(self._level), "activations": "fp16" if half else "fp32"}
-        # The attention of WebGPU's provider is wrong for subgroups of four, as a software driver has.
+        # The attention of WebGPU's provider is wrong for subgroups of four, which a software driver has.
         fused = place.accelerated and place.device.kind != "simulated" and describes_llama(suite.config)
         if bits < 16 or fused:
             writer = convert.writer(suite, bits, self._level, half)
@@ -130,8 +130,8 @@ class OnnxRuntime:
 class OnnxSession:
     """The suite's graphs on one device.
 
-    folder: where the converted models are; None: they are made of the suite's graphs. provider: its options. half:
-    whether floats are fp16 on the device. engines: where the provider keeps what it compiles.
+    folder: the converted models. None if models are made from the suite's graphs. provider: the provider's options.
+    half: whether floats are fp16 on the device. engines: the folder of the provider's compiled engines.
     """
 
     def __init__(
@@ -159,7 +159,8 @@ class OnnxSession:
             self._load(name, graph, weights, folder)
 
     def _target(self, graph: str) -> tuple[Any, Sequence[Any] | None]:
-        """The options and the providers of a graph's session. No providers: the options name a plug-in's device."""
+        """The options and the providers of a graph's session. The providers are None if the options name a plug-in's
+        device."""
         options, folder = session_options(self._threads), None
         if self._engines is not None:
             self.facts["engines"] = "in the model cache"
@@ -179,7 +180,7 @@ class OnnxSession:
         if folder is not None:
             try:
                 session = self._runtime.InferenceSession(folder / f"{name}.onnx", options, providers)
-            except Exception as error:  # its errors have no class in common
+            except Exception as error:  # onnxruntime's errors have no common class
                 raise MixmarkError(
                     f"onnxruntime could not load {folder / name}.onnx: {str(error)[:300]}",
                     "mixmark cache --clear, if the file is damaged: it is then written again",
@@ -239,7 +240,7 @@ class OnnxSession:
         for name, value in zip(spec.inputs, inputs, strict=True):
             binding.bind_ortvalue_input(name, value)
         for name, output in spec.outputs.items():
-            # a new buffer each time, because the suite may still hold the last one
+            # Each run needs a new buffer, because the suite may still use the last one.
             binding.bind_output(name, self._place.memory if output.dtype == "float" else "cpu", 0)
         for name, value in zip(spec.state, state or (), strict=True):
             binding.bind_ortvalue_input(name, value)
@@ -258,7 +259,7 @@ class OnnxSession:
 
 
 def session_options(threads: int) -> Any:
-    """Options of a session whose threads spin only during a run: as fast as always spinning, without load at rest."""
+    """The options of a session. Its threads spin only during a run, which is as fast and causes no load at rest."""
     options = import_runtime().SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3  # errors only; warnings report nodes left on the CPU, which `facts` counts
@@ -268,7 +269,7 @@ def session_options(threads: int) -> Any:
 
 
 def from_file(model: ModelProto, weights: Weights, options: Any, providers: Sequence[Any] | None) -> Any:
-    """A session over the model and its weights, which are on disk only until the session is built."""
+    """A session of the model with its weights, which are on disk only until the session is built."""
     from onnx import TensorProto, helper
 
     with tempfile.TemporaryDirectory(prefix="mixmark-", ignore_cleanup_errors=True) as folder:
@@ -284,13 +285,13 @@ def from_file(model: ModelProto, weights: Weights, options: Any, providers: Sequ
 
 
 def _parts(session: Any) -> Sequence[Any] | None:
-    """The parts of a graph, each with its `ep_name` and nodes; None if this version lists none."""
+    """The parts of a graph, each with its `ep_name` and nodes. None if this version does not list them."""
     assignment = getattr(session, "get_provider_graph_assignment_info", None)  # since 1.24
     return None if assignment is None else list(assignment())
 
 
 def _placement(session: Any) -> str:
-    """The number of nodes that each provider runs; this discloses nodes that fell back to the CPU silently."""
+    """The number of nodes that each provider runs. It discloses nodes that silently fell back to the CPU."""
     if (parts := _parts(session)) is None:
         return f"unknown, offered to {', '.join(session.get_providers())}"
     count: Counter[str] = Counter()
@@ -302,7 +303,7 @@ def _placement(session: Any) -> str:
 def elsewhere(parts: Sequence[Any] | None, provider: str) -> str:
     """The compute nodes that run on another provider, e.g. `2 Conv by CPUExecutionProvider`.
 
-    Other nodes are not reported: every provider leaves the arithmetic of shapes to the CPU.
+    Other nodes are not reported, because every provider leaves the arithmetic of shapes to the CPU.
     """
     count: Counter[str] = Counter()
     for part in parts or ():

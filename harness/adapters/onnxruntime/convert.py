@@ -1,9 +1,9 @@
 """Writes models that ONNX Runtime maps: linear layers in 8 or 4 bits, and Llamas of few, large operators.
 
-The layers of a Llama, and all layers in 4 bits, become `MatMulNBits`. Its accuracy level says how it takes their
-inputs: 0 leaves it to the provider, 1 is float32, and 4 is 8 bits with a scale for each group, which is the fastest by
-far. But level 4 is known to flip tokens of some trained checkpoints, in which a few activations are very large. Other
-layers in 8 bits become `DynamicQuantizeMatMul`, which has no such level.
+The layers of a Llama, and all layers in 4 bits, become `MatMulNBits`. Its accuracy level is the type of their inputs: 0
+leaves it to the provider, 1 is float32, and 4 is 8 bits with a scale for each group, which is the fastest by far. But
+level 4 is known to flip tokens of trained checkpoints with a few very large activations. Other layers in 8 bits become
+`DynamicQuantizeMatMul`, which has no such level.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def size_bytes(suite: Suite, bits: int) -> int:
 def writer(suite: Suite, bits: int, level: int, half: bool = False) -> Callable[[Path], None]:
     """A function that writes each graph of the suite as `<name>.onnx` into a folder, its initialisers beside it.
 
-    A suite whose config describes a Llama gets a graph of larger operators than the exported one. bits: of a weight; 16
-    and 32 only for a Llama. half: whether all floats, inputs and outputs among them, are fp16.
+    A suite whose config describes a Llama gets a graph of larger operators than the exported graph. bits: the bits of a
+    weight; 16 and 32 only for a Llama. half: whether all floats, including inputs and outputs, are fp16.
     """
 
     def write(folder: Path) -> None:
@@ -57,7 +57,7 @@ def writer(suite: Suite, bits: int, level: int, half: bool = False) -> Callable[
 def replace(model: ModelProto, files: Files) -> None:
     """Quantises the linear layers whose weights are external initialisers.
 
-    In 8 bits they multiply integers, which the matrix units of processors do many times faster than floats.
+    In 8 bits they multiply integers, which matrix units of processors do many times faster than floats.
     """
     from onnx import TensorProto
 
@@ -87,10 +87,10 @@ def replace(model: ModelProto, files: Files) -> None:
 
 
 def halved(model: ModelProto) -> ModelProto:
-    """The model with fp16 in place of every float, inputs and outputs included, but where an operator has no fp16.
+    """The model with fp16 instead of floats, including inputs and outputs, except in operators without fp16.
 
-    External initialisers change their type only; whoever writes their values must follow it. The converter, which would
-    read them, takes them for inputs.
+    Only the type of external initialisers changes; the caller must write their values in that type. They are declared
+    as inputs during the conversion, because the converter would read them.
     """
     from onnx import TensorProto, helper
     from onnxruntime.transformers.float16 import convert_float_to_float16
@@ -109,7 +109,7 @@ def halved(model: ModelProto) -> ModelProto:
                 if entry.key == "length":
                     entry.value = str(int(entry.value) // 2)
         half.graph.initializer.append(tensor)
-    # A tensor that three nodes read in fp32, as Resize its scales, is cast three times by one name.
+    # If three nodes read a tensor in fp32, such as the scales of Resize, the converter makes three casts of one name.
     once = [copy.deepcopy(node) for node in {tuple(node.output): node for node in half.graph.node}.values()]
     del half.graph.node[:]
     half.graph.node.extend(once)
@@ -117,7 +117,7 @@ def halved(model: ModelProto) -> ModelProto:
 
 
 def sliced(model: ModelProto, most_parts: int) -> None:
-    """Replaces each Split along an axis into more than `most_parts` parts of known sizes by a Slice for each part."""
+    """Replaces each Split into more than `most_parts` parts of known sizes by a Slice for each part."""
     from onnx import helper, numpy_helper
 
     known = {each.name: each for each in model.graph.initializer if not each.external_data}

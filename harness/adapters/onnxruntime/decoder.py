@@ -1,7 +1,7 @@
-"""Builds a Llama decoder of few, large operators, for suites whose `config` describes one.
+"""Builds a Llama decoder of few, large operators, for suites whose `config` describes a Llama.
 
-The exported graph has 70 nodes a layer, and each costs some microseconds a token; this one has 10. Its inputs, outputs
-and state are those of the exported graph, except that the state has a first axis, the batch.
+The exported graph has 70 nodes a layer, and each node costs some microseconds a token; this graph has 10. Both graphs
+have the same inputs, outputs and state, but here the state has the batch as an additional first axis.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def decoder(config: Mapping[str, Any], graph: Graph, files: Files) -> ModelProto
 
 
 class _Builder:
-    """Nodes and small initialisers in the order in which they are made."""
+    """Nodes and small initialisers in the order of their creation."""
 
     def __init__(self, config: Mapping[str, Any], files: Files) -> None:
         self.config, self.files = config, files
@@ -84,7 +84,7 @@ class _Builder:
                 scale=1 / math.sqrt(dim),
             )
             attention = f"{name}attention"
-            if index == layers - 1:  # from here on, only the last token counts
+            if index == layers - 1:  # after the last attention, only the last token is needed
                 attention, x = self._last(attention), self._last(x)
             branch = self._linear(attention, f"{name}o", [f"{name}self_attn.o_proj.weight"], width, heads * dim)
             h, x = self._norm(f"{name}post_attention_layernorm.weight", x, branch)
@@ -128,7 +128,7 @@ class _Builder:
         return self._node("GatherBlockQuantized", ["table", "sequence", f"{EMBEDDING}.scales"], ["x"], OURS, **layout)
 
     def _norm(self, name: str, x: str, branch: str) -> tuple[str, str]:
-        """The RMS norm of x + branch, and that sum. An empty name stands for no branch."""
+        """The RMS norm of x + branch, and the sum. branch: empty if there is none."""
         weight, epsilon = self._constant(name, read_weight(self.files.weights, name)), self.config["rms_norm_eps"]
         if not branch:
             return self._node("SimplifiedLayerNormalization", [x, weight], [f"{name}.out"], epsilon=epsilon), x
@@ -174,8 +174,8 @@ class _Builder:
 def rotary(config: Mapping[str, Any]) -> tuple[Floats, Floats]:
     """Cosines and sines of the rotary angles with Llama 3's scaling, [context, head_dim / 2] each.
 
-    A frequency of fewer than `low_freq_factor` turns within the original context is divided by `factor`, one of more
-    than `high_freq_factor` turns is kept, and between them the two are blended linearly.
+    A frequency of fewer than `low_freq_factor` turns within the original context is divided by `factor`, a frequency of
+    more than `high_freq_factor` turns is kept, and frequencies between them are blended linearly.
     """
     scaling = {name.removeprefix("rope_scaling."): value for name, value in config.items() if "rope_scaling." in name}
     frequency = 1 / config["rope_theta"] ** (np.arange(0, config["head_dim"], 2) / config["head_dim"])

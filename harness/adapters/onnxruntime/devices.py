@@ -1,4 +1,4 @@
-"""The devices that ONNX Runtime reaches, each through an execution provider of its build or of a plug-in library."""
+"""The devices of ONNX Runtime, each reached through an execution provider of its build or of a plug-in library."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mixmark.harness.adapters.cpu import cpu
-from mixmark.harness.adapters.gpu_ids import gpu_id, pci_address
+from mixmark.harness.adapters.devices import cpu, gpu_id, pci_address
 from mixmark.harness.contracts.errors import PluginError, UsageError
 from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
 from mixmark.harness.plugins import install
@@ -31,18 +30,18 @@ OTHERS: dict[str, Literal["gpu", "npu"]] = {
     "QNNExecutionProvider": "npu",
     "VitisAIExecutionProvider": "npu",
 }
-"""Providers with one device each, their default: they report no identity by which a meter could find the device."""
+"""Providers with one default device each, without an identity that a meter could use."""
 PLUGINS = ("onnxruntime_ep_webgpu",)
-"""The packages of plug-in providers that need no configuration: their devices are found where they are installed."""
+"""The packages of plug-in providers that need no configuration."""
 MEMORIES = {CUDA: "cuda", WEBGPU: "webgpu"}
-"""OrtValue's name of the memory of a provider's devices. The other providers take and give the host's memory."""
+"""OrtValue's name of the memory of a provider's devices. Inputs and outputs of other providers are in host memory."""
 HALF: tuple[Precision, ...] = ("fp16", "fp32")
 ROUNDED: tuple[Precision, ...] = ("fp16",)
-"""NPUs compute in 16 bits what they are given in fp32: QNN's and CoreML's do so without a word."""
+"""NPUs compute models in fp32 with 16 bits; QNN and CoreML do so silently."""
 BY_COMPILER: dict[str, tuple[Precision, ...]] = {"VitisAIExecutionProvider": ("bf16",)}
-"""Providers that take models in fp32 only, which their own compiler rounds."""
+"""Providers that take models in fp32 only. Their compilers round the models."""
 LOW_BITS = ("llm", "probe")
-"""The suites that are computed in int8 and int4, where a provider has MatMulNBits."""
+"""The suites in int8 and int4 on providers with MatMulNBits."""
 MATMUL_NBITS = (CPU, CUDA, WEBGPU, "DmlExecutionProvider")
 
 OPENVINO = "OpenVINOExecutionProvider"
@@ -51,7 +50,7 @@ ENGINE_CACHES = {
     "MIGraphXExecutionProvider": "migraphx_model_cache_dir",
     "NvTensorRTRTXExecutionProvider": "nv_runtime_cache_path",
 }
-"""A provider's option for the folder of the engines that it compiles, as onnxruntime has them since 1.23."""
+"""A provider's option for the folder of its compiled engines, since onnxruntime 1.23."""
 
 
 @dataclass(frozen=True)
@@ -61,22 +60,23 @@ class ProviderDevice:
     device: Device
     provider: str
     plugin: Any = None
-    """The plug-in provider's own object for the device; None: the provider is part of the build."""
+    """The plug-in provider's object for the device. None if the provider is part of the build."""
 
     @property
     def memory(self) -> str:
-        """OrtValue's name of the memory in which floats are bound. Integers, which are tokens, steps and indices, stay
-        in the host's: providers leave their arithmetic to the CPU."""
+        """OrtValue's name of the memory for floats. Integers (tokens, steps and indices) stay in host memory, because
+        providers leave their arithmetic to the CPU."""
         return MEMORIES.get(self.provider, "cpu")
 
     @property
     def accelerated(self) -> bool:
-        """Whether it is no CPU: each launch costs, so few large operators are worth a converted model."""
+        """Whether the device is not a CPU. A launch then costs more, so a converted model of few, large operators pays
+        off."""
         return self.device.kind != "cpu"
 
 
 def keeps_engines(provider: str) -> bool:
-    """Whether the provider can keep in a folder what it compiles."""
+    """Whether the provider can keep its compiled engines in a folder."""
     major, minor = map(int, import_runtime().__version__.split(".")[:2])
     return (provider in ENGINE_CACHES or provider == OPENVINO) and (major, minor) >= (1, 23)
 
@@ -84,15 +84,15 @@ def keeps_engines(provider: str) -> bool:
 def provider_options(
     place: ProviderDevice, given: Mapping[str, str], half: bool, engines: Path | None = None
 ) -> dict[str, str]:
-    """The options of a provider: that fp32 is not computed in fewer bits, and where it keeps its engines.
+    """The options of a provider: fp32 is not computed in fewer bits, and engines are kept in a folder.
 
-    given: the owner's, which have precedence. half: whether floats are fp16. engines: a folder; None: nowhere. Raises
-    UsageError for settings that are no JSON.
+    given: the user's options, which have precedence. half: whether floats are fp16. engines: the folder; None if
+    engines are not kept. Raises UsageError for settings that are not JSON.
     """
     if place.provider == CUDA:
         return {"use_tf32": "0", **given}
     if place.provider == OPENVINO and place.plugin is not None:
-        # It takes settings only by device. By default a processor with bf16 rounds to that.
+        # OpenVINO's provider takes settings only by device. By default a processor with bf16 rounds to bf16.
         device = place.plugin.ep_metadata["ov_device"].partition(".")[0]
         own = {"INFERENCE_PRECISION_HINT": "f16" if half else "f32"} | ({"CACHE_DIR": str(engines)} if engines else {})
         try:
@@ -109,11 +109,11 @@ def provider_options(
 
 
 def provider_devices(library: str = "") -> Iterator[ProviderDevice]:
-    """All devices, each by one provider: the build's own for CUDA comes before plug-ins, and a plug-in that computes on
-    the CPU replaces the runtime's own CPU provider.
+    """All devices, each with one provider. The build's CUDA provider has precedence over plug-ins, and a plug-in for
+    the CPU has precedence over the build's CPU provider.
 
-    library: a plug-in provider beside PLUGINS. Raises PluginError if it does not load; one of PLUGINS that does not
-    load is left out, and the reason goes to standard error.
+    library: a plug-in provider in addition to PLUGINS. Raises PluginError if it does not load. A provider of PLUGINS
+    that does not load is left out, with the reason on standard error.
     """
     runtime = import_runtime()
     plugged: list[ProviderDevice] = []
@@ -146,17 +146,17 @@ def _with_low_bits(device: Device, provider: str) -> Device:
 
 
 def _plugin_devices(runtime: Any, library: str) -> Iterator[ProviderDevice]:
-    """The devices of a plug-in library. If several of its providers list one device, the first one is taken.
+    """The devices of a plug-in library. If several of its providers list one device, the first provider is used.
 
-    A provider that has a memory of its own and no silicon but the CPU runs on a software driver: its device is
-    simulated. Raises PluginError if the library does not load.
+    A provider with separate memory and no silicon but the CPU runs on a software driver: its device is simulated.
+    Raises PluginError if the library does not load.
     """
     try:
         path = library if Path(library).is_file() else importlib.import_module(library).get_library_path()
         if library not in _registered:
             _registered[library] = [found.ep_name for found in runtime.get_ep_devices()]
             runtime.register_execution_provider_library(library, str(path))
-    except Exception as error:  # its errors have no class in common
+    except Exception as error:  # onnxruntime's errors have no common class
         raise PluginError(
             f"the plug-in provider {library} does not load: {str(error)[:300]}",
             "library is a package with get_library_path(), or the path of a library, for onnxruntime 1.23 or later",
@@ -189,12 +189,12 @@ def _plugin_devices(runtime: Any, library: str) -> Iterator[ProviderDevice]:
 
 
 def _pci_address(metadata: Mapping[str, str]) -> str:
-    """The PCI address of a device, by what onnxruntime tells of it on Linux; empty if it tells none."""
+    """The PCI address in a device's metadata, which onnxruntime fills on Linux; empty if it is missing."""
     return metadata.get("pci_bus_id") or (pci_address(f"card{card}") if (card := metadata.get("card_idx")) else "")
 
 
 _registered: dict[str, list[str]] = {}
-"""The providers that the process had before each plug-in was registered: a library registers once a process."""
+"""The providers before each plug-in was registered, by library. A library can be registered once a process."""
 
 
 def _adds_in_fp16(runtime: Any, found: Any) -> bool:
@@ -206,25 +206,25 @@ def _adds_in_fp16(runtime: Any, found: Any) -> bool:
     graph = helper.make_graph([helper.make_node("Add", ["a", "b"], ["c"])], "sum", [a, b], [c])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     options = runtime.SessionOptions()
-    options.log_severity_level = 4  # a device without fp16 is no error
+    options.log_severity_level = 4  # a device without fp16 is not an error
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     options.add_provider_for_devices([found], {})
     one = np.ones(2, np.float16)
     try:
         (total,) = runtime.InferenceSession(model.SerializeToString(), options).run(None, {"a": one, "b": one})
-    except Exception:  # its errors have no class in common
+    except Exception:  # onnxruntime's errors have no common class
         return False
     return bool((total == 2).all())
 
 
 def _cuda_devices() -> Iterator[Device]:
-    """The CUDA devices, listed through NVML, which takes no memory on them."""
+    """The CUDA devices, listed through NVML, which claims no device memory."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        return  # a build for CUDA on a machine without the driver
+        return  # the build is for CUDA, but the machine has no driver
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -243,9 +243,9 @@ def _cuda_devices() -> Iterator[Device]:
 
 def import_runtime() -> Any:
     """The module onnxruntime. Raises PluginError if it, or onnx, is not installed."""
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else it writes a database and sends it to its makers
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # otherwise it sends usage data to its makers
     try:
-        importlib.import_module("onnx")  # edits the graphs; reported here if missing, and not in the middle of a run
+        importlib.import_module("onnx")  # reports a missing package here instead of in the middle of a run
         import onnxruntime
     except ImportError as error:
         raise PluginError(f"{error.name} is not installed", install.command("onnxruntime")) from error

@@ -15,10 +15,11 @@ from mixmark.harness.contracts.protocols import Weights
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-OURS = "com.microsoft"  # the domain of ONNX Runtime's own operators
+OURS = "com.microsoft"  # the domain of ONNX Runtime's additional operators
 GROUP = 128
-"""Weights for each scale. With 32, the float32 scales would take a quarter as many bytes as the 4-bit weights."""
-PAGE = 4096  # an initialiser that starts on a page can be mapped into memory in place
+"""Weights with a common scale. For groups of 32, the float32 scales would be a quarter of the size of the 4-bit
+weights."""
+PAGE = 4096  # the alignment of an initialiser that can be mapped into memory in place
 
 Floats = npt.NDArray[np.float32]
 
@@ -26,8 +27,8 @@ Floats = npt.NDArray[np.float32]
 class Files:
     """The initialisers of a model, in the file `<name>.bin` of a folder.
 
-    bits: of a weight of a linear layer; from 16 on, it is a float. half: whether floats are fp16. exact: whether all
-    weights so far are exact.
+    bits: the bits of a weight of a linear layer; a float from 16 bits on. half: whether floats are fp16. exact: whether
+    all weights so far are exact.
     """
 
     def __init__(self, folder: Path, name: str, weights: Weights, bits: int, level: int, half: bool = False) -> None:
@@ -58,7 +59,7 @@ class Files:
         return name
 
     def matrix(self, name: str, *rows: Floats) -> None:
-        """Adds the weights of a linear layer, [outputs, inputs], given one below the other."""
+        """Adds the weights of a linear layer, [outputs, inputs], from blocks of rows."""
         if self.bits >= 16:
             whole = np.concatenate(rows) if len(rows) > 1 else rows[0]
             self.exact &= self.dtype == np.float32 or bool((whole.astype(self.dtype) == whole).all())
@@ -75,7 +76,7 @@ class Files:
         from onnx import helper
 
         if self.bits >= 16:
-            assert not bias, "a Llama has none"
+            assert not bias, "a Llama has no biases"
             return helper.make_node("MatMul", [x, f"{name}.transposed"], [output], output)
         inputs = [x, f"{name}.integers", f"{name}.scales", *(["", "", bias] if bias else [])]
         return helper.make_node(
@@ -102,7 +103,7 @@ class Files:
     def integer_linear(self, x: str, name: str, output: str, bias: str = "") -> NodeProto:
         """A layer that multiplies in integers: its input is rounded to 8 bits with one scale, found at each call.
 
-        The weights are signed: with unsigned ones, ONNX Runtime left AMX unused and was eight times slower.
+        The weights are signed: with unsigned weights, ONNX Runtime left AMX unused and was eight times slower.
         """
         from onnx import helper
 
@@ -110,7 +111,7 @@ class Files:
         return helper.make_node("DynamicQuantizeMatMul", inputs, [output], output, domain=OURS)
 
     def finish(self, model: ModelProto) -> None:
-        """Writes the model with the added initialisers as `<name>.onnx`; its metadata says whether it is exact."""
+        """Writes the model with the added initialisers as `<name>.onnx`, with the exactness in its metadata."""
         from onnx import helper
 
         self._data.close()

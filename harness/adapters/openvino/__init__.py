@@ -1,16 +1,16 @@
 """OpenVINO: runs graphs on the CPU, and on Intel's GPUs and NPUs if its plugins find them.
 
-The authors have run only the CPU; the code for GPUs and NPUs is written against the documentation and was never run.
+The authors have run only the CPU; the code for GPUs and NPUs is written from the documentation and was never run.
 
-A suite whose native scenario is single-stream is always opened for latency with concurrency 1, because its feeds gain
-nothing from running together. Other suites are opened for throughput, with the concurrency that OpenVINO recommends. A
-graph without state is compiled for each shape of its inputs, because OpenVINO is faster with static shapes. Only the
-last few shapes stay compiled, because each compiled model holds a packed copy of its weights. A graph with state is
-compiled once for all shapes, and its state is in an infer request.
+A suite whose native scenario is single-stream is always opened for latency with concurrency 1, because concurrent feeds
+are not faster. Other suites are opened for throughput, with the concurrency that OpenVINO recommends. A graph without
+state is compiled for each shape of its inputs, because OpenVINO is faster with static shapes. Only the last few shapes
+stay compiled, because each compiled model has a packed copy of its weights. A graph with state is compiled once for all
+shapes, and its state is in an infer request.
 
-Under int8, resnet50 and the U-Net of diffusion multiply integers by integers: the inputs of their layers are rounded as
-well, so loading begins with a few feeds that show their ranges. Other networks multiply integer weights by activations
-of 16 or 32 bits.
+Under int8, resnet50 and the U-Net of diffusion multiply integers by integers. The inputs of their layers are rounded as
+well, so loading begins with a few feeds that show the ranges of these inputs. Other networks multiply integer weights
+by activations of 16 or 32 bits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from mixmark.harness.adapters.cpu import cores, cpu, threads_option
+from mixmark.harness.adapters.devices import cores, cpu, threads_option
 from mixmark.harness.adapters.onnx_weights import lift
 from mixmark.harness.adapters.openvino.batch_norms import fold
 from mixmark.harness.adapters.openvino.models import StoredWeights, network, reshaped, uses
@@ -40,19 +40,19 @@ from mixmark.harness.plugins import install
 
 LOW: tuple[Precision, ...] = ("int8", "int4")
 SCALING_SEED = 8
-KEPT = 4  # shapes that stay compiled: the search for the best batch alternates between that many
+KEPT = 4  # shapes that stay compiled: the search for the best batch alternates between four shapes
 HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
 MATRICES = {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "ScaledDotProductAttention"}
 
 
 @dataclass(frozen=True)
 class IntegerProducts:
-    """How a suite multiplies 8 bits by 8. feeds: feeds of one sample that show the activations' ranges."""
+    """How a suite multiplies 8 bits by 8. feeds: the number of one-sample feeds that show the activations' ranges."""
 
     graphs: tuple[str, ...]
     feeds: int
     throughout: bool
-    """See `Rounding`. Diffusion would lose too much accuracy: docs/separation/diffusion.md."""
+    """See `Rounding`. Diffusion would lose too much accuracy (docs/separation/diffusion.md)."""
 
 
 INTEGER_PRODUCTS = {
@@ -64,7 +64,7 @@ INTEGER_PRODUCTS = {
 
 @dataclass(frozen=True)
 class NamedDevice:
-    """A device, and OpenVINO's name for it."""
+    """A device with OpenVINO's name."""
 
     device: Device
     name: str
@@ -101,7 +101,7 @@ class OpenVino:
 
 
 class _OpenVinoSession:
-    """The suite's graphs on one device. A handle of a tensor is a numpy array that is never written to again."""
+    """The suite's graphs on one device. The handle of a tensor is a numpy array that is never written to again."""
 
     def __init__(
         self, suite: Suite, place: NamedDevice, precision: str, threads: int, alone: bool, folder: Path
@@ -121,7 +121,7 @@ class _OpenVinoSession:
             for name, graph in self._graphs.items()
         }
         self._compiled: dict[str, list[_Compiled]] = {name: [] for name in self._graphs}
-        """Each graph's compiled shapes, the last used one at the end."""
+        """Each graph's compiled shapes, in the order of their last use."""
         self._compiling = Lock()
         self._config: dict[str, Any] = {
             "INFERENCE_PRECISION_HINT": HINTS[precision if precision in HINTS else place.device.precisions[0]],
@@ -129,7 +129,7 @@ class _OpenVinoSession:
         }
         if place.name == "CPU":
             self._config["INFERENCE_NUM_THREADS"] = threads
-            # Streams of two networks that were pinned to the same core would share it, while another one is idle.
+            # Pinned streams of two networks could share a core while another core is idle.
             self._config["ENABLE_CPU_PINNING"] = False
         self.facts: dict[str, str] = {"dtype": precision, "hint": self._config["PERFORMANCE_HINT"].lower()}
         if precision == "int8" and suite.name in INTEGER_PRODUCTS:
@@ -137,7 +137,7 @@ class _OpenVinoSession:
         self.concurrency = 1 if alone else self._recommended_concurrency()
 
     def _round(self, suite: Suite, how: IntegerProducts) -> None:
-        """Makes networks multiply in 8 bits, at scales that are measured now."""
+        """Makes networks multiply in 8 bits, at scales that are measured here."""
         graphs, networks = self._graphs, self._networks
         roundings = {name: Rounding(networks[name].model, how.throughout) for name in how.graphs}
         for name, rounding in roundings.items():
@@ -146,7 +146,7 @@ class _OpenVinoSession:
             self._networks = self._networks | {name: replace(networks[name], model=rounding.watched())}
         session, feeds = WatchedSession(self, graphs, roundings), suite.feeds(1, SCALING_SEED)
         config = self._config
-        self._config = config | {"PERFORMANCE_HINT": "LATENCY"}  # several streams give other values of inner tensors
+        self._config = config | {"PERFORMANCE_HINT": "LATENCY"}  # with several streams the inner tensors would differ
         for nonce in range(how.feeds):
             for _ in suite.infer(session, feeds(nonce)):
                 pass
@@ -163,13 +163,13 @@ class _OpenVinoSession:
         self.facts["products"] = f"of 8 bits in {', '.join(how.graphs)}, scaled by {how.feeds} feeds"
 
     def _recommended_concurrency(self) -> int:
-        """The number of feeds at once that OpenVINO recommends for the first graph at batch 1."""
+        """The concurrency that OpenVINO recommends for the first graph at batch 1."""
         name, graph = next(iter(self._graphs.items()))
         shapes = [tuple(1 if isinstance(axis, str) else axis for axis in spec.shape) for spec in graph.inputs.values()]
         return min(64, int(self._ready(name, shapes).model.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
 
     def _ready(self, name: str, shapes: Sequence[tuple[int, ...]]) -> _Compiled:
-        """The compiled graph for inputs of these shapes."""
+        """The compiled graph for these shapes of its inputs."""
         graph = self._graphs[name]
         key = None if graph.state else tuple(shapes)
         with self._compiling:
@@ -216,7 +216,7 @@ class _OpenVinoSession:
         self._stored.close()
 
     def put(self, array: Array) -> Array:
-        """The array itself, which an infer request reads in place; a copy if the array is read-only."""
+        """The array itself, since an infer request reads it in place; a copy if the array is read-only."""
         return np.require(array, requirements=["C", "W"])
 
     def state(self, graph: str) -> _Request:
@@ -247,7 +247,7 @@ class _Compiled:
         return _Request(self.model.create_infer_request(), self._angles and self._angles.create_infer_request())
 
     def run(self, inputs: Mapping[str, Array], outputs: Iterable[str], state: _Request | None) -> Sequence[Array]:
-        """Runs the graph in the state's request, else in an idle one."""
+        """Runs the graph in the state's request, or else in an idle request."""
         if self._stored is not None:  # the first run packs the weights that compiling has not packed
             stored, self._stored = self._stored, None
             with stored.shrinking():
@@ -262,7 +262,7 @@ class _Compiled:
 
 
 class _Request:
-    """An infer request, in which one feed runs. Its variables, which begin as zeros, are the graph's state."""
+    """An infer request, which runs one feed. Its variables, initially zeros, are the graph's state."""
 
     def __init__(self, main: Any, angles: Any | None) -> None:
         self._main, self._angles = main, angles
@@ -283,7 +283,7 @@ class _Request:
 
 
 def _configured(compiled: Any) -> dict[str, str]:
-    """The settings that OpenVINO chose by the hints."""
+    """The settings that OpenVINO chose from the hints."""
     known = compiled.get_property("SUPPORTED_PROPERTIES")
     properties = {
         "streams": "NUM_STREAMS",
@@ -295,7 +295,7 @@ def _configured(compiled: Any) -> dict[str, str]:
 
 
 def _kernels(compiled: Any) -> str:
-    """The kernels of the nodes that multiply matrices, with their number."""
+    """The kernels that multiply matrices, with the number of their nodes."""
     count: Counter[str] = Counter()
     for node in compiled.get_runtime_model().get_ops():
         info = node.get_rt_info()
@@ -306,11 +306,11 @@ def _kernels(compiled: Any) -> str:
 
 
 def _import() -> Any:
-    """OpenVINO, without the package that reports every import to its makers."""
+    """Imports OpenVINO without the package that reports every import to its makers."""
     if "openvino" not in sys.modules:
         sys.modules["openvino_telemetry"] = cast(Any, None)  # OpenVINO then uses its own stub, which sends nothing
     try:
-        importlib.import_module("onnx")  # edits the graphs; reported here if missing, and not in the middle of a run
+        importlib.import_module("onnx")  # reports a missing package here instead of in the middle of a run
         import openvino
     except ImportError as error:
         raise PluginError(f"{error.name} is not installed", install.command("openvino")) from error
@@ -330,7 +330,7 @@ def _devices() -> Iterator[NamedDevice]:
 
 
 def _accelerator(core: Any, name: str) -> Device:
-    """A GPU or NPU. Its id is that of the driver, which torch and Level Zero use too."""
+    """A GPU or NPU. Its id is the driver's, which torch and Level Zero use too."""
     known = core.get_property(name, "SUPPORTED_PROPERTIES")
 
     def value_of(what: str) -> Any:

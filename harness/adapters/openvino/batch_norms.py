@@ -1,6 +1,6 @@
-"""Folds batch norms into the convolutions before them, in an ONNX graph whose weights lie outside of it.
+"""Folds batch norms into the convolutions before them, in an ONNX graph with external weights.
 
-Folding keeps synthetic weights exact (suites/resnet50/calibrate.py). Those of a checkpoint are rounded once more.
+Folding keeps synthetic weights exact (suites/resnet50/calibrate.py). A checkpoint's weights are rounded once more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Norm:
-    """A batch norm: the names of its four vectors, and of the bias of the convolution before it, if it has one."""
+    """A batch norm: the names of its four vectors, and of the bias of the convolution before it, if any."""
 
     gain: str
     bias: str
@@ -38,8 +38,8 @@ class Norm:
 class Folded:
     """The weights of the graphs that `fold` changed.
 
-    The weight of a convolution is multiplied by the batch norm's factor. The bias of the batch norm becomes that of the
-    convolution.
+    The weight of a convolution is multiplied by the batch norm's factor. The bias of the batch norm becomes the bias of
+    the convolution.
     """
 
     weights: Weights
@@ -69,7 +69,7 @@ class Folded:
 
 
 def fold(models: Sequence[ModelProto], weights: Weights) -> Folded:
-    """Removes each batch norm that follows a convolution, in place, and returns the weights that the models now need.
+    """Removes each batch norm that follows a convolution, in place, and returns the new weights of the models.
 
     models: all graphs that use these weights. A weight that several nodes use is left as it is.
     """

@@ -1,9 +1,9 @@
-"""Builds networks for OpenVINO: ONNX graphs with the suite's weights in them, in the precision of a route.
+"""Builds networks for OpenVINO: ONNX graphs with the suite's weights, in the precision of a route.
 
-OpenVINO packs the weights of matrix products into its own copy and keeps the originals. So the originals are in a
-mapped file whose pages are released, and memory holds the weights once. Tables that are looked up are not packed: they
-are in memory. A matrix in 16 bits enters its product directly. If it entered through a conversion to 32 bits, as in
-OpenVINO's own files, the plugin would fold the two into a copy of twice the size.
+OpenVINO packs the weights of matrix products into a copy and keeps the originals. So the originals are in a mapped file
+whose pages are released, and the weights are in memory once. Look-up tables are not packed: they are in memory. A
+matrix in 16 bits enters its product directly. If it entered through a conversion to 32 bits, as in files that OpenVINO
+writes, the plugin would fold the two into a copy of twice the size.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ SHRINK_S = 0.1
 
 
 WeightUse = tuple[str, bool]
-"""A weight's name, and whether it is a table that is looked up. A tied weight has both uses."""
+"""The name of a weight, and whether it is used as a look-up table. A tied weight has both uses."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a weight is stored: OpenVINO's name for the type, and the array that holds it."""
+    """How a weight is stored: OpenVINO's name of the type, and the type of the array."""
 
     type_name: str
     dtype: npt.DTypeLike
@@ -55,8 +55,8 @@ class Form:
     def of(cls, precision: str, shape: tuple[int, ...], looked_up: bool) -> Form:
         """The form of a weight at a precision.
 
-        Weights with one axis, such as biases, stay in fp32. Under int4, tables have 8 bits, because OpenVINO looks up
-        no rows of 4 bits, and so have matrices whose rows are no whole groups.
+        Weights with one axis, such as biases, stay in fp32. Under int4, tables have 8 bits, because OpenVINO cannot
+        look up rows of 4 bits. Matrices whose rows are not whole groups have 8 bits too.
         """
         if len(shape) == 1 or (len(shape) == 4 and precision in TYPES):
             return cls("f32", np.float32, shape)
@@ -68,9 +68,9 @@ class Form:
 
 
 class StoredWeights:
-    """A suite's weights in the form of a precision: tables in memory, all others in a mapped file.
+    """A suite's weights in the form of a precision: tables in memory, all other weights in a mapped file.
 
-    The file is unlinked once it is mapped, so its room on the disk is free again when the mapping ends.
+    The file is unlinked when it is mapped, so its disk space is free again when the mapping ends.
     """
 
     def __init__(self, weights: Weights, precision: str, uses: Collection[WeightUse], path: Path) -> None:
@@ -86,7 +86,7 @@ class StoredWeights:
                 begins[name] = end
                 size = math.prod(form.shape) * np.dtype(form.dtype).itemsize
                 end += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        if (free := shutil.disk_usage(path.parent).free) < end:  # writing beyond it would end the process
+        if (free := shutil.disk_usage(path.parent).free) < end:  # writing to a full mapping would end the process
             raise Unsupported(
                 f"the disk of {path.parent.parent} has {filesize(free)} free, and loading takes {filesize(end)}",
                 "free some space, or set TMPDIR to a folder on another disk",
@@ -125,7 +125,7 @@ class StoredWeights:
             into[...] = values
 
     def type_of(self, use: WeightUse) -> str:
-        """OpenVINO's name for the type that a weight is stored in."""
+        """OpenVINO's name of a weight's type."""
         return self._forms[use].type_name
 
     def constant(self, use: WeightUse) -> Any:
@@ -138,7 +138,7 @@ class StoredWeights:
         return openvino.op.Constant(tensor, shared_memory=True)
 
     def scales(self, use: WeightUse, half: bool) -> Any:
-        """The scales of a weight as a node, shaped so that they multiply it."""
+        """The scales of a weight as a node, in a shape that multiplies the weight."""
         from openvino import opset13
 
         return opset13.constant(self._scales[use].astype(np.float16 if half else np.float32))
@@ -162,12 +162,12 @@ class StoredWeights:
             self._release()
 
     def _release(self) -> None:
-        if sys.platform != "win32":  # Windows has no such call, and takes the pages when it needs them
+        if sys.platform != "win32":  # Windows has no such call and reclaims the pages when needed
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
         self._arrays.clear()
-        with suppress(BufferError):  # a network that is still referenced maps it
+        with suppress(BufferError):  # a network that is still referenced uses the mapping
             self._map.close()
 
 
@@ -175,9 +175,9 @@ class StoredWeights:
 class OpenVinoModel:
     """A graph as an openvino.Model with its weights. Its state, if any, is in variables of the model.
 
-    angles: a model that computes sines and cosines in fp32, which are inputs of `model`. The angle of a position is up
-    to hundreds of radians, so in 16 bits it would be wrong by a large part of a turn, and OpenVINO cannot exempt single
-    nodes from the precision for which it compiles a model.
+    angles: a model that computes, in fp32, the sines and cosines that are inputs of `model`. The angle of a position is
+    up to hundreds of radians. In 16 bits its error would be a large part of a turn, and OpenVINO cannot exempt single
+    nodes from the precision of a compiled model.
     """
 
     model: Any
@@ -209,7 +209,7 @@ def network(core: Any, graph: Graph, proto: ModelProto, names: Collection[str], 
     for name in set(graph.state) - set(read) & set(parameters):
         model.remove_parameter(
             parameters[name]
-        )  # a state that is only written is an output of the request, always in the same memory
+        )  # a write-only state is an output of the request, always in the same memory
     model.validate_nodes_and_infer_types()
     angles = None if stored.precision == "fp32" else _split(model)
     if read:
@@ -218,9 +218,9 @@ def network(core: Any, graph: Graph, proto: ModelProto, names: Collection[str], 
 
 
 def reshaped(model: Any, shapes: Mapping[str, Sequence[int]] | None) -> Any:
-    """A copy of the model, which shares its weights, for these shapes of its inputs; the model itself for None.
+    """A copy of the model that shares its weights, for these shapes of its inputs. The model itself if shapes is None.
 
-    shapes: by name; names that the model lacks are ignored.
+    shapes: by name; unknown names are ignored.
     """
     if shapes is None:
         return model
@@ -231,9 +231,10 @@ def reshaped(model: Any, shapes: Mapping[str, Sequence[int]] | None) -> Any:
 
 
 def _split(model: Any) -> Any | None:
-    """Makes the sines and cosines of a model its inputs, and returns the model that computes them; None if none.
+    """Turns the sines and cosines of a model into inputs, and returns the model that computes them. None if there are
+    none.
 
-    That model's outputs have the names of those inputs.
+    The outputs of the returned model have the names of the new inputs.
     """
     import openvino
     from openvino import opset13
@@ -282,7 +283,7 @@ def _fill(parameter: Any, stored: StoredWeights, name: str) -> None:
 
 
 def _decompressed(constant: Any, scales: Any, shape: Sequence[int]) -> Any:
-    """Integers times scales, in the form for which OpenVINO keeps the integers until a product needs them."""
+    """Integers times scales, in a form that makes OpenVINO keep the integers until a product needs them."""
     from openvino import opset13
 
     product = opset13.multiply(_converted(constant, "f16"), scales)
@@ -292,7 +293,7 @@ def _decompressed(constant: Any, scales: Any, shape: Sequence[int]) -> Any:
 
 
 def _look_up(node: Any, place: Any, table: Any, scales: Any | None) -> None:
-    """Makes a node look up rows in the type of the table, and converts the rows."""
+    """Makes a node look up rows in the table's type, and converts the rows."""
     from openvino import opset13
 
     users = node.output(0).get_target_inputs()
@@ -307,7 +308,7 @@ def _look_up(node: Any, place: Any, table: Any, scales: Any | None) -> None:
 
 
 def _compute_in(type_name: str, node: Any, place: Any, constant: Any) -> None:
-    """Makes a product compute in the type of its weight, and converts its input and its output."""
+    """Makes a product compute in its weight's type, and converts its input and output."""
     users = node.output(0).get_target_inputs()
     node.input(0).replace_source_output(_converted(node.input_value(0), type_name).output(0))
     place.replace_source_output(constant.output(0))

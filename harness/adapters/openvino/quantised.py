@@ -1,8 +1,8 @@
 """Makes networks multiply in 8 bits: integer weights by activations that are rounded to integers.
 
-A tensor is rounded at one scale, which must be known when the network is compiled. It follows from the tensor's values
-in runs without rounding, on feeds that are never timed. Values that are whole multiples of a power of two, such as the
-bytes of images, keep it as their scale and lose nothing.
+A tensor is rounded at one scale, which must be known when the network is compiled. The scale is computed from the
+tensor's values in runs without rounding, on feeds that are never timed. If all values are multiples of a power of two,
+such as the bytes of images, that power is the scale, and rounding is exact.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from mixmark.harness.contracts.protocols import Array, Graph, Session, State, Te
 PRODUCTS = {"Convolution", "MatMul"}
 POOLS = {"MaxPool", "ReduceMean"}
 LEVELS = 256
-NARROW = 8  # a layer with fewer channels on one side costs little, and its rounding affects all later layers
+NARROW = 8  # a layer with fewer channels on one side is cheap, and its rounding would affect all later layers
 FINEST = 8  # the exponent of the smallest power of two that is tried
-SAMPLE = 64  # values that must be multiples of it before all are tried
+SAMPLE = 64  # so many values must be multiples of a power of two before all values are tried
 
 
 class Rounding:
     """The tensors of a network that are to be rounded, and the observed ranges of their values.
 
-    throughout: whether tensors are also moved as bytes. Then the inputs of poolings are rounded as well, and one of two
-    tensors that are added, because a convolution can add bytes to its output. Otherwise only the inputs of layers are
-    rounded, for each layer alone, and narrow layers compute without rounding. outputs: the names of these tensors.
+    throughout: whether tensors are also moved as bytes. Then the inputs of poolings and one summand of each sum are
+    rounded as well, because a convolution can add bytes to its output. Otherwise only the inputs of layers are rounded,
+    separately for each layer, and narrow layers compute without rounding. outputs: the names of the rounded tensors.
     """
 
     def __init__(self, model: Any, throughout: bool) -> None:
@@ -36,13 +36,13 @@ class Rounding:
         self._tensors = _tensors(model, throughout)
         self._ranges = [(0.0, 0.0)] * len(self._tensors)
         self._units = [1.0] * len(self._tensors)
-        """The power of two of which all values were multiples; 0 if there is none."""
+        """The power of two that all values were multiples of; 0 if there is none."""
         self.outputs = [f"rounded {index}" for index, _ in enumerate(self._tensors)]
         for tensor, name in zip(self._tensors, self.outputs, strict=True):
             tensor.add_names({name})
 
     def watched(self) -> Any:
-        """A copy of the network that returns these tensors, not rounded, after its own outputs."""
+        """A copy of the network that returns these tensors, unrounded, after its outputs."""
         copy = self._model.clone()
         copy.add_outputs(self.outputs)
         return copy
@@ -56,7 +56,7 @@ class Rounding:
         self._units = [unit and min(unit, unit_of(values)) for unit, values in zip(self._units, tensors, strict=True)]
 
     def rounded(self) -> Any:
-        """The network itself, which rounds from now on: to 0 … 255 if no value was negative, else to −128 … 127."""
+        """The network itself, made to round: to 0 … 255 if no value was negative, else to −128 … 127."""
         from openvino import opset13
 
         for tensor, (low, high), unit in zip(self._tensors, self._ranges, self._units, strict=True):
@@ -76,7 +76,7 @@ class Rounding:
 
 
 def unit_of(values: Array) -> float:
-    """The largest power of two, at most 1, of which all values are multiples; 0 if it is too small to matter."""
+    """The largest power of two, at most 1, that divides all values; 0 if it is too small to matter."""
     flat = values.reshape(-1)
     for part in (flat[:SAMPLE], flat):
         unit = next((unit for unit in 0.5 ** np.arange(FINEST + 1) if not np.any(part % unit)), 0.0)
@@ -113,7 +113,7 @@ def _key(tensor: Any) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class WatchedSession:
-    """A session that notes the ranges of the watched networks' tensors. graphs: those of the suite."""
+    """A session that notes the ranges of the watched networks' tensors. graphs: the suite's graphs."""
 
     session: Session
     graphs: Mapping[str, Graph]

@@ -2,7 +2,8 @@
 
 The modules run eagerly; in bf16 on the CPU they run as graphs for oneDNN (`fused.py`). CUDA, ROCm, XPU, MPS and out-of-
 tree backends (torch_npu, torch_musa, torch_mlu, …) are all used through `torch.accelerator`; docs/vendors/coverage.md
-says how each one loads. The authors have run only the CPU; the code for accelerators is written from the documentation.
+describes how each is loaded. The authors have run only the CPU; the code for accelerators is written from the
+documentation.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mixmark.harness.adapters.cpu import cpu, multiplies_bf16, threads_option
+from mixmark.harness.adapters.devices import cpu, multiplies_bf16, threads_option
 from mixmark.harness.contracts.errors import PluginError, Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Graph, GraphRunner, Runner, Suite, Use, Weights
 from mixmark.harness.contracts.schema import HOST_POOL, Device, Precision
@@ -28,26 +29,26 @@ if TYPE_CHECKING:
 
 NVIDIA_DRIVER = Path("/sys/module/nvidia/version")
 GPUS = ("cuda", "xpu", "mps", "musa", "supa")
-"""torch's device types that are GPUs. ROCm uses `cuda`; the last two are of Moore Threads and Biren."""
+"""torch's device types for GPUs. ROCm uses `cuda`; `musa` is Moore Threads, `supa` is Biren."""
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-"""torch's names of what it computes in. Weights of fewer bits are computed with in the best one of the device."""
+"""torch's names of the precisions. Products with weights of fewer bits are computed in the device's best precision."""
 MAX_CONCURRENCY = 8
-"""Feeds at once on the CPU, which share its threads: fewer threads for each feed wait less for each other."""
+"""Concurrent feeds on the CPU, which share its threads: fewer threads for each feed wait less for each other."""
 STREAMS = 2
-"""Feeds at once on an accelerator: one is copied in and launched while the one before runs."""
+"""Concurrent feeds on an accelerator: a feed is copied and launched while the previous feed runs."""
 
 
 class Torch:
     """Graphs by PyTorch.
 
-    options: `threads`, the size of the CPU's thread pool; by default torch chooses it. `backend`, a module to import
-    that adds an accelerator which torch does not load by itself, e.g. torch_br.
+    options: `threads`, the size of the CPU's thread pool; by default torch chooses it. `backend`, a module that adds an
+    accelerator and that torch does not import itself, e.g. torch_br.
     """
 
     name = "torch"
     known: tuple[str, ...] = ("threads", "backend")
     streams = True
-    """Whether feeds of an offline suite may run at once on streams of an accelerator."""
+    """Whether concurrent feeds of an offline suite run on streams of an accelerator."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         refuse_options(f"adapter {self.name}", options, self.known)
@@ -69,7 +70,7 @@ class Torch:
         yield from _devices()
 
     def disclose(self) -> Mapping[str, str]:
-        """The versions of the accelerator's runtime and driver, from torch and the driver's own files."""
+        """The versions of the accelerator's runtime and driver, from torch and the driver's files."""
         torch = _import()
         versions = {"CUDA": torch.version.cuda, "ROCm": torch.version.hip}
         if torch.backends.cudnn.is_available():
@@ -85,7 +86,7 @@ class Torch:
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
-        """Reads the weights one by one, into the memory from which they are used."""
+        """Reads the weights one by one, directly into their final memory."""
         torch = _import()
         offered = {found.id: (found.offers(suite.name), torch_name) for found, torch_name in self._devices()}
         if device.id not in offered:
@@ -124,7 +125,7 @@ class Torch:
 
 
 class StreamRunner(GraphRunner):
-    """Runs the feeds of each issue thread on a stream of the thread's own, so that they overlap on the device."""
+    """Runs the feeds of each issue thread on a separate stream, so that they overlap on the device."""
 
     session: TorchSession
     _own = threading.local()
@@ -140,7 +141,7 @@ class TorchSession:
 
     threads: the number of CPU threads for one run; None on an accelerator.
     facts: receives `elsewhere` after the first run of a graph whose outputs are on another device.
-    streams: whether feeds run at once, each on a stream of its own.
+    streams: whether concurrent feeds run on separate streams.
     """
 
     def __init__(
@@ -164,13 +165,13 @@ class TorchSession:
         self._load(suite.weights())
         self._prepare()
         if streams:
-            torch.get_device_module(device).synchronize()  # other streams do not wait for the one that loaded weights
+            torch.get_device_module(device).synchronize()  # other streams do not wait for the stream that loaded
 
     def _prepare(self) -> None:
-        """What is to be done with the loaded modules: nothing, they run eagerly."""
+        """Prepares the loaded modules. Eager modules need nothing."""
 
     def _fuse(self) -> None:
-        """Replaces modules by graphs for oneDNN. fp32 stays as the suite wrote it, since audits compare with it."""
+        """Replaces modules by graphs for oneDNN. Modules in fp32 stay unchanged, since audits compare with them."""
         from mixmark.harness.adapters.torch import fused
 
         for name, graph in self._graphs.items():
@@ -186,7 +187,7 @@ class TorchSession:
         """Replaces the modules' meta tensors by weights; modules that share a name share its tensor.
 
         The weights of convolutions, and thus their activations, are channels-last. Layers of oneDNN read their weights
-        again, the largest first, so that little else is in memory beside its copies.
+        again, the largest first, so that little is in memory besides oneDNN's copies.
         """
         import torch
 
@@ -205,7 +206,7 @@ class TorchSession:
             loaded[name] = tensor.to(self._device, self._dtype, memory_format=layout)
         for module in self._modules.values():
             module.requires_grad_(False)
-            filled = module.state_dict()  # keeps the version of each layer; without it a batch norm expects its counter
+            filled = module.state_dict()  # keeps the version of each layer; without it a batch norm needs its counter
             filled.update({name: loaded[name] for name in filled})
             module.load_state_dict(filled, assign=True)
         layers = [
@@ -238,7 +239,7 @@ class TorchSession:
         dtype = self._dtype if array.dtype.kind == "f" else None
         if not self._streams:
             return torch.tensor(array, dtype=dtype, device=self._device)
-        # torch keeps pinned memory until the copy is over, and the copy of pageable memory would wait for the device.
+        # torch keeps pinned memory until the copy is over. A copy from pageable memory would wait for the device.
         return torch.tensor(array, dtype=dtype).pin_memory().to(self._device, non_blocking=True)
 
     def state(self, graph: str) -> Sequence[Tensor]:
@@ -257,7 +258,7 @@ class TorchSession:
         import torch
 
         if self._threads and torch.get_num_threads() != self._threads:
-            torch.set_num_threads(self._threads)  # for the calling thread: each concurrent feed has its own
+            torch.set_num_threads(self._threads)  # the setting is per thread, and each concurrent feed has a thread
         with torch.inference_mode():
             outputs: Sequence[Tensor] = self._modules[graph](*inputs, *(state or ()))
         if graph not in self._seen:
@@ -284,7 +285,7 @@ def _import() -> Any:
 
 
 def _devices() -> Iterator[tuple[Device, str]]:
-    """Each device with torch's name for it, e.g. `cuda:0`."""
+    """Each device with torch's name, e.g. `cuda:0`."""
     torch = _import()
     yield cpu(("bf16", "fp32") if multiplies_bf16() else ("fp32",)), "cpu"
     if not torch.accelerator.is_available():
@@ -295,7 +296,7 @@ def _devices() -> Iterator[tuple[Device, str]]:
         properties = module.get_device_properties(index) if hasattr(module, "get_device_properties") else None
         uuid = getattr(properties, "uuid", None)
         silicon: Literal["gpu", "npu"] = "gpu" if kind in GPUS else "npu"
-        # GPU-… is the id in NVML, by which a meter finds the device.
+        # GPU-… is the id in NVML, which the device's meter uses.
         id = f"gpu:GPU-{uuid}" if uuid and silicon == "gpu" else f"{silicon}:{kind}{index}"
         device = Device(
             id=id,
@@ -309,7 +310,7 @@ def _devices() -> Iterator[tuple[Device, str]]:
 
 
 def _has_streams(torch_name: str) -> bool:
-    """Whether this build of torch has streams for the device, and pinned memory to copy from."""
+    """Whether this build of torch has streams and pinned memory for the device."""
     import torch
 
     module = torch.get_device_module(torch_name)
@@ -321,7 +322,7 @@ def _has_streams(torch_name: str) -> bool:
 
 
 def _precisions(module: Any, index: int) -> tuple[Precision, ...]:
-    """The precisions of a device: bf16 only if the hardware has it, because CUDA also emulates it."""
+    """The precisions of a device. bf16 only if the hardware has it, because CUDA also emulates it."""
     if module.__name__ == "torch.cuda":
         with module.device(index):
             bf16 = module.is_bf16_supported(including_emulation=False)
@@ -331,10 +332,10 @@ def _precisions(module: Any, index: int) -> tuple[Precision, ...]:
 
 
 def _turn_off_tf32() -> str:
-    """Turns TF32 off: by default torch runs convolutions in it, with 10 bits of mantissa instead of 23."""
+    """Turns off TF32, torch's default for convolutions, which has 10 bits of mantissa instead of 23."""
     import torch
 
-    if hasattr(torch.backends.cudnn, "conv"):  # since 2.9, in which the older switch is deprecated
+    if hasattr(torch.backends.cudnn, "conv"):  # since torch 2.9, where the older switch is deprecated
         torch.backends.cudnn.conv.fp32_precision = "ieee"
         torch.backends.cuda.matmul.fp32_precision = "ieee"
     else:

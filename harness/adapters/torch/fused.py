@@ -1,7 +1,7 @@
 """Rewrites a torch module for oneDNN on the CPU: folds batch norms, fuses sums and activations, packs weights.
 
-Eager torch packs the weights of a layer again at each call, and passes the layer's output through memory once for the
-batch norm, the sum and the activation each. The rewriting needs no compiler and less than a second.
+Eager torch packs the weights of a layer again at each call, and passes the layer's output through memory for the batch
+norm, the sum and the activation. The rewriting needs no compiler and less than a second.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 
 Program = fx.GraphModule
 Read = Callable[[str], "Tensor"]
-"""Gives a weight in float32 by its name in the module's state dict."""
+"""Returns a weight in float32 by its name in the module's state dict."""
 
 ACTIVATIONS: dict[Any, str] = {torch.relu: "relu", F.relu: "relu", nn.ReLU: "relu", F.silu: "swish", nn.SiLU: "swish"}
-"""oneDNN's names of the activations that are computed on a layer's output before it is rounded."""
+"""oneDNN's names of the activations that it computes before rounding a layer's output."""
 SUMS = (operator.add, torch.add)
 
 
 def fused(module: nn.Module, inputs: Iterable[str]) -> fx.GraphModule | None:
-    """The module as a graph whose convolutions and linear layers are `FusedLayer`s, still without their weights.
+    """The module as a graph whose convolutions and linear layers are `FusedLayer`s, still without their weights. None
+    if the module's Python code cannot be traced.
 
-    inputs: names for the arguments with which the module is called. None: its Python code cannot be traced.
+    inputs: names for the module's arguments.
     """
     try:
         program = fx.GraphModule(module, _Tracer(inputs).trace(module))
@@ -57,23 +58,23 @@ def fused(module: nn.Module, inputs: Iterable[str]) -> fx.GraphModule | None:
 class FusedLayer(nn.Module):
     """A convolution or a linear layer, with the operations fused into it, in one call of oneDNN.
 
-    weight, bias: their names in the state dict. convolution: its strides and paddings; None for a linear layer.
+    weight, bias: names in the state dict. convolution: strides and paddings; None for a linear layer.
     """
 
     def __init__(self, weight: str, bias: str | None, convolution: nn.Conv2d | None) -> None:
         super().__init__()
         self.weight, self.bias = weight, bias
         self.batch_norm: tuple[Sequence[str], float] | None = None
-        """The names of its mean, variance, weight and bias, and its epsilon."""
+        """The names of the mean, variance, weight and bias, and epsilon."""
         self.activation = "none"
         self.packed: tuple[Tensor, torch.Size]
-        """The weight as oneDNN reads it, and the shape of the inputs that it was packed for."""
+        """The weight in oneDNN's layout, and the shape of the inputs that it was packed for."""
         self.geometry: tuple[Any, ...] | None = None
         if convolution is not None:
             self.geometry = convolution.padding, convolution.stride, convolution.dilation, convolution.groups
 
     def load(self, read: Read, dtype: torch.dtype) -> None:
-        """Reads the weights and folds the batch norm into them in float32."""
+        """Reads the weights and folds the batch norm in float32."""
         weight = read(self.weight)
         bias = None if self.bias is None else read(self.bias)
         if self.batch_norm:
@@ -88,7 +89,7 @@ class FusedLayer(nn.Module):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype)), torch.Size()
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
-        """other: added to the output of a convolution before its activation."""
+        """other: a summand for the output of a convolution, before the activation."""
         y: Tensor
         if self.geometry is None:
             y = torch.ops.mkldnn._linear_pointwise(x, self.packed[0], self.offset, self.activation, [], "")
@@ -108,20 +109,20 @@ class FusedLayer(nn.Module):
     def _packed_for(self, shape: torch.Size) -> Tensor:
         """The weight of a convolution, packed for inputs of this shape.
 
-        Without AMX oneDNN's layout of the weight depends on it. Of another layout it packs the weight again at each
-        call, which took 70 % of the time of resnet50 at batch 1.
+        Without AMX, oneDNN's layout of the weight depends on the shape. From another layout oneDNN packs the weight
+        again at each call, which took 70 % of the time of resnet50 at batch 1.
         """
         weight, packed_for = self.packed
         if packed_for != shape:
             dense = weight.to_dense() if weight.is_mkldnn else weight
             assert self.geometry is not None
             weight = torch.ops.mkldnn._reorder_convolution_weight(dense, *self.geometry, shape)
-            self.packed = weight, shape  # at once: another thread may do the same
+            self.packed = weight, shape  # one assignment, since another thread may do the same
         return weight
 
 
 class _Tracer(fx.Tracer):
-    """Traces a module that is called with tensors by position. inputs: a name for each."""
+    """Traces a module that is called with tensors by position. inputs: the names of these tensors."""
 
     def __init__(self, inputs: Iterable[str]) -> None:
         super().__init__()
@@ -131,7 +132,7 @@ class _Tracer(fx.Tracer):
         return root_fn, [self.root, *(self.create_proxy("placeholder", name, (), {}) for name in self._inputs)]
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
-        """Iterates over the parts of torch.split, whose number is that of the sizes. Other lengths are unknown."""
+        """Iterates over the parts of torch.split, one for each size. Other lengths are unknown."""
         if obj.node.target is torch.split and isinstance(sizes := obj.node.args[1], list | tuple):
             return (operator.getitem(obj, index) for index in range(len(sizes)))
         return super().iter(obj)
@@ -162,7 +163,7 @@ def _is_weight(value: Any) -> bool:
 
 
 def _absorb(node: fx.Node, user: fx.Node) -> None:
-    """Replaces a user of the node by the node itself, which now computes both."""
+    """Replaces a user of the node by the node, which now computes both."""
     user.replace_all_uses_with(node)
     user.graph.erase_node(user)
 
@@ -186,12 +187,12 @@ def _fuse_batch_norm(program: fx.GraphModule, node: fx.Node, layer: FusedLayer, 
 
 
 def _fuse_sum(program: fx.GraphModule, node: fx.Node, layer: FusedLayer, user: fx.Node, layers: Layers) -> None:
-    """Fuses the sum with another convolution's output, which has as many axes."""
+    """Fuses the sum with another convolution's output."""
     if layer.geometry is None or user.target not in SUMS or len(node.args) > 1 or len(user.args) != 2:
         return
     (other,) = (argument for argument in user.args if argument is not node)
     if isinstance(other, fx.Node) and other in layers and layers[other].geometry and not user.kwargs:
-        user.prepend(node)  # there the other summand is computed already
+        user.prepend(node)  # the other summand is computed before this point
         node.args = (*node.args, other)
         _absorb(node, user)
 

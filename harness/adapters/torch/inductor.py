@@ -1,8 +1,9 @@
-"""PyTorch's compiler: each graph of a suite as one, of fixed shapes, by Inductor; on CUDA one launch, a CUDA graph.
+"""PyTorch's compiler Inductor: each graph of a suite is compiled for fixed shapes; on CUDA it is one launch, a CUDA
+graph.
 
-A step of a decoder launches hundreds of kernels when its module runs eagerly, and an accelerator waits for the host
-between them. This is a route beside the eager one: screening runs choose. The recipe is that of gpt-fast. With the
-extra `torchao` it also runs llm with weights of 8 bits. The authors have run it on the CPU only.
+A step of an eager decoder launches hundreds of kernels, and an accelerator waits for the host between them. Compiled
+and eager graphs are separate routes; screening runs choose between them. The recipe follows gpt-fast. With the extra
+`torchao` it also runs llm with weights of 8 bits. The authors have run it on the CPU only.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 MOST_SHAPES = 64
-"""Compiled versions of one graph: a batch search tries some twenty batches, and each is a shape of its own."""
+"""Compiled versions of one graph: a batch search tries some twenty batches, and each is another shape."""
 
 
 class Inductor(Torch):
     """Graphs by PyTorch's compiler, on accelerators.
 
-    options: those of the adapter torch, and `cpu`: `yes` compiles for the CPU too, which needs a C++ compiler and a
-    minute for each graph.
+    options: the options of the adapter torch, and `cpu`: `yes` compiles for the CPU too, which needs a C++ compiler and
+    a minute for each graph.
     """
 
     name = "inductor"
@@ -59,9 +60,9 @@ def has_torchao() -> bool:
 
 
 def _in_eight_bits(modules: Iterable[nn.Module]) -> str:
-    """Turns the weights of linear layers into int8 with a scale for each row, by torchao. Returns what did it."""
+    """Turns the weights of linear layers into int8 with a scale for each row, by torchao. Returns a description."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it reports each of its kernels that this build of torch cannot load
+        warnings.simplefilter("ignore")  # torchao warns of each kernel that this build of torch cannot load
         import torchao
         from torchao.quantization import Int8WeightOnlyConfig, quantize_
     for module in modules:
@@ -74,7 +75,7 @@ class State(list["Tensor"]):
 
 
 class CompiledSession(TorchSession):
-    """The suite's modules, compiled when a shape of their inputs is first seen, which is in preparation."""
+    """The suite's modules, compiled at the first call with each shape, which is during preparation."""
 
     def _fuse(self) -> None:
         """Leaves the modules as they are: Inductor fuses them."""
@@ -90,7 +91,7 @@ class CompiledSession(TorchSession):
         self._states: dict[str, tuple[list[Tensor], weakref.ref[State]]] = {}
 
     def state(self, graph: str) -> Sequence[Tensor]:
-        """The state at the addresses of the last one, if that was dropped: a CUDA graph writes to fixed addresses."""
+        """The state at the addresses of the last state, if it was dropped: a CUDA graph writes to fixed addresses."""
         import torch
 
         kept, used = self._states.get(graph, (None, None))
@@ -106,10 +107,10 @@ class CompiledSession(TorchSession):
         return handle
 
     def run(self, graph: str, *inputs: Tensor, state: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
-        """Copies the outputs on the device: a CUDA graph writes the next ones to the same addresses."""
+        """Copies the outputs on the device, because a CUDA graph reuses the addresses of its outputs."""
         import torch
 
-        if torch._dynamo.config.cache_size_limit < MOST_SHAPES:  # each thread has a setting of its own
+        if torch._dynamo.config.cache_size_limit < MOST_SHAPES:  # the setting is per thread
             torch._dynamo.config.cache_size_limit = MOST_SHAPES
         if self._device.type == "cuda":
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]  # torch gives it no types
@@ -117,6 +118,6 @@ class CompiledSession(TorchSession):
             outputs = super().run(graph, *inputs, state=state)
         except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
             why = next(iter(str(error).splitlines()), type(error).__name__)
-            raise Unsupported(f"torch.compile cannot compile {graph}: {why[:300]}", "the eager route stands") from error
+            raise Unsupported(f"torch.compile cannot compile {graph}: {why[:300]}", "use the adapter torch") from error
         with torch.inference_mode():
             return [output.clone() for output in outputs] if self._device.type == "cuda" else outputs

@@ -1,13 +1,13 @@
 """The facts of a run: frozen, checked on construction, units in names; unknown is None and never 0.
 
-    device   the base class of facts; devices, and the routes by which a suite runs on them
+    device   the base class of facts; devices, and the routes of suites on devices
     plan     limits, shares, tasks, phases, the mix and its placement
     record   one share's outcome: completions or an error, the audit, the conditions
     result   the whole run: its hosts, their software and clocks, and the energy of its phases
 
-Conclusions (throughput, percentiles, findings, scores) are functions of these facts. They live in `harness/judge`, and
-none is stored. All times are integer nanoseconds on CLOCK_MONOTONIC of the machine that leads the run. The timestamps
-of another host are moved onto that clock, within the bound of the host's `Connection`.
+Conclusions (throughput, percentiles, findings, scores) are functions of these facts, in `harness/judge`, and are not
+stored. All times are integer nanoseconds on CLOCK_MONOTONIC of the machine that leads the run. The timestamps of
+another host are moved onto that clock, within the bound of the host's `Connection`.
 
 In a run with several hosts each host has a name, and the names of its parts begin with it: the device `host1/cpu:0`,
 the memory pool `host1/host`, the energy domain `host1/rapl:package-0`, which covers `host1/node`.

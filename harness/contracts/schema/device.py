@@ -1,4 +1,4 @@
-"""The base class of all facts; devices, and the routes by which a suite runs on them."""
+"""The base class of all facts; devices, and the routes of suites on devices."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mixmark.harness.contracts.device_ids import host_of, local, meet, piece
 
 
 class Fact(BaseModel):
-    """The base class of everything that is written to a result."""
+    """The base class of the models in a result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
 
 Int64s = npt.NDArray[np.int64]
 LARGEST = 1 << 60
-"""The upper limit of any stored integer: 36 years in ns, so that sums and differences of times fit into int64."""
+"""The upper limit of any stored integer: 36 years in ns. Sums and differences of such times fit into int64."""
 
 
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
@@ -29,19 +29,19 @@ BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8,
 Tier = Literal["smoke", "edge", "server"]
 ScenarioName = Literal["single-stream", "offline", "server", "mixed", "probe"]
 """How feeds are issued. Every record of a phase that runs a mix is `mixed`. A suite that measures the ceilings of a
-device has the scenario `probe`: the runner's concurrency in feeds at a time, and no result of its own."""
+device has the scenario `probe`: as many feeds at a time as the runner's concurrency, and no rate that counts."""
 WeightClass = Literal[16, 8, 4]
-"""The bits of a weight. Only routes of one class are compared with each other; fp32 is in the class of 16 bits."""
+"""The bits of a weight. Routes are compared only within a class; fp32 is in the class of 16 bits."""
 
 
 def weight_class(precision: str) -> WeightClass:
-    """The class of a precision: its bits of a weight, 16 for fp32."""
+    """The class of a precision: the bits of a weight, 16 for fp32."""
     bits = BITS_PER_WEIGHT[precision]
     return 16 if bits >= 16 else 8 if bits == 8 else 4
 
 
 HOST_POOL = "host"
-"""The `Device.memory_pool` of everything that draws on the host's memory."""
+"""The `Device.memory_pool` of devices that use the host's memory."""
 HOST_PROCESSOR = "cpu:0"
 """The `Device.id` of the host's processor, even if no adapter reaches it."""
 HOST_NAME = r"[a-z0-9][a-z0-9-]{0,31}"
@@ -55,30 +55,31 @@ class Device(Fact):
     """A piece of silicon, or a group or a slice of such pieces. Any number of adapters may reach it."""
 
     id: str = Field(pattern=f"^{DEVICE_ID}$")
-    """The name of the physical part: `cpu:0`, `gpu:<uuid>`; with its host if a run has several: `host1/cpu:0`."""
+    """The name of the physical part: `cpu:0`, `gpu:<uuid>`; with the host if a run has several: `host1/cpu:0`."""
     kind: Literal["cpu", "gpu", "npu", "asic", "simulated"]
-    """Simulated: a software driver that computes on the host's processor. It is measured and shown, and takes part in a
-    mixed run, which then has no score: its speed is that of no silicon."""
+    """`simulated` is a software driver that computes on the host's processor. It is measured and shown, but a mixed run
+    with it has no score, because no silicon has its speed."""
     name: str = ""
-    """Its maker's name for it; for a group, that of one of its parts."""
+    """The maker's name; for a group, the name of one of its parts."""
     parts: tuple[str, ...] = ()
     """The silicon of a group, such as the ids of four GPUs, or of a slice, such as `gpu:<uuid>/2-of-7`. A mix uses each
-    part once. Empty: the device is the part that its id names."""
+    part once. Empty if the device is the part that its id names."""
     memory_pool: str
     """Devices with the same pool share memory; the host's pool is `host`. A group of devices with separate memories has
-    a pool of its own."""
+    a separate pool."""
     memory_bytes: int | None = Field(default=None, gt=0)
     precisions: tuple[Precision, ...] = ()
-    """The precisions that the device computes natively by this adapter, best first."""
+    """The precisions that the device computes natively through this adapter, best first."""
     precisions_by_suite: dict[str, tuple[Precision, ...]] = {}
-    """The precisions of suites for which they differ from `precisions`. An empty tuple: it cannot run the suite."""
+    """The precisions of single suites, if they differ from `precisions`. An empty tuple if the device cannot run the
+    suite."""
     slice_of: str | None = None
-    """The whole device of a slice. An adapter receives the whole device, in a process that is pinned to `cores`."""
+    """The whole device of a slice. An adapter receives the whole device, in a process pinned to `cores`."""
     cores: tuple[int, ...] = ()
     """The hardware threads of a slice, as the operating system numbers them."""
     hosted: str = ""
-    """The model of a hosted service, which has weights of its own. Its outputs cannot be audited and count in no score.
-    Empty: the device runs the suite's network."""
+    """The model of a hosted service. The service has other weights, so its outputs cannot be audited and count in no
+    score. Empty if the device runs the suite's network."""
 
     @field_validator("parts")
     @classmethod
@@ -86,7 +87,7 @@ class Device(Fact):
         for part in parts:
             _, number, of = piece(part)
             if not PART.fullmatch(part) or not 1 <= number <= of:
-                raise ValueError(f"{part} names no silicon, such as gpu:0 or gpu:0/1-of-2")
+                raise ValueError(f"{part} is not a name of silicon, such as gpu:0 or gpu:0/1-of-2")
         for one, other in itertools.combinations(parts, 2):
             if meet(one, other):
                 raise ValueError(f"{one} and {other} are the same silicon")
@@ -94,32 +95,32 @@ class Device(Fact):
 
     @property
     def silicon(self) -> frozenset[str]:
-        """The names of the physical parts, or pieces of them, that the device consists of."""
+        """The names of the physical parts and pieces of the device."""
         return frozenset(self.parts or (self.id,))
 
     def overlaps(self, other: Device) -> bool:
-        """Whether both use some of the same silicon. Two slices of a processor overlap if they share a core."""
+        """Whether the devices share silicon. Two slices of a processor overlap if they share a core."""
         if self.slice_of is not None and self.slice_of == other.slice_of:
             return self.id == other.id or not set(self.cores).isdisjoint(other.cores)
         return any(meet(mine, yours) for mine in self.whole.silicon for yours in other.whole.silicon)
 
     @property
     def on_host(self) -> bool:
-        """Whether it is the host's processor, or a slice of it."""
+        """Whether the device is the host's processor, or a slice of it."""
         return self.kind == "cpu" and self.in_host_memory
 
     @property
     def in_host_memory(self) -> bool:
-        """Whether the device draws on its host's memory."""
+        """Whether the device uses its host's memory."""
         return local(self.memory_pool) == HOST_POOL
 
     @property
     def host(self) -> str:
-        """The name of its host; empty if the run has one host."""
+        """The name of the device's host; empty if the run has one host."""
         return host_of(self.id)
 
     def offers(self, suite: str) -> tuple[Precision, ...]:
-        """The precisions in which the device computes a suite by this adapter, best first."""
+        """The precisions of a suite on this device through this adapter, best first."""
         return self.precisions_by_suite.get(suite, self.precisions)
 
     @property
@@ -143,11 +144,11 @@ class Route(Fact):
     """The adapter's options, as configured."""
     suite_options: dict[str, str] = {}
     weights: str = "synthetic"
-    """`synthetic`, a checkpoint's name and hash, or `hosted: ` and the model of a service."""
+    """`synthetic`, the name and hash of a checkpoint, or `hosted: ` and the model of a service."""
 
     @property
     def hosted(self) -> bool:
-        """Whether it runs the model of a hosted service instead of the suite's."""
+        """Whether the route runs the model of a hosted service instead of the suite's model."""
         return self.weights.startswith("hosted: ")
 
     @property
@@ -156,7 +157,7 @@ class Route(Fact):
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """The fields that distinguish it from the other routes of a run."""
+        """The fields that distinguish the routes of a run."""
         return self.suite, self.device, self.adapter, self.precision
 
     @property

@@ -1,4 +1,4 @@
-"""What a run sets out to measure: limits, shares, tasks and phases, the mix, and the placement of a mixed phase."""
+"""The plan of a run: limits, shares, tasks and phases, the mix, and the placement of a mixed phase."""
 
 from __future__ import annotations
 
@@ -19,58 +19,58 @@ Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scalin
     mixed         runs the mix
     scaling       runs the mix on the first 1, 2, 4, … of several hosts, to show how the rate grows with the hosts
     policy        runs the mix by another policy than the plan, to show what the plan gains
-    load          serves requests of the mix that arrive, at a share of the rate of the mixed runs
+    load          serves arriving requests of the mix, at a fraction of the rate of the mixed runs
     drill         runs the mix while a device is taken away and given back
-    cap           runs the mix with a lower limit of the devices' power
+    cap           runs the mix with lower power limits of the devices
 """
 MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load", "drill", "cap")
-"""The purposes of phases that run a mix by a placement."""
+"""The purposes of the phases with a mix and a placement."""
 
 
 class LatencyLimits(Fact):
-    """The largest latencies of a server at the percentile, from the time at which a feed was due. None: no limit."""
+    """The largest latencies of a server at the percentile, from a feed's due time. None if there is no limit."""
 
     percentile: float = Field(gt=0, lt=1)
     first_ns: int | None = Field(default=None, gt=0)
-    """The limit of the time until the first unit: an LLM's time to first token."""
+    """The limit for the time until the first unit: an LLM's time to first token."""
     per_unit_ns: int | None = Field(default=None, gt=0)
-    """The limit of the mean time between units of a feed: an LLM's time per output token."""
+    """The limit for the mean time between units of a feed: an LLM's time per output token."""
     total_ns: int | None = Field(default=None, gt=0)
     source: str
 
 
 class Limits(Fact):
-    """How long a share may take, in nanoseconds."""
+    """The time limits of a share."""
 
     warmup_ns: int = Field(ge=0)
     search_ns: int = Field(ge=0)
-    """The time of all trials of the search for the best batch or the highest rate. Preparing a batch size and its first
-    feed are not counted."""
+    """The time of all trials of the search for the best batch or the highest rate, without the preparation of each
+    batch size and its first feed."""
     min_ns: int = Field(ge=0)
-    """The window ends once this has passed, `min_feeds` are done and the half-width is reached."""
+    """The window ends when this time has passed, `min_feeds` are done and the half-width is reached."""
     max_ns: int = Field(ge=0)
-    """The window also ends once this has passed and one feed is done."""
+    """The window also ends when this time has passed and one feed is done."""
     min_feeds: int = Field(ge=1)
     half_width: float | None = Field(default=None, gt=0)
-    """The half-width that the 95 % confidence interval of a closed loop's throughput must reach, as a fraction of the
-    throughput. None: no half-width is required."""
+    """The required half-width of the 95 % confidence interval of a closed loop's throughput, as a fraction of the
+    throughput. None if no half-width is required."""
     audits: int = Field(default=0, ge=0)
-    """The minimum number of feeds whose outputs are compared with the reference. 0: no audit."""
+    """The minimum number of feeds whose outputs are compared with the reference. 0 for no audit."""
     screening: bool = False
-    """Whether the last feed of each issue thread is cut off once `max_ns` has passed and its rate is known."""
+    """Whether the last feed of each issue thread is cut off when `max_ns` has passed and its rate is known."""
 
 
 class Share(Fact):
-    """The part of a task that one suite is."""
+    """One suite of a task."""
 
     key: str = Field(pattern=r"^[a-z0-9.-]+$")
-    """The key of the record that this share becomes."""
+    """The key of the share's record."""
     route: Route
     scenario: ScenarioName
     batch: int | None = Field(default=None, gt=0)
-    """The samples in a feed. None: a search finds the best batch."""
+    """The samples in a feed. None if a search finds the best batch."""
     rate_per_s: float | None = Field(default=None, gt=0)
-    """The arrival rate of a server in feeds per second. None: a search finds the highest rate that keeps the latency
+    """The arrival rate of a server in feeds per second. None if a search finds the highest rate within the latency
     limits."""
     run: int = Field(default=1, ge=1)
     limits: Limits
@@ -84,28 +84,28 @@ class Task(Fact):
 
 
 HIGHEST_LEVEL = 0.9
-"""The highest load of requests that arrive: nearer to 1 their queue does not settle in any time."""
+"""The highest load of arriving requests. At loads closer to 1 the queue needs too long to settle."""
 BY_PLAN = "plan"
-"""The name of the policy of the score."""
+"""The name of the policy that the score is measured with."""
 
 
 class Load(Fact):
-    """Requests of a mix that arrive by independent Poisson processes, one for each suite, while a phase lasts.
+    """Requests of a mix that arrive during a phase by independent Poisson processes, one for each suite.
 
     A suite's due times, from the begin of the phase, are `contracts.seeds.arrivals_within` with the seed
-    seeds.derived(seed, suite).
+    `seeds.derived(seed, suite)`.
     """
 
     level: float = Field(gt=0, le=HIGHEST_LEVEL)
-    """The load: the share of the rate of the mixed runs that arrives."""
+    """The arrival rate, as a fraction of the rate of the mixed runs."""
     mixes_per_s: float = Field(gt=0)
-    """The mixes that arrive per second."""
+    """The arrival rate in mixes per second."""
     length_ns: int = Field(gt=0)
-    """The time in which requests arrive."""
+    """The time during which requests arrive."""
     requests: dict[str, int] = Field(min_length=1)
-    """The number of requests of each suite that arrive."""
+    """The number of requests of each suite."""
     request_units: dict[str, int]
-    """The units in a request of each suite: a feed on every device, or several feeds in a row."""
+    """The units in a request of each suite. A request is one feed, or several feeds in a row."""
     seed: int = Field(ge=0)
     """The seed of the due times, drawn when the level was planned."""
 
@@ -115,38 +115,38 @@ class Drill(Fact):
 
     device: str
     lost_ns: int = Field(gt=0)
-    """When it is taken away, from the begin of the phase. What it holds then is lost."""
+    """When the device is taken away, from the begin of the phase. Its unfinished work is lost."""
     back_ns: int = Field(gt=0)
-    """When it may work again."""
+    """When the device is given back, from the begin of the phase."""
 
 
 class PowerLimit(Fact):
-    """A limit of power that a device or its driver keeps, and that a run may lower."""
+    """A power limit of a device or its driver, which a run may lower."""
 
     id: str
     """`rapl/intel-rapl:0`, the domain that meters the same package, or `nvml/<UUID>`, whose domains begin with it."""
     watts: float = Field(gt=0)
-    """The limit before the run, which a cap is a share of, and which is never exceeded."""
+    """The limit before the run. A cap is a fraction of it, and the run never exceeds it."""
     least_watts: float = Field(default=0.0, ge=0)
-    """The lowest limit that the driver takes, as far as it says."""
+    """The lowest limit that the driver accepts; 0 if the driver does not report it."""
 
 
 class Phase(Fact):
-    """The tasks that run at the same time. A solo measurement is a phase of one task with one share."""
+    """Tasks that run at the same time. A solo measurement is a phase of one task with one share."""
 
     name: str = Field(pattern=r"^[a-z0-9.-]+$")
     purpose: Purpose
     tasks: tuple[Task, ...] = Field(min_length=1)
     placement: Placement | None = None
-    """The placement by which the shares of a phase of a mix were chosen; None for any other purpose."""
+    """The placement of a phase with a mix. None if the phase has no mix."""
     policy: str = BY_PLAN
-    """The policy that assigned the work of a phase of a mix."""
+    """The policy that assigned the work of a phase with a mix."""
     load: Load | None = None
-    """The requests that arrive; None for any other purpose than `load`."""
+    """The arriving requests. None if the purpose is not `load`."""
     drill: Drill | None = None
-    """The device that is lost; None for any other purpose than `drill`."""
+    """The device that is lost. None if the purpose is not `drill`."""
     cap: float | None = Field(default=None, gt=0, lt=1)
-    """The share of their limits that the devices' power is limited to; None for any other purpose than `cap`."""
+    """The devices' power limits, as a fraction of the limits before the run. None if the purpose is not `cap`."""
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -164,7 +164,7 @@ class Phase(Fact):
     def _a_mix_is_planned(self) -> Phase:
         if (self.purpose in MIXES) != (self.placement is not None):
             raise ValueError(
-                f"phase {self.name} is {self.purpose}: a phase of a mix has a placement, and no other has one"
+                f"phase {self.name} is {self.purpose}: a phase has a placement if and only if it runs a mix"
             )
         for purpose, facts in (("load", self.load), ("drill", self.drill), ("cap", self.cap)):
             if (self.purpose == purpose) != (facts is not None):
@@ -173,11 +173,12 @@ class Phase(Fact):
 
 
 class ServiceLimits(Fact):
-    """The longest times of a feed of a mix, from its issue. The units of a slower feed do not count. None: no limit."""
+    """The longest times of a feed of a mix, from its issue. Units of a slower feed do not count. None if there is no
+    limit."""
 
     first_ns: int | None = Field(default=None, gt=0)
     per_unit_ns: int | None = Field(default=None, gt=0)
-    """The limit of the mean time per unit after the first unit."""
+    """The limit for the mean time per unit after the first unit."""
     total_ns: int | None = Field(default=None, gt=0)
 
 
@@ -190,8 +191,8 @@ class Mix(Fact):
     """m_w: the number of units of each suite in one mix."""
     limits: dict[str, ServiceLimits] = {}
     nominal_flops_per_s: float | None = Field(default=None, gt=0)
-    """The speed of the nominal device, on which each suite's part takes a quarter of a second. None: the units were not
-    derived from a nominal device."""
+    """The speed of the nominal device, on which each suite's part takes a quarter of a second. None if the units were
+    not derived from a nominal device."""
     nominal_bytes_per_s: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
@@ -199,12 +200,12 @@ class Mix(Fact):
         if wrong := [suite for suite, count in self.units.items() if not 0 < count < float("inf")]:
             raise ValueError(f"mix {self.name}: units of {', '.join(wrong)} must be above 0")
         if unknown := self.limits.keys() - self.units.keys():
-            raise ValueError(f"mix {self.name}: limits of {', '.join(sorted(unknown))}, which is not in it")
+            raise ValueError(f"mix {self.name}: there are limits of {', '.join(sorted(unknown))}, but no units")
         return self
 
     @property
     def frozen(self) -> bool:
-        """Whether the name is that of a published mix. The score checks the numbers."""
+        """Whether a published mix has this name. The score checks the numbers."""
         return re.fullmatch(r"(smoke|edge|server)-[0-9]+", self.name) is not None
 
 
@@ -217,42 +218,42 @@ class Rate(Fact):
     precision: Precision
     batch: int = Field(gt=0)
     units_per_s: float = Field(gt=0)
-    """The rate of the feeds that kept the mix's limits."""
+    """The rate, counting only feeds within the mix's limits."""
     watts: float | None = Field(default=None, ge=0)
-    """The mean power of the device's own domains while it ran. None: not measured."""
+    """The mean power of the device's domains during the solo phase. None if it was not measured."""
     memory_bytes: int | None = Field(default=None, ge=0)
-    """The memory that is resident while the suite is loaded."""
+    """The resident memory while the suite is loaded."""
 
 
 class Placement(Fact):
-    """The plan of a mixed phase: the fraction of its time that each device gives to each suite, and the dual proof.
+    """The plan of a mixed phase: the fraction of each device's time for each suite, and the dual proof.
 
     The linear program and its dual are in harness/plan/bound.py.
     """
 
     objective: Literal["throughput", "efficiency"]
     rates: tuple[Rate, ...]
-    """The rates among which the plan could choose, one for each suite on each device."""
+    """The rates that the plan could choose from, one for each suite on each device."""
     fractions: dict[str, dict[str, float]]
     """x[suite][device]: the fraction of the device's time for the suite."""
     mixes_per_s: float = Field(ge=0)
     """The mixes per second that the plan predicts."""
     bound_per_s: float = Field(gt=0)
-    """λ*: the most mixes per second of any plan at these rates, regardless of memory and the objective."""
+    """λ*: the highest rate of any plan at these rates, regardless of memory and the objective."""
     bound_fractions: dict[str, dict[str, float]]
-    """The fractions that reach the bound."""
+    """x[suite][device] of a plan that reaches the bound."""
     suite_prices: dict[str, float]
     """v_w: the dual price of a unit of each suite; Σ m_w v_w = 1."""
     device_prices: dict[str, float]
     """u: the dual price of the time of each device, or of devices that share silicon, `gpu:0 or gpu:pair`. The prices
     that name device d add up to at least r[w,d] v_w, and Σ u is the bound."""
     watts: float | None = None
-    """The predicted power of the energy boundary. None: not measured."""
+    """The predicted power of the energy boundary. None if it was not measured."""
     pool_bytes: dict[str, int] = {}
-    """The free memory of each pool, which the plan does not exceed."""
+    """The free memory of each pool: the plan's limit."""
     host_fraction: float = Field(default=0, ge=0)
-    """The fraction of every CPU device's time that the host threads of one used accelerator take."""
+    """The fraction of every CPU device's time that the host threads of one used accelerator need."""
     idle_watts: dict[str, float] = {}
     """The measured idle power of devices in the boundary."""
     rest_watts: float | None = Field(default=None, ge=0)
-    """The power of all parts that are no devices. None: the power of the boundary is not known."""
+    """The power of all parts other than devices. None if the power of the boundary is unknown."""

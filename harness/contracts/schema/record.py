@@ -14,7 +14,7 @@ from mixmark.harness.contracts.schema.device import HOST_PROCESSOR, LARGEST, Fac
 from mixmark.harness.contracts.schema.plan import LatencyLimits
 
 NOT_ASKED, NO_GATE, HOSTED = "not asked for", "the suite has no gate", "a hosted service has weights of its own"
-"""The values of `Record.unaudited` that are no fault."""
+"""The harmless values of `Record.unaudited`."""
 DIGEST_BYTES = 16
 """The length of the digest of an output."""
 
@@ -24,7 +24,7 @@ class Completion:
     """One finished feed."""
 
     due_ns: int
-    """When the feed should have been issued. It equals issued_ns in a closed loop."""
+    """When the feed should have been issued; equal to issued_ns in a closed loop."""
     issued_ns: int
     yields: tuple[tuple[int, int], ...]
     """(timestamp in ns, units finished) of each yield."""
@@ -38,10 +38,10 @@ class Completion:
 class Completions:
     """The raw timestamps of a record as columns, one row per feed that finished, in the order of their issue.
 
-    due_ns, issued_ns: [feeds]. ends: [feeds], the index behind a feed's last yield.
-    yielded_ns, units: [yields], a timestamp and the number of units that the yield finished.
-    seen_ns: [feeds], when the message that the feed is finished reached the parent, on its clock. None: the worker sent
-    no such messages, so the parent bounds the window and not each feed.
+    due_ns, issued_ns: [feeds]. ends: [feeds], the index after a feed's last yield.
+    yielded_ns, units: [yields], the timestamp of each yield and the number of units that it finished.
+    seen_ns: [feeds], when the parent received the message that the feed is finished, on its clock. None if the worker
+    sends no such messages; the parent then bounds the window instead of each feed.
     Raises ValueError if a feed has no yield, time runs backwards inside a feed or from issue to issue, units are not
     positive, or a number is larger than in any run.
     """
@@ -82,7 +82,7 @@ class Completions:
         if (np.diff(self.issued_ns) < 0).any():
             raise ValueError("feeds are not in the order of their issue")
         steps = np.diff(self.yielded_ns)
-        steps[starts[1:] - 1] = 0  # two feeds may overlap
+        steps[starts[1:] - 1] = 0  # steps from feed to feed may be negative, because feeds may overlap
         if (steps < 0).any():
             raise ValueError("time runs backwards inside a feed")
 
@@ -104,39 +104,39 @@ class Gate(Fact):
     """The largest error that an audited feed may have."""
 
     metric: str
-    """The name of the error with its unit. It is 0 for the fp32 reference itself; larger is worse."""
+    """The name of the error with its unit. The fp32 reference has the error 0; larger is worse."""
     at_most: float = Field(gt=0)
     samples: int = Field(default=1, gt=0)
-    """The minimum number of samples of an audit: a single sample could pass by chance."""
+    """The minimum number of samples in an audit, since a single sample could pass by chance."""
 
 
 class Cost(Fact):
     """The least work of one yield of a feed, by analysis: minimal algorithm, weights read once.
 
-    A feed has a tuple of costs in the order of its yields: prefill, then decode for 127 yields.
+    The costs of a feed are in the order of its yields, such as prefill for 1 yield and decode for 127 yields.
     """
 
     name: str
     flops: float = Field(ge=0)
-    """Floating-point operations; a multiplication and an addition count one each."""
+    """Floating-point operations; a multiplication and an addition are two."""
     bytes: float = Field(ge=0)
     yields: int = Field(default=1, gt=0)
     """The number of consecutive yields with this cost."""
     min_flops: float | None = Field(default=None, ge=0)
-    """The operations of the algorithm in use that needs fewest: Winograd's F(4×4, 3×3) needs a quarter of the
-    multiplications of a convolution. None: `flops`."""
+    """The operations of the most economical algorithm in use: Winograd's F(4×4, 3×3) needs a quarter of the
+    multiplications of a convolution. None if it is `flops`."""
     streamed_bytes: float = Field(default=0, ge=0)
-    """The part of `bytes` that must come from memory even with a cache a quarter its size: weights, each read once in a
-    pass, but not the popular rows of a table, which a cache holds."""
+    """The part of `bytes` that must be read from memory even with a cache of a quarter of that size: weights, each read
+    once in a pass, but not the popular rows of a table, which stay in the cache."""
 
 
 SearchEnd = Literal["no gain", "memory", "time", "long feeds"]
-"""Why a search tried no larger batch: two sizes in succession were no faster, a larger one does not fit into memory or
-into the time of the search, or its feeds would last longer than 0.5 s."""
+"""Why a search tried no larger batch: two sizes in succession were no faster, a larger batch does not fit into memory
+or into the time of the search, or its feeds would last longer than 0.5 s."""
 
 
 class Trial(Fact):
-    """The fastest turn of a batch size in the search for the best batch. It is stored and enters no figure."""
+    """The fastest turn of a batch size in the search for the best batch. No figure depends on it."""
 
     batch: int = Field(gt=0)
     units: int = Field(gt=0)
@@ -144,13 +144,13 @@ class Trial(Fact):
 
 
 class RateTrial(Fact):
-    """One step of the search for the highest rate that a server sustains."""
+    """One step of the search for the highest rate of a server."""
 
     rate_per_s: float = Field(gt=0)
     feeds: int = Field(ge=0)
-    """The number of feeds that finished; 0 if the queue grew until the trial was given up."""
+    """The number of finished feeds; 0 if the trial was ended because the queue grew."""
     kept: bool
-    """Whether the latency limits were kept."""
+    """Whether the latencies were within the limits."""
 
 
 class Failure(Fact):
@@ -168,7 +168,7 @@ class Failure(Fact):
         "wrong output",
         "no result",
     ]
-    """How it failed. A `refused` or `unsupported` measurement was not attempted."""
+    """How the measurement failed. A `refused` or `unsupported` measurement was not attempted."""
     message: str
     hint: str = ""
 
@@ -187,32 +187,34 @@ ClockReason = Literal[
     "power supply protection",
     "hardware protection",
 ]
-"""Why an accelerator's clock is not higher. `clock setting`: a user chose the clock. `synchronised clocks`: it follows
-the clocks of other accelerators. `thermal limit`: the driver lowers it to stay below a temperature. `thermal
-protection`: the hardware lowers it because it is too hot. `hardware protection`: the hardware lowers it because of
-heat, current or its power supply; the vendor does not report which."""
+"""Why an accelerator's clock is not higher. `clock setting`: a user chose the clock. `synchronised clocks`: the clock
+follows other accelerators. `thermal limit`: the driver lowers the clock to stay below a temperature. `thermal
+protection`: the hardware lowers the clock because it is too hot. `hardware protection`: the hardware lowers the clock
+because of heat, current or its power supply; the vendor does not report which."""
 PROTECTIVE: tuple[ClockReason, ...] = (
     *("hardware protection", "thermal limit", "thermal protection", "power supply protection"),
 )
-"""The reasons for which an accelerator slows down to protect itself."""
+"""The reasons with which an accelerator protects itself."""
 
 
 class AcceleratorConditions(Fact):
-    """An accelerator at the end of an interval, as its vendor's watcher reports it; None: not reported."""
+    """An accelerator at the end of an interval, as its vendor's watcher reports it. None if a value is not reported."""
 
     id: str
     """The device's id, `gpu:<uuid>`."""
     reasons: tuple[ClockReason, ...] | None = None
-    """The reasons why its clock is not higher."""
+    """Why the clock is not higher."""
     clock_mhz: int | None = Field(default=None, ge=0)
     temperature_c: int | None = None
     power_cap_mw: int | None = Field(default=None, ge=0)
     foreign_pids: tuple[int, ...] | None = None
-    """Processes of other programs that compute on it; None also if the driver is in another process namespace."""
+    """Processes of other programs that compute on the device. None also if the driver is in another namespace of
+    processes."""
     own_processes_listed: bool | None = None
-    """Whether the driver lists a process of the benchmark that computes on it; None also if it lists no process."""
+    """Whether the driver lists a process of the benchmark that computes on the device. None also if it lists no
+    process."""
     utilization_pct: int | None = Field(default=None, ge=0, le=100)
-    """The fraction of the driver's last sampling interval, of up to a second, in which it computed, in percent."""
+    """The time that the device computed, in percent of the driver's last sampling interval of up to a second."""
 
 
 class Audit(Fact):
@@ -220,25 +222,25 @@ class Audit(Fact):
 
     gate: Gate
     finished: int = Field(ge=0)
-    """The number of feeds to whose outputs the worker had committed. The audited feeds were drawn from them."""
+    """The number of feeds whose outputs the worker had committed to. The audited feeds were drawn from these feeds."""
     feeds: tuple[int, ...] = ()
-    """The serial numbers of the audited feeds, counted from 0 in the order in which the feeds were generated."""
+    """The serial numbers of the audited feeds, from 0 in the order of generation."""
     values: tuple[float, ...] = ()
     """The error of each audited feed, in the gate's metric."""
     device: str = HOST_PROCESSOR
     """The device on which the reference ran."""
     disagreement: float | None = Field(default=None, ge=0)
-    """The difference of the first feed's error from its error against a reference on the CPU; None: the reference ran
+    """The difference of the first feed's error from its error against a reference on the CPU. None if the reference ran
     on the CPU."""
     elapsed_ns: int = Field(default=0, ge=0)
     problem: str = ""
-    """Why an output could not be compared; empty: all were."""
+    """Why an output could not be compared; empty if all outputs were compared."""
     sha256: str = ""
-    """The hash of the file of the audited outputs, taken when they were drawn; empty: none were drawn."""
+    """The hash of the file of the audited outputs, from the time of the draw; empty if none were drawn."""
     code: str = ""
-    """The SHA-256 over the hashes of the files of Mixmark and of the suite that the auditor's process ran."""
+    """The SHA-256 over the hashes of the auditor's code: the files of Mixmark and of the suite."""
     software: dict[str, str] = {}
-    """The versions of Python, numpy and torch that the reference ran with."""
+    """The versions of Python, numpy and torch of the auditor's process."""
 
     @property
     def passed(self) -> bool:
@@ -248,33 +250,34 @@ class Audit(Fact):
 class Conditions(Fact):
     """The state of the machine during one interval (block) of a record, or the canary that ran in it.
 
-    Counters are increases over the interval. None: the machine does not report the value, or a counter went backwards.
+    Counters are increases over the interval. A value is None if the machine does not report it or a counter went
+    backwards.
     """
 
     begin_ns: int
     end_ns: int
     cpus: int | None = Field(default=None, gt=0)
-    """Hardware threads online that the run may use."""
+    """The online hardware threads that the run may use."""
     busy_ns: int | None = Field(default=None, ge=0)
     """CPU time of all processes on these threads, interrupts included, steal time excluded."""
     own_ns: int | None = Field(default=None, ge=0)
     """CPU time of the workers, their children, and the harness."""
     kernel_ns: int | None = Field(default=None, ge=0)
-    """CPU time of the kernel's own threads, which reclaim memory and write files back. None also in a container, which
-    hides them, and if the run may not use all CPUs."""
+    """CPU time of the kernel's threads, which reclaim memory and write files back. None also in a container, which
+    hides these threads, and if the run may not use all CPUs."""
     stolen_ns: int | None = Field(default=None, ge=0)
     """CPU time that the hypervisor gave to other machines."""
     throttled_periods: int | None = Field(default=None, ge=0)
-    """The number of periods in which this process's cgroup or one above it had used up its CPU quota."""
+    """The number of periods in which this process's cgroup, or a cgroup above it, had used up its CPU quota."""
     throttled_ns: int | None = Field(default=None, ge=0)
     cpu_stall_ns: int | None = Field(default=None, ge=0)
     """The time during which a task of any process waited for a CPU."""
     memory_stall_ns: int | None = Field(default=None, ge=0)
     """The time during which a task of any process waited for memory."""
     involuntary_switches: int | None = Field(default=None, ge=0)
-    """How often a thread of the workers was preempted."""
+    """The number of times that a thread of the workers was preempted."""
     major_faults: int | None = Field(default=None, ge=0)
-    """The number of pages that the workers had to read from disk and wait for."""
+    """The number of pages that the workers waited for while they were read from disk."""
     swapped_in_pages: int | None = Field(default=None, ge=0)
     swapped_out_pages: int | None = Field(default=None, ge=0)
     clock_mean_mhz: float | None = Field(default=None, gt=0)
@@ -289,14 +292,14 @@ class Conditions(Fact):
     """The number of threads of pinned workers that may run on cores outside their slice, at the end of the interval.
     None also if no worker is pinned."""
     received_bytes: int | None = Field(default=None, ge=0)
-    """What all network interfaces but the loopback received, for any process of this network namespace."""
+    """Bytes received by all network interfaces but the loopback, for any process of this network namespace."""
     sent_bytes: int | None = Field(default=None, ge=0)
-    """What those interfaces sent."""
+    """Bytes sent by these network interfaces."""
     clock_step_ns: int | None = None
-    """How far the wall clock moved against CLOCK_MONOTONIC: it was set, or the machine slept."""
+    """How far the wall clock moved against CLOCK_MONOTONIC, because it was set or the machine slept."""
     accelerators: tuple[AcceleratorConditions, ...] = ()
     canary_ns: tuple[int, ...] = ()
-    """The durations of a fixed loop. An interval that has them contains nothing else."""
+    """The durations of a fixed loop. No worker runs in an interval with a canary."""
 
     @model_validator(mode="after")
     def _time_passes(self) -> Conditions:
@@ -306,27 +309,27 @@ class Conditions(Fact):
 
     @property
     def foreign_ns(self) -> int | None:
-        """CPU time of other programs. The kernel's threads are none: they work for whoever runs, and on an idle machine
-        as well. Below 0 by a few ticks of the counters at times. None: the machine does not say."""
+        """CPU time of other programs, without the kernel's threads, which work for any process and on an idle machine
+        too. It may be below 0 by a few ticks of the counters. None if the machine does not report it."""
         if self.busy_ns is None or self.own_ns is None:
             return None
         return self.busy_ns - self.own_ns - (self.kernel_ns or 0)
 
 
 class Absent(Fact):
-    """Something that cannot be used in a run, and why."""
+    """Something that a run cannot use, and the reason."""
 
     kind: Literal["adapter", "device", "meter", "watcher", "suite", "mix", "configuration", "host"]
     name: str
-    """The name of the adapter, device or other thing. A section of mixmark.toml is named as in the file."""
+    """The name of the adapter, device or other thing. A section of mixmark.toml has its name in the file."""
     reason: str
     covers: tuple[str, ...] = ()
     """The devices and parts that an unreadable energy source would cover. The energy boundary `devices` has no joules
-    if no other source covers them."""
+    if no other source covers these devices."""
 
     @property
     def label(self) -> str:
-        """The name in a report, with the kind before it, except for a device and a section of the configuration."""
+        """The name in a report: kind and name, but only the name of a device or of a section of the configuration."""
         return self.name if self.kind in ("device", "configuration") else f"{self.kind} {self.name}"
 
 
@@ -341,70 +344,71 @@ class Record(Fact):
     unit: str
     batch: int | None = Field(default=None, gt=0)
     costs: tuple[Cost, ...] = ()
-    """The costs of the yields of one feed, in their order."""
+    """The costs of one feed, in the order of its yields."""
     facts: dict[str, str] = {}
     """What ran where, as the adapter reports it."""
     concurrency: int = Field(default=1, gt=0)
-    """The number of feeds that the runner may have in flight in all scenarios but single-stream."""
+    """The number of feeds that the runner may have in flight, except in single-stream."""
     load_ns: int | None = Field(default=None, ge=0)
     needed_bytes: int | None = Field(default=None, ge=0)
-    """The memory that was budgeted for weights, state and runtime at batch 1."""
+    """The memory budget for weights, state and runtime at batch 1."""
     peak_pss_bytes: int | None = Field(default=None, ge=0)
     """The peak of the proportional set size of the worker's process tree, loading included."""
     trials: tuple[Trial, ...] = ()
     search_ended_by: SearchEnd | None = None
-    """Why the search for the best batch tried no larger batch. None: there was no search."""
+    """Why the search for the best batch tried no larger batch. None if there was no search."""
     seed: int | None = Field(default=None, ge=0)
-    """The seed of the window, drawn when the window began, from which its feeds and arrivals are derived. None: the
-    window never began."""
+    """The seed of the window, drawn when the window began. Feeds and arrivals are derived from it. None if the window
+    never began."""
     rate_per_s: float | None = Field(default=None, gt=0)
     """The arrival rate of a server in feeds per second."""
     rate_trials: tuple[RateTrial, ...] = ()
-    """The rates that a search for the highest one within the limits tried. Empty if there was no search."""
+    """The rates that the search for the highest rate tried. Empty if there was no search."""
     latency_limits: LatencyLimits | None = None
     run: int = Field(default=1, ge=1)
     """The number of the run, from 1. Each run of a share has a fresh process."""
     ended_by: Literal["precision", "cap", "time"] | None = None
-    """What ended the window: the half-width was reached (`precision`), the longest time passed (`cap`), or the shortest
-    time passed and no half-width was requested (`time`)."""
+    """Why the window ended: the half-width was reached (`precision`), the longest time passed (`cap`), or the shortest
+    time passed and no half-width was required (`time`)."""
     feed_units: int | None = Field(default=None, gt=0)
     """The number of units in each feed."""
     screening: bool = False
-    """Whether this is a screening run, which only ranks a route among the routes of its suite. Its last feed may have
-    been cut off, so that it lacks units."""
+    """Whether this is a screening run, which only ranks the routes of a suite. Its last feed may have been cut off and
+    then lacks units."""
     parent_window_ns: tuple[int, int] | None = None
-    """The begin and end of the window on the parent's clock: when its seed was sent and when the worker closed it. Of a
-    mixed phase, the begin and end of dispatching."""
+    """The begin and end of the window on the parent's clock: when the parent sent its seed and when the worker closed
+    it. In a mixed phase, the begin and end of dispatching."""
     skew_ns: int | None = None
-    """In a mixed phase, the largest distance of a timestamp from the interval between the feed's request and its
-    output. Below 0: no timestamp lay outside."""
+    """In a mixed phase, the largest distance of a timestamp outside the interval from the feed's request to its output.
+    Below 0 if all timestamps are inside."""
     arrival_delay_ns: int | None = Field(default=None, ge=0)
-    """In a phase with a load, the 99th percentile of the time from when a request was due until the harness took it up,
-    over the requests of all suites."""
+    """In a phase with a load, the 99th percentile of the time from a request's due time until the harness handled its
+    arrival, over the requests of all suites."""
     audit: Audit | None = None
-    """The audit of the outputs. None: `unaudited` says why there is none."""
+    """The audit of the outputs. None if there was no audit; `unaudited` is then the reason."""
     unaudited: str = ""
-    """Why there is no audit. Empty: there is one, or the run ended before the audit."""
+    """Why there is no audit. Empty if there is one, or if the run ended before the audit."""
     conditions: tuple[Conditions, ...] = ()
-    """The canary before the workers started, the blocks while they measured, and the canary after they had ended."""
+    """The canary before the workers started, the blocks during the measurement, and the canary after the workers had
+    ended."""
     surviving_processes: tuple[str, ...] = ()
-    """The names of processes that were still alive after the workers of the phase had ended, and were killed."""
+    """The names of processes that outlived the workers of the phase and were killed."""
     helper_processes: tuple[str, ...] = ()
-    """The names of processes that the runner named as its helpers and that no worker started. They are not killed, and
-    their load counts as the run's own."""
+    """The names of the runner's helper processes that no worker started. They are not killed, and their load counts as
+    the run's."""
     close_failure: Failure | None = None
-    """The error with which the worker closed its suites, after the measurement. None: there was none."""
+    """The error when the worker closed its suites after the measurement. None if there was no error."""
     failed_watchers: tuple[Absent, ...] = ()
-    """The vendors' watchers that failed during the record; the later conditions of their accelerators are missing."""
+    """The vendors' watchers that failed during the record. The later conditions of their accelerators are missing."""
     completions: Annotated[Completions | None, SkipValidation, SkipJsonSchema(), Field(exclude=True)] = None
-    """The raw timestamps. They are stored beside result.json as raw/<key>.npz."""
+    """The raw timestamps, stored beside result.json as raw/<key>.npz."""
     error: Failure | None = None
     cut_short: Failure | None = None
     """The error that ended this share of a mixed phase early. Finished feeds are kept."""
 
     @property
     def is_highest_rate(self) -> bool:
-        """Whether a search found the arrival rate: the highest one within the limits."""
+        """Whether a search found the arrival rate, as the highest rate within the limits."""
         return bool(self.rate_trials)
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""A whole run: its hosts, their software, clocks and connections, and everything that was planned and measured."""
+"""A whole run: its hosts, their software, clocks and connections, its plan and its measurements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Boundary = Literal["wall", "node", "devices"]
 
 
 class UnitNames(Fact):
-    """How reports write the unit of a suite and the times that its units take."""
+    """The words of reports for the unit of a suite and for the times of its units."""
 
     short: str = Field(min_length=1)
     """The unit in a rate: `tok` in 3.96 tok/s."""
@@ -36,32 +36,31 @@ class NoiseFloor(Fact):
     """How far two measurements of the same thing differ on this machine, as `mixmark selftest` measured it."""
 
     fraction: float = Field(ge=0)
-    """The difference that 95 % of the pairs do not exceed: 0.02 is 2 %."""
+    """The 95th percentile of the difference between two measurements: 0.02 is 2 %."""
     tier: Tier
     created_utc: str
-    """The time at which the self-test began."""
+    """When the self-test began, in UTC."""
 
 
 class SuiteFacts(Fact):
-    """A suite that a run could use, disclosed in the result so that a reporter need not load it."""
+    """A suite that a run could use, disclosed in the result so that reporters need not load the suite."""
 
     name: str
     version: str
     unit: str
-    """One piece of the suite's work, in the singular: token, image."""
     unit_names: UnitNames
 
 
 class Environment(Fact):
-    """The software in which an adapter's workers run, as they report it. It may differ from this process's."""
+    """The software of an adapter's workers, as they report it. The software of the harness's process may differ."""
 
     origin: str
-    """`built in`, the distribution and version that the adapter comes from, or `command line`."""
+    """`built in`, the adapter's distribution and version, or `command line`."""
     spec: str
     """The adapter's class, as `module:Class` or `file.py:Class`, without a folder."""
     source: str = ""
-    """The file from which `sha256` was computed: the RECORD of the distribution, which lists all files by hash, or the
-    module's file. Empty: no file was found."""
+    """The file that `sha256` was computed from: the RECORD of the distribution, which lists all files by hash, or the
+    module's file. Empty if no file was found."""
     sha256: str = ""
     """The SHA-256 of the source."""
     python: str
@@ -72,13 +71,13 @@ class Environment(Fact):
 
 
 class System(Fact):
-    """The machine, its software and its settings. None: the machine does not report the value."""
+    """The machine, its software and its settings. A value is None if the machine does not report it."""
 
     cpu_model: str | None
     cpu_cores: int | None
     cpu_threads: int | None
     cpu_flags: tuple[str, ...] = ()
-    """The instruction-set extensions that matter here."""
+    """The instruction-set extensions that affect the speed of the suites."""
     microcode: str | None
     firmware: str | None
     governor: str | None
@@ -95,7 +94,7 @@ class System(Fact):
     """Model, driver, firmware, power limit and clocks per device, as its vendor's library reports them."""
     python: str
     packages: dict[str, str] = {}
-    """The packages of the process that ran the harness. Those of each adapter are in `Result.environments`."""
+    """The packages of the harness's process. `Result.environments` has the packages of each adapter."""
     environment: dict[str, str] = {}
     """The environment variables of a fixed list."""
     mixmark: str
@@ -111,17 +110,17 @@ class Hosts(Fact):
 
 
 class Clock(Fact):
-    """The offset of another host's monotonic clock from the clock of the leading host, as `measure.cluster.clocks`
-    estimates it: offset = theirs - ours = offset_ns + drift · (ours - at_ns)."""
+    """The offset of another host's monotonic clock from the leading host's, estimated by `measure.cluster.clocks`:
+    other clock − leading clock = offset_ns + drift · (leading clock − at_ns)."""
 
     at_ns: int
     """The middle of the estimate's interval, on the leading host's clock."""
     offset_ns: int
-    """How far the other clock was ahead at that time."""
+    """How far the other clock was ahead at `at_ns`."""
     drift: float
     """The growth of the offset per unit of the leading host's time."""
     bound_ns: int = Field(ge=0, le=LARGEST)
-    """The largest error of the offset that the round trips allow."""
+    """The largest possible error of the offset, by the round trips."""
     pings: int = Field(ge=1)
     """The number of round trips."""
 
@@ -133,11 +132,11 @@ class Connection(Fact):
     host: str = Field(pattern=f"^{HOST_NAME}$")
     """The name of the other host."""
     clock: Clock
-    """The estimate by which the host's timestamps of this phase were moved onto the run's clock."""
+    """The estimate that moved the host's timestamps of this phase onto the run's clock."""
     sent_bytes: int = Field(ge=0)
-    """What the host sent to the leading host while the phase was measured, counted on the host's side."""
+    """Bytes from the other host to the leading host during the measurement of the phase, counted by the other host."""
     received_bytes: int = Field(ge=0)
-    """What the host received from the leading host in that time."""
+    """Bytes from the leading host to the other host in the same time."""
 
 
 Severity = Literal["note", "warning", "pending", "invalid"]
@@ -162,12 +161,12 @@ class Finding(Fact):
 
     @property
     def voids(self) -> bool:
-        """Whether what it is about counts for nothing."""
+        """Whether the record, phase or run that the finding is about does not count."""
         return self.severity in ("pending", "invalid")
 
 
 class Domain(Fact):
-    """A source of energy or power readings, and what it covers."""
+    """A source of energy or power readings, and its coverage."""
 
     id: str = Field(pattern=r"^[A-Za-z0-9:._/-]+$")
     meter: str
@@ -175,12 +174,12 @@ class Domain(Fact):
     """The ids of devices, and names of other parts: `memory`, or `node` for the whole machine."""
     boundary: Boundary
     quantity: Literal["energy", "power"]
-    """What the raw samples are: a counter in joules, or watts."""
+    """Whether the raw samples are joules of a counter, or watts."""
     method: Literal["counter", "integrated", "external", "modelled"]
     wrap_joules: float | None = Field(default=None, gt=0)
-    """The joules at which a counter starts again at zero. None: it does not wrap within any run."""
+    """The joules at which a counter starts again at zero. None if it does not wrap within any run."""
     averaging_ns: int | None = Field(default=None, ge=0)
-    """The time over which a power reading is an average. None: the source does not say."""
+    """The averaging time of a power reading. None if the source does not report it."""
     accuracy: float | None = Field(default=None, gt=0)
     """The accuracy that the maker declares: 0.01 is 1 %."""
     parent: str | None = None
@@ -191,17 +190,16 @@ class Domain(Fact):
     @model_validator(mode="after")
     def _nothing_inside_sees_the_wall(self) -> Domain:
         if self.boundary == "wall" and self.method != "external":
-            raise ValueError(f"domain {self.id} is read by {self.method} inside the machine, and claims the wall")
+            raise ValueError(f"domain {self.id} has the boundary wall, but {self.method} reads inside the machine")
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """The raw readings of one domain, in order: columns of equal length.
+    """The raw readings of one domain, in order: columns of equal length, which may be empty.
 
-    before_ns, after_ns: the times before and after each read, on the run's clock. Both are equal if the source has
-    timestamps of its own.
-    values: float64, joules of a counter, with its wraps and resets, or watts. Columns may be empty.
+    before_ns, after_ns: the times before and after each read, on the run's clock; both are the source's timestamp if it
+    has one. values: float64, joules of a counter, with its wraps and resets, or watts.
     """
 
     before_ns: Int64s
@@ -233,13 +231,14 @@ class Metering(Fact):
     idle_ns: tuple[tuple[int, int], ...] = ()
     """The intervals without any worker: before the phase's workers were started, and after they had ended."""
     ready_ns: tuple[int, int] | None = None
-    """The interval in which all suites of a phase of a mix were loaded and nothing was asked. None: there was none."""
+    """The interval after all suites of a phase with a mix were loaded and before the first feed. None if there was
+    none."""
     samples: Annotated[Mapping[str, Samples], SkipValidation, SkipJsonSchema(), Field(exclude=True)] = {}
-    """The samples by domain. They are stored beside result.json as raw/<phase>.energy.npz."""
+    """The samples by domain, stored beside result.json as raw/<phase>.energy.npz."""
     lost: dict[str, str] = {}
-    """The reasons why domains could not be read until the end of the phase."""
+    """Why a domain could not be read until the end of the phase, by domain."""
     reading_age_ns: dict[str, int] = {}
-    """The least age of a source's own timestamp when its reading was seen, by domain."""
+    """The least age of a source's timestamp when its reading was received, by domain."""
 
 
 class Result(Fact):
@@ -248,59 +247,59 @@ class Result(Fact):
     schema_version: Literal[8] = SCHEMA
     created_utc: str
     seed: int | None = Field(default=None, ge=0)
-    """The seed that the user gave, from which all feeds can be predicted. None: each window drew its own seed."""
+    """The seed that the user gave, which makes all feeds predictable. None if each window drew a seed."""
     tier: Tier
     preset: str
     command: tuple[str, ...] = ()
     bits: WeightClass | None = None
-    """The least weight class of a route. None: the precisions were given by name."""
+    """The smallest weight class of a route. None if the precisions were given by name."""
     phases: tuple[Phase, ...] = ()
     """The planned phases. A share without a record was not reached."""
     candidates: tuple[Phase, ...] = ()
-    """The phases of all routes, if screening runs decide which of them are measured: the chosen ones are added to
-    `phases` after the screening runs. Empty: every route is measured."""
+    """The phases of all routes, if screening runs decide which routes are measured; the phases of the chosen routes are
+    then added to `phases`. Empty if every route is measured."""
     system: System
-    """The machine; with several hosts, the first one."""
+    """The machine; with several hosts, the first host."""
     hosts: tuple[Hosts, ...] = ()
-    """All hosts, if there are several or another machine leads the run. Empty: the run has one host, this machine."""
+    """All hosts, if there are several or another machine leads the run. Empty if this machine is the only host."""
     devices: tuple[Device, ...]
     environments: dict[str, Environment] = {}
-    """The software of each adapter's workers, by the name of the adapter; `host2/torch` if that of a host differs from
-    the first host's."""
+    """The software of each adapter's workers, by the name of the adapter; by `host2/torch` for a host whose software
+    differs from the first host's."""
     absent: tuple[Absent, ...] = ()
-    """Everything that could not be used: adapters, devices, meters, suites, the mix, sections of the configuration."""
+    """Adapters, devices, meters, suites, the mix and sections of the configuration that the run could not use."""
     noise_floor: NoiseFloor | None = None
-    """The noise floor of this machine at the run's tier, as known when the run began. None: not measured."""
+    """The noise floor of this machine at the run's tier, as known when the run began. None if it was not measured."""
     domains: tuple[Domain, ...] = ()
-    """The domains that were sampled. Sources that could not be read are in `absent`."""
+    """The sampled domains. Sources that could not be read are in `absent`."""
     mix: Mix | None = None
-    """The mix of the run. None: the run has no mixed phase."""
+    """The mix of the run. None if the run has no mixed phase."""
     objective: Literal["throughput", "efficiency"] = "throughput"
     """The objective of the plan of the mixed phases."""
     scaling: bool = False
     """Whether the mix is also run on the first 1, 2, 4, … of several hosts."""
     levels: tuple[Annotated[float, Field(gt=0, le=HIGHEST_LEVEL)], ...] = ()
-    """The loads at which the mix is also served, as shares of the rate of the mixed runs."""
+    """The loads of the load phases, as fractions of the rate of the mixed runs."""
     drills: bool = False
     """Whether the mix is also run while its busiest device is taken away and given back."""
     caps: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = ()
-    """The shares of `power_limits` at which the mix is also run."""
+    """The power caps of the cap phases, as fractions of `power_limits`."""
     power_limits: tuple[PowerLimit, ...] = ()
-    """The limits of power that the run lowers for that. Empty: it lowers none."""
+    """The power limits that the cap phases lower."""
     policies: tuple[str, ...] = ()
-    """The policies by which the mix is also run and served, to compare them with the plan."""
+    """The policies that are compared with the plan: the mix is also run and served by each of them."""
     suites: tuple[SuiteFacts, ...] = ()
-    """All suites that loaded, whether the run uses them or not."""
+    """All suites that loaded, also unused ones."""
     records: tuple[Record, ...]
     meterings: tuple[Metering, ...] = ()
     connections: tuple[Connection, ...] = ()
-    """One for each phase and each host of the phase besides this machine."""
+    """One connection for each phase and each of its hosts besides this machine."""
     live: Annotated[bool, SkipJsonSchema(), Field(exclude=True)] = False
-    """Whether another process is running the run now, as `store.open` found."""
+    """Whether another process was still running the run when `store.open` read it."""
     finished: bool
-    """False: the run was interrupted; `--resume` continues it."""
+    """False if the run was interrupted; `--resume` continues it."""
     resumed: tuple[int, ...] = ()
-    """The number of records at each resumption. After one, the clock may have started again."""
+    """The number of records at each resumption. The clock may have restarted there."""
 
     @property
     def seed_given(self) -> bool:

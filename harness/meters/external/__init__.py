@@ -1,22 +1,22 @@
-"""Reads any meter whose readings another program appends to a log or sends over TCP: an analyser, a smart plug.
+"""Reads a meter, such as an analyser or a smart plug, from a log that another program writes or over TCP.
 
 The user declares in mixmark.toml what the meter measures:
 
     path=power.csv              a log that grows during the run; its earlier lines are not read
     connect=HOST:PORT           or a TCP port that sends one line for each reading: `150.5`, or `timestamp,150.5`
-    unit=W|mW|kW|J|kJ|Wh|kWh    the unit of the lines of a TCP port; a unit of energy means a counter that only rises
+    unit=W|mW|kW|J|kJ|Wh|kWh    the unit of the lines of a TCP port; with a unit of energy, a counter that only rises
     boundary=wall               or node or devices; covers=gpu:…,cpu:0 (needed for devices; otherwise all devices)
     accuracy=0.01               the accuracy that the meter's maker declares, here 1 %
-    timezone=Europe/Berlin      the zone of timestamps that name none
-    late_s=3.1                  by how many seconds the meter's clock is late, which is added to all timestamps
+    timezone=Europe/Berlin      the zone of timestamps without a zone
+    late_s=3.1                  how many seconds the meter's clock is late; added to all timestamps
     column=P-1, time=Date+Time  the columns of a log whose header is of no known format, with unit and time_format=%H…
-    only=GPU-…                  the uuid of the one GPU whose lines of nvidia-smi are read
+    only=GPU-…                  the uuid of the GPU whose lines of nvidia-smi are read
 
 A log needs a header with `timestamp` and one of watts, milliwatts, kilowatts, joules, kilojoules, watt_hours and
-kilowatt_hours, or it is one that `formats` recognises by its first line. A reading without a timestamp counts as taken
-when it arrives. Timestamps are ISO 8601 or seconds since 1970, or as the format has them.
+kilowatt_hours, or a first line that `formats` recognises. A reading without a timestamp gets its time of arrival.
+Timestamps are ISO 8601, seconds since 1970, or in the log's format.
 
-If a machine has two power supplies, each with a meter, each meter is declared as a part of the whole:
+If a machine has two power supplies with a meter each, each meter is declared as a part of the node:
 
     [meter.external.left]
     path = "left.csv"
@@ -26,8 +26,8 @@ If a machine has two power supplies, each with a meter, each meter is declared a
     path = "right.csv"
     covers = "node/2-of-2"
 
-After one line that does not fit the declaration, the source is not read again, and the result names the line and the
-reason. No call waits for data, and memory holds at most one unfinished line.
+After a line that does not fit the declaration, the source is not read again, and the result names the line and the
+reason. No call waits for data, and at most one unfinished line is kept.
 
 This meter was tested on real files and sockets, never on a real analyser.
 """
@@ -53,8 +53,8 @@ from mixmark.harness.meters.external.sources import LONGEST_LINE, LogFile, Lost,
 
 TABLE = ("column", "time", "time_format", "only")
 OPTIONS = ("name", "path", "connect", "unit", "boundary", "covers", "accuracy", "timezone", "late_s", *TABLE)
-BACKLOG = 4096  # bytes; a larger read found lines that arrived during a pause, and more may follow
-STEP_NS = 100_000_000  # a larger change of the wall clock against CLOCK_MONOTONIC: it was set
+BACKLOG = 4096  # bytes; a larger read has lines that arrived during a pause, and more may follow
+STEP_NS = 100_000_000  # if the wall clock moves more against CLOCK_MONOTONIC, it was set
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class External:
         self._address = _address(options["connect"]) if "connect" in options else None
         self._source: LogFile | TcpConnection | None = None
         self._format: Format | None = None
-        """The format of the log. None: the lines come over TCP."""
+        """The format of the log. None for lines over TCP."""
         self._columns: Columns | None = None
         self._last_wall_ns = 0
         self._lost: str | None = None
@@ -107,7 +107,7 @@ class External:
             yield Absent(kind="meter", name=self._id, reason=cause(error))
             return
         if self._source is None:
-            yield Absent(kind="meter", name=self._id, reason="no meter is named: [meter.external] in mixmark.toml")
+            yield Absent(kind="meter", name=self._id, reason="no meter is named under [meter.external] in mixmark.toml")
             return
         unit = self._format.unit if self._format else self._unit
         written = f", as {self._format.name} writes it" if self._format and self._format.name != "plain" else ""
@@ -125,7 +125,7 @@ class External:
 
     def read(self, domain: Domain) -> Sequence[Sample]:
         if self._lost or self._source is None:
-            raise Lost(self._lost or "it was never opened")
+            raise Lost(self._lost or "it was not opened")
         try:
             return self._samples(self._source.take())
         except (OSError, MixmarkError) as error:
@@ -160,20 +160,20 @@ class External:
             if sample is None:
                 continue
             if samples and sample.at_ns == samples[-1].at_ns:
-                samples.pop()  # of several at one instant, as without timestamps, the last is the newest
+                samples.pop()  # lines without timestamps may have the same time; the last reading is the newest
             samples.append(sample)
         timed = self._format is not None or (self._columns is not None and self._columns.timestamp is not None)
         wall_offset_ns = self._clocks.wall_ns() - self._clocks.monotonic_ns()
         if samples and timed and abs(wall_offset_ns - self._wall_offset_ns) > STEP_NS:
-            raise Lost("this machine's wall clock was set meanwhile, so the meter's timestamps mean nothing")
+            raise Lost("this machine's wall clock was set meanwhile, so the meter's timestamps cannot be matched")
         if len(new) < BACKLOG:
             self._emptied_ns = now_ns
         elif not timed:
-            return []  # the lines waited, so the time of their readings is unknown
+            return []  # the lines waited in the source, so the times of their readings are unknown
         return samples
 
     def _sample(self, line: bytes, now_ns: int) -> Sample | None:
-        """The reading of a line; None for a header, a comment or an empty line. Raises Lost."""
+        """The reading of a line. None for a header, a comment or an empty line. Raises Lost."""
         try:
             text = line.decode("utf-8-sig").strip()
             found = self._format.reading(text) if self._format and text else self._from_tcp(line)
@@ -199,16 +199,16 @@ class External:
         return self._last_wall_ns
 
     def _from_tcp(self, line: bytes) -> tuple[str, str] | None:
-        """The reading of a line of TCP: a number, or a timestamp and a number. Raises ValueError."""
+        """The reading of a line over TCP: a number, or a timestamp and a number. Raises ValueError."""
         row = lines.fields(line)
         if not row or self._format:
             return None
         if self._columns is None:
             if len(row) > 2:
-                raise ValueError(f"{len(row)} fields and not a reading, or a timestamp and a reading")
+                raise ValueError(f"it has {len(row)} fields instead of a reading, or a timestamp and a reading")
             self._columns = Columns(len(row), 0 if len(row) > 1 else None, len(row) - 1, self._unit)
         if len(row) != self._columns.count:
-            raise ValueError(f"{len(row)} fields and not {self._columns.count}")
+            raise ValueError(f"it has {len(row)} fields, not {self._columns.count}")
         return (row[0] if self._columns.timestamp is not None else ""), row[-1]
 
 
@@ -223,5 +223,5 @@ def _zone(options: Mapping[str, str]) -> tzinfo | None:
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"the meter external cannot take {text!r} as an address", hint="give it as HOST:PORT")
+        raise UsageError(f"meter external: {text!r} is not an address", hint="give it as HOST:PORT")
     return host.strip("[]"), int(port)

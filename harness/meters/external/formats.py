@@ -6,12 +6,12 @@
     turbostat        Time_Of_Day_Seconds  PkgWatt          --quiet --Summary --show Time_Of_Day_Seconds,PkgWatt
     powermetrics     *** Sampled system activity (…) ***   --samplers cpu_power -i 1000
     HWiNFO           Date,Time,…,"CPU Package Power [W]"
-    LibreHardwareMonitor   ,/intelcpu/0/load/0,/intelcpu/0/power/0,…   whose second line begins with Time
+    LibreHardwareMonitor   ,/intelcpu/0/load/0,/intelcpu/0/power/0,…   the second line begins with Time
     any other        a header with the columns that the options `column` and `time` name, with `unit` and `time_format`
 
-The formats but the plain one and PTDaemon's, of which a log of MLPerf's results is read in the tests, were written from
-documentation, examples and source code, and never read from their tools here. The exports of Yokogawa's and Rigol's
-software differ by version: name their columns.
+Of the formats of tools, only PTDaemon's was tested on a real log, from MLPerf's results. The others were written from
+documentation, examples and source code. The exports of Yokogawa's and Rigol's software differ by version: name their
+columns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mixmark.harness.meters.external import lines
 from mixmark.harness.meters.external.lines import UNITS, Columns
 
 Reading = tuple[str, str]
-"""A timestamp and a value, as they are written."""
+"""A timestamp and a value, as texts."""
 PTDAEMON = re.compile(r"Time,\d\d-\d\d-\d{4} [\d:.]+,Watts,")
 SAMPLED = re.compile(r"\*\*\* Sampled system activity \((.+?)\)")
 POWERMETRICS = re.compile(r"(?:Combined Power \(CPU \+ GPU \+ ANE\)|Package Power): (\d+(?:\.\d+)?) mW")
@@ -40,19 +40,18 @@ TIME_FORMATS = {
 
 @dataclass(frozen=True)
 class Format:
-    """How a line is read."""
+    """The format of a log."""
 
     name: str
     unit: str
     reading: Callable[[str], Reading | None]
-    """The reading of a line; None: it has none. Raises ValueError if it does not fit."""
+    """Returns the reading of a line; None if it has none. Raises ValueError if the line does not fit."""
     time_format: str | None = None
-    """As of `strptime`. None: ISO 8601, or seconds since 1970."""
+    """As in `strptime`. None for ISO 8601 or seconds since 1970."""
 
 
 def recognised(first_line: bytes, options: Mapping[str, str]) -> Format | None:
-    """The format of a log. None: the first line is none that is known. Raises ValueError if it is known and its columns
-    are not clear.
+    """The format of a log by its first line. None if it is unknown. Raises ValueError if the columns are not clear.
 
     options: column, time, unit, time_format and only (see the meter `external`).
     """
@@ -91,19 +90,19 @@ def _plain(text: str, columns: Columns) -> Reading | None:
     if not row or lines.header(text.encode()) == columns:  # a restarted logger repeats its header
         return None
     if len(row) != columns.count:
-        raise ValueError(f"it has {len(row)} fields and not {columns.count}")
+        raise ValueError(f"it has {len(row)} fields, not {columns.count}")
     return row[columns.timestamp or 0], row[columns.value]
 
 
 def _ptdaemon(text: str) -> Reading | None:
     row = text.split(",")
     if len(row) < 4 or (row[0], row[2]) != ("Time", "Watts"):
-        raise ValueError("it has no Time and Watts")
+        raise ValueError("it lacks Time and Watts")
     return row[1], row[3]
 
 
 class _Powermetrics:
-    """Reads the report of macOS, which has a block of lines for each sample."""
+    """Reads the reports of macOS's powermetrics, which have a block of lines for each sample."""
 
     def __init__(self) -> None:
         self._at: str | None = None
@@ -120,13 +119,13 @@ class _Powermetrics:
 def _table(
     name: str, names: Sequence[str], times: Sequence[str], column: str, unit: str, time_format: str | None, only: str
 ) -> Format:
-    """A table with a header. times: the columns whose texts are joined to a timestamp. only: the uuid of one GPU."""
+    """A table with a header. times: the columns that are joined to a timestamp. only: the uuid of one GPU."""
     known = {each.lower(): index for index, each in reversed(list(enumerate(names)))}
     for wanted in (*times, column):
         if wanted.lower() not in known:
             raise ValueError(f"its header has no column {wanted!a}")
     if unit not in UNITS:
-        raise ValueError(f"{unit!a} is no unit: {', '.join(UNITS)}")
+        raise ValueError(f"{unit!a} is not a unit; known: {', '.join(UNITS)}")
     at, value = [known[each.lower()] for each in times], known[column.lower()]
     uuid = known.get("uuid")
     seen: set[str] = set()
@@ -136,30 +135,30 @@ def _table(
         if not row:
             return None
         if len(row) < len(names):
-            raise ValueError(f"it has {len(row)} fields and not {len(names)}")
-        if row[at[0]] in ("", names[at[0]]):  # a header, of which some logs have two
+            raise ValueError(f"it has {len(row)} fields, not {len(names)}")
+        if row[at[0]] in ("", names[at[0]]):  # a header; some logs repeat it
             return None
         if uuid is not None:
             seen.add(row[uuid])
             if only and row[uuid] != only:
                 return None
             if not only and len(seen) > 1:
-                raise ValueError("it is of another GPU than the lines above: say only = its uuid")
+                raise ValueError("it is of another GPU than the lines above; choose one with only = UUID")
         return " ".join(row[each] for each in at), row[value].removesuffix(f" {unit}")
 
     return Format(name, unit, reading, time_format)
 
 
 def _only_watts(names: Sequence[str], mark: str = "[w]") -> str:
-    """The column of a table that is in watts, if there is one. mark: is in its name."""
+    """The only column of a table in watts. mark: the part of its name that says so."""
     watts = [name for name in names if mark in name.lower()]
     if len(watts) != 1:
-        raise ValueError(f"several columns are in watts, say column = one of {', '.join(watts)}")
+        raise ValueError(f"several columns are in watts; set column to one of {', '.join(watts)}")
     return watts[0]
 
 
 def _split(text: str) -> list[str]:
-    """The fields of a line: CSV by commas or semicolons, or columns with tabs or spaces between them."""
+    """The fields of a line, separated by commas, semicolons, tabs or spaces."""
     if "," in text or ";" in text:
         with suppress(csv.Error):
             [row] = csv.reader([text], delimiter=";" if ";" in text else ",", skipinitialspace=True)

@@ -26,14 +26,14 @@ UNIT_OF_COLUMN = {
 }
 HEADER = "timestamp,watts (or joules, kilowatt_hours, …)"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-AHEAD_NS = 100_000_000  # a timestamp further in the future: the clocks disagree
-BEHIND_NS = 10_000_000_000  # a line that arrives later after its timestamp: the clocks disagree, or its writer buffers
+AHEAD_NS = 100_000_000  # if a timestamp is further in the future, the clocks disagree
+BEHIND_NS = 10_000_000_000  # if a line arrives later after its timestamp, the clocks disagree or its writer buffers
 CLOCKS = "the clocks disagree (NTP, timezone, late_s)"
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The fields of a line, by position. timestamp: None if lines have none."""
+    """The positions of the fields of a line. timestamp: None if lines have none."""
 
     count: int
     timestamp: int | None
@@ -42,7 +42,7 @@ class Columns:
 
 
 def fields(line: bytes) -> list[str]:
-    """The fields of a line; none for a comment or an empty line. Raises ValueError for anything else than CSV text."""
+    """The fields of a line; none for a comment or an empty line. Raises ValueError if the line is not CSV text."""
     text = line.decode("utf-8-sig").strip()
     if not text or text.startswith("#"):
         return []
@@ -66,10 +66,10 @@ def header(line: bytes) -> Columns | None:
 
 
 def epoch_ns(text: str, zone: tzinfo | None, time_format: str | None = None, last_ns: int = 0) -> int:
-    """Nanoseconds since 1970 of a timestamp: ISO 8601, seconds since 1970, or as `time_format` says. Raises ValueError.
+    """A timestamp in nanoseconds since 1970, from ISO 8601, seconds since 1970, or `time_format`. Raises ValueError.
 
-    last_ns: of the line above. When daylight saving ends an hour comes twice; then the second one is meant if the first
-    would run backwards.
+    last_ns: the timestamp of the line above. When daylight saving ends, an hour occurs twice; the second one is chosen
+    if time would run backwards with the first.
     """
     if time_format is None and text.replace(".", "", 1).isdecimal():
         return int(Decimal(text) * 1_000_000_000)
@@ -77,7 +77,7 @@ def epoch_ns(text: str, zone: tzinfo | None, time_format: str | None = None, las
     if moment.tzinfo is not None:
         return _since_1970_ns(moment)
     if zone is None:
-        raise ValueError("its timestamp has no zone: add timezone=UTC, or the zone that it is in")
+        raise ValueError("its timestamp has no zone: add timezone=UTC, or the log's zone")
     first_ns, second_ns = (_since_1970_ns(moment.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
     return second_ns if first_ns < last_ns <= second_ns else first_ns
 
@@ -87,22 +87,22 @@ def _since_1970_ns(moment: datetime) -> int:
 
 
 def implausible(sample: Sample, last: Sample | None, emptied_ns: int, now_ns: int) -> Reason | None:
-    """Why a reading cannot be true. A counter may fall: the harness judges that.
+    """Why a reading cannot be true. None if it may be true. A counter may fall: the harness checks that.
 
     The reading arrived between `emptied_ns`, when the source had nothing left to read, and `now_ns`.
     """
     at_ns = sample.at_ns or 0
     if not math.isfinite(sample.value):
-        return "it is no number"
+        return "it is not a number"
     if sample.value < 0:
         return f"{sample.value:g} is negative"
     if at_ns - now_ns > AHEAD_NS:
         return f"its timestamp is {(at_ns - now_ns) / 1e9:.1f} s in the future: {CLOCKS}"
     if emptied_ns - at_ns > BEHIND_NS:
         late_s = (emptied_ns - at_ns) / 1e9
-        return f"it came {late_s:.0f} s or more after its timestamp: {CLOCKS}, or its writer holds it back"
+        return f"it arrived {late_s:.0f} s or more after its timestamp: {CLOCKS}, or its writer buffers"
     if last is not None and at_ns < (last.at_ns or 0):
-        return f"its timestamp is {((last.at_ns or 0) - at_ns) / 1e9:.1f} s before that of the line above"
+        return f"its timestamp is {((last.at_ns or 0) - at_ns) / 1e9:.1f} s before the timestamp of the line above"
     return None
 
 

@@ -16,13 +16,13 @@ CONNECT_S = 2.0
 
 
 class Lost(MixmarkError):
-    """The source cannot be used any more."""
+    """The source cannot be read any more."""
 
 
 class LogFile:
-    """A file that another process appends to, read from the end that it has now.
+    """A file that another process appends to, read from its present end.
 
-    first_line: the line with the header; empty if the file has no whole line. lines: how many whole lines are skipped.
+    first_line: the line with the header; empty if the file has no whole line. lines: the number of skipped lines.
     """
 
     def __init__(self, path: Path) -> None:
@@ -30,9 +30,9 @@ class LogFile:
         self._path = path
         try:
             if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
-                raise Lost(f"{self.label} is no file: lines of a pipe can come by connect=HOST:PORT")
+                raise Lost(f"{self.label} is not a file; to read a pipe, send its lines to connect=HOST:PORT")
             self._file = path.open("rb", buffering=0)
-        except (OSError, ValueError) as error:  # ValueError: no path can have this name
+        except (OSError, ValueError) as error:  # ValueError for an invalid path
             raise Lost(f"cannot read {self.label}: {cause(error)}; start its writer before the run") from error
         weakref.finalize(self, self._file.close)
         first, newline, _ = self._file.read(LONGEST_LINE).partition(b"\n")
@@ -45,7 +45,7 @@ class LogFile:
                 self.lines += chunk.count(b"\n")
                 self._position = end + chunk.rindex(b"\n") + 1
             end += len(chunk)
-        self._file.seek(self._position)  # after the last whole line
+        self._file.seek(self._position)  # the end of the last whole line
 
     def take(self) -> bytes:
         """The bytes that were appended, at most CHUNK. Raises Lost if the file was truncated, replaced or removed."""
@@ -63,12 +63,12 @@ class LogFile:
 class TcpConnection:
     """A connection to a program that sends one line for each reading."""
 
-    label = "TCP line protocol"  # without the address, because the label is stored in a result
+    label = "TCP line protocol"  # has no address, because the label is stored in a result
 
     def __init__(self, address: tuple[str, int]) -> None:
         try:
             self._socket = socket.create_connection(address, CONNECT_S)
-        except (OSError, UnicodeError) as error:  # UnicodeError: no host can have this name
+        except (OSError, UnicodeError) as error:  # UnicodeError for an invalid host name
             raise Lost(f"nothing accepts the connection: {cause(error)}; start the meter first") from error
         self._socket.setblocking(False)
         weakref.finalize(self, self._socket.close)

@@ -554,7 +554,7 @@ def test_only_what_is_outside_of_the_machine_sees_the_wall() -> None:
     assert domain("plug", boundary="wall", method="external").boundary == "wall"
     for method in ("counter", "integrated", "modelled"):
         with pytest.raises(
-            ValueError, match=f"domain plug is read by {method} inside the machine, and claims the wall"
+            ValueError, match=f"domain plug has the boundary wall, but {method} reads inside the machine"
         ):
             domain("plug", boundary="wall", method=method)
 

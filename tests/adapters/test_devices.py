@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from mixmark.harness.adapters import gpu_ids
-from mixmark.harness.adapters.gpu_ids import gpu_id
+from mixmark.harness.adapters import devices as adapter_devices
+from mixmark.harness.adapters.devices import gpu_id
 
 
 @pytest.fixture
 def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(gpu_ids, "SYSFS", tmp_path)
+    monkeypatch.setattr(adapter_devices, "SYSFS", tmp_path)
     return tmp_path
 
 

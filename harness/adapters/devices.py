@@ -1,0 +1,117 @@
+"""The host's processor as a device, and the ids of GPUs, the same for all adapters.
+
+Runs, meters and watchers identify a GPU by its id: the vendor's UUID, which the vendor's meter lists.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from uuid import UUID
+
+import psutil
+
+from mixmark.harness.contracts.errors import UsageError, refuse_options
+from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
+
+CPUINFO = Path("/proc/cpuinfo")
+SYSFS = Path("/sys/bus/pci/devices")
+NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
+BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # flags of x86, x86 and Arm; other processors emulate bf16 through fp32
+
+
+def cpu(precisions: tuple[Precision, ...]) -> Device:
+    """All cores as one device. memory_bytes is the installed memory; the limit of a container may be lower."""
+    return Device(
+        id=HOST_PROCESSOR,
+        kind="cpu",
+        name=_cpuinfo("model name") or platform.processor(),
+        memory_pool=HOST_POOL,
+        memory_bytes=psutil.virtual_memory().total,
+        precisions=precisions,
+    )
+
+
+def cores() -> int:
+    """The number of physical cores that this process may use by its affinity (taskset, cpuset)."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, psutil.cpu_count(logical=False) or usable)
+
+
+def threads_option(adapter: str, options: Mapping[str, str]) -> int | None:
+    """The size of the CPU's thread pool, for an adapter whose only option is `threads`; None if it is not given.
+
+    Raises UsageError for any other option, and for a value that is not a positive integer.
+    """
+    refuse_options(f"adapter {adapter}", options, ["threads"])
+    given = options.get("threads")
+    if given is not None and (not given.isdecimal() or int(given) < 1):
+        raise UsageError(f"adapter {adapter}: threads is {given!r}", hint="give a number of threads, 1 or more")
+    return None if given is None else int(given)
+
+
+def multiplies_bf16() -> bool:
+    """Whether the processor has instructions that multiply bf16; False if unknown."""
+    return not BF16.isdisjoint(flags())
+
+
+def flags() -> frozenset[str]:
+    """The processor's instruction sets, as Linux names them; empty if unknown."""
+    return frozenset((_cpuinfo("flags") or _cpuinfo("Features")).split())
+
+
+def _cpuinfo(field: str) -> str:
+    lines = CPUINFO.read_text().splitlines() if CPUINFO.exists() else []
+    return next(
+        (value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == field), ""
+    )
+
+
+def gpu_id(pci_address: str, unknown: str) -> str:
+    """The id of the GPU at a PCI address, such as `0000:01:00.0`; `unknown` if its UUID cannot be found.
+
+    NVIDIA's UUID is read through NVML. AMD's UUID is the text of `unique_id`, as in HIP and AMD SMI. Intel's UUID
+    consists of vendor, device, revision and address, as in Level Zero's driver. NVIDIA's and Intel's were tested on
+    files that were written by hand: the authors have none of these GPUs.
+    """
+    folder = SYSFS / pci_address.lower()
+    try:
+        vendor = int((folder / "vendor").read_text(), 16)
+        if vendor == NVIDIA:
+            return f"gpu:{_nvidia_uuid(pci_address)}"
+        if vendor == AMD:
+            serial = (folder / "unique_id").read_text().strip().lower().zfill(16)
+            return f"gpu:GPU-{UUID(bytes=serial.encode())}"
+        if vendor == INTEL:
+            return f"gpu:GPU-{_intel_uuid(folder, pci_address)}"
+    except (OSError, ValueError, ImportError):  # no such file, no driver, or no NVML
+        pass
+    return unknown
+
+
+def pci_address(card: str) -> str:
+    """The PCI address of a card of Linux's graphics drivers, such as `card0`; empty if it has none."""
+    device = Path("/sys/class/drm", card, "device")
+    return device.resolve().name if device.exists() else ""
+
+
+def _nvidia_uuid(pci_address: str) -> str:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        uuid: str = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByPciBusId(pci_address.encode()))
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        raise OSError(str(error)) from error
+    return uuid
+
+
+def _intel_uuid(folder: Path, pci_address: str) -> UUID:
+    domain, bus, place = pci_address.split(":")
+    device, function = place.split(".")
+    words = [int((folder / name).read_text(), 16) for name in ("vendor", "device", "revision")] + [int(domain, 16)]
+    head = b"".join(word.to_bytes(2, "little") for word in words)
+    return UUID(bytes=head + bytes([int(bus, 16), int(device, 16), int(function, 16)]) + bytes(5))
