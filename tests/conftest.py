@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr == "not slow" and collection_path.suffix == ".py":
         return any(each in collection_path.read_text("utf-8") for each in slow) or None
     return None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists what was skipped. A reason names the cause and, after a colon, what mends it."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    if reasons:
+        terminalreporter.section("skipped, why, and what mends it")
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.line(f"{count:4} × {reason}")

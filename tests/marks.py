@@ -10,5 +10,5 @@ import pytest
 CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 # Each names what the story needs of the system: elsewhere there is nothing that it could test.
-linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc, /dev/full or subreapers")
-two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="a process is pinned to one CPU and strays to another")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="no /proc, /dev/full or subreapers: run it on Linux")
+two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="one CPU, from which no process can stray: run it on two")

@@ -95,7 +95,9 @@ def test_a_module_that_cannot_be_traced_is_left_alone() -> None:
 
 
 # oneDNN can leave instructions aside that a processor has, and not emulate others.
-@pytest.mark.skipif("avx512_bf16" not in flags(), reason="the processor has no bf16 of AVX-512")
+@pytest.mark.skipif(
+    "avx512_bf16" not in flags(), reason="no bf16 in this processor: run it on one with AVX-512 BF16 or AMX"
+)
 def test_a_convolution_packs_its_weight_once_for_a_shape() -> None:
     """As on a processor without AMX, where oneDNN's layout of a weight depends on the shape of the input."""
     settings = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "ONEDNN_VERBOSE": "1"}

@@ -35,7 +35,7 @@ def cpu() -> Device:
 @pytest.fixture(scope="module")
 def runner() -> Iterator[GraphRunner]:
     if shutil.which("g++") is None:
-        pytest.skip("Inductor needs a C++ compiler")
+        pytest.skip("no C++ compiler for Inductor: apt-get install g++")
     with Inductor({"cpu": "yes"}).open(cpu(), Toy(), "fp32", ALONE) as runner:
         assert isinstance(runner, GraphRunner)
         yield runner
@@ -90,7 +90,7 @@ def test_a_thread_of_its_own_may_compile_as_many_shapes_as_a_batch_search_tries(
 
 
 def test_weights_of_eight_bits_keep_the_gate_of_llm() -> None:
-    pytest.importorskip("torchao", reason="the extra torchao is not installed")
+    pytest.importorskip("torchao", reason="no torchao: pip install 'mixmark[torchao]'")
     suite = Llm("smoke", {})
     adapter = Inductor({"cpu": "yes"})
     device = next(device for device in adapter.discover() if device.id == "cpu:0")

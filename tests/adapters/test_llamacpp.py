@@ -94,7 +94,9 @@ def test_any_text_becomes_tokens_and_those_of_numbers_come_back(tmp_path: Path) 
     path = str(tmp_path / gguf.FILE)
     words = set(reader.GGUFReader(path).fields["tokenizer.ggml.tokens"].contents())
     assert len(words) == 4096 and all(word[:-1] in words for word in words if len(word) > 1)
-    llama = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    llama = pytest.importorskip(
+        "llama_cpp", reason="no llama_cpp: pip install 'mixmark[llamacpp]' (compiles for ten minutes)"
+    )
     model = llama.Llama(path, vocab_only=True, verbose=False)
     assert model.tokenize(b" 17 4 2", add_bos=False) == [17, 4, 2]
     assert model.tokenize(b" tea 40", add_bos=False) == [0, -1, -1, -1, 40]
@@ -118,7 +120,7 @@ def test_without_the_package_the_command_that_builds_it_is_told(monkeypatch: pyt
 
 @pytest.fixture(scope="module")
 def suite() -> Llm:
-    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: it takes ten minutes to build")
+    pytest.importorskip("llama_cpp", reason="no llama_cpp: pip install 'mixmark[llamacpp]' (compiles for ten minutes)")
     return Llm("smoke", {})
 
 

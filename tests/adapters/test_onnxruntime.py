@@ -386,7 +386,9 @@ def test_a_plug_in_provider_that_does_not_load_says_why() -> None:
 
 def test_a_plug_in_provider_computes_what_the_cpu_computes() -> None:
     """OpenVINO's, which takes the processor; its own default is bf16 where the processor has it."""
-    pytest.importorskip("onnxruntime_ep_openvino")
+    pytest.importorskip(
+        "onnxruntime_ep_openvino", reason="no onnxruntime_ep_openvino: pip install onnxruntime-ep-openvino"
+    )
     adapter, suite = OnnxRuntime({"library": "onnxruntime_ep_openvino"}), Toy()
     device = next(device for device in adapter.discover() if device.id == "cpu:0")
     with adapter.open(device, suite, "fp32", ALONE) as runner:
@@ -455,7 +457,9 @@ def test_settings_of_openvinos_plug_in_are_completed() -> None:
 
 def test_openvinos_plug_in_keeps_its_engines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The real provider: its first session writes them, its second one reads them and computes the same."""
-    pytest.importorskip("onnxruntime_ep_openvino")
+    pytest.importorskip(
+        "onnxruntime_ep_openvino", reason="no onnxruntime_ep_openvino: pip install onnxruntime-ep-openvino"
+    )
     monkeypatch.setenv("MIXMARK_CACHE", str(tmp_path))
     adapter, suite, seen = OnnxRuntime({"library": "onnxruntime_ep_openvino"}), Toy(), []
     device = next(device for device in adapter.discover() if device.id == "cpu:0")

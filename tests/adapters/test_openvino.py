@@ -83,7 +83,7 @@ def test_a_state_lives_on_from_run_to_run_and_what_get_returned_stays(runner: Gr
 def test_angles_are_computed_in_fp32() -> None:
     """In bf16, the angle of position 150 would be off by up to half a radian."""
     if "bf16" not in cpu().precisions:
-        pytest.skip("this processor does not compute in bf16")
+        pytest.skip("no bf16 in this processor: run it on one with AVX-512 BF16 or AMX")
     suite = Llm("smoke", {})
     feed = suite.feeds(1, seed=3)(0)
     with OpenVino({}).open(cpu(), suite, "bf16", ALONE) as runner:

@@ -102,7 +102,7 @@ def test_offline_suites_share_the_threads_out_among_slots(native: str, use: int 
 
 def test_bf16_runs_as_a_graph_for_onednn() -> None:
     if "bf16" not in cpu().precisions:
-        pytest.skip("the processor has no bf16")
+        pytest.skip("no bf16 in this processor: run it on one with AVX-512 BF16 or AMX")
     feed = Toy().feeds(2, seed=1)(0)
     outputs = []
     for precision in ("fp32", "bf16"):
@@ -198,7 +198,7 @@ def test_a_backend_out_of_tree_needs_no_change() -> None:
 
 
 # The one test of torch that only real silicon can pass; test_copies and ON_ACME hold the rest on stand-ins.
-@pytest.mark.skipif(not torch.accelerator.is_available(), reason="needs a GPU: CI has none, a lent one runs it")
+@pytest.mark.skipif(not torch.accelerator.is_available(), reason="no GPU: run it on a machine with one")
 def test_an_accelerator_agrees_with_the_cpu() -> None:
     suite = Toy()
     feed = suite.feeds(2, seed=1)(0)

@@ -24,8 +24,11 @@ ENVIRONMENT = {
 pytestmark = [
     pytest.mark.slow,
     # Neither is needed to work on Mixmark: a driver of Debian's, and a package without wheels for every platform.
-    pytest.mark.skipif(not DRIVER.exists(), reason="needs the software Vulkan driver of Debian's chromium"),
-    pytest.mark.skipif(not importlib.util.find_spec("onnxruntime_ep_webgpu"), reason="needs mixmark[webgpu]"),
+    pytest.mark.skipif(not DRIVER.exists(), reason="no software Vulkan driver: apt-get install chromium"),
+    pytest.mark.skipif(
+        not importlib.util.find_spec("onnxruntime_ep_webgpu"),
+        reason="no onnxruntime_ep_webgpu: pip install 'mixmark[webgpu]'",
+    ),
 ]
 
 

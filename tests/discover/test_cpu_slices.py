@@ -72,7 +72,7 @@ def test_what_cannot_be_split_is_told(tmp_path: Path, how: str, told: str) -> No
 
 def test_every_way_onto_the_cpu_becomes_one_a_slice() -> None:
     if len(usable()) < 2:
-        pytest.skip("needs two hardware threads")
+        pytest.skip("one hardware thread: run it on a processor with two")
     targets = split((Target(CPU, "torch", {}), Target(GPU, "torch", {}), Target(CPU, "onnxruntime", {})), "2")
     assert [(target.device.id, target.adapter) for target in targets] == [
         ("cpu:0.0", "torch"),

@@ -55,6 +55,7 @@ def served(
 
 
 @pytest.mark.parametrize("busy", [0.3, 0.6])
+@pytest.mark.slow
 def test_one_device_is_the_queue_of_pollaczek_and_khinchine(busy: float) -> None:
     """Three services of 0.05 s to one of 0.25 s: E[S] = 0.1 s, E[S²] = 0.0175 s²; W = λ E[S²] / 2 (1 − ρ) + E[S]."""
     count, chance = 200_000, random.Random(2)

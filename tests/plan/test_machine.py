@@ -184,6 +184,7 @@ def by_bound(kinds: Sequence[Kind], counts: Sequence[int]) -> float:
 
 @settings(max_examples=60, deadline=None)
 @given(TABLE, st.integers(1, 12), st.integers(0, 30))
+@pytest.mark.slow
 def test_random_machines_are_those_of_an_exhaustive_search(
     table: list[tuple[float, float, int, int]], demand: int, budget: int
 ) -> None:

@@ -20,7 +20,7 @@ from tests.reporters.test_comparison import hostile_result, scored, with_verdict
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on PATH"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium"),
 ]
 
 AXE = Path(__file__).parent / "axe" / "axe.min.js"

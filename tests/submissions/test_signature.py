@@ -13,7 +13,9 @@ from mixmark.submissions import signature
 from mixmark.submissions.entry import SIGNATURE
 from tests.submissions.made import edited, verdict
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
+pytestmark = pytest.mark.skipif(
+    shutil.which("ssh-keygen") is None, reason="no ssh-keygen: apt-get install openssh-client"
+)
 ORGANISATION = "acme-sohne"
 
 

@@ -681,6 +681,7 @@ def trees(draw: st.DrawFn) -> Metered:
 
 @MACHINES
 @given(trees())
+@pytest.mark.slow
 def test_no_joule_is_counted_twice(made: Metered) -> None:
     joules, domains = made.joules, made.domains
     readings = {
@@ -754,6 +755,7 @@ def curves(draw: st.DrawFn) -> Curve:
 
 @MACHINES
 @given(curves())
+@pytest.mark.slow
 def test_joules_are_true_and_add_up_or_there_are_none(made: Curve) -> None:
     """Samples of a power from 0 to 1 kW that changes every so often, read as power or as a counter that may wrap."""
     lengths, power, wrap, period = np.array(made.lengths_ms) * MS, made.power, made.wrap, made.period_ms * MS

@@ -50,6 +50,7 @@ def test_a_percentile_lies_between_two_order_statistics(n: int, q: float, ranks:
     assert intervals.percentile_interval(shuffled, q) == ranks
 
 
+@pytest.mark.slow
 def test_intervals_of_a_percentile_hold_it_as_often_as_they_say() -> None:
     samples = (np.random.default_rng(2).exponential(1e6, (1000, 200))).astype(np.int64)
     truth = -np.log(0.1) * 1e6

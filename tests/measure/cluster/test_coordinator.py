@@ -22,6 +22,7 @@ def test_two_hosts_do_what_one_machine_with_their_devices_does(link_s: float) ->
 
 
 @pytest.mark.parametrize("link_s", [0.001, 0.05])
+@pytest.mark.slow
 def test_hosts_of_random_rates_reach_the_bound(link_s: float) -> None:
     cluster = many(hosts=20, devices=4, suites=4, seed=1, link_s=link_s)
     assert cluster.run(300) == pytest.approx(cluster.placement.bound_per_s, rel=0.01)

@@ -32,7 +32,7 @@ class High(Null):
 def shell(tmp_path: Path) -> Shell:
     """A folder with two hosts, of which each has a device that runs a suite of its own."""
     if len(CORES) < 2:
-        pytest.skip("two agents need two cores")
+        pytest.skip("one core for two agents: run it on a machine with two")
     made = Shell(tmp_path)
     null = (ROOT / "tests/fakes/null.py").read_text()  # whole, since the auditor loads the suite's own module alone
     (tmp_path / "site/duo.py").write_text(null + SUITES)

@@ -17,7 +17,7 @@ from tests.submissions.board.made import SITE, hostile
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on PATH"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium"),
 ]
 
 ROWS = "[...document.querySelectorAll('#ranked tbody tr')].map(row => row.innerText.replace(/\\s+/g, ' ').trim())"

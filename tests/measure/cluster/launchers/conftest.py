@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 def ray_address() -> Iterator[str]:
     """The address of a cluster with token authentication, whose raylets limit the threads of their workers."""
     if not importlib.util.find_spec("ray"):
-        pytest.skip("needs the package ray")
+        pytest.skip("no ray: pip install 'mixmark[ray]'")
     with pytest.MonkeyPatch.context() as patch:
         own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "5" * 64, "OMP_NUM_THREADS": "7"}
         for name, value in {**SETTINGS, **own}.items():

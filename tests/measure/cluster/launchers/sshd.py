@@ -44,11 +44,11 @@ def ip(*words: str) -> None:
 def machine(folder: Path) -> Iterator[Machine]:
     """Serves as long as the block lasts. The test is skipped where this machine has no sshd."""
     if not Path(SERVER).exists() or not shutil.which("ssh"):
-        pytest.skip("needs ssh and sshd")
+        pytest.skip("no ssh or no sshd: apt-get install openssh-client openssh-server")
     with ExitStack() as stack:
         address, inside, link = stack.enter_context(network())
         if not inside and os.getuid() == 0 and not Path("/run/sshd").is_dir():
-            pytest.skip("sshd of root needs /run/sshd, or the right to make a network namespace")
+            pytest.skip("no /run/sshd for the sshd of root: mkdir -m 755 /run/sshd")
         with socket.socket() as probe:
             probe.bind(("", 0))
             port = probe.getsockname()[1]
@@ -117,4 +117,4 @@ def until_it_listens(address: str, port: int, process: subprocess.Popen[bytes]) 
             return
         except OSError:
             time.sleep(0.05)
-    pytest.skip("sshd does not start here")
+    pytest.skip("sshd does not start here: run sshd -D -e and read why")

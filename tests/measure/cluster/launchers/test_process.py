@@ -64,7 +64,7 @@ def test_a_network_that_is_cut_for_a_moment_loses_nothing_and_one_that_stays_cut
     there: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not there.link:
-        pytest.skip("needs the right to make a network namespace")
+        pytest.skip("no right to make a network namespace: run it as root")
     monkeypatch.setattr(agents_module, "PING_S", 0.1)
     with Agents(ssh(), [Host("rack1", python=stand_in(tmp_path))], tmp_path) as agents:
         there.cut()
