@@ -76,7 +76,7 @@ def test_a_graph_that_does_not_compile_is_unsupported_with_the_reason() -> None:
     session._device, session._dtype, session._threads = torch.device("cpu"), torch.float32, None
     session._facts, session._seen, session._modules = {}, set(), {"branch": Branching()}
     session._prepare()
-    with pytest.raises(Unsupported, match=r"torch\.compile cannot compile branch"):
+    with pytest.raises(Unsupported, match="branch"):
         session.run("branch", torch.ones(2))
 
 

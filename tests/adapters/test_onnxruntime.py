@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import builtins
 import json
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +34,7 @@ from mixmark.harness.adapters.onnxruntime.devices import (
 )
 from mixmark.harness.adapters.onnxruntime.files import Files
 from mixmark.harness.adapters.torch import Torch
-from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
+from mixmark.harness.contracts.errors import MixmarkError, PluginError, UsageError
 from mixmark.harness.contracts.protocols import Array, GraphRunner, Suite, Use
 from mixmark.harness.contracts.schema import Device
 from mixmark.suites import onnx_graphs
@@ -66,12 +60,6 @@ def runner() -> Iterator[GraphRunner]:
 
 def cpu() -> Device:
     return next(device for device in OnnxRuntime({}).discover() if device.id == "cpu:0")
-
-
-def test_it_names_the_cpu_as_torch_does() -> None:
-    by_torch = next(device for device in Torch({}).discover() if device.id == "cpu:0")
-    own = {"precisions": by_torch.precisions, "precisions_by_suite": by_torch.precisions_by_suite}
-    assert cpu().model_copy(update=own) == by_torch
 
 
 def test_it_computes_what_torch_computes(runner: GraphRunner) -> None:
@@ -159,25 +147,6 @@ def test_batch_norms_fold_into_convolutions(tmp_path: Path) -> None:
     assert sum(operator.endswith("Conv") for operator in operators) == 1
 
 
-def test_no_file_is_left_behind_even_on_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-
-    class Broken(Random):
-        def read(self, name: str, into: Array) -> None:
-            if name == "head.bias":
-                raise OSError("the disk is full")
-
-    class BrokenToy(Toy):
-        def weights(self) -> Random:
-            return Broken(onnx_graphs.weight_specs(HOME, self.tier, self.graphs))
-
-    with OnnxRuntime({}).open(cpu(), Toy(), "fp32", ALONE):
-        assert not list(tmp_path.iterdir())
-    with pytest.raises(OSError, match="disk is full"), OnnxRuntime({}).open(cpu(), BrokenToy(), "fp32", ALONE):
-        pass
-    assert not list(tmp_path.iterdir())
-
-
 def test_lifted_weights_are_inputs_and_constants_stay() -> None:
     model = onnx.load_from_string(Toy().graphs()["step"].onnx())
     assert set(lift(model)) == {"table.weight", "qkv.weight"}
@@ -185,19 +154,6 @@ def test_lifted_weights_are_inputs_and_constants_stay() -> None:
     assert lift(model) == []  # nothing is left to lift, and the graph's own inputs are no weights
     assert model.graph.initializer
     assert all(each.data_location == onnx.TensorProto.DEFAULT for each in model.graph.initializer)
-
-
-def test_an_idle_session_burns_no_cpu(runner: GraphRunner) -> None:
-    list(runner(Toy().feeds(64, seed=1)(0)))
-    before = time.process_time()
-    time.sleep(0.5)
-    assert time.process_time() - before < 0.1
-
-
-def test_other_precisions_are_refused() -> None:
-    refused = pytest.raises(Unsupported, match="toy on cpu:0 in fp32, not bf16")
-    with refused, OnnxRuntime({}).open(cpu(), Toy(), "bf16", ALONE):
-        pass
 
 
 def test_a_damaged_converted_model_is_named_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,34 +232,6 @@ def test_linear_layers_are_replaced_and_other_uses_of_their_weights_stay(tmp_pat
     names = {each.name for each in written.initializer if each.data_location == onnx.TensorProto.EXTERNAL}
     layers = {f"{layer}.{part}" for layer in ("table.weight", "qkv.weight") for part in ("integers", "scales")}
     assert names == layers | {"table.weight"}  # whose rows are looked up too
-
-
-def test_a_device_that_no_provider_reaches_is_refused() -> None:
-    elsewhere = Device(id="gpu:GPU-0", kind="gpu", memory_pool="gpu:GPU-0", precisions=("fp32",))
-    with (
-        pytest.raises(Unsupported, match="does not reach gpu:GPU-0"),
-        OnnxRuntime({}).open(elsewhere, Toy(), "fp32", ALONE),
-    ):
-        pass
-
-
-@pytest.mark.parametrize("options", [{"thread": "2"}, {"threads": "many"}, {"threads": "0"}, {"accuracy_level": "5"}])
-def test_wrong_options_are_named(options: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match=next(iter(options))):
-        OnnxRuntime(options)
-
-
-def test_where_onnxruntime_is_absent_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name == "onnxruntime":
-            raise ImportError(name, name=name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(PluginError, match="onnxruntime is not installed"):
-        OnnxRuntime({}).discover()
 
 
 def test_other_providers_become_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,28 +409,3 @@ def test_what_computes_elsewhere_is_named_and_shape_arithmetic_is_not() -> None:
         "2 FusedConv by CPUExecutionProvider, 1 MatMul by CPUExecutionProvider"
     )
     assert elsewhere(None, cuda) == ""  # a version that does not list them
-
-
-def test_on_the_cpu_nothing_is_elsewhere(runner: GraphRunner) -> None:
-    assert "elsewhere" not in runner.facts
-
-
-def test_its_threads_stay_on_the_cores_that_it_was_given() -> None:
-    """Left to choose its threads itself, onnxruntime pins them to all cores, whatever taskset says."""
-    script = """
-import os
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-from mixmark.harness.adapters.onnxruntime import OnnxRuntime
-from mixmark.harness.contracts.protocols import Use
-from mixmark.suites.dlrm import Dlrm
-adapter = OnnxRuntime({})
-suite = Dlrm("smoke", {})
-with adapter.open(next(iter(adapter.discover())), suite, "fp32", Use.of("single-stream")) as runner:
-    for _ in runner(suite.feeds(1, 1)(0)):
-        pass
-    threads = [int(thread) for thread in os.listdir("/proc/self/task")]
-    print(runner.facts["threads"], set().union(*map(os.sched_getaffinity, threads)))
-"""
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.split(maxsplit=1)[0] == "1", done.stderr
-    assert len(ast.literal_eval(done.stdout.split(maxsplit=1)[1])) == 1

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +14,6 @@ import pytest
 import torch
 
 from mixmark.harness.adapters.torch import Torch
-from mixmark.harness.contracts.errors import PluginError, Unsupported, UsageError
 from mixmark.harness.contracts.protocols import GraphRunner, Use
 from mixmark.harness.contracts.schema import Device
 from tests.fakes.toys import Toy
@@ -75,16 +72,6 @@ def test_state_starts_fresh_and_what_get_returned_stays() -> None:
         assert not session.get(session.state("step")[0]).any()
 
 
-def test_an_idle_session_burns_no_cpu() -> None:
-    suite = Toy()
-    with Torch({}).open(cpu(), suite, "fp32", ALONE) as runner:
-        list(runner(suite.feeds(64, seed=1)(0)))
-        time.sleep(0.3)  # OpenMP's threads may spin this long after work
-        before = time.process_time()
-        time.sleep(0.5)
-        assert time.process_time() - before < 0.1
-
-
 @pytest.mark.parametrize(
     ("native", "use", "concurrency"), [("offline", None, 2), ("offline", 1, 1), ("single-stream", None, 1)]
 )
@@ -111,42 +98,6 @@ def test_bf16_runs_as_a_graph_for_onednn() -> None:
             assert runner.facts.get("fused by oneDNN") == {"fp32": None, "bf16": "all graphs"}[precision]
     for exact, rounded in zip(*outputs, strict=True):
         np.testing.assert_allclose(rounded, exact, rtol=0.05, atol=0.05 * np.abs(exact).max())
-
-
-def test_closing_gives_the_weights_back() -> None:
-    with Torch({}).open(cpu(), Toy(), "fp32", ALONE) as runner:
-        assert isinstance(runner, GraphRunner)
-    assert not vars(runner.session)["_modules"]
-
-
-def test_a_precision_that_the_device_lacks_is_refused() -> None:
-    with pytest.raises(Unsupported, match="not in int4"), Torch({}).open(cpu(), Toy(), "int4", ALONE):
-        pass
-
-
-def test_a_device_that_torch_does_not_see_is_refused() -> None:
-    elsewhere = Device(id="gpu:GPU-0", kind="gpu", memory_pool="gpu:GPU-0", precisions=("fp32",))
-    with pytest.raises(Unsupported, match="does not see gpu:GPU-0"), Torch({}).open(elsewhere, Toy(), "fp32", ALONE):
-        pass
-
-
-@pytest.mark.parametrize("options", [{"thread": "2"}, {"threads": "many"}, {"threads": "0"}])
-def test_wrong_options_are_named(options: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="thread"):
-        Torch(options)
-
-
-def test_where_torch_is_absent_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without_torch(name: str, *rest: Any) -> Any:
-        if name == "torch":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without_torch)
-    with pytest.raises(PluginError, match="torch is not installed"):
-        Torch({}).discover()
 
 
 def test_an_accelerator_of_another_vendor_comes_through_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:

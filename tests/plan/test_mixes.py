@@ -89,7 +89,7 @@ def test_a_wrong_file_is_refused_with_its_reason(tmp_path: Path, text: str, said
 def test_a_mix_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read the mix"):
         mixes.load(str(tmp_path / "none.toml"), "edge", SUITES)
-    with pytest.raises(UsageError, match="there is no mix 'edge-2'") as refused:
+    with pytest.raises(UsageError, match="edge-2") as refused:
         mixes.load("edge-2", "edge", SUITES)
     assert "did you mean edge-1?" in refused.value.hint
 
@@ -99,5 +99,5 @@ def test_a_run_ends_with_the_mix_of_its_tier_if_it_measures_all_suites_of_it() -
     assert mixes.choose(None, "edge", SUITES, SUITES) is edge is mixes.choose("edge-1", "edge", SUITES, SUITES)
     assert mixes.choose("none", "edge", SUITES, SUITES) is None
     assert mixes.choose(None, "edge", ["llm"], SUITES) is None
-    with pytest.raises(UsageError, match="needs diffusion, dlrm, resnet50, which this run does not measure"):
+    with pytest.raises(UsageError, match="diffusion, dlrm, resnet50"):
         mixes.choose("edge-1", "edge", ["llm"], SUITES)

@@ -147,7 +147,7 @@ def test_nothing_to_run_is_misuse() -> None:
 def test_a_wrong_name_gets_a_suggestion_and_the_list() -> None:
     assert choose_by_name("suite", (), ("llm", "dlrm")) == ("llm", "dlrm")
     assert choose_by_name("suite", ("dlrm", "dlrm"), ("llm", "dlrm")) == ("dlrm",)
-    with pytest.raises(UsageError, match="there is no suite 'dlmr'") as told:
+    with pytest.raises(UsageError, match="dlmr") as told:
         choose_by_name("suite", ("dlmr",), ("llm", "dlrm"))
     assert told.value.hint == "did you mean dlrm? known: llm, dlrm"
     with pytest.raises(UsageError) as told:

@@ -208,7 +208,7 @@ def test_what_is_wrong_with_a_checkpoint_is_said(tmp_path: Path) -> None:
     path = save(tmp_path / "m.safetensors", {"a": A})
     with pytest.raises(UsageError, match="no tensor 'b'"):
         checkpoint(path, SPECS)
-    with pytest.raises(UsageError, match=r"a in .* has shape \(2, 3\), but the suite needs \(3, 2\)"):
+    with pytest.raises(UsageError, match=r"a in .*\(2, 3\).*\(3, 2\)"):
         checkpoint(path, {"a": Spec((3, 2))})
     with pytest.raises(UsageError, match="there is no checkpoint at"):
         checkpoint(tmp_path / "absent", SPECS)
