@@ -35,7 +35,8 @@ GPU = Device(id="gpu:GPU-0", kind="gpu", memory_pool="gpu:GPU-0", precisions=("f
 
 
 def cpu(adapter: Any) -> Device:
-    return next(device for device in adapter.discover() if device.id == "cpu:0")
+    devices: list[Device] = adapter.discover()
+    return next(device for device in devices if device.id == "cpu:0")
 
 
 @pytest.mark.parametrize(("name", "options"), KIT, ids=[name for name, _ in KIT])
