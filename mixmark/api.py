@@ -58,7 +58,7 @@ from mixmark.harness.contracts.schema import (
     System,
     UnitNames,
 )
-from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.measure.conformance import check_adapter, check_meter
 from mixmark.harness.plugins.model_cache import converted
 from mixmark.harness.plugins.registry import load_suite
@@ -70,6 +70,7 @@ __all__ = [
     "AcceleratorState",
     "Adapter",
     "Array",
+    "Assessment",
     "Check",
     "ClockReason",
     "Completion",
@@ -86,7 +87,6 @@ __all__ = [
     "Graph",
     "GraphRunner",
     "Helpers",
-    "Judgement",
     "LatencyLimits",
     "Meter",
     "MixmarkError",

@@ -1,4 +1,4 @@
-"""Reporters: functions from a judgement to text. They lay out its conclusions and draw none of their own."""
+"""Reporters: functions from an assessment to text. They lay out its conclusions and draw none of their own."""
 
 if __name__ == "reporters":
     raise ImportError("import mixmark.reporters: under another name every class would exist twice")

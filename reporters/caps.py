@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.caps import CappedRun, Frontier
-from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.reporters import charts, figures
 from mixmark.reporters.document import Chart, Table
@@ -14,9 +14,9 @@ from mixmark.reporters.figures import UNKNOWN, percent, significant
 BINDS = {True: "binds", False: "does not bind", None: UNKNOWN}
 
 
-def facts(judgement: Judgement) -> Iterator[tuple[str, str]]:
+def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
     """Where the machine does the most per joule, and the caps that tell nothing."""
-    found = judgement.frontier
+    found = assessment.frontier
     if found is None:
         return
     yield "less power", _in_words(found)
@@ -46,9 +46,9 @@ def _beside(run: ScoredRun, full: ScoredRun) -> str:
     return f"{significant(gain)} × those at all power, at {significant(pace)} × its mixes per hour"
 
 
-def table(judgement: Judgement) -> Table | None:
+def table(assessment: Assessment) -> Table | None:
     """All power, and each cap."""
-    found = judgement.frontier
+    found = assessment.frontier
     if found is None:
         return None
     rows = [("100 %", *_figures(found.full), UNKNOWN)]
@@ -70,9 +70,9 @@ def _figures(run: ScoredRun) -> tuple[str, ...]:
     )
 
 
-def charts_of(judgement: Judgement) -> list[Chart]:
+def charts_of(assessment: Assessment) -> list[Chart]:
     """Charts of the mixes per hour and per kWh over the cap, where they are known."""
-    found = judgement.frontier
+    found = assessment.frontier
     if found is None:
         return []
     runs = [*((run.cap, run.run) for run in reversed(found.runs) if not run.problems), (1.0, found.full)]

@@ -6,15 +6,15 @@ import csv
 from io import StringIO
 
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.reporters.lines import columns, lines
 
 
-def report(judgement: Judgement) -> str:
+def report(assessment: Assessment) -> str:
     text = StringIO()
     writer = csv.DictWriter(text, columns(), lineterminator="\n")
     writer.writeheader()
-    for line in lines(judgement):
+    for line in lines(assessment):
         writer.writerow({name: safe(value) if isinstance(value, str) else value for name, value in line.items()})
     return text.getvalue()
 

@@ -1,6 +1,6 @@
-"""A judgement as JSON: the result as it is stored, and every number that follows from it.
+"""An assessment as JSON: the result as it is stored, and every number that follows from it.
 
-The keys are what the classes of the judgement publish. docs/json.md is written from the same classes.
+The keys are what the classes of the assessment publish. docs/json.md is written from the same classes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pydantic import BaseModel
 
 from mixmark.harness.contracts.published import published
 from mixmark.harness.contracts.text import escaped
-from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.assessment import Assessment
 
 
-def report(judgement: Judgement) -> str:
+def report(assessment: Assessment) -> str:
     """Keys are sorted; unknown is null."""
-    return written(judgement)
+    return written(assessment)
 
 
 def written(value: object) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 
 from mixmark.harness.contracts.text import escaped
-from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.reporters.lines import lines
 
 
-def report(judgement: Judgement) -> str:
-    written = (json.dumps(line, allow_nan=False, ensure_ascii=False) for line in lines(judgement))
+def report(assessment: Assessment) -> str:
+    written = (json.dumps(line, allow_nan=False, ensure_ascii=False) for line in lines(assessment))
     return "".join(f"{escaped(line)}\n" for line in written)

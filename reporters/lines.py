@@ -13,8 +13,8 @@ from typing import Any
 
 from mixmark.harness.contracts.schema import Environment
 from mixmark.harness.judge import hosts
+from mixmark.harness.judge.assessment import Assessment, Provenance
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import Judgement, Provenance
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.score import Score
 
@@ -78,15 +78,15 @@ def columns() -> list[str]:
     return list(dict.fromkeys((*origin, *SOLO, "software", *MIXED, *ENERGY)))
 
 
-def lines(judgement: Judgement) -> list[dict[str, Value]]:
+def lines(assessment: Assessment) -> list[dict[str, Value]]:
     """One line for each record but the probes', then one for each run of the mix: column -> value."""
-    origin = asdict(judgement.provenance)
+    origin = asdict(assessment.provenance)
     nothing = {**dict.fromkeys(columns()), **origin}
     found = []
-    for run in judgement.runs:
-        software = _software(hosts.environment(judgement.result, run.route))
+    for run in assessment.runs:
+        software = _software(hosts.environment(assessment.result, run.route))
         found.append({**nothing, **picked(run, SOLO), "software": software, **picked(run.energy, ENERGY)})
-    if score := judgement.score:
+    if score := assessment.score:
         for number, mixed in enumerate(score.runs, start=1):
             found.append({**nothing, **_mixed(score, number, mixed), **picked(mixed.total, ENERGY)})
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from mixmark.harness.contracts.schema import BY_PLAN, Result
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.drill import DrillOutcome
-from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.load import Ladder, Level, PolicyRuns, Responses, ready_watts
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.reporters import charts, figures
@@ -14,18 +14,18 @@ from mixmark.reporters.document import Chart, Table
 from mixmark.reporters.figures import UNKNOWN, percent, significant
 
 
-def facts(judgement: Judgement) -> Iterator[tuple[str, str]]:
+def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
     """What the ladder and the policies show, in a few lines."""
-    if ladder := judgement.ladder:
+    if ladder := assessment.ladder:
         yield "load", "; ".join(_in_words(ladder))
         for name, why in ladder.missing.items():
             yield f"not served: {figures.name(name)}", why
         for level in ladder.levels:
             for why in level.problems:
                 yield f"at {_name(level)}", f"does not count: {why}"
-    if judgement.drill:
-        yield "a device lost", _drill(judgement.drill)
-    for policy in judgement.policies:
+    if assessment.drill:
+        yield "a device lost", _drill(assessment.drill)
+    for policy in assessment.policies:
         yield f"plan over {figures.name(policy.policy)}", _gain(policy)
 
 
@@ -78,13 +78,13 @@ def idle(run: ScoredRun, result: Result) -> Iterator[tuple[str, str]]:
         yield "idle", "; ".join(told)
 
 
-def table(judgement: Judgement) -> Table | None:
+def table(assessment: Assessment) -> Table | None:
     """The full load, each level, and the machine at rest."""
-    ladder = judgement.ladder
+    ladder = assessment.ladder
     if ladder is None:
         return None
     metered = ladder.watts is not None
-    by = bool(judgement.result.policies)
+    by = bool(assessment.result.policies)
     suites = [each.suite for each in ladder.levels[0].responses] if ladder.levels else []
     unknown = [UNKNOWN] * (len(suites) + 1)
     full = _rates(ladder.mixes_per_hour.estimate, ladder.watts, metered)
@@ -119,9 +119,9 @@ def _response(found: Responses) -> str:
     return " / ".join(UNKNOWN if ns is None else figures.duration(ns) for ns in (found.p50_ns, found.p90_ns))
 
 
-def charts_of(judgement: Judgement) -> list[Chart]:
+def charts_of(assessment: Assessment) -> list[Chart]:
     """Charts of the power and of the efficiency over the load, if they are known, and of the response times."""
-    ladder = judgement.ladder
+    ladder = assessment.ladder
     if ladder is None or len(ladder.of()) < 2:
         return []
     levels = ladder.of()

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from mixmark.harness.contracts.schema import Finding, Int64s, LatencyLimits
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy.total import metered, profile
 from mixmark.harness.judge.evidence import Measurement
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.solo import Latency, Solo
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.reporters import charts, figures, pictures
@@ -19,9 +19,9 @@ from mixmark.reporters.document import Block, Chart, Facts, Heading, Link, Notes
 POWER_BLOCKS = 160  # of a chart that is 360 px wide
 
 
-def table(rows: Sequence[Solo], judgement: Judgement) -> Table:
+def table(rows: Sequence[Solo], assessment: Assessment) -> Table:
     """Every figure. The lines of a cell belong together."""
-    names, parts = figures.device_names(judgement.result), figures.energy_parts(rows)
+    names, parts = figures.device_names(assessment.result), figures.energy_parts(rows)
     header = ("suite", "route", "feeds", "throughput", "latency", "roofline", "energy a unit")
     return Table("", header, [tuple(_cells(row, names, parts)) for row in rows], text_columns=2)
 
@@ -37,15 +37,15 @@ def _cells(row: Solo, names: dict[str, str], energy_parts: int) -> Iterator[str]
     yield "\n".join(figures.spent(row.energy)[:energy_parts])
 
 
-def each(judgement: Judgement) -> Iterator[Block]:
+def each(assessment: Assessment) -> Iterator[Block]:
     """Every measurement by itself."""
-    several = max((record.run for record in judgement.result.records), default=1) > 1
-    names = figures.device_names(judgement.result)
-    for row in judgement.runs:
+    several = max((record.run for record in assessment.result.records), default=1) > 1
+    names = figures.device_names(assessment.result)
+    for row in assessment.runs:
         if row.feeds is None:
             continue
-        measured, route = judgement.measured[row.key], row.route
-        about = tuple(finding for finding in judgement.findings if finding.about == row.key)
+        measured, route = assessment.measured[row.key], row.route
+        about = tuple(finding for finding in assessment.findings if finding.about == row.key)
         aside = [names[route.device], figures.name(route.adapter), route.precision, figures.scenario(row)]
         title = " · ".join([*aside, *[f"run {row.run}"] * several])
         yield Heading(figures.name(route.suite), row.key, 3, title)

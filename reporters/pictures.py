@@ -10,8 +10,8 @@ import numpy as np
 from markupsafe import Markup
 
 from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.solo import Relative, Solo
 from mixmark.reporters import charts, figures, scores
 from mixmark.reporters.document import Chart, Table, drawing
@@ -58,19 +58,19 @@ class MixPicture:
     """The same as a table: a device, the part of the window that each suite took, and the rest."""
 
 
-def drawn(judgement: Judgement) -> list[Chart]:
+def drawn(assessment: Assessment) -> list[Chart]:
     """A chart for each run of the mix."""
-    found = mixes(judgement)
-    return [drawing("", "mix_over_time", mix, len(found) > 1, hues(judgement), table=mix.table) for mix in found]
+    found = mixes(assessment)
+    return [drawing("", "mix_over_time", mix, len(found) > 1, hues(assessment), table=mix.table) for mix in found]
 
 
-def mixes(judgement: Judgement) -> list[MixPicture]:
+def mixes(assessment: Assessment) -> list[MixPicture]:
     """One for each run of the mix. The run that the report's figures are of comes first."""
-    return [_mix(timeline, judgement) for timeline in timelines(judgement)]
+    return [_mix(timeline, assessment) for timeline in timelines(assessment)]
 
 
-def _mix(timeline: Timeline, judgement: Judgement) -> MixPicture:
-    run, names = timeline.run, figures.device_names(judgement.result)
+def _mix(timeline: Timeline, assessment: Assessment) -> MixPicture:
+    run, names = timeline.run, figures.device_names(assessment.result)
     header = ("device", *map(figures.name, timeline.suites), "busy", "idle")
     rows = [
         (
@@ -96,7 +96,7 @@ def _mix(timeline: Timeline, judgement: Judgement) -> MixPicture:
         ),
         ticks=tuple(_ticks(timeline)),
         other_level=_other_level(timeline),
-        steadiness=_steadiness(timeline, judgement),
+        steadiness=_steadiness(timeline, assessment),
         veiled=timeline.window != (0, 1),
         table=Table("Fractions of the window", header, rows),
     )
@@ -112,8 +112,8 @@ def _other_level(timeline: Timeline) -> Strip | None:
     return Strip("another level", f"{figures.whole_percent(run.stretch.relative)} of the rest", charts.span(begin, end))
 
 
-def _steadiness(timeline: Timeline, judgement: Judgement) -> str:
-    for finding in judgement.findings:
+def _steadiness(timeline: Timeline, assessment: Assessment) -> str:
+    for finding in assessment.findings:
         if (finding.rule, finding.about) == ("steady", timeline.run.phase):
             return words(finding)
     return scores.STEADINESS[timeline.run.steady]
@@ -142,12 +142,12 @@ def _ticks(timeline: Timeline) -> Iterator[tuple[float, str]]:
     return ((axis(value), f"{label} {unit}") for value, label in axis.ticks(6))
 
 
-def hues(judgement: Judgement) -> dict[str, int]:
+def hues(assessment: Assessment) -> dict[str, int]:
     """The number of each suite's colour in all pictures of the page. The suites of the mix come first."""
-    mix = judgement.result.mix
+    mix = assessment.result.mix
     suites = [
         *(mix.units if mix else ()),
-        *(row.route.suite for row in (*judgement.solos, *judgement.hosted)),
+        *(row.route.suite for row in (*assessment.solos, *assessment.hosted)),
     ]
     return {suite: number for number, suite in enumerate(dict.fromkeys(suites))}
 
@@ -167,12 +167,12 @@ class RouteBar:
     """The id of the place on the page that has more of the route."""
 
 
-def suites(judgement: Judgement) -> list[tuple[str, list[RouteBar]]]:
+def suites(assessment: Assessment) -> list[tuple[str, list[RouteBar]]]:
     """(suite, its routes), the fastest route first; routes without a figure come last."""
-    names, colours = figures.device_names(judgement.result), hues(judgement)
-    unsteady = {finding.about for finding in judgement.findings if (finding.rule, finding.severity) == UNSTEADY}
+    names, colours = figures.device_names(assessment.result), hues(assessment)
+    unsteady = {finding.about for finding in assessment.findings if (finding.rule, finding.severity) == UNSTEADY}
     grouped: dict[str, list[Solo]] = {}
-    for row in judgement.solos:
+    for row in assessment.solos:
         grouped.setdefault(row.route.suite, []).append(row)
     found = []
     for suite, rows in grouped.items():
@@ -184,8 +184,8 @@ def suites(judgement: Judgement) -> list[tuple[str, list[RouteBar]]]:
     return found
 
 
-def routes(judgement: Judgement) -> Chart:
-    return drawing("", "route_bars", suites(judgement))
+def routes(assessment: Assessment) -> Chart:
+    return drawing("", "route_bars", suites(assessment))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from mixmark.harness.contracts.schema import Result, System
-from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Relative
 from mixmark.reporters import caps, document, figures, loads, measurements, pictures, scores
 from mixmark.reporters.document import Block, Bullets, Chart, Document, Facts, Heading, Notes, Paragraph, Table
@@ -25,39 +25,39 @@ FOOTER = (
 Depth = Literal["brief", "full", "page"]
 
 
-def console(judgement: Judgement) -> str:
+def console(assessment: Assessment) -> str:
     """The answer in about fifteen lines. A run prints it last."""
-    return document.console(report(judgement, "brief"))
+    return document.console(report(assessment, "brief"))
 
 
-def full(judgement: Judgement) -> str:
+def full(assessment: Assessment) -> str:
     """All figures, findings and absences as plain text."""
-    return document.console(report(judgement, "full"), FULL_WIDTH)
+    return document.console(report(assessment, "full"), FULL_WIDTH)
 
 
-def markdown(judgement: Judgement) -> str:
+def markdown(assessment: Assessment) -> str:
     """All figures, findings and absences for GitHub."""
-    return document.markdown(report(judgement, "full"))
+    return document.markdown(report(assessment, "full"))
 
 
-def html(judgement: Judgement) -> str:
+def html(assessment: Assessment) -> str:
     """All figures with charts, and the conditions of each measurement."""
-    return document.html(report(judgement, "page"))
+    return document.html(report(assessment, "page"))
 
 
-def report(judgement: Judgement, depth: Depth) -> Document:
-    result, found = judgement.result, summary(judgement)
+def report(assessment: Assessment, depth: Depth) -> Document:
+    result, found = assessment.result, summary(assessment)
     tier = f"{result.tier} tier{' (never ranked)' if result.tier == 'smoke' else ''}"
     state = "finished" if result.finished else "UNFINISHED"
     about = (_date(result.created_utc), tier, result.preset, f"Mixmark {result.system.mixmark}", state)
-    pictures_of_mixes = pictures.drawn(judgement) if depth == "page" else []
-    blocks = [*_brief(judgement, found, pictures_of_mixes[:1])]
+    pictures_of_mixes = pictures.drawn(assessment) if depth == "page" else []
+    blocks = [*_brief(assessment, found, pictures_of_mixes[:1])]
     if depth != "brief":
-        blocks += _full(judgement, depth == "page", pictures_of_mixes[1:])
+        blocks += _full(assessment, depth == "page", pictures_of_mixes[1:])
     return Document(found.system, " · ".join(map(figures.name, about)), blocks, FOOTER)
 
 
-def _brief(judgement: Judgement, found: Summary, mix: Sequence[Chart]) -> Iterator[Block]:
+def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iterator[Block]:
     """Whether the figures can be relied on, what the machine does, how it compares with others."""
     yield Paragraph(found.reason, word=found.verdict)
     if found.score:
@@ -68,49 +68,49 @@ def _brief(judgement: Judgement, found: Summary, mix: Sequence[Chart]) -> Iterat
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
         yield Table(title, ("suite", "throughput", "best route", "beside it"), rows, text_columns=4)
-    yield from filter(None, (loads.table(judgement), caps.table(judgement)))
+    yield from filter(None, (loads.table(assessment), caps.table(assessment)))
     better = [("better", found.better)] if found.better else []
-    yield Facts([*loads.facts(judgement), *caps.facts(judgement), ("energy", found.energy), *better])
+    yield Facts([*loads.facts(assessment), *caps.facts(assessment), ("energy", found.energy), *better])
 
 
-def _full(judgement: Judgement, is_page: bool, mixes: Sequence[Chart]) -> Iterator[Block]:
+def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iterator[Block]:
     """Everything that is known, section by section. mixes: the pictures of the other runs of the mix."""
-    if explained := list(scores.explained(judgement)):
+    if explained := list(scores.explained(assessment)):
         yield Heading("The score and what explains it", "score")
         yield from explained
         yield from mixes
         if is_page:
-            yield from (*loads.charts_of(judgement), *caps.charts_of(judgement))
+            yield from (*loads.charts_of(assessment), *caps.charts_of(assessment))
     yield Heading("Each suite alone", "results")
-    if judgement.solos:
+    if assessment.solos:
         if is_page:
-            yield pictures.routes(judgement)
-        yield measurements.table(judgement.solos, judgement)
+            yield pictures.routes(assessment)
+        yield measurements.table(assessment.solos, assessment)
     else:
         yield Paragraph("No suite was measured alone.", style="quiet")
-    if scope := figures.scope(judgement.runs):
+    if scope := figures.scope(assessment.runs):
         yield Paragraph(f"{scope[0].upper()}{scope[1:]}.", style="quiet")
-    if judgement.hosted:
+    if assessment.hosted:
         yield Heading(figures.HOSTED, "hosted")
-        yield measurements.table(judgement.hosted, judgement)
-    yield from _matrix(judgement)
-    yield from _ceilings(judgement)
-    yield from _findings(judgement)
-    if is_page and (each := list(measurements.each(judgement))):
+        yield measurements.table(assessment.hosted, assessment)
+    yield from _matrix(assessment)
+    yield from _ceilings(assessment)
+    yield from _findings(assessment)
+    if is_page and (each := list(measurements.each(assessment))):
         yield Heading("Measurements", "records")
         yield from each
-    yield from _system(judgement.result)
+    yield from _system(assessment.result)
     if is_page:
-        yield Facts([*_systems(judgement.result), *_environments(judgement.result)], folded="Disclosure")
-        yield Facts(list(_run(judgement.result)), folded="The run")
+        yield Facts([*_systems(assessment.result), *_environments(assessment.result)], folded="Disclosure")
+        yield Facts(list(_run(assessment.result)), folded="The run")
 
 
-def _matrix(judgement: Judgement) -> Iterator[Block]:
+def _matrix(assessment: Assessment) -> Iterator[Block]:
     """Every device relative to the first. Nothing if fewer than two were measured."""
-    found, names = judgement.matrix, figures.device_names(judgement.result)
+    found, names = assessment.matrix, figures.device_names(assessment.result)
     if found is None:
         return
-    shorts = {suite.name: suite.unit_names.short for suite in judgement.result.suites}
+    shorts = {suite.name: suite.unit_names.short for suite in assessment.result.suites}
     rows = [
         (figures.name(suite), *(_relative(each, shorts.get(suite, each.unit)) for each in relatives))
         for suite, relatives in found.rows
@@ -129,9 +129,9 @@ def _relative(found: Relative, short: str) -> str:
     return f"{figures.ratio(found)}\n{figures.rate(found.per_s, short)}" if found.per_s else UNKNOWN
 
 
-def _ceilings(judgement: Judgement) -> Iterator[Block]:
+def _ceilings(assessment: Assessment) -> Iterator[Block]:
     """The best rates of the probe with the kernels that reached them. Nothing if no probe ran."""
-    names = figures.device_names(judgement.result)
+    names = figures.device_names(assessment.result)
     rows = [
         (
             names[ceiling.device],
@@ -140,7 +140,7 @@ def _ceilings(judgement: Judgement) -> Iterator[Block]:
             f"{figures.prefixed(ceiling.flops_per_s, 'FLOP/s')} {figures.name(ceiling.flops_kernel or '')}".strip(),
             f"{figures.prefixed(ceiling.bytes_per_s, 'B/s')} {figures.name(ceiling.bytes_kernel or '')}".strip(),
         )
-        for ceiling in judgement.ceilings
+        for ceiling in assessment.ceilings
     ]
     if rows:
         yield Heading("Ceilings", "ceilings")
@@ -150,10 +150,10 @@ def _ceilings(judgement: Judgement) -> Iterator[Block]:
         )
 
 
-def _findings(judgement: Judgement) -> Iterator[Block]:
-    result, verdict = judgement.result, judgement.verdict
+def _findings(assessment: Assessment) -> Iterator[Block]:
+    result, verdict = assessment.result, assessment.verdict
     failed = {record.key for record in result.records if record.error}  # listed under "Not measured"
-    found = [finding for finding in judgement.findings if finding.rule != "finished" or finding.about not in failed]
+    found = [finding for finding in assessment.findings if finding.rule != "finished" or finding.about not in failed]
     yield Heading("Findings", "findings")
     yield Paragraph(f"Why the verdict is {verdict.word}:")
     yield Bullets([f"{reason} ({remedy})" if remedy else reason for reason, remedy in verdict.in_words])

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Mix, Placement, Result, System
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.diagnosis import Diagnosis
-from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, ScoredRun
 from mixmark.harness.judge.score import Score
 from mixmark.reporters import figures, loads
@@ -20,20 +20,20 @@ MOST = 12  # hosts that a table lists; the others are in the JSON
 YES_OR_NO = {True: "yes", False: "NO", None: "not known"}
 
 
-def explained(judgement: Judgement) -> Iterator[Paragraph | Facts | Table]:
+def explained(assessment: Assessment) -> Iterator[Paragraph | Facts | Table]:
     """Nothing if there is no score. Figures of one run are those of the run with the median TX."""
-    found = judgement.score
+    found = assessment.score
     if found is None:
         return
     facts, tables = [] if found.problems else [("grade", found.graded)], []
     if run := found.median_run():
-        diagnosis = judgement.diagnoses[run.phase]
-        facts += [*_facts(run, diagnosis, judgement.result), *_nominal(found), *_traffic(run), *_unscaled(judgement)]
-        tables += [_streams(run, found.mix), _parts(diagnosis, figures.device_names(judgement.result))]
-        tables += [_hosts(run), _scaling(judgement)]
+        diagnosis = assessment.diagnoses[run.phase]
+        facts += [*_facts(run, diagnosis, assessment.result), *_nominal(found), *_traffic(run), *_unscaled(assessment)]
+        tables += [_streams(run, found.mix), _parts(diagnosis, figures.device_names(assessment.result))]
+        tables += [_hosts(run), _scaling(assessment)]
     if len(found.runs) > 1:
-        tables.append(_runs(judgement, found))
-    yield Paragraph(summary(judgement).limits)
+        tables.append(_runs(assessment, found))
+    yield Paragraph(summary(assessment).limits)
     yield Facts(facts)
     yield from tables
 
@@ -133,7 +133,7 @@ def _parts(diagnosis: Diagnosis, names: dict[str, str]) -> Table:
     return Table("Devices", header, rows, text_columns=2)
 
 
-def _runs(judgement: Judgement, found: Score) -> Table:
+def _runs(assessment: Assessment, found: Score) -> Table:
     left_out = found.left_out
     rows = [
         (
@@ -142,7 +142,7 @@ def _runs(judgement: Judgement, found: Score) -> Table:
             significant(run.mixes),
             figures.estimate(run.mixes_per_hour),
             figures.estimate(run.mixes_per_kwh),
-            significant(judgement.diagnoses[run.phase].kappa.estimate),
+            significant(assessment.diagnoses[run.phase].kappa.estimate),
         )
         for run in found.runs
     ]
@@ -190,7 +190,7 @@ def _hosts(run: ScoredRun) -> Table:
     return Table("Hosts", ("host", "its agent", "other traffic", "a second", "self-contained"), rows)
 
 
-def _scaling(judgement: Judgement) -> Table:
+def _scaling(assessment: Assessment) -> Table:
     """The mix on the first hosts and on all of them."""
     rows = [
         (
@@ -200,14 +200,14 @@ def _scaling(judgement: Judgement) -> Table:
             significant(step.bound_per_hour),
             figures.whole_percent(step.efficiency),
         )
-        for step in judgement.scaling
+        for step in assessment.scaling
     ]
     return Table("Scaling", ("hosts", "mix/h", "mix/kWh", "λ*", "efficiency"), rows)
 
 
-def _unscaled(judgement: Judgement) -> Iterator[tuple[str, str]]:
+def _unscaled(assessment: Assessment) -> Iterator[tuple[str, str]]:
     """Why a step of the scaling has no rate or no efficiency. The last step is the score, which has its own reason."""
-    for step in judgement.scaling[:-1]:
+    for step in assessment.scaling[:-1]:
         if why := step.problem or step.unmeasured:
             yield (
                 f"on {figures.counted(len(step.hosts), 'host')}",

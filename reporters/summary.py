@@ -13,8 +13,8 @@ from statistics import median
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Finding, Mix, Result
 from mixmark.harness.judge import hosts, references, screening
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import remedy, words
-from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import HOUR_NS, KWH_J
 from mixmark.harness.judge.references import ReferenceRate, ReferenceScore
 from mixmark.harness.judge.score import Score
@@ -70,20 +70,20 @@ class Summary:
     """What would make the result better. Empty: nothing is known."""
 
 
-def summary(judgement: Judgement) -> Summary:
-    verdict = judgement.verdict
+def summary(assessment: Assessment) -> Summary:
+    verdict = assessment.verdict
     remedies = dict.fromkeys(filter(None, map(remedy, verdict.reasons)))
     return Summary(
         verdict=verdict.word,
         reason=figures.name(verdict.reason, LONGEST_REASON),
-        system=_system(judgement.result),
-        sentence=_sentence(judgement),
-        limits=_limits(judgement),
-        scale=tuple(_scale(judgement)),
-        score=_score(judgement),
-        suites=tuple(_suites(judgement)),
-        hosted=tuple(_hosted(judgement)),
-        energy=_energy(judgement),
+        system=_system(assessment.result),
+        sentence=_sentence(assessment),
+        limits=_limits(assessment),
+        scale=tuple(_scale(assessment)),
+        score=_score(assessment),
+        suites=tuple(_suites(assessment)),
+        hosted=tuple(_hosted(assessment)),
+        energy=_energy(assessment),
         better="; ".join(list(remedies)[:2]),
     )
 
@@ -122,21 +122,21 @@ def does(mix: Mix, unit_words: Mapping[str, str], mixes_per_hour: Estimate, mixe
     return f"does one {tier} ({work(mix, unit_words)}) in {speed}{joules}"
 
 
-def _sentence(judgement: Judgement) -> str:
-    found, mix = judgement.score, judgement.result.mix
+def _sentence(assessment: Assessment) -> str:
+    found, mix = assessment.score, assessment.result.mix
     if mix is None:
         return "This run has no mix, and so no score: each suite was measured alone."
-    unit_words = {suite.name: suite.unit_names.work for suite in judgement.result.suites}
+    unit_words = {suite.name: suite.unit_names.work for suite in assessment.result.suites}
     if found is None or found.mixes_per_hour is None:
-        return f"{_machine(judgement)} has no score for the mix {figures.name(mix.name)} ({work(mix, unit_words)})."
-    return f"{_machine(judgement)} {does(mix, unit_words, found.mixes_per_hour, found.mixes_per_kwh)}."
+        return f"{_machine(assessment)} has no score for the mix {figures.name(mix.name)} ({work(mix, unit_words)})."
+    return f"{_machine(assessment)} {does(mix, unit_words, found.mixes_per_hour, found.mixes_per_kwh)}."
 
 
-def _limits(judgement: Judgement) -> str:
-    run = judgement.score.median_run() if judgement.score and judgement.score.mixes_per_hour else None
+def _limits(assessment: Assessment) -> str:
+    run = assessment.score.median_run() if assessment.score and assessment.score.mixes_per_hour else None
     if run is None:
         return ""
-    diagnosis = judgement.diagnoses[run.phase]
+    diagnosis = assessment.diagnoses[run.phase]
     planned: dict[str, float] = defaultdict(float)
     whole = sum(part.planned for part in diagnosis.parts)
     if not whole:  # a plan that no record followed
@@ -144,7 +144,7 @@ def _limits(judgement: Judgement) -> str:
     for part in diagnosis.parts:
         planned[part.suite] += part.planned / whole
     suite = max(planned, key=lambda name: planned[name])
-    best = _best_routes([row for row in judgement.solos if row.route.suite == suite], {})
+    best = _best_routes([row for row in assessment.solos if row.route.suite == suite], {})
     fraction = best[0][0].roofline_fraction if best else None
     speed = f", at {figures.roofline(fraction)} of its roofline" if fraction else ""
     time, reached = figures.whole_percent(planned[suite]), figures.whole_percent(diagnosis.kappa.estimate)
@@ -154,26 +154,26 @@ def _limits(judgement: Judgement) -> str:
     )
 
 
-def _machine(judgement: Judgement) -> str:
-    count = sum(len(group.names) for group in judgement.result.hosts)
+def _machine(assessment: Assessment) -> str:
+    count = sum(len(group.names) for group in assessment.result.hosts)
     return f"This cluster of {count} hosts" if count > 1 else "This machine"
 
 
-def _scale(judgement: Judgement) -> Iterator[str]:
-    found = judgement.score
+def _scale(assessment: Assessment) -> Iterator[str]:
+    found = assessment.score
     if found is None or found.mixes_per_hour is None:
         return
-    alone, proven = references.rates(judgement.solos), judgement.verdict.word in PROVEN
-    for reference in _nearest(judgement, found, found.mixes_per_hour.estimate):
+    alone, proven = references.rates(assessment.solos), assessment.verdict.word in PROVEN
+    for reference in _nearest(assessment, found, found.mixes_per_hour.estimate):
         yield _against(found, found.mixes_per_hour, proven, reference) + _alone(alone, reference)
 
 
-def _nearest(judgement: Judgement, found: Score, mixes_per_hour: float) -> list[ReferenceScore]:
+def _nearest(assessment: Assessment, found: Score, mixes_per_hour: float) -> list[ReferenceScore]:
     """The machines that the user named; without any, the nearest published ones on either side, the faster first."""
-    others = [each for each in judgement.against if each.entry is None]
+    others = [each for each in assessment.against if each.entry is None]
     if others:
         return others
-    published = [each for each in judgement.against if each.created_utc != judgement.result.created_utc]
+    published = [each for each in assessment.against if each.created_utc != assessment.result.created_utc]
     alike = [each for each in published if each.weight_class == found.weight_class] or published
     alike.sort(key=lambda each: each.mixes_per_hour.estimate)
     slower = [each for each in alike if each.mixes_per_hour.estimate <= mixes_per_hour][-1:]
@@ -213,21 +213,21 @@ def _alone(own: Mapping[str, ReferenceRate], reference: ReferenceScore) -> str:
     )
 
 
-def _score(judgement: Judgement) -> str:
-    if judgement.score is not None:
-        return judgement.score.headline
-    mix = judgement.result.mix
+def _score(assessment: Assessment) -> str:
+    if assessment.score is not None:
+        return assessment.score.headline
+    mix = assessment.result.mix
     return "" if mix is None else f"NO SCORE: the run ended before its mix, {figures.name(mix.name)}"
 
 
-def _suites(judgement: Judgement) -> Iterator[SuiteLine]:
-    names = figures.device_names(judgement.result)
-    models = {device.id: device.name for device in judgement.result.devices if device.name and not device.on_host}
-    tried = screening.rates_per_s(judgement.measured.values())
-    for suite in dict.fromkeys(row.route.suite for row in judgement.solos):
-        own = [row for row in judgement.solos if row.route.suite == suite]
+def _suites(assessment: Assessment) -> Iterator[SuiteLine]:
+    names = figures.device_names(assessment.result)
+    models = {device.id: device.name for device in assessment.result.devices if device.name and not device.on_host}
+    tried = screening.rates_per_s(assessment.measured.values())
+    for suite in dict.fromkeys(row.route.suite for row in assessment.solos):
+        own = [row for row in assessment.solos if row.route.suite == suite]
         best = _best_routes(own, models)
-        yield _best_line(own, best, names, tried) if best else _failed_line(own, names, judgement.findings)
+        yield _best_line(own, best, names, tried) if best else _failed_line(own, names, assessment.findings)
 
 
 def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[Finding]) -> SuiteLine:
@@ -275,9 +275,9 @@ def _tried(
         lead = ""
 
 
-def _hosted(judgement: Judgement) -> Iterator[SuiteLine]:
-    names = figures.device_names(judgement.result)
-    for row in judgement.hosted:
+def _hosted(assessment: Assessment) -> Iterator[SuiteLine]:
+    names = figures.device_names(assessment.result)
+    for row in assessment.hosted:
         suite, weights = figures.name(row.route.suite), figures.name(row.route.weights)
         yield SuiteLine(suite, ", ".join(figures.throughput(row)[:2]), _route(row, names), weights)
 
@@ -315,18 +315,18 @@ def _route(row: Solo, names: dict[str, str]) -> str:
     return f"{device}{figures.name(route.adapter)} {route.precision}{arrivals}"
 
 
-def _energy(judgement: Judgement) -> str:
-    found = judgement.score
+def _energy(assessment: Assessment) -> str:
+    found = assessment.score
     if found is not None and found.mixes_per_kwh is not None:
         power = f", {figures.prefixed(found.watts, 'W')} on average" if found.watts is not None else ""
         run = found.median_run()
-        known = [domain.accuracy for domain in judgement.result.domains if run and domain.id in run.total.domains]
+        known = [domain.accuracy for domain in assessment.result.domains if run and domain.id in run.total.domains]
         declared = [each for each in known if each is not None]
         accuracy = f", ± {figures.percent(max(declared))} as declared" if declared and None not in known else ""
         return f"of the {found.boundary}, idle included{power}{accuracy}"
-    if scope := figures.scope(judgement.runs):
+    if scope := figures.scope(assessment.runs):
         return scope.removeprefix("energy ")
     why = found.unmeasured if found is not None else ""
     if not why:
-        why = "no meter covers the whole machine" if judgement.result.domains else "no meter was read"
+        why = "no meter covers the whole machine" if assessment.result.domains else "no meter was read"
     return f"not measured: {why}; mixmark meters says what is needed"

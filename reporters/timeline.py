@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mixmark.harness.contracts.schema import Completions, Int64s
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy.total import profile
-from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.judge.statistics.timestamps import Floats
@@ -61,18 +61,18 @@ class Timeline:
         return (self.run.begin_ns - self.begin_ns) / length, (self.run.end_ns - self.begin_ns) / length
 
 
-def timelines(judgement: Judgement) -> tuple[Timeline, ...]:
+def timelines(assessment: Assessment) -> tuple[Timeline, ...]:
     """One for each run of the mix. The run with the median throughput comes first: the report's figures are of it."""
-    found = judgement.score
+    found = assessment.score
     middle = found.median_run() if found else None
     if found is None or middle is None:
         return ()
     others = (run for run in found.runs if run is not middle)
-    return (_timeline(judgement, middle, 1.0), *(_timeline(judgement, run, OTHER_RUNS) for run in others))
+    return (_timeline(assessment, middle, 1.0), *(_timeline(assessment, run, OTHER_RUNS) for run in others))
 
 
-def _timeline(judgement: Judgement, run: ScoredRun, fineness: float) -> Timeline:
-    result = judgement.result
+def _timeline(assessment: Assessment, run: ScoredRun, fineness: float) -> Timeline:
+    result = assessment.result
     done: dict[str, dict[str, list[Completions]]] = defaultdict(lambda: defaultdict(list))
     for record in result.records:
         if record.phase == run.phase and record.completions is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import MixmarkError, ResultError, UsageError
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plugins.suite_claims import judge_stored
 from mixmark.harness.record import store
@@ -147,8 +147,8 @@ def _write(folder: Path, clean: Result, result: Result, source: Path) -> None:
     keeper.finish(clean)
 
 
-def _figures(judgement: Judgement) -> object:
-    found = judgement.score
+def _figures(assessment: Assessment) -> object:
+    found = assessment.score
     return found and (found.mixes_per_hour, found.mixes_per_kwh, found.grade, found.weight_class, found.boundary)
 
 

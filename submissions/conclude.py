@@ -1,6 +1,6 @@
 """Computes an entry from its judged results: its figures, and its classes with their reasons.
 
-Nothing here reads a file. Every figure comes from a judgement, and thus from raw timestamps and samples.
+Nothing here reads a file. Every figure comes from an assessment, and thus from raw timestamps and samples.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from mixmark.harness.contracts.schema import MIXES, Finding, Result, Route, Weig
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge import score as scoring
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.catalogue import retained
 from mixmark.harness.judge.energy.coverage import rivals
 from mixmark.harness.judge.energy.total import metered, twins
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.load import Ladder
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
@@ -83,9 +83,9 @@ class Contribution:
         return dict(sorted((route.suite, route.suite_version) for route in self.routes))
 
 
-def contribution_of(number: int, judgement: Judgement, sha256: str) -> Contribution:
+def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contribution:
     """What a judged result contributes to an entry. sha256: the hash of its SHA256SUMS."""
-    result = judgement.result
+    result = assessment.result
     runs = {phase.name for phase in scoring.mixed(result)}
     routes: list[Route] = []
     for record in result.records:
@@ -96,12 +96,12 @@ def contribution_of(number: int, judgement: Judgement, sha256: str) -> Contribut
         sha256=sha256,
         header=result.model_copy(update={"records": (), "meterings": (), "connections": ()}),
         routes=tuple(routes),
-        score=judgement.score,
-        findings=judgement.findings,
-        retained=retained(judgement),
-        load=_load(judgement.ladder),
-        solos=tuple(solo for solo in judgement.solos if solo.status == "ok" and solo.units_per_s),
-        metered_twice=tuple(_metered_twice(judgement)),
+        score=assessment.score,
+        findings=assessment.findings,
+        retained=retained(assessment),
+        load=_load(assessment.ladder),
+        solos=tuple(solo for solo in assessment.solos if solo.status == "ok" and solo.units_per_s),
+        metered_twice=tuple(_metered_twice(assessment)),
         fingerprints=(*_timestamps(result), *_samples(result)),
     )
 
@@ -309,12 +309,12 @@ def _numbered(results: Sequence[Contribution]) -> Iterator[Finding]:
             yield finding.model_copy(update={"about": about})
 
 
-def _metered_twice(judgement: Judgement) -> Iterator[str]:
+def _metered_twice(assessment: Assessment) -> Iterator[str]:
     """A sentence for each pair of energy sources that meter the same thing."""
-    result = judgement.result
+    result = assessment.result
     for first, second in rivals(domain for domain in result.domains if domain.method != "modelled"):
         yield f"{first.id} and {second.id} claim to meter the same thing"
-    for run in judgement.score.runs if judgement.score else ():
+    for run in assessment.score.runs if assessment.score else ():
         metering = metered(result, run.phase)
         for one_id, other_id in twins(run.total.domains, metering) if metering else ():
             yield f"{one_id} and {other_id} show one and the same reading in {run.phase}"

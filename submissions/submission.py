@@ -204,16 +204,16 @@ def _opened(submission: Submission) -> EntryResults:
         if max(len(result.devices), len(result.domains)) > MAX_PARTS:
             errors[home] = f"it has more than {MAX_PARTS} devices or energy sources"
             continue
-        judgement = judge_stored(result)
-        if judgement.contradiction:
-            errors[home] = f"it contradicts itself: {judgement.contradiction}"
+        assessment = judge_stored(result)
+        if assessment.contradiction:
+            errors[home] = f"it contradicts itself: {assessment.contradiction}"
             continue
         content = result.model_dump(mode="json")
         raw = {path.rpartition("/")[2]: sha256 for path, sha256 in sums.items() if path.startswith(f"{home}/raw/")}
         differences += [(f"{home}/{name}", text) for name, text in _differences(result, content, folder, raw)]
         private += [(home, *found) for found in redact.private(content)]
         private += [(home, "device", id) for id in redact.private_ids(result)]
-        contributions.append(conclude.contribution_of(number, judgement, sums[f"{home}/{store.SUMS}"]))
+        contributions.append(conclude.contribution_of(number, assessment, sums[f"{home}/{store.SUMS}"]))
     return EntryResults(tuple(contributions), errors, tuple(differences), tuple(private))
 
 

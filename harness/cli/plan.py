@@ -19,8 +19,8 @@ from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Mix
+    from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.judge.catalogue import MeasuredMachine
-    from mixmark.harness.judge.judgement import Judgement
     from mixmark.harness.plan.machine import Kind, Limits, Retained
     from mixmark.submissions.entry import Price
 
@@ -33,7 +33,7 @@ class Source:
     """A result to plan with."""
 
     name: str
-    judgement: Judgement
+    assessment: Assessment
     owned: bool
     price: Price | None = None
 
@@ -104,7 +104,7 @@ def plan(
     sources = list(_sources(results, entries, left_out))
     if not sources:
         raise _nothing(left_out)
-    mix, own = _mix(asked, more["per_hour"], sources[0].judgement.result.tier, sources)
+    mix, own = _mix(asked, more["per_hour"], sources[0].assessment.result.tier, sources)
     machines = [(source, found) for source, found in _measured(sources, mix, int(bits), left_out)]
     if checks:
         checked = [
@@ -151,8 +151,8 @@ def _sources(results: Sequence[Path], entries: Sequence[Path], left_out: list[tu
         below = store.results_below(path)
         if below or (owned and not (path / MANIFEST).exists()):
             for folder in below or [path]:
-                judgement = judge_stored(store.open(folder))
-                yield Source(judgement.result.system.cpu_model or folder.name, judgement, owned)
+                assessment = judge_stored(store.open(folder))
+                yield Source(assessment.result.system.cpu_model or folder.name, assessment, owned)
             continue
         folders = checking.find(path)
         for folder, verdict in zip(folders, checking.check(folders), strict=True):
@@ -169,9 +169,9 @@ def _mix(asked: str | None, per_hour: Sequence[str], tier: Any, sources: Sequenc
     from mixmark.harness.contracts.schema import Mix
     from mixmark.harness.plan import mixes
 
-    facts = {suite.name: suite for source in sources for suite in source.judgement.result.suites}
+    facts = {suite.name: suite for source in sources for suite in source.assessment.result.suites}
     if not per_hour:
-        run = next((source.judgement.result.mix for source in sources if source.judgement.result.mix), None)
+        run = next((source.assessment.result.mix for source in sources if source.assessment.result.mix), None)
         return (run if asked is None and run else mixes.load(asked, tier, facts)), False
     if asked:
         raise UsageError("--mix and --per-hour both name the work", "leave one of them away")
@@ -199,16 +199,16 @@ def _measured(
 
     newest: Mapping[str, str] = {}
     seen: dict[str, int] = {}
-    for source in sorted(sources, key=lambda each: each.judgement.result.created_utc, reverse=True):
+    for source in sorted(sources, key=lambda each: each.assessment.result.created_utc, reverse=True):
         seen[source.name] = seen.get(source.name, 0) + 1
         name = source.name if seen[source.name] == 1 else f"{source.name} ({seen[source.name]})"
-        result = source.judgement.result
+        result = source.assessment.result
         try:
-            if source.judgement.contradiction:
-                raise UsageError(f"its facts contradict each other: {source.judgement.contradiction}")
+            if source.assessment.contradiction:
+                raise UsageError(f"its facts contradict each other: {source.assessment.contradiction}")
             if result.tier != mix.tier:
                 raise UsageError(f"it was measured at the tier {result.tier}, and the mix is of {mix.tier}")
-            machine = measured_machine(name, source.judgement, mix, bits)
+            machine = measured_machine(name, source.assessment, mix, bits)
             newest = newest or machine.versions
             if other := [suite for suite in mix.units if machine.versions.get(suite) != newest.get(suite)]:
                 raise UsageError(f"it ran another version of {', '.join(other)} than newer results")

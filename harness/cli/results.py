@@ -16,7 +16,7 @@ from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Record
-    from mixmark.harness.judge.judgement import Judgement
+    from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.measure.reaudit import Repeated
 
 
@@ -65,11 +65,11 @@ def report(
         (first,) = choose_by_name("device", [baseline], [device.id for device in found.devices])
         devices = tuple(sorted(found.devices, key=lambda device: device.id != first))
         found = found.model_copy(update={"devices": devices})
-    judgement = judge_stored(found, references(against, found.mix))
-    click.echo(reporters[name].load()(judgement), nl=False)
+    assessment = judge_stored(found, references(against, found.mix))
+    click.echo(reporters[name].load()(assessment), nl=False)
     if name in ("console", "full"):
-        print_end(judgement, result.parent if result.is_file() else result)
-    sys.exit(judgement.exit_code)
+        print_end(assessment, result.parent if result.is_file() else result)
+    sys.exit(assessment.exit_code)
 
 
 @click.command()
@@ -194,8 +194,8 @@ def _audit_row(audit: Repeated) -> tuple[str, ...]:
     )
 
 
-def _judged(path: Path) -> list[Judgement]:
-    """The judgement of the result at a path, or of each result in the folders below it, such as an entry's."""
+def _judged(path: Path) -> list[Assessment]:
+    """The assessment of the result at a path, or of each result in the folders below it, such as an entry's."""
     from mixmark.harness.plugins.suite_claims import judge_stored
     from mixmark.harness.record import store
     from mixmark.submissions.entry import results_of

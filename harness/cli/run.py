@@ -34,7 +34,7 @@ from mixmark.harness.plan.presets import PRESETS
 if TYPE_CHECKING:
     from mixmark.harness.cli.progress import Progress
     from mixmark.harness.contracts.schema import NoiseFloor, Result
-    from mixmark.harness.judge.judgement import Judgement
+    from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.measure.cluster.launchers import Host, Launcher
     from mixmark.harness.measure.executor import Executor
     from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
@@ -240,12 +240,12 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
             problem = error  # raised again once the earlier weight classes are shown
     for bits in () if problem else [bits for bits, folder in prepared.folders.items() if folder not in results]:
         click.echo(f"Nothing was measured for --bits {bits}: an earlier class was interrupted.", err=True)
-    judgements = {folder: judge_stored(result, published) for folder, result in results.items()}
-    for folder, judgement in judgements.items():
-        _show(judgement, folder, form)
+    assessments = {folder: judge_stored(result, published) for folder, result in results.items()}
+    for folder, assessment in assessments.items():
+        _show(assessment, folder, form)
     if problem:
         raise problem
-    sys.exit(max(judgement.exit_code for judgement in judgements.values()))
+    sys.exit(max(assessment.exit_code for assessment in assessments.values()))
 
 
 @click.command()
@@ -294,17 +294,17 @@ def selftest(
     """
     from mixmark.harness.contracts.errors import ResultError
     from mixmark.harness.discover import noise_floor
+    from mixmark.harness.judge.assessment import judge
     from mixmark.harness.judge.compare import solo
-    from mixmark.harness.judge.judgement import judge
     from mixmark.harness.measure.request import RunRequest, measure_selftest, prepare_selftest
 
     request = RunRequest(suites=suites, adapters=adapters, tier=tier, out=out, config=config)
     prepared = prepare_selftest(request)
     with reserve(prepared.folder, tier, wait_idle_s), plugins_print_to_stderr():
         result = measure_selftest(prepared, pairs, _progress)
-    judgement = judge(result)
-    floors = solo.noise_floors(judgement)
-    floor = solo.machine_noise_floor(judgement) if result.finished else None
+    assessment = judge(result)
+    floors = solo.noise_floors(assessment)
+    floor = solo.machine_noise_floor(assessment) if result.finished else None
     stored = problem = None
     if floor:
         try:
@@ -318,7 +318,7 @@ def selftest(
         _print_floors(floors, floor, stored, prepared.folder)
     if problem:
         raise problem
-    sys.exit(judgement.exit_code)
+    sys.exit(assessment.exit_code)
 
 
 def _print_floors(
@@ -369,13 +369,13 @@ def _progress(header: Result, procedure: Procedure, executor: Executor) -> Progr
     return Progress(header, procedure, executor.metered, executor.current_power)
 
 
-def _show(judgement: Judgement, folder: Path, form: str) -> None:
+def _show(assessment: Assessment, folder: Path, form: str) -> None:
     """Prints the report and where the result lies. With JSON on stdout, the verdict goes to stderr."""
     from mixmark.harness.plugins import registry
 
     as_json = form == "json"
-    click.echo(registry.find("reporters")[form].load()(judgement), nl=False)
+    click.echo(registry.find("reporters")[form].load()(assessment), nl=False)
     if as_json:
-        click.echo(plain(str(judgement.verdict)), err=True)
-    write_page(judgement, folder)
-    print_end(judgement, folder, sys.argv[1:], err=as_json)
+        click.echo(plain(str(assessment.verdict)), err=True)
+    write_page(assessment, folder)
+    print_end(assessment, folder, sys.argv[1:], err=as_json)

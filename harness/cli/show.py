@@ -13,7 +13,7 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Mix
-    from mixmark.harness.judge.judgement import Judgement
+    from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.judge.references import ReferenceScore
 
 AGAINST = click.option(
@@ -64,14 +64,14 @@ def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore
     found = []
     for path in against:
         result = store.open(path)
-        judgement = judge_stored(result)
+        assessment = judge_stored(result)
         name = f"{result.system.cpu_model or 'the machine'} in {path.resolve().name}"
-        reference = known.reference(result, judgement.score, name, judgement.solos)
+        reference = known.reference(result, assessment.score, name, assessment.solos)
         if reference is None:
             raise UsageError(
                 f"the result in {path} has no score", "--against takes a result whose mixed run has a score"
             )
-        if judgement.result.mix != mix:
+        if assessment.result.mix != mix:
             own = (
                 "no mix"
                 if mix is None
@@ -87,32 +87,32 @@ def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore
     return tuple(found) or known.published()
 
 
-def write_page(judgement: Judgement, folder: Path) -> None:
+def write_page(assessment: Assessment, folder: Path) -> None:
     """Writes the page into the result folder, or says on stderr why it could not be written. Nothing is lost then:
     `mixmark report` makes the page again."""
     from mixmark.harness.plugins import registry
 
     page = folder / PAGE
     try:
-        page.write_text(registry.find("reporters")["html"].load()(judgement), encoding="utf-8")
+        page.write_text(registry.find("reporters")["html"].load()(assessment), encoding="utf-8")
     except (OSError, MixmarkError) as error:
         click.echo(f"The page could not be written to {page}: {error}", err=True)
 
 
-def print_end(judgement: Judgement, folder: Path, words: Sequence[str] = (), err: bool = False) -> None:
+def print_end(assessment: Assessment, folder: Path, words: Sequence[str] = (), err: bool = False) -> None:
     """Prints where the page or else the result lies, and the command to go on with.
 
     words: those of the command that made the result; its record has no paths. err: on stderr.
     """
     page = folder / PAGE
     click.echo(f"page    {page}" if page.is_file() else f"result  {folder}", err=err)
-    if not judgement.result.live:
-        click.echo(f"next    {next_command(judgement, folder, words)}", err=err)
+    if not assessment.result.live:
+        click.echo(f"next    {next_command(assessment, folder, words)}", err=err)
 
 
-def next_command(judgement: Judgement, folder: Path, words: Sequence[str] = ()) -> str:
+def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()) -> str:
     """The command that makes the most of a result that is over. words: see `print_end`."""
-    result, verdict, score = judgement.result, judgement.verdict.word, judgement.score
+    result, verdict, score = assessment.result, assessment.verdict.word, assessment.score
     words = words or [word.replace("<path>", "PATH") for word in result.command or ("run",)]
     if verdict == "unfinished":
         return shlex.join(["mixmark", "run", "--resume", str(folder), *(["--hosts", "FILE"] if result.hosts else [])])

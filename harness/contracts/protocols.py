@@ -9,7 +9,7 @@
     Limiter   reads and sets the power limits of a vendor's devices
     Policy    assigns the requests of a mix to devices
     Format    writes a suite in files that other programs read
-    Reporter  writes a judgement as text
+    Reporter  writes an assessment as text
 
 The harness owns the clock. A plugin never times anything: the harness takes a timestamp for each array that a runner
 yields, once it holds the array as a plain numpy array on the host.
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from mixmark.harness.judge.judgement import Judgement
+    from mixmark.harness.judge.assessment import Assessment
 
 Array = npt.NDArray[Any]
 Feed = Mapping[str, Array]
@@ -461,9 +461,9 @@ class Format(Protocol):
 
 
 class Reporter(Protocol):
-    """Writes a judgement as text; a pure function."""
+    """Writes an assessment as text; a pure function."""
 
-    def __call__(self, judgement: Judgement) -> str: ...
+    def __call__(self, assessment: Assessment) -> str: ...
 
 
 @dataclass(frozen=True)

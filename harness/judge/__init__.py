@@ -1,4 +1,4 @@
-"""Draws every conclusion from the facts of a result. `judgement.judge` does it once, for everything that reads one.
+"""Draws every conclusion from the facts of a result. `assessment.judge` does it once, for everything that reads one.
 
 Each line imports from the lines above it only (tests/judge/test_layers.py):
 
@@ -16,9 +16,9 @@ Each line imports from the lines above it only (tests/judge/test_layers.py):
     rules                         integrity, interference, records, mix, energy; consistency looks at facts alone
     solo_rates, scaling           rates for the plan; the mix on some hosts
     verdict, references           the result in one word; the scores of other machines
-    judgement                     all of these, in order
+    assessment                     all of these, in order
     catalogue                     the kinds of devices that the planner may choose from, and what a mixed run kept
-    compare                       two judgements, or machines side by side
+    compare                       two assessments, or machines side by side
 
 This file imports none of them, because a worker needs only `statistics`.
 """

@@ -12,9 +12,9 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import HOST_POOL, Device, Mix, Result, weight_class
 from mixmark.harness.judge import solo_rates
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.diagnosis import BestRate
 from mixmark.harness.judge.evidence import Evidence, gather
-from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.plan.bound import each_once
@@ -61,14 +61,14 @@ class Checked:
         return low <= self.measured.estimate <= high
 
 
-def measured_machine(name: str, judgement: Judgement, mix: Mix, bits: int) -> MeasuredMachine:
+def measured_machine(name: str, assessment: Assessment, mix: Mix, bits: int) -> MeasuredMachine:
     """The kinds of a judged result, from solo measurements of the mix's suites by routes of at least `bits` bits.
 
     Raises UsageError if nothing was measured that counts.
     """
-    result, score = judgement.result, judgement.score
+    result, score = assessment.result, assessment.score
     evidence = gather(result)
-    rates = _fastest(solo_rates.alone(evidence, mix, integrity.invalid(judgement.findings)), bits)
+    rates = _fastest(solo_rates.alone(evidence, mix, integrity.invalid(assessment.findings)), bits)
     if not rates:
         raise UsageError(f"{name} has no solo measurement of {', '.join(mix.units)} that counts")
     return MeasuredMachine(
@@ -77,16 +77,16 @@ def measured_machine(name: str, judgement: Judgement, mix: Mix, bits: int) -> Me
         versions={suite.name: suite.version for suite in result.suites if suite.name in mix.units},
         created_utc=result.created_utc,
         mixes_per_hour=score.mixes_per_hour if score and score.mix.units == mix.units else None,
-        retained=retained(judgement),
+        retained=retained(assessment),
     )
 
 
-def retained(judgement: Judgement) -> tuple[float, ...]:
+def retained(assessment: Assessment) -> tuple[float, ...]:
     """Measured over planned mixes per hour of each mixed run that the score counts. Empty: there is no score."""
-    score = judgement.score
+    score = assessment.score
     if score is None or score.mixes_per_hour is None:
         return ()
-    planned = ((run, judgement.diagnoses[run.phase].plan.mixes_per_s * HOUR_S) for run in score.counted())
+    planned = ((run, assessment.diagnoses[run.phase].plan.mixes_per_s * HOUR_S) for run in score.counted())
     return tuple(run.mixes_per_hour.estimate / per_hour for run, per_hour in planned if per_hour)
 
 

@@ -10,7 +10,7 @@ from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import Record, Result, Route
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.rules.consistency import SuiteClaim, SuiteClaims, contradictions
 from mixmark.harness.plugins import registry
@@ -19,8 +19,8 @@ from mixmark.harness.plugins.registry import Plugin
 MAX_REASON = 200  # characters of what a suite's code raised
 
 
-def judge_stored(result: Result, against: Sequence[ReferenceScore] = ()) -> Judgement:
-    """The judgement of a result that is stored in a folder. It is invalid if the facts contradict each other or the
+def judge_stored(result: Result, against: Sequence[ReferenceScore] = ()) -> Assessment:
+    """The assessment of a result that is stored in a folder. It is invalid if the facts contradict each other or the
     installed suites."""
     return judge(result, against, claims(result))
 

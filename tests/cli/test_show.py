@@ -17,7 +17,7 @@ from mixmark.harness.cli import show
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.verdict import Verdict, VerdictWord
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import suite_claims
@@ -87,9 +87,9 @@ def test_a_stored_report_ends_as_the_run_did(folder: Path, tmp_path: Path) -> No
     ],
 )
 def test_every_state_has_a_next_command(verdict: VerdictWord, changed: dict[str, object], following: str) -> None:
-    judgement = judge(result(record("a", "llm", "token", closed_loop([[5, 6]]))).model_copy(update=changed))
-    judgement = replace(judgement, verdict=Verdict(verdict, ()))
-    assert show.next_command(judgement, Path("my run")) == f"mixmark {following}"
+    assessment = judge(result(record("a", "llm", "token", closed_loop([[5, 6]]))).model_copy(update=changed))
+    assessment = replace(assessment, verdict=Verdict(verdict, ()))
+    assert show.next_command(assessment, Path("my run")) == f"mixmark {following}"
 
 
 @pytest.mark.parametrize(("runs", "following"), [(1, "run --preset ranked"), (3, "submit out")])
@@ -97,8 +97,8 @@ def test_a_score_without_a_rank_asks_for_runs_and_one_with_a_rank_for_a_place(
     runs: int, following: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
-    judgement = judge(one_run(None, runs=runs).model_copy(update={"command": ("run", "--preset", "quick")}))
-    assert show.next_command(judgement, Path("out")) == f"mixmark {following}"
+    assessment = judge(one_run(None, runs=runs).model_copy(update={"command": ("run", "--preset", "quick")}))
+    assert show.next_command(assessment, Path("out")) == f"mixmark {following}"
 
 
 @pytest.mark.parametrize(

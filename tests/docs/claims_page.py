@@ -47,7 +47,7 @@ def page() -> str:
     checks: list[Checked] = []
     mixture: list[str] = []
     sources = list(command._sources((), (ENTRIES,), left_out))
-    for name in sorted({source.judgement.result.mix.name for source in sources if source.judgement.result.mix}):
+    for name in sorted({source.assessment.result.mix.name for source in sources if source.assessment.result.mix}):
         mix = mixes.frozen()[name]
         machines = list(command._measured(sources, mix, 16, left_out))
         for _, machine in machines:

@@ -19,8 +19,8 @@ from pydantic import BaseModel
 
 from mixmark.harness.contracts.published import published
 from mixmark.harness.contracts.schema import Result
+from mixmark.harness.judge.assessment import Assessment, Provenance
 from mixmark.harness.judge.compare.machines import MachineComparison
-from mixmark.harness.judge.judgement import Judgement, Provenance
 from mixmark.reporters.lines import ENERGY, MIXED, SOLO, columns
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -40,7 +40,7 @@ words: the code and the values say what was found, and `mixmark report` writes i
 
 | what | holds |
 |---|---|
-| `mixmark report FOLDER --json`, `mixmark run --json` | a [Judgement](#judgement) |
+| `mixmark report FOLDER --json`, `mixmark run --json` | an [Assessment](#assessment) |
 | `mixmark compare A B --json` | a [MachineComparison](#machinecomparison) |
 | `mixmark report FOLDER --format jsonl` | on each line an object with these [columns](#columns) |
 | `mixmark report FOLDER --format csv` | the same as a table; unknown is empty |
@@ -231,7 +231,7 @@ NAMES: dict[object, str] = {str: "text", int: "integer", float: "number", bool: 
 def page() -> str:
     shown: list[type] = []
     parts = [HEAD]
-    for title, root in (("A report", Judgement), ("A comparison", MachineComparison)):
+    for title, root in (("A report", Assessment), ("A comparison", MachineComparison)):
         parts.append(f"## {title}\n")
         for each in _reached(root):
             if each not in shown:

@@ -16,7 +16,7 @@ import pytest
 from mixmark.harness.cli import commands
 from mixmark.harness.contracts import schema
 from mixmark.harness.discover import config
-from mixmark.harness.judge import judgement, references
+from mixmark.harness.judge import assessment, references
 from mixmark.harness.judge.energy import coverage, reading
 from mixmark.harness.judge.findings import RULES as RULE_NAMES
 from mixmark.harness.judge.rules import interference
@@ -360,7 +360,7 @@ def test_the_output_in_the_readme_is_the_report_of_the_first_entry() -> None:
     entry = re.search(r"\((submissions/entries/[a-z0-9/-]+)/declaration\.json\)", readme)
     assert shown and entry
     result = store.open(ROOT / entry[1] / "results/1")
-    assert shown[1] == report.console(judgement.judge(result, references.published()))
+    assert shown[1] == report.console(assessment.judge(result, references.published()))
 
 
 def test_the_table_of_cheats_is_that_of_the_tests() -> None:

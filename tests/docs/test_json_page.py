@@ -16,8 +16,8 @@ import pytest
 
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Record, Result
+from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
-from mixmark.harness.judge.judgement import Judgement, judge
 from mixmark.harness.judge.score import Grade
 from mixmark.harness.judge.solo import Status
 from mixmark.reporters import json as json_reporter
@@ -63,8 +63,8 @@ def interrupted() -> Result:
 
 @pytest.mark.parametrize("result", [sample(), unmetered(), interrupted(), one_run(300.0, runs=3), one_run(None)])
 def test_a_report_has_exactly_the_fields_types_and_words_of_the_page(result: Result) -> None:
-    judgement = judge(result)
-    assert contradictions(json.loads(json_reporter.report(judgement)), Judgement) == []
+    assessment = judge(result)
+    assert contradictions(json.loads(json_reporter.report(assessment)), Assessment) == []
 
 
 def test_a_comparison_has_exactly_the_fields_of_the_page() -> None:
@@ -84,7 +84,7 @@ def test_a_comparison_has_exactly_the_fields_of_the_page() -> None:
 def test_a_report_that_departs_from_the_page_is_found(change: dict[str, Any], said: str) -> None:
     told = json.loads(json_reporter.report(judge(sample())))
     told["runs"][0].update(change)
-    assert any(said in one for one in contradictions(told, Judgement))
+    assert any(said in one for one in contradictions(told, Assessment))
 
 
 def test_the_arrays_of_raw_files_are_those_of_the_page(tmp_path: Path) -> None:

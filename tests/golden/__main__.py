@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.assessment import judge
 from tests.golden.sample import FOLDER, REPORTERS, sample
 
 for name, report in REPORTERS.items():

@@ -17,8 +17,8 @@ from unittest.mock import patch
 
 from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge import catalogue
+from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.compare.machines import compare_machines
-from mixmark.harness.judge.judgement import Judgement, judge
 from mixmark.harness.judge.references import ReferenceScore, reference
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.plan import mixes
@@ -89,7 +89,7 @@ def estimate(figure: Any) -> list[Any] | None:
     return None if figure is None else [figure.estimate, figure.low, figure.high, figure.is_bracket]
 
 
-def of_rows(judged: Judgement) -> dict[str, Any]:
+def of_rows(judged: Assessment) -> dict[str, Any]:
     return {
         row.key: {
             "status": row.status,
@@ -114,7 +114,7 @@ def of_rate(solo: Solo | None) -> list[float | None]:
     return [rate.estimate, rate.half_width] if rate else [None, None]
 
 
-def of_solos(judged: Judgement) -> dict[str, Any]:
+def of_solos(judged: Assessment) -> dict[str, Any]:
     """The solo measurements over their runs."""
     return {
         row.key: [*of_rate(row), row.runs, row.median_per_s, list(row.batches)]
@@ -137,7 +137,7 @@ def of_run(run: Any) -> dict[str, Any]:
     }
 
 
-def of_score(judged: Judgement) -> dict[str, Any] | None:
+def of_score(judged: Assessment) -> dict[str, Any] | None:
     score = judged.score
     if score is None:
         return None
@@ -154,7 +154,7 @@ def of_score(judged: Judgement) -> dict[str, Any] | None:
     }
 
 
-def of_diagnoses(judged: Judgement) -> dict[str, Any]:
+def of_diagnoses(judged: Assessment) -> dict[str, Any]:
     return {
         phase: {
             "bound": [found.bound_per_hour, found.bound_half_width, found.bound_is_estimate],
@@ -172,7 +172,7 @@ def of_diagnoses(judged: Judgement) -> dict[str, Any]:
     }
 
 
-def of_experiments(judged: Judgement) -> dict[str, Any]:
+def of_experiments(judged: Assessment) -> dict[str, Any]:
     ladder, drill, frontier = judged.ladder, judged.drill, judged.frontier
     return {
         "scaling": [
@@ -200,7 +200,7 @@ def of_experiments(judged: Judgement) -> dict[str, Any]:
     }
 
 
-def of_judgement(judged: Judgement) -> dict[str, Any]:
+def of_assessment(judged: Assessment) -> dict[str, Any]:
     """The figures of one result. Findings count by severity, so that a rule may be renamed."""
     known = reference(judged.result, judged.score, "this", judged.solos)
     return {
@@ -219,7 +219,7 @@ def of_judgement(judged: Judgement) -> dict[str, Any]:
     }
 
 
-def of_machine(judged: Judgement) -> dict[str, Any]:
+def of_machine(judged: Assessment) -> dict[str, Any]:
     """The speeds that the planner takes from a result."""
     assert judged.result.mix is not None
     machine = catalogue.measured_machine("this", judged, judged.result.mix, 16)
@@ -232,7 +232,7 @@ def of_machine(judged: Judgement) -> dict[str, Any]:
     }
 
 
-def of_comparison(judged: Mapping[str, Judgement]) -> dict[str, Any]:
+def of_comparison(judged: Mapping[str, Assessment]) -> dict[str, Any]:
     """The published machines side by side."""
 
     def ratio(found: Any) -> list[Any] | None:
@@ -284,10 +284,10 @@ def figures() -> dict[str, Any]:
     """All figures, as JSON has them."""
     found: dict[str, Any] = {}
     with patch.object(mixes, "frozen", lambda: {"edge-9": EDGE}):
-        found |= {name: of_judgement(judge(result)) for name, result in made().items()}
+        found |= {name: of_assessment(judge(result)) for name, result in made().items()}
         found["machine"] = of_machine(judge(one_run(600.0)))
     entries = {name: judge(result) for name, result in published()}
-    found |= {name: of_judgement(judged) | {"machine": of_machine(judged)} for name, judged in entries.items()}
+    found |= {name: of_assessment(judged) | {"machine": of_machine(judged)} for name, judged in entries.items()}
     found["comparison"] = of_comparison(entries)
     found["entries"] = of_entries()
     data: dict[str, Any] = json.loads(json.dumps(found))

@@ -42,10 +42,10 @@ from mixmark.harness.contracts.schema import (
     Task,
     UnitNames,
 )
-from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.assessment import Assessment
 
 FOLDER = Path(__file__).parent
-REPORTERS: dict[str, Callable[[Judgement], str]] = {
+REPORTERS: dict[str, Callable[[Assessment], str]] = {
     "report.txt": mixmark.reporters.report.console,
     "full.txt": mixmark.reporters.report.full,
     "report.md": mixmark.reporters.report.markdown,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mixmark.harness.contracts.schema import Conditions, Cost, Failure, Result
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules.rule import Rule
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
@@ -23,7 +23,7 @@ def failed(kind: str) -> Result:
 
 
 def said(rule: Rule, about: Result) -> list[tuple[str, str, str]]:
-    """(severity, about, message) of the findings of one rule, in the judgement of the whole."""
+    """(severity, about, message) of the findings of one rule, in the assessment of the whole."""
     found = (each for each in judge(about).findings if each.rule == rule.__name__)
     return [(each.severity, each.about, words(each)) for each in found]
 

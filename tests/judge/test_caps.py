@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from mixmark.harness.contracts.schema import Failure, Phase, PowerLimit, Result
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.caps import Frontier
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place

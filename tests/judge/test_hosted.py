@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mixmark.harness.contracts.schema import HOSTED, NOT_ASKED, Cost, Device, Mix, Record, Result
+from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import Judgement, judge
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.solo_rates import solo as solo_rates
@@ -46,7 +46,7 @@ def run(*records: Record, device: Device = SERVICE) -> Result:
 TORCH = record("t", "llm", "token", closed_loop([[10_000_000] * 8] * 70), costs=DECODE)
 
 
-def both() -> Judgement:
+def both() -> Assessment:
     return judge(run(TORCH, hosted()))
 
 

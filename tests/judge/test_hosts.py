@@ -20,10 +20,10 @@ from mixmark.harness.contracts.schema import (
     Result,
     System,
 )
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.compare.solo import solo_measurements
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.hosts import Traffic, environment, system
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules import integrity, interference, mix
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.score import Score

@@ -1,4 +1,4 @@
-"""Modules of the judge import in one direction: statistics first, the judgement and the comparisons last."""
+"""Modules of the judge import in one direction: statistics first, the assessment and the comparisons last."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAYERS = (
         "evidence",
         "solo",
     ),
-    *("screening", "rules", "solo_rates", "scaling", "verdict", "references", "judgement"),
+    *("screening", "rules", "solo_rates", "scaling", "verdict", "references", "assessment"),
     *("catalogue", "compare"),
 )
 """In the order of harness/judge/__init__.py. Each may import itself and those before it."""

@@ -23,7 +23,7 @@ from mixmark.harness.contracts.schema import (
     Result,
     Samples,
 )
-from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.load import Ladder, Level, requests_ns
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.measure.request_queue import RequestQueue
@@ -125,7 +125,7 @@ def ladder_result(base: Result) -> Result:
     return with_ladder(base, *(level_of(base, level) for level in LEVELS))
 
 
-def ladder_of(judged: Judgement) -> Ladder:
+def ladder_of(judged: Assessment) -> Ladder:
     assert judged.ladder is not None
     return judged.ladder
 

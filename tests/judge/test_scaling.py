@@ -12,8 +12,8 @@ from mixmark.harness.cli import commands
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge import solo_rates
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.measure.stages import Procedure, RunState, next_steps
 from mixmark.harness.plan import mixes

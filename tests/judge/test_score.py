@@ -21,8 +21,8 @@ from mixmark.harness.contracts.schema import (
     Samples,
     ServiceLimits,
 )
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.mixed_run import ScoreProblem
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.timestamps import in_time

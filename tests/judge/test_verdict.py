@@ -10,9 +10,9 @@ import pytest
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge import verdict as verdicts
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import TABLE, found, words
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.score import score, scored_runs
 from mixmark.harness.judge.verdict import Verdict
 from mixmark.harness.plan import mixes

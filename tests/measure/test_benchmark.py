@@ -15,7 +15,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Audit, Cost, Device, Gate, Mix, Record
 from mixmark.harness.discover import power_caps
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets

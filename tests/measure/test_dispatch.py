@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Drill, Phase, Placement, Rate, Result
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.measure.dispatch import Dispatcher, DrillDispatcher, Handed, Pair, least_surplus, surplus
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plan.phases import device_to_lose

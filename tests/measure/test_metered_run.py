@@ -15,8 +15,8 @@ import pytest
 
 from mixmark.harness.contracts.schema import Domain, Metering
 from mixmark.harness.discover.config import Config
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.energy.reading import reading
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure import meter_trial
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins.registry import find

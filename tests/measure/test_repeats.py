@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mixmark.harness.contracts.schema import Completions, Conditions, Device
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure.audit import CPU, Auditor
 from mixmark.harness.measure.benchmark import Benchmark, Event, Planned
 from mixmark.harness.measure.executor import PhaseFacts, PhaseRequest

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.record import store
 from tests.cli.shell import ROOT, Shell
 

@@ -25,9 +25,9 @@ from mixmark.harness.contracts.schema import (
     Result,
 )
 from mixmark.harness.judge import screening
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.statistics.timestamps import screening_per_s
 from mixmark.harness.measure import stages

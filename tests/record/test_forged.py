@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.plugins.suite_claims import judge_stored
 from mixmark.harness.record import store
 from tests.fakes.folders import Maker, forge, write
@@ -36,7 +36,7 @@ def folder(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "run"))
 
 
-def opened(folder: Path) -> Judgement:
+def opened(folder: Path) -> Assessment:
     return judge_stored(store.open(folder))
 
 

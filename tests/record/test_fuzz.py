@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy.coverage import CLASSES
-from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.plugins.suite_claims import judge_stored
 from mixmark.harness.record import store
 from tests.fakes.folders import Maker, rehash, write
@@ -40,10 +40,10 @@ def mutant() -> Iterator[Path]:
         yield Path(shutil.copytree(original(), Path(scratch) / "mutant"))
 
 
-def shown(judgement: Judgement) -> dict[str, float]:
+def shown(assessment: Assessment) -> dict[str, float]:
     """The numbers that a reader sees of a result; larger ones are better."""
-    seen: dict[str, float] = {"exit code": -judgement.exit_code, "finished": judgement.result.finished}
-    score = judgement.score
+    seen: dict[str, float] = {"exit code": -assessment.exit_code, "finished": assessment.result.finished}
+    score = assessment.score
     if score is not None and not score.problems:
         for name, figure in (("TX", score.mixes_per_hour), ("MX", score.mixes_per_kwh)):
             if figure is not None:
@@ -53,7 +53,7 @@ def shown(judgement: Judgement) -> dict[str, float]:
         seen["ranked"] = -len(score.unranked)
         seen["bits"] = score.weight_class
         seen["boundary"] = -CLASSES.index(score.boundary) if score.boundary in CLASSES else -len(CLASSES)
-    for row in judgement.runs:
+    for row in assessment.runs:
         if row.units_per_s and row.status not in ("invalid", "not audited yet"):
             seen[f"{row.key}: units per second"] = row.speed
             if row.energy is not None:
@@ -61,7 +61,7 @@ def shown(judgement: Judgement) -> dict[str, float]:
     return seen
 
 
-def opened(folder: Path) -> Judgement | None:
+def opened(folder: Path) -> Assessment | None:
     """What a reader sees of a folder; None where it is refused with an error that can be printed."""
     try:
         return judge_stored(store.open(folder))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.contracts.schema import Result
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.compare.machines import compare_machines
-from mixmark.harness.judge.judgement import judge
 from mixmark.reporters import comparison, report
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result, sample

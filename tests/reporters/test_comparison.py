@@ -13,8 +13,8 @@ from functools import cache
 import pytest
 
 from mixmark.harness.contracts.schema import NoiseFloor, Result
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.plugins import registry
 from mixmark.reporters import comparison, document
 from tests.fakes.machine import WATTS_AT_THE_WALL

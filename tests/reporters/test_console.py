@@ -13,7 +13,7 @@ import pytest
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Failure, Record, Result
 from mixmark.harness.judge import references
-from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.reporters import document, figures, report
 from mixmark.reporters.summary import summary
@@ -75,7 +75,7 @@ def test_only_disjoint_intervals_of_a_good_result_show_who_is_faster(measured: R
         verdict=replace(judged.verdict, word="solid"),
     )
 
-    def words(low: float, high: float, found: Judgement = judged) -> str:
+    def words(low: float, high: float, found: Assessment = judged) -> str:
         other = OTHER.model_copy(update={"mixes_per_hour": Estimate((low + high) / 2, low, high)})
         return summary(replace(found, against=(other,))).scale[0]
 

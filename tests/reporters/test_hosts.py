@@ -10,7 +10,7 @@ import pytest
 import mixmark.reporters.csv
 import mixmark.reporters.json
 from mixmark.harness.contracts.schema import Hosts
-from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.plan import mixes
 from mixmark.reporters import report
 from tests.fakes.hosts import cluster
@@ -23,7 +23,7 @@ OTHER = system().model_copy(update={"cpu_model": "Acme Onyx", "cpu_threads": 8, 
 
 
 @pytest.fixture(scope="module")
-def clustered() -> Judgement:
+def clustered() -> Assessment:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
         run = carrying(cluster(THREE, parts={1: 1.0, 2: 0.8}), "host3", 500_000)
@@ -35,14 +35,14 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_equal_hosts_are_listed_once_with_their_names(clustered: Judgement) -> None:
+def test_equal_hosts_are_listed_once_with_their_names(clustered: Assessment) -> None:
     text = report.full(clustered)
     assert "2 hosts: host1, host3  Acme Quartz 9000 · 32 threads · 64.0 GiB · Example Linux 12" in text
     assert "1 host: host2          Acme Onyx · 8 threads · 16.0 GiB" in text
     assert text.startswith("2 × Acme Quartz 9000, Acme Onyx")
 
 
-def test_the_score_shows_clocks_traffic_and_whether_the_run_was_self_contained(clustered: Judgement) -> None:
+def test_the_score_shows_clocks_traffic_and_whether_the_run_was_self_contained(clustered: Assessment) -> None:
     text = flat(report.full(clustered))
     assert "known to ±200 µs; the window is counted 400 µs longer for it" in text
     assert "300 MB beside the agents' own 150 kB: not self-contained" in text
@@ -52,7 +52,7 @@ def test_the_score_shows_clocks_traffic_and_whether_the_run_was_self_contained(c
     assert "0 B beside the agents' own 100 kB: self-contained" in calm
 
 
-def test_scaling_is_a_small_table(clustered: Judgement) -> None:
+def test_scaling_is_a_small_table(clustered: Assessment) -> None:
     lines = report.full(clustered).splitlines()
     at = next(at for at, line in enumerate(lines) if line.startswith("hosts  "))
     assert lines[at].split() == ["hosts", "mix/h", "mix/kWh", "λ*", "efficiency"]
@@ -68,7 +68,7 @@ def test_scaling_is_a_small_table(clustered: Judgement) -> None:
     ]  # fmt: skip
 
 
-def test_the_summary_names_the_cluster_and_a_line_its_processors(clustered: Judgement) -> None:
+def test_the_summary_names_the_cluster_and_a_line_its_processors(clustered: Assessment) -> None:
     assert "This cluster of 3 hosts does one edge mix" in flat(report.console(clustered))
     header, *lines = mixmark.reporters.csv.report(clustered).splitlines()
     first = dict(zip(header.split(","), next(csv.reader(lines)), strict=True))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import Conditions, LatencyLimits, Limits, Phase, Result, Share, Task
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import judge
 from mixmark.reporters import charts, figures, measurements, report
 from tests.golden.sample import MS, closed_loop, record, result, sample, unmetered
 from tests.reporters.hostile import LONG, hostile

@@ -8,7 +8,7 @@ from io import StringIO
 
 import pytest
 
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.assessment import judge
 from mixmark.reporters import csv as csv_reporter
 from mixmark.reporters import jsonl
 from mixmark.reporters.lines import columns, lines
@@ -19,17 +19,17 @@ from tests.reporters.hostile import HOSTILE, LONG, hostile
 
 
 def test_both_forms_have_the_same_lines() -> None:
-    judgement = judge(sample())
-    expected = lines(judgement)
+    assessment = judge(sample())
+    expected = lines(assessment)
     assert [list(line) for line in expected] == [columns()] * len(expected)
-    assert [json.loads(line) for line in jsonl.report(judgement).splitlines()] == expected
-    written = list(csv.DictReader(StringIO(csv_reporter.report(judgement))))
+    assert [json.loads(line) for line in jsonl.report(assessment).splitlines()] == expected
+    written = list(csv.DictReader(StringIO(csv_reporter.report(assessment))))
     assert [{name: "" if value is None else str(value) for name, value in line.items()} for line in expected] == written
 
 
 def test_a_line_is_a_view_of_the_figures() -> None:
-    judgement = judge(sample())
-    for line, run in zip(lines(judgement), judgement.runs, strict=True):
+    assessment = judge(sample())
+    for line, run in zip(lines(assessment), assessment.runs, strict=True):
         rate = run.units_per_s
         assert (line["key"], line["status"], line["roofline_fraction"]) == (run.key, run.status, run.roofline_fraction)
         assert (line["units_per_s"], line["units_per_s_high"]) == ((rate.estimate, rate.high) if rate else (None, None))
@@ -47,10 +47,10 @@ def test_a_line_can_be_read_by_itself() -> None:
 
 
 def test_a_run_of_the_mix_is_a_line_with_the_score_in_it() -> None:
-    judgement = judge(one_run(WATTS_AT_THE_WALL))
-    score = judgement.score
+    assessment = judge(one_run(WATTS_AT_THE_WALL))
+    score = assessment.score
     assert score is not None and score.mixes_per_kwh is not None
-    [mixed] = [line for line in lines(judgement) if line["scenario"] == "mixed"]
+    [mixed] = [line for line in lines(assessment) if line["scenario"] == "mixed"]
     assert (mixed["suite"], mixed["status"], mixed["boundary"]) == ("edge-9", "indicative", "wall")
     assert mixed["mixes_per_hour"] == score.runs[0].mixes_per_hour.estimate
     assert mixed["mixes_per_kwh"] == pytest.approx(score.mixes_per_kwh.estimate)
@@ -73,9 +73,9 @@ def test_lines_of_many_results_are_told_apart_by_their_result() -> None:
 
 @pytest.mark.parametrize("text", [HOSTILE, LONG], ids=["hostile", "long"])
 def test_hostile_text_is_a_value_of_its_column(text: str) -> None:
-    judgement = judge(hostile(text))
-    assert [json.loads(line)["suite"] for line in jsonl.report(judgement).splitlines()] == [text, "llm"]
-    assert all(letter.isprintable() for letter in jsonl.report(judgement).replace("\n", ""))
+    assessment = judge(hostile(text))
+    assert [json.loads(line)["suite"] for line in jsonl.report(assessment).splitlines()] == [text, "llm"]
+    assert all(letter.isprintable() for letter in jsonl.report(assessment).replace("\n", ""))
 
 
 def test_a_result_without_records_is_an_empty_table() -> None:

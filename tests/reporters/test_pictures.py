@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import Result
+from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import Judgement, judge
 from mixmark.harness.judge.solo import Relative
 from mixmark.harness.plan.placement import place
 from mixmark.reporters import charts, pictures, report
@@ -35,11 +35,11 @@ from tests.golden.sample import result as bare
 
 
 @pytest.fixture(scope="module")
-def measured() -> Judgement:
+def measured() -> Assessment:
     return judge(one_run(WATTS_AT_THE_WALL))
 
 
-def test_what_a_device_did_adds_up_to_its_busy_time(measured: Judgement) -> None:
+def test_what_a_device_did_adds_up_to_its_busy_time(measured: Assessment) -> None:
     [seen] = timelines(measured)
     diagnosis = measured.diagnoses["mixed.1"]
     assert [lane.device for lane in seen.lanes] == ["gpu:0", "cpu:0"]
@@ -52,7 +52,7 @@ def test_what_a_device_did_adds_up_to_its_busy_time(measured: Judgement) -> None
         assert drawn.tolist() == pytest.approx(taken, abs=0.01), "the picture shows what the table says"
 
 
-def slow_for_a_while() -> Judgement:
+def slow_for_a_while() -> Assessment:
     devices = [device(id) for id in ("gpu:0", "cpu:0")]
     machine = Machine(
         MIX,
@@ -81,13 +81,13 @@ def test_a_mix_that_went_slower_for_a_while_is_not_steady_and_says_what_it_cost(
     assert f"<small>{words(finding)}</small>" in page
 
 
-def test_a_mix_that_kept_its_pace_is_steady(measured: Judgement) -> None:
+def test_a_mix_that_kept_its_pace_is_steady(measured: Assessment) -> None:
     [picture] = pictures.mixes(measured)
     assert (picture.steadiness, picture.other_level) == ("steady", None)
     assert not [each for each in measured.findings if (each.rule, each.about) == ("steady", "mixed.1")]
 
 
-def test_feeds_that_would_flicker_share_longer_columns(measured: Judgement) -> None:
+def test_feeds_that_would_flicker_share_longer_columns(measured: Assessment) -> None:
     [seen] = timelines(measured)
     assert [lane.columns.shape[1] for lane in seen.lanes] == [50, 100], "its feeds take about 2 s of 600 s"
 
@@ -109,12 +109,12 @@ def concurrency_kept(whole: Result, each_ns: int) -> Timeline:
 
 @pytest.mark.parametrize(("each_s", "columns"), [(20, 400), (0.02, 400), (2, 50)])
 def test_bars_that_are_seen_and_shares_that_even_out_stay_fine(
-    measured: Judgement, each_s: float, columns: int
+    measured: Assessment, each_s: float, columns: int
 ) -> None:
     assert concurrency_kept(measured.result, round(each_s * SECOND)).lanes[1].columns.shape[1] == columns
 
 
-def test_feeds_that_overlap_share_the_time(measured: Judgement) -> None:
+def test_feeds_that_overlap_share_the_time(measured: Assessment) -> None:
     both = completions([(at * SECOND, (at + 20) * SECOND) for at in range(0, 600, 20)], 1)
     records = tuple(
         each.model_copy(update={"completions": both, "feed_units": 1})
@@ -127,7 +127,7 @@ def test_feeds_that_overlap_share_the_time(measured: Judgement) -> None:
     assert shares["dlrm"].tolist() == pytest.approx([0.5] * 400)
 
 
-def test_a_device_that_waits_is_shown_as_idle(measured: Judgement) -> None:
+def test_a_device_that_waits_is_shown_as_idle(measured: Assessment) -> None:
     lazy = measured.result.model_copy(update={"devices": (*measured.result.devices, judge(sample()).result.devices[1])})
     [picture] = pictures.mixes(judge(lazy))
     assert [lane.value for lane in picture.lanes] == ["100 % busy", "100 % busy", "0 % busy"]
@@ -144,7 +144,7 @@ def test_the_run_that_the_figures_are_of_is_shown_first() -> None:
     assert page.index(first) < page.index(f"of the mix, {phases[1]}")
 
 
-def test_without_a_meter_no_power_is_drawn(measured: Judgement) -> None:
+def test_without_a_meter_no_power_is_drawn(measured: Assessment) -> None:
     assert pictures.mixes(judge(one_run(None)))[0].power is None
     power = pictures.mixes(measured)[0].power
     assert power is not None
@@ -241,7 +241,7 @@ def test_power_has_holes_where_it_is_not_known() -> None:
     assert '<path class="grid" d="M0 50.0H1000"/>' in drawn
 
 
-def test_the_axis_counts_from_the_begin_of_the_window(measured: Judgement) -> None:
+def test_the_axis_counts_from_the_begin_of_the_window(measured: Assessment) -> None:
     [picture] = pictures.mixes(measured)
     assert [label for _, label in picture.ticks] == ["0 s", "100 s", "200 s", "300 s", "400 s", "500 s"]
     assert picture.ticks[0][0] == 0

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import Audit, Failure, Finding, Gate, RateTrial, Result
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import found, words
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.solo import latency
 from mixmark.reporters import csv as csv_reporter
 from mixmark.reporters import figures, report
@@ -243,9 +243,9 @@ def test_the_throughput_is_that_of_the_whole_window_with_its_interval() -> None:
     [row] = judge(result(record("b", "resnet50", "image", closed_loop([[100_000_000]] * 50)))).runs
     assert figures.throughput(row) == ("10.0 img/s", "± 0.0 %")
     slow_first = closed_loop([[200_000_000]] * 10 + [[100_000_000]] * 50)
-    judgement = judge(result(record("b", "resnet50", "image", slow_first)))
-    assert figures.throughput(judgement.runs[0]) == ("8.57 img/s",)
-    [message] = [words(finding) for finding in judgement.findings if finding.rule == "steady"]
+    assessment = judge(result(record("b", "resnet50", "image", slow_first)))
+    assert figures.throughput(assessment.runs[0]) == ("8.57 img/s",)
+    [message] = [words(finding) for finding in assessment.findings if finding.rule == "steady"]
     assert message == (
         "not steady, so there is no interval: from 0.0 s to 2.0 s of 7.0 s it ran at 50 % of the rate of the rest, "
         "without which the throughput would be 16.5 % higher"

@@ -12,7 +12,7 @@ import pytest
 import mixmark.reporters.csv
 import mixmark.reporters.json
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.assessment import judge
 from mixmark.reporters import figures, report, scores, summary
 from mixmark.reporters.document import Facts, Table
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from mixmark.harness.contracts.schema import Absent, Audit, Failure, Gate, Record, Result
+from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
-from mixmark.harness.judge.judgement import Judgement, judge
 from mixmark.harness.judge.verdict import Verdict
 from mixmark.reporters import comparison, report
 from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import MS, closed_loop, record, result
 from tests.judge.found import six
 
-FORMS: dict[str, Callable[[Judgement], str]] = {
+FORMS: dict[str, Callable[[Assessment], str]] = {
     "console": report.console,
     "full": report.full,
 }
@@ -68,9 +68,9 @@ STATES = {
 @pytest.mark.parametrize("form", FORMS)
 def test_a_state_has_the_same_words_in_every_form(state: str, form: str) -> None:
     found, exit_code, verdict, words, reason = STATES[state]
-    judgement = judge(found)
-    assert (judgement.exit_code, judgement.verdict.word) == (exit_code, verdict)
-    text = " ".join(FORMS[form](judgement).split())
+    assessment = judge(found)
+    assert (assessment.exit_code, assessment.verdict.word) == (exit_code, verdict)
+    text = " ".join(FORMS[form](assessment).split())
     for each in (verdict, words, reason):
         assert each in text, each
 
@@ -83,10 +83,12 @@ def test_only_what_is_wrong_is_called_invalid(form: str) -> None:
 
 
 def test_what_is_not_audited_yet_counts_for_nothing() -> None:
-    judgement = judge(STATES["interrupted"][0])
-    [row] = judgement.solos
+    assessment = judge(STATES["interrupted"][0])
+    [row] = assessment.solos
     assert row.status == "not audited yet" and row.speed == pytest.approx(10.0)
-    assert [(each.severity, each.voids) for each in judgement.findings if each.rule == "audited"] == [("pending", True)]
+    assert [(each.severity, each.voids) for each in assessment.findings if each.rule == "audited"] == [
+        ("pending", True)
+    ]
 
 
 @pytest.mark.parametrize("form", COMPARISONS)

@@ -16,7 +16,7 @@ import pytest
 
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import SCHEMA, Completions, Metering, Record, Result, Samples
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.record import raw_files, store
 from mixmark.submissions import bundle, check, files, submission
 from mixmark.submissions.conclude import contribution_of

@@ -11,8 +11,8 @@ import pytest
 
 from mixmark.harness.contracts.schema import Domain, Environment, Metering, Record, Result, Samples
 from mixmark.harness.judge import score as scoring
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import found
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.plan import mixes
 from mixmark.submissions.conclude import Contribution, contribution_of, entry, whole
 from mixmark.submissions.entry import Entry, Signed

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mixmark.harness.contracts.schema import Device, Environment, Hosts, Result
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plan import mixes
 from mixmark.submissions.board.entry_page import _hosts

@@ -9,7 +9,7 @@ import pytest
 
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import Device, Result
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.record import store
 from mixmark.submissions import bundle
 from mixmark.submissions.entry import results_of

@@ -16,6 +16,7 @@ from mixmark.harness.contracts.published import figure
 from mixmark.harness.contracts.schema import NoiseFloor, Result, Tier
 from mixmark.harness.contracts.text import Reason, differences
 from mixmark.harness.judge import hosts
+from mixmark.harness.judge.assessment import Assessment, Provenance, models
 from mixmark.harness.judge.compare.solo import (
     Comparison,
     SoloMeasurement,
@@ -27,7 +28,6 @@ from mixmark.harness.judge.compare.solo import (
     solo_measurements,
     work_of,
 )
-from mixmark.harness.judge.judgement import Judgement, Provenance, models
 from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J
 from mixmark.harness.judge.solo import Solo, best
 
@@ -136,18 +136,18 @@ class _Side:
     """One result, or several of the same plan, and their solo measurements."""
 
     label: str
-    judgements: tuple[Judgement, ...]
+    assessments: tuple[Assessment, ...]
     measurements: list[SoloMeasurement]
     machine: ComparedMachine
 
 
-def compare_machines(given: Sequence[tuple[str, Sequence[Judgement]]]) -> MachineComparison:
+def compare_machines(given: Sequence[tuple[str, Sequence[Assessment]]]) -> MachineComparison:
     """Compares all results but the first with the first.
 
     given: (name of the folder, its results), at least two. Raises UsageError if the results of one folder cannot be
     merged, since they are not of one machine and one plan, and if a folder has the same result twice.
     """
-    sides = [_side(_label(index), name, tuple(judgements)) for index, (name, judgements) in enumerate(given)]
+    sides = [_side(_label(index), name, tuple(assessments)) for index, (name, assessments) in enumerate(given)]
     baseline = sides[0]
     uncompared: list[Uncompared] = []
     relatives: dict[str, list[Estimate | None]] = {"TX": [None], "MX": [None]}
@@ -165,7 +165,7 @@ def compare_machines(given: Sequence[tuple[str, Sequence[Judgement]]]) -> Machin
         uncompared += _unmatched(baseline, fastest[0], side, of_side)
     verdicts = {}
     for side in sides[1:]:
-        tests = compare(baseline.judgements, side.judgements, (baseline.label, side.label))
+        tests = compare(baseline.assessments, side.assessments, (baseline.label, side.label))
         verdicts[side.label] = tuple(test for test in tests if isinstance(test, Comparison))
         uncompared += [test for test in tests if isinstance(test, Uncompared)]
     return MachineComparison(
@@ -183,35 +183,35 @@ def _label(index: int) -> str:
     return chr(ord("A") + index % 26) + (str(index // 26 + 1) if index >= 26 else "")
 
 
-def _side(label: str, name: str, judgements: tuple[Judgement, ...]) -> _Side:
-    plan = _plan(judgements[0].result)
-    for judgement in judgements[1:]:
-        if differing := differences(plan, _plan(judgement.result)):
+def _side(label: str, name: str, assessments: tuple[Assessment, ...]) -> _Side:
+    plan = _plan(assessments[0].result)
+    for assessment in assessments[1:]:
+        if differing := differences(plan, _plan(assessment.result)):
             raise UsageError(
                 f"{name} holds results that cannot be merged: {'; '.join(differing)}",
                 hint="a folder of several results is one side if all are of one machine and one plan; give the folder "
                 "of each result by itself",
             )
-    if len(_ids(judgements)) < len(judgements):
+    if len(_ids(assessments)) < len(assessments):
         raise UsageError(
             f"{name} holds the same result twice",
             hint="a copy is no further run, and would make the interval too narrow",
         )
-    typical = _median(judgements)
-    machine = _machine(label, name, len(judgements), typical)
-    return _Side(label, judgements, solo_measurements(judgements, label), machine)
+    typical = _median(assessments)
+    machine = _machine(label, name, len(assessments), typical)
+    return _Side(label, assessments, solo_measurements(assessments, label), machine)
 
 
 def _copies_named(sides: Sequence[_Side]) -> Iterator[ComparedMachine]:
     """The machine of each side; a copy of an earlier side has the label of the original."""
     first: dict[frozenset[str], str] = {}
     for side in sides:
-        label = first.setdefault(_ids(side.judgements), side.label)
+        label = first.setdefault(_ids(side.assessments), side.label)
         yield replace(side.machine, copy_of=None if label == side.label else label)
 
 
-def _ids(judgements: Sequence[Judgement]) -> frozenset[str]:
-    return frozenset(judgement.provenance.result_id for judgement in judgements)
+def _ids(assessments: Sequence[Assessment]) -> frozenset[str]:
+    return frozenset(assessment.provenance.result_id for assessment in assessments)
 
 
 def _plan(result: Result) -> dict[str, object]:
@@ -226,24 +226,24 @@ def _plan(result: Result) -> dict[str, object]:
     }
 
 
-def _median(judgements: Sequence[Judgement]) -> Judgement:
+def _median(assessments: Sequence[Assessment]) -> Assessment:
     """The result with the median TX; the first result if none has a TX."""
     scored = [
-        (judgement.score.mixes_per_hour.estimate, index)
-        for index, judgement in enumerate(judgements)
-        if judgement.score and judgement.score.mixes_per_hour
+        (assessment.score.mixes_per_hour.estimate, index)
+        for index, assessment in enumerate(assessments)
+        if assessment.score and assessment.score.mixes_per_hour
     ]
-    return judgements[sorted(scored)[(len(scored) - 1) // 2][1]] if scored else judgements[0]
+    return assessments[sorted(scored)[(len(scored) - 1) // 2][1]] if scored else assessments[0]
 
 
-def _machine(label: str, name: str, results: int, judgement: Judgement) -> ComparedMachine:
-    result, score = judgement.result, judgement.score
+def _machine(label: str, name: str, results: int, assessment: Assessment) -> ComparedMachine:
+    result, score = assessment.result, assessment.score
     facts = ComparedMachine(
-        **vars(judgement.provenance),
+        **vars(assessment.provenance),
         label=label,
         name=name,
         results=results,
-        verdict_reason=judgement.verdict.reason,
+        verdict_reason=assessment.verdict.reason,
         mix=result.mix.name if result.mix else None,
     )
     if score is None:
@@ -279,7 +279,7 @@ def _of_mixes(a: _Side, b: _Side, figure: str) -> Estimate | Reason:
 
 
 def _different_mixes(a: _Side, b: _Side) -> Reason | None:
-    first, second = (side.judgements[0].result.mix for side in (a, b))
+    first, second = (side.assessments[0].result.mix for side in (a, b))
     assert first is not None and second is not None  # both have a score
     differing = differences(
         {"mix": first.name, "weight class": a.machine.weight_class, **_versions(a)},
@@ -293,7 +293,7 @@ def _different_mixes(a: _Side, b: _Side) -> Reason | None:
 def _versions(side: _Side) -> dict[str, str]:
     """The version of each suite in the mix, in words, with its weights and options if it has any."""
     found = {}
-    records = (record for judgement in side.judgements for record in judgement.result.records)
+    records = (record for assessment in side.assessments for record in assessment.result.records)
     for route in (record.route for record in records if record.scenario == "mixed"):
         options = ", ".join(f"{name} = {value}" for name, value in sorted(route.suite_options.items()))
         weights = "" if route.weights == "synthetic" else f"weights {route.weights}"

@@ -29,9 +29,9 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.contracts.text import Reason, differences
 from mixmark.harness.judge import hosts
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.evidence import Measurement, is_solo
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.solo import Solo, grouped, merged
 from mixmark.harness.judge.statistics.distributions import student_t
 from mixmark.harness.judge.statistics.intervals import (
@@ -231,14 +231,14 @@ class Comparison:
 
 
 def compare(
-    a: Sequence[Judgement], b: Sequence[Judgement], names: tuple[str, str] = ("A", "B")
+    a: Sequence[Assessment], b: Sequence[Assessment], names: tuple[str, str] = ("A", "B")
 ) -> list[Comparison | Uncompared]:
     """Compares the baseline A with the candidate B; each is one result or several of one plan. Probes are left out.
 
     The noise floor of a measurement is the widest that the results know of its tier: a self-test at another tier says
     nothing about it.
     """
-    known = [judgement.result.noise_floor for judgement in (*a, *b) if judgement.result.noise_floor is not None]
+    known = [assessment.result.noise_floor for assessment in (*a, *b) if assessment.result.noise_floor is not None]
     pairs = _pairs(solo_measurements(a, names[0]), solo_measurements(b, names[1]))
     return [_compared(before, after, known, names[1]) for before, after in pairs]
 
@@ -254,20 +254,20 @@ def noise_floor(pairs: Sequence[tuple[float, float]]) -> float | None:
     return float(math.expm1(np.quantile(apart, 0.95, method="higher")))
 
 
-def noise_floors(judgement: Judgement) -> dict[str, float | None]:
+def noise_floors(assessment: Assessment) -> dict[str, float | None]:
     """The noise floor of each solo measurement, by its label: runs 1 and 2 are a pair, runs 3 and 4 are, and so on."""
     found = {}
-    for measurement in solo_measurements([judgement]):
+    for measurement in solo_measurements([assessment]):
         if runs := {run.record.run: value for run in measurement.runs if (value := run.figure[0])}:
             pairs = [(runs[run], runs[run + 1]) for run in runs if run % 2 and run + 1 in runs]
             found[measurement.label] = noise_floor(pairs)
     return found
 
 
-def machine_noise_floor(judgement: Judgement) -> NoiseFloor | None:
+def machine_noise_floor(assessment: Assessment) -> NoiseFloor | None:
     """The largest of the floors; None if no solo measurement has one."""
-    known = [floor for floor in noise_floors(judgement).values() if floor is not None]
-    result = judgement.result
+    known = [floor for floor in noise_floors(assessment).values() if floor is not None]
+    result = assessment.result
     return NoiseFloor(fraction=max(known), tier=result.tier, created_utc=result.created_utc) if known else None
 
 
@@ -448,14 +448,14 @@ def _interval(run: SoloRun) -> Estimate | None:
     return mean_interval(window.blocks.rates_per_s, SINGLE_RUN_CONFIDENCE) if window and window.steady else None
 
 
-def solo_measurements(judgements: Sequence[Judgement], label: str = "A") -> list[SoloMeasurement]:
+def solo_measurements(assessments: Sequence[Assessment], label: str = "A") -> list[SoloMeasurement]:
     """The solo measurements of one result or of several, in their order. Probes and the mix are left out."""
     found: dict[Hashable, list[SoloRun]] = defaultdict(list)
-    for judgement in judgements:
-        result = judgement.result
+    for assessment in assessments:
+        result = assessment.result
         devices = {device.id: device for device in result.devices}
-        void = {finding.about: words(finding) for finding in judgement.findings if finding.voids}
-        known = {run.key: run for run in judgement.runs}
+        void = {finding.about: words(finding) for finding in assessment.findings if finding.voids}
+        known = {run.key: run for run in assessment.runs}
         for measurement, records in grouped(filter(is_solo, result.records)).items():
             for record in records:
                 device = devices[record.route.device]
@@ -463,7 +463,7 @@ def solo_measurements(judgements: Sequence[Judgement], label: str = "A") -> list
                     record,
                     known[record.key],
                     device,
-                    judgement.measured.get(record.key),
+                    assessment.measured.get(record.key),
                     _state(hosts.system(result, device.host), device),
                     void.get(record.key) if record.completions else None,
                     _software(result, record.route),

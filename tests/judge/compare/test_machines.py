@@ -14,8 +14,8 @@ from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Audit, Failure, Gate, NoiseFloor, Result
 from mixmark.harness.contracts.text import days_between
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.plan import mixes
 from mixmark.reporters import comparison
 from tests.fakes import machine

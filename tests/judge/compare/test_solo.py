@@ -26,6 +26,7 @@ from mixmark.harness.contracts.schema import (
     Route,
 )
 from mixmark.harness.contracts.seeds import schedule
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.compare import solo
 from mixmark.harness.judge.compare.solo import (
     Comparison,
@@ -34,7 +35,6 @@ from mixmark.harness.judge.compare.solo import (
     ratio_of_runs,
     verdict_of,
 )
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.statistics.timestamps import latencies_ns
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.energy.coverage import rivals, uncovered
 from mixmark.harness.judge.energy.reading import EnergyReading, cumulative, in_phase, power, reading, same
 from mixmark.harness.judge.energy.total import (
@@ -25,7 +26,6 @@ from mixmark.harness.judge.energy.total import (
     total,
     unmeasured,
 )
-from mixmark.harness.judge.judgement import judge
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import result
 

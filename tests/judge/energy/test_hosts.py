@@ -6,10 +6,10 @@ import pytest
 
 from mixmark.harness.contracts.device_ids import on
 from mixmark.harness.contracts.schema import Device, Domain, Hosts, Metering, Result, Samples
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.energy.coverage import antichain, uncovered
 from mixmark.harness.judge.energy.reading import in_phase
 from mixmark.harness.judge.energy.total import contradictions, total
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules import energy
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo_rates import power

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mixmark.harness.contracts.schema import Absent, Domain, Metering, Result, Samples
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules import energy
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import GPU, closed_loop, record, result

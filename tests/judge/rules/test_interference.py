@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mixmark.harness.contracts.schema import Absent, Cost, Record
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules import interference, records
 from mixmark.harness.judge.rules.rule import Rule
 from tests.golden.sample import GPU, closed_loop, probe, record, result

@@ -9,9 +9,9 @@ import pytest
 
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Result, ServiceLimits
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules import mix
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place

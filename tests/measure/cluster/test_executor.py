@@ -29,8 +29,8 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure.cluster import agents, executor, launchers, messages, streams
 from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.executor import Cluster

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.record import store
 from tests.cli.shell import ROOT, Shell

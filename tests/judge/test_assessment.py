@@ -1,4 +1,4 @@
-"""A judgement is made once: each conclusion is computed as often as there is something to conclude, and no more."""
+"""An assessment is made once: each conclusion is computed as often as there is something to conclude, and no more."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mixmark.harness.contracts.schema import Absent, Failure, Result
-from mixmark.harness.judge import judgement, mixed_run, score
+from mixmark.harness.judge import assessment, mixed_run, score
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import RULES
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules import consistency, integrity
 from mixmark.harness.judge.statistics import steadiness
 from mixmark.harness.plan import bound, placement
@@ -69,7 +69,7 @@ def test_a_window_is_looked_at_once(calls: Counter[str]) -> None:
 
 
 def test_each_rule_of_the_table_has_a_check() -> None:
-    assert set(judgement.CHECKS) == {*RULES} - {consistency.RULE}
+    assert set(assessment.CHECKS) == {*RULES} - {consistency.RULE}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_each_rule_of_the_table_has_a_check() -> None:
     ],
     ids=["a mix", "interrupted", "empty", "crashed", "measured", "only probed"],
 )
-def test_the_exit_code_is_part_of_the_judgement(told: Result, code: int) -> None:
+def test_the_exit_code_is_part_of_the_assessment(told: Result, code: int) -> None:
     assert judge(told).exit_code == code
 
 
@@ -133,7 +133,7 @@ def everything() -> Result:
 
 def test_findings_asks_every_rule() -> None:
     asked = {finding.rule for finding in judge(everything()).findings}
-    assert asked == {*judgement.CHECKS} - {
+    assert asked == {*assessment.CHECKS} - {
         "precise",
         "latency_within_limits",
         "screened",

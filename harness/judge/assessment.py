@@ -1,4 +1,4 @@
-"""One judgement of a result, computed once, that the exit code, comparisons and all reporters read."""
+"""One assessment of a result, computed once, that the exit code, comparisons and all reporters read."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Provenance:
 
 
 @dataclass(frozen=True, eq=False)
-class Judgement:
+class Assessment:
     """Everything that is concluded from a result."""
 
     evidence: Evidence = field(metadata=RAW)
@@ -144,7 +144,7 @@ class Judgement:
         return next((words(finding) for finding in self.findings if finding.rule == consistency.RULE), None)
 
 
-def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteClaims | None = None) -> Judgement:
+def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteClaims | None = None) -> Assessment:
     """Judges a result.
 
     against: the scores of other machines; those of another mix are left out. claims: what the installed suites say of
@@ -162,7 +162,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
     runs = solo.runs(evidence, findings)
     solos, hosted = (solo.solos(run for run in runs if run.route.hosted is own) for own in (False, True))
     exit_code = _exit_code(evidence, bool(invalid))
-    return Judgement(
+    return Assessment(
         evidence=evidence,
         ceilings=tuple(evidence.ceilings.values()),
         runs=runs,
@@ -206,8 +206,8 @@ def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> tuple[Evidence, tu
     return replace(evidence, score=found), scaling.steps(result, found, doubts, rates)
 
 
-def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Judgement:
-    """The judgement of a result whose facts cannot all be true: none of them is shown."""
+def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Assessment:
+    """The assessment of a result whose facts cannot all be true: none of them is shown."""
     facts = ("phases", "candidates", "devices", "domains", "hosts", "records", "meterings", "connections")
     blank = judge(result.model_copy(update={**dict.fromkeys(facts, ()), "mix": None, "live": False}))
     found = verdict(gather(blank.result), contradictions, (), exit_code=1)
