@@ -5,12 +5,9 @@ Nothing here reads a file. Every figure comes from an assessment, and thus from 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
-
-import numpy as np
 
 from mixmark.harness.contracts.device_ids import local
 from mixmark.harness.contracts.schema import MIXES, Finding, Result, Route, WeightClass
@@ -25,6 +22,7 @@ from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.load import Ladder
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
+from mixmark.harness.judge.statistics.timestamps import fingerprint
 from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
@@ -42,7 +40,6 @@ from mixmark.submissions.entry import (
     Tuning,
 )
 
-SAME_STEPS = 16  # different steps of a counter or of power; two phases do not share so many by chance
 ONCE_A_SECOND_NS = 1_000_000_000  # between samples of power, which levels 1 and 2 ask for
 ACCURACY: tuple[tuple[Level, float], ...] = ((3, 0.01), (2, 0.02), (1, 0.05))
 """The accuracy that a meter must declare for each level of the point of measurement, the best first."""
@@ -322,10 +319,9 @@ def _metered_twice(assessment: Assessment) -> Iterator[str]:
 
 def _timestamps(result: Result) -> Iterator[tuple[str, str]]:
     for record in result.records:
-        if record.scenario == "mixed" and record.completions is not None:
-            steps = np.diff(record.completions.yielded_ns)
-            if len(np.unique(steps[: 64 * SAME_STEPS])) >= SAME_STEPS:
-                yield hashlib.sha256(steps.tobytes()).hexdigest(), f"the timestamps of {record.key}"
+        done = record.completions if record.scenario == "mixed" else None
+        if done is not None and (digest := fingerprint(done.yielded_ns)):
+            yield digest, f"the timestamps of {record.key}"
 
 
 def _samples(result: Result) -> Iterator[tuple[str, str]]:
@@ -334,6 +330,5 @@ def _samples(result: Result) -> Iterator[tuple[str, str]]:
     mixed = {phase.name for phase in result.phases if phase.purpose in MIXES}
     for metering in (metering for metering in result.meterings if metering.phase in mixed):
         for id, samples in metering.samples.items():
-            steps = np.diff(samples.values).round(6)  # joules or watts: a counter that is moved rounds otherwise
-            if len(np.unique(steps[: 64 * SAME_STEPS])) >= SAME_STEPS:
-                yield hashlib.sha256(steps.tobytes()).hexdigest(), f"the samples of {id} in {metering.phase}"
+            if digest := fingerprint(samples.values, decimals=6):
+                yield digest, f"the samples of {id} in {metering.phase}"

@@ -306,6 +306,12 @@ class Sample:
     at_ns: int | None = None
 
 
+PATIENCE_S = 2.0
+"""The longest time of one read. A meter that takes longer is given up, so no result holds such a reading."""
+ABSURD = 1e15
+"""Joules or watts that no meter reports: more than all machines of the world use together."""
+
+
 class Meter(Protocol):
     """A source of energy readings. The class is called with its options, a Mapping[str, str]. A meter returns raw
     values: it unwraps no counter and integrates no power.

@@ -28,7 +28,7 @@ from typing import Any, Concatenate, cast
 import numpy as np
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
-from mixmark.harness.contracts.protocols import Meter, Sample
+from mixmark.harness.contracts.protocols import ABSURD, PATIENCE_S, Meter, Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.discover.config import Config
@@ -42,11 +42,9 @@ from mixmark.harness.worker.handle import Worker, why
 from mixmark.harness.worker.messages import MeterCalls
 
 INTERVAL_S = 0.1
-PATIENCE_S = 2.0  # for one read; a meter that takes longer is given up
 ASKING_S = 30.0  # for `domains`: a driver may have to wake, a controller to reply
 PER_AVERAGE = 4  # reads within the time over which a source averages its power
 LOOK_BACK_S = 5.0  # of samples from which the current power is computed: slow sources change every second or two
-ABSURD = 1e15  # joules or watts: more than all machines of the world use together
 NAME = "meter"
 
 

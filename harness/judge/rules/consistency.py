@@ -17,6 +17,7 @@ import numpy as np
 
 from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.numbers import counted
+from mixmark.harness.contracts.protocols import ABSURD, PATIENCE_S
 from mixmark.harness.contracts.schema import (
     MIXES,
     Cost,
@@ -35,6 +36,7 @@ from mixmark.harness.judge.energy.coverage import hosts as hosts_of
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.hosts import clock_bound_ns
 from mixmark.harness.judge.load import unknown_due
+from mixmark.harness.judge.statistics.timestamps import fingerprint
 
 RULE = "consistency"
 MOST_FINDINGS = 20  # of a folder in which nothing fits
@@ -42,9 +44,7 @@ NS_PER_S = 1_000_000_000
 AROUND_NS = 10 * NS_PER_S  # that the watch may last longer than the window: a loop begins, and timestamps are read
 AROUND_SHARE = 0.1  # … and of the window
 AROUND_MIX_NS = 3 * NS_PER_S  # … a mixed phase, whose feeds come from the process that watches
-SAME_GAPS = 16  # different times between timestamps that two records cannot share by chance
-ABSURD = 1e15  # joules or watts, beyond which a meter is given up while it is read
-LONGEST_READ_NS = 2 * NS_PER_S  # after which a meter is given up while it is read
+LONGEST_READ_NS = int(PATIENCE_S * NS_PER_S)
 LARGEST_DRIFT = 0.1  # of a clock against another: 0.0005 is real, and the line through few messages may be steeper
 SCENARIO_OF: dict[Purpose, str] = {"probe": "probe", **dict.fromkeys(MIXES, "mixed")}
 """The scenario of the shares of a phase; a phase of another purpose has shares of the scenarios that a user chooses."""
@@ -409,12 +409,8 @@ def _meterings(result: Result) -> Iterator[str]:
 
 def _copies(result: Result) -> Iterator[str]:
     """No two records have the same timestamps but for a shift in time."""
-    seen: dict[bytes, str] = {}
+    seen: dict[str, str] = {}
     for record in result.records:
-        if record.completions is None:
-            continue
-        gaps_ns = np.diff(record.completions.yielded_ns)
-        if len(np.unique(gaps_ns[: 64 * SAME_GAPS])) < SAME_GAPS:
-            continue
-        if (first := seen.setdefault(gaps_ns.tobytes(), record.key)) != record.key:
+        digest = fingerprint(record.completions.yielded_ns) if record.completions is not None else None
+        if digest and (first := seen.setdefault(digest, record.key)) != record.key:
             yield f"{record.key} has the timestamps of {first}"

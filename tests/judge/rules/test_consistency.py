@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import Completions, Conditions, Failure, LatencyLimits, Record, Samples
-from mixmark.harness.judge.rules import consistency
 from mixmark.harness.judge.rules.consistency import NS_PER_S, SuiteClaims, contradictions
-from mixmark.harness.measure import metering
 from mixmark.harness.plugins import suite_claims
 from tests.fakes.folders import Maker
 
@@ -212,11 +210,6 @@ def test_a_copy_of_a_run_is_found_wherever_it_was_moved_to() -> None:
     copy = second.model_copy(update={"completions": moved(FIRST.completions, by_ns)})
     [said] = told(records=tuple(copy if each is second else each for each in RUNS.records))
     assert said == f"{second.key} has the timestamps of {FIRST.key}"
-
-
-def test_the_limits_of_a_reading_are_those_that_hold_while_it_is_read() -> None:
-    assert consistency.ABSURD == metering.ABSURD
-    assert consistency.LONGEST_READ_NS == metering.PATIENCE_S * NS_PER_S
 
 
 @pytest.mark.parametrize(
