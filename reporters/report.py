@@ -263,7 +263,7 @@ def _date(created_utc: str) -> str:
     """21 November 2026, 02:35 UTC. A text that is not a time stays as it is."""
     try:
         moment = datetime.fromisoformat(created_utc)
-    except ValueError:
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # no date, or beyond the first or the last year
         return created_utc
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     return f"{moment.day} {moment:%B %Y, %H:%M} UTC"

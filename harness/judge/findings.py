@@ -2,7 +2,8 @@
 
 A code is the name of a rule, or `rule.case` if the rule can say several things. The order of the rules is the order of
 findings and of the reasons of a verdict, the most serious first. Two cases have a meaning of their own: a rule with the
-case `noticed` keeps a result with its warnings from being solid, and a rule with the case `unranked` costs the rank.
+case `noticed` keeps a result with its warnings from being solid, and a rule of integrity with the case `unranked` costs
+the rank.
 
 The words have a field for each value of a finding. The format of a field is one of `FORMATS` or Python's.
 """
@@ -75,6 +76,7 @@ TABLE: Mapping[str, Says] = {
     "mix_bounded.much": warning(
         "the mix did {times:.2f} times what its devices alone allow, so those were slowed down", AGAIN
     ),
+    "mix_bounded.noticed": warning("the solo rates do not fit those of the mix", "measure again"),
     "consistency": invalid("{contradiction}"),
     "audited.problem": invalid("wrong outputs: {problem}"),
     "audited.wrong": invalid(
@@ -120,6 +122,7 @@ TABLE: Mapping[str, Says] = {
         "{threads:counted thread} of the phase's workers could run on cores outside of their slice"
     ),
     "seed_random": warning("the seed was given, so that all feeds, and their outputs, could be known beforehand"),
+    "seed_random.unranked": warning("its seed was given"),
     "seed_random.noticed": warning("the inputs were known beforehand, by --seed", "leave --seed away"),
     "below_ceiling": warning(
         "{times:.2f} × the {unit} that the probe of {device} reached: it cannot be ranked until that is explained"
@@ -155,9 +158,9 @@ TABLE: Mapping[str, Says] = {
         "{watcher} failed, so whether its accelerators were disturbed is not known from here on: {why}"
     ),
     "accelerators_watched.noticed": warning("an accelerator could not be watched to the end{share:share}"),
-    "no_quota_throttling": warning("the cgroup's CPU quota ran out in {periods} periods (limit 0)"),
+    "no_quota_throttling": warning("the cgroup's CPU quota ran out in {periods:counted period} (limit 0)"),
     "no_quota_throttling.timed": warning(
-        "the cgroup's CPU quota ran out in {periods} periods, for {lost_s:.2f} s in all (limit 0)"
+        "the cgroup's CPU quota ran out in {periods:counted period}, for {lost_s:.2f} s in all (limit 0)"
     ),
     "no_quota_throttling.noticed": warning("a container's CPU quota ran out{share:share}", "raise the quota"),
     "no_thermal_throttling": warning("the CPUs' thermal throttle counters rose by {events} (limit 0)"),
@@ -276,15 +279,14 @@ TABLE: Mapping[str, Says] = {
     "score_graded.left_out": note("the score leaves out {phase}, which was disturbed: {why}"),
     "score_graded.missing": note("the score is {grade}, not {better}: {missing}"),
     "score_graded.runs": note("{runs} of {needed} runs"),
-    "score_graded.window": note("a window of {window_s:.0f} s of {needed_s:.0f} s"),
+    "score_graded.window": note("a window of {window_s:.4g} s of {needed_s:.0f} s"),
     "score_graded.surplus": note(
         "{surplus:percent} of the work of a window was in no whole mix (limit {limit_pct:g} %)"
     ),
     "score_graded.apart": note("its runs are too far apart for an interval", AGAIN),
     "score_graded.half_width": note("±{reached_pct:.1f} % of ±{wanted_pct:g} %"),
     "score_graded.audits": note("{suite} had {audits:counted feed} audited of {needed}"),
-    "score_graded.edges": note("the slowest meter had {periods:.0f} periods of {needed}"),
-    "score_graded.seed": note("its seed was given"),
+    "score_graded.edges": note("the slowest meter had {periods:.4g} periods of {needed}"),
     "score_graded.own_mix": note("{mix} is a mix of one's own"),
     "score_graded.unknown_mix": note("{mix} is none of the mixes that this version knows"),
     "score_graded.smoke": note("the smoke tier shows that everything works"),

@@ -165,7 +165,11 @@ def joined(scores: Sequence[Score]) -> Score:
     return _scored(
         scores[0].mix,
         tuple(replace(run, phase=f"{n}/{run.phase}") for n, score in enumerate(scores, 1) for run in score.runs),
-        [problem for score in scores for problem in score.problems],
+        [
+            replace(problem, phase=f"{n}/{problem.phase}" if problem.phase else "")
+            for n, score in enumerate(scores, 1)
+            for problem in score.problems
+        ],
         min(score.weight_class for score in scores),
         tuple(unranked),
     )
@@ -249,8 +253,6 @@ def took_no_part(result: Result) -> tuple[str, ...]:
 
 def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[Finding]:
     """What costs the rank, whatever the runs are: the findings of a rule with the case `unranked` do."""
-    if result.seed_given:
-        yield found("score_graded.seed")
     if not mix.frozen:
         yield found("score_graded.own_mix", mix=mix.name)
     elif mix.name not in mixes.frozen():
@@ -262,9 +264,9 @@ def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[F
     costs: list[Finding] = []
     for doubt in doubts:
         code, record = f"{doubt.rule}.unranked", records.get(doubt.about)
-        if code not in TABLE or record is None or (doubt.severity == "note" and record.phase not in phases):
+        if code not in TABLE or (record and doubt.severity == "note" and record.phase not in phases):
             continue  # a note about a device that no mix used costs nothing
-        part = {} if doubt.severity == "note" else {"part": f"{record.route.label}, {record.scenario}"}
+        part = {"part": f"{record.route.label}, {record.scenario}"} if record and doubt.severity != "note" else {}
         cost = found(code, **doubt.values, **part)
         costs += [cost] if cost not in costs else []
     yield from costs
@@ -303,9 +305,10 @@ def _lacks(runs: Sequence[ScoredRun], figure: Estimate | None, enough: int, half
 def _evidence_lacks(mix: Mix, runs: Sequence[ScoredRun]) -> Iterator[Finding]:
     """runs: at least one."""
     for suite in mix.units:
-        audits, feeds = min((run.of_suite(suite).audited, run.of_suite(suite).feeds) for run in runs)
-        if audits < min(OFFICIAL_AUDITS, feeds):
-            yield found("score_graded.audits", suite=suite, audits=audits, needed=min(OFFICIAL_AUDITS, feeds))
+        audits = [(own.audited, min(OFFICIAL_AUDITS, own.feeds)) for own in (run.of_suite(suite) for run in runs)]
+        if lacking := [(audited, needed) for audited, needed in audits if audited < needed]:
+            audited, needed = min(lacking)
+            yield found("score_graded.audits", suite=suite, audits=audited, needed=needed)
     edges = max(run.total.edge_uncertainty or 0 for run in runs)
     if edges > 2 / ENOUGH_PERIODS:
         yield found("score_graded.edges", periods=2 / edges, needed=ENOUGH_PERIODS)

@@ -234,7 +234,7 @@ def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> Finding:
     score = evidence.score
     if score and (known := widest(score.mixes_per_hour, score.mixes_per_kwh)) is not None:
         return found("score_graded.agree", runs=len(score.counted()), widest_pct=known * 100)
-    runs = min((solo.runs for solo in solos), default=0)
+    runs = min((solo.runs for solo in solos if solo.status == "ok"), default=0)
     return found("score_graded.solid", runs=runs, widest_pct=SOLID_HALF_WIDTH * 100)
 
 

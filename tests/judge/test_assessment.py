@@ -11,7 +11,7 @@ import pytest
 from mixmark.harness.contracts.schema import Absent, Failure, Result
 from mixmark.harness.judge import assessment, mixed_run, score
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.findings import RULES
+from mixmark.harness.judge.findings import RULES, TABLE
 from mixmark.harness.judge.rules import consistency, integrity
 from mixmark.harness.judge.statistics import steadiness
 from mixmark.harness.plan import bound, placement
@@ -145,3 +145,8 @@ def test_findings_asks_every_rule() -> None:
         *HONESTY,
         *ENERGY,
     }
+
+
+def test_a_rank_costs_only_what_an_integrity_rule_found() -> None:
+    """The score asks no other rule, since the others look at the score."""
+    assert {code.partition(".")[0] for code in TABLE if code.endswith(".unranked")} <= set(integrity.RULES)

@@ -384,7 +384,7 @@ def test_what_a_rank_needs() -> None:
     own = five().model_copy(update={"mix": EDGE.model_copy(update={"name": "mine"})})
     assert lacking(scored(own)) == ("indicative", "score_graded.own_mix")
     seeded = scored(five().model_copy(update={"seed": 7}))
-    assert lacking(seeded) == ("indicative", "score_graded.seed")
+    assert lacking(seeded) == ("indicative", "seed_random.unranked")
 
 
 def test_what_an_official_score_needs_beside_its_runs() -> None:
@@ -393,6 +393,14 @@ def test_what_an_official_score_needs_beside_its_runs() -> None:
     assert scored(of(*(run(f"mixed.{index}") for index in range(5)), watts=None)).grade == "official", "TX has no meter"
     few = {pair: (10, round(MIX[pair[0]])) for pair in FEEDS}  # of which all were audited
     assert scored(five(feeds=few, audits=10)).grade == "official"
+
+
+def test_each_run_needs_its_audits() -> None:
+    feeds = [{pair: (count, round(MIX[pair[0]])) for pair in FEEDS} for count in (29, 30)]
+    first = run("mixed.0", feeds=feeds[0], audits=29)  # all of them were audited
+    others = [run(f"mixed.{index}", feeds=feeds[1], audits=29) for index in range(1, 5)]
+    lacks = [each for each in scored(of(first, *others)).missing if each.code == "score_graded.audits"]
+    assert [each.values for each in lacks] == [{"suite": suite, "audits": 29, "needed": 30} for suite in MIX]
 
 
 def of_runs(step: int) -> Score:

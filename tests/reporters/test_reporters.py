@@ -294,3 +294,8 @@ def test_a_server_is_labelled_by_its_arrivals() -> None:
     assert (
         figures.scenario(served.model_copy(update={"rate_per_s": 12.345, "rate_trials": trials})) == "server max 12.3/s"
     )
+
+
+def test_a_time_beyond_the_years_is_shown_as_it_is_stored() -> None:
+    for created in ("0001-01-01T00:00:00+14:00", "soon"):
+        assert created in report.html(judge(result().model_copy(update={"created_utc": created})))
