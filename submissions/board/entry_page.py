@@ -6,14 +6,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from markupsafe import escape
-
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Finding, Hosts
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.solo import Solo
 from mixmark.reporters import figures
-from mixmark.submissions.board import formats, hardware, rank, row, verdict_text
+from mixmark.submissions.board import formats, rank, row, verdict_text
 from mixmark.submissions.board.rank import Metric
 from mixmark.submissions.board.row import IntervalAxis, Standing, Website
 from mixmark.submissions.entry import Entry
@@ -31,7 +29,6 @@ def facts(entry: Entry, site: Website, standings: Sequence[Standing], reports: S
         "preview": row.page_of(entry).replace(row.PAGE, "preview.png"),
         "description": row.sentence(entry, site),
         "hardware": row.hardware(entry),
-        "processors": [(name, hardware.page_of(name)) for name in sorted(row.processors(entry))],
         "standings": [(standing.key.title, row.board_page(standing.key), standing.words) for standing in standings],
         "headline": list(_headline(entry)),
         "stale": rank.stale(entry, site.today, site.versions),
@@ -47,7 +44,6 @@ def facts(entry: Entry, site: Website, standings: Sequence[Standing], reports: S
         "url": url,
         "badge": f"{url.removesuffix(row.PAGE)}badge.svg",
         "citation": formats.citation(entry, site),
-        "bibtex": escape(formats.bibtex(entry, site)),
         "alt": f"Mixmark {entry.mix}: {formats.headline(entry)}",
     }
 

@@ -134,12 +134,9 @@ def hardware(entry: Entry) -> str:
     )
 
 
-def fastest(entry: Entry, processor: str | None = None) -> dict[str, Solo]:
-    """The fastest solo measurement of each suite.
-
-    processor: the name of the devices that count. None: all do.
-    """
-    return best((solo for solo in entry.solos if processor in (None, device_name(entry, solo.route.device))), by_suite)
+def fastest(entry: Entry) -> dict[str, Solo]:
+    """The fastest solo measurement of each suite."""
+    return best(entry.solos, by_suite)
 
 
 def rate(solo: Solo | None) -> str:
@@ -150,11 +147,6 @@ def rate(solo: Solo | None) -> str:
 def devices(entry: Entry) -> list[str]:
     """The names of the devices, each with its count: 8 × Acme Topaz."""
     return _times(Counter(name for _, name in _silicon(entry)))
-
-
-def processors(entry: Entry) -> set[str]:
-    """The names of its processors and accelerators."""
-    return {name for _, name in _silicon(entry)}
 
 
 def _silicon(entry: Entry) -> Iterator[tuple[str, str]]:

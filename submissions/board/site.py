@@ -20,7 +20,7 @@ from mixmark.harness.judge.solo import Solo, best
 from mixmark.harness.plan import mixes
 from mixmark.reporters import figures, summary
 from mixmark.reporters.charts import decades, steps
-from mixmark.submissions.board import formats, hardware, rank, row
+from mixmark.submissions.board import formats, rank, row
 from mixmark.submissions.board.entry_page import facts
 from mixmark.submissions.board.picture import bars
 from mixmark.submissions.board.rank import Board, Key, Metric, Place, figure_of
@@ -101,12 +101,6 @@ def pages(
         for name, content in made.items():
             yield f"{home}/{name}", content
         yield f"{home}/badge.svg", formats.badge(entry, where)
-    found = hardware.processors(entries)
-    about = "All entries of each processor and accelerator, over all boards."
-    index = {"heading": "Hardware", "description": about, "found": found}
-    yield hardware.INDEX, _page(site, "processors", hardware.INDEX, index)
-    for processor in found:
-        yield processor.page, _page(site, "hardware", processor.page, {"narrow": False, **hardware.facts(processor)})
     about = "What a score, a board and a rank of Mixmark mean."
     reading = {"heading": "How to read this", "description": about, "published": list(_mixes(site))}
     yield "reading.html", _page(site, "reading", "reading.html", reading)
@@ -114,7 +108,6 @@ def pages(
     yield "enter.html", _page(site, "enter", "enter.html", entering)
     yield "leaderboard.csv", formats.as_csv(site, boards)
     yield "leaderboard.md", formats.as_markdown(site, boards)
-    yield "feed.xml", formats.as_feed(site, entries)
     yield INDEX, formats.as_json(site, boards, entries)
 
 
