@@ -61,18 +61,14 @@ class IntervalAxis:
     logarithmic: bool = False
 
     @classmethod
-    def of(cls, figures: Sequence[Estimate], from_zero: bool = False) -> IntervalAxis:
-        """An axis that holds all intervals: from a little below the least, or from zero for bars, to a little above the
-        greatest; logarithmic if estimates lie far apart."""
+    def of(cls, figures: Sequence[Estimate]) -> IntervalAxis:
+        """An axis of bars from zero that holds all intervals; logarithmic, without zero, if estimates lie far apart."""
         intervals = [figure.ends for figure in figures]
         least = min((low for low, _ in intervals), default=0.0)
         most = max((high for _, high in intervals), default=1.0)
         if 0 < least * LOGARITHMIC_FROM < most:
             return cls(least / 1.15, most * 1.15, True)
-        if from_zero:
-            return cls(0.0, most * 1.02 or 1.0)
-        margin = max((most - least) * 0.06, abs(most) * 0.004, 1e-12)
-        return cls(least - margin, most + margin)
+        return cls(0.0, most * 1.02 or 1.0)
 
     def __call__(self, value: float) -> float:
         low, high = self.low, self.high
