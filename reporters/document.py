@@ -1,7 +1,8 @@
 """Documents: blocks of text, tables and charts, and their layout for a terminal, in Markdown and as a page.
 
-A report, a comparison and a plan are functions from data to a `Document`; every text is made there, once. The three
-renderers only lay it out, and all of them treat a text as text: no markup in it and no escape sequence has an effect.
+A report, a comparison, a plan and the page of an entry are functions from data to a `Document`; every text is made
+there, once. The three renderers only lay it out, and all of them treat a text as text: no markup in it and no escape
+sequence has an effect.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ Tone = Literal["good", "warn", "bad"]
 TONES: dict[str, Tone] = {
     **dict.fromkeys(("solid", "faster"), "good"),
     **dict.fromkeys(
-        ("fair", "partial", "ambiguous", "warning", "pending", "not audited yet", "not reached", "unfinished"), "warn"
+        ("fair", "partial", "ambiguous", "warning", "pending", "not audited yet", "not reached", "unfinished", "stale"),
+        "warn",
     ),
     **dict.fromkeys(("disturbed", "invalid", "failed", "slower", "void", "broken"), "bad"),
 }
@@ -44,7 +46,8 @@ COLOURS: dict[Tone, str] = {"good": "green", "warn": "yellow", "bad": "red"}
 
 
 class Link(str):
-    """A text with a link. A terminal shows the text alone; Markdown has links to other pages only."""
+    """A text with a link, in a table, facts or bullets. A terminal shows the text alone; Markdown has only the links of
+    tables to other pages."""
 
     href: str
 
@@ -68,11 +71,11 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Sentences. `word` is a verdict or a state that stands before them."""
+    """Sentences, or a command as code. `word` is a verdict or a state that stands before them."""
 
     text: str
     word: str = ""
-    style: Literal["", "strong", "sentence", "quiet"] = ""
+    style: Literal["", "strong", "sentence", "quiet", "code"] = ""
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,8 @@ def _markdown(block: Block) -> Iterator[str]:
     match block:
         case Heading():
             yield f"{'#' * (block.level + 1)} {cell(_titled(block))}"
+        case Paragraph(style="code"):
+            yield f"    {plain(block.text, LONGEST)}"
         case Paragraph():
             text = f"**{cell(block.text)}**" if block.style == "strong" else cell(block.text)
             yield f"**{cell(block.word)}**: {text}" if block.word else text
@@ -311,13 +316,20 @@ def _text(text: str, style: str = "") -> Text:
 
 def html(document: Document) -> str:
     """One HTML page without scripts or other files. It opens offline, prints, and has a dark mode."""
-    return template("page.jinja").render(
-        document=document,
+    return template("page.jinja").render(document=document, body=body(document))
+
+
+def body(document: Document) -> Markup:
+    """The blocks as HTML, for a page with a frame of its own. Such a page needs the style of blocks.css."""
+    from markupsafe import Markup
+
+    written = template("blocks.jinja").render(
         kind=lambda block: type(block).__name__,
         groups=groupby(shown(document), lambda block: isinstance(block, Chart) and not block.wide),
         sections=[block for block in document.blocks if isinstance(block, Heading) and block.level == 2 and block.id],
         tones=TONES,
     )
+    return Markup(written)
 
 
 @cache

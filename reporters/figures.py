@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.numbers import UNKNOWN as UNKNOWN
@@ -191,10 +191,12 @@ def device_names(result: Result) -> dict[str, str]:
     }
 
 
-def merged(result: Result, findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
+def merged(findings: Iterable[Finding], labels: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """(severity, about, words), the most serious first. Findings that differ only in their numbers are one with ranges;
-    invalid findings stay apart."""
-    labels = {record.key: label(record, device_names(result)) for record in result.records}
+    invalid findings stay apart. The subject of a finding about the whole run is empty.
+
+    labels: the label of each record, by its key. A subject without a label stays as it is.
+    """
     alike: dict[object, list[Finding]] = {}
     for finding in sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)):
         same = finding.model_dump_json() if finding.severity == "invalid" else is_like(finding)
@@ -203,7 +205,7 @@ def merged(result: Result, findings: Iterable[Finding]) -> list[tuple[str, str, 
     for group in alike.values():
         subjects = ", ".join(dict.fromkeys(labels.get(finding.about, finding.about) for finding in group))
         about = subjects if len(group) == 1 or len(subjects) <= LONGEST_SUBJECTS else f"{len(group)} results"
-        found.append((group[0].severity, about, words_of_all(group)))
+        found.append((group[0].severity, "" if about == "run" else about, words_of_all(group)))
     return found
 
 
@@ -211,6 +213,12 @@ def name(text: str, most: int = LONGEST_NAME) -> str:
     """A name as plain text of at most `most` letters."""
     text = plain(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def labels(result: Result) -> dict[str, str]:
+    """The label of each record by its key."""
+    names = device_names(result)
+    return {record.key: label(record, names) for record in result.records}
 
 
 def label(record: Record, names: dict[str, str]) -> str:

@@ -153,8 +153,8 @@ def hues(assessment: Assessment) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class RouteBar:
-    """A route in the picture of its suite."""
+class Bar:
+    """A bar with its texts: a route in the picture of its suite, or a run of the mix."""
 
     label: str
     rate: str
@@ -163,11 +163,11 @@ class RouteBar:
     """The interval, the number of runs, and the speed relative to the best route of the suite."""
     drawn: Markup | None
     """None: no throughput counts."""
-    href: str
-    """The id of the place on the page that has more of the route."""
+    href: str = ""
+    """The id of the place on the page that has more of it. Empty if there is none."""
 
 
-def suites(assessment: Assessment) -> list[tuple[str, list[RouteBar]]]:
+def suites(assessment: Assessment) -> list[tuple[str, list[Bar]]]:
     """(suite, its routes), the fastest route first; routes without a figure come last."""
     names, colours = figures.device_names(assessment.result), hues(assessment)
     unsteady = {finding.about for finding in assessment.findings if (finding.rule, finding.severity) == UNSTEADY}
@@ -185,7 +185,13 @@ def suites(assessment: Assessment) -> list[tuple[str, list[RouteBar]]]:
 
 
 def routes(assessment: Assessment) -> Chart:
-    return drawing("", "route_bars", suites(assessment))
+    return drawing(
+        "",
+        "bars",
+        "Throughputs, on a scale from zero for each suite. A line marks the roofline: what the device allows by its "
+        "probes. Whiskers are 95 % intervals. Hatched routes were only tried for seconds.",
+        suites(assessment),
+    )
 
 
 @dataclass(frozen=True)
@@ -217,7 +223,7 @@ def _limit(row: Solo) -> float | None:
     return _counted(row) / row.roofline_fraction if row.roofline_fraction else None
 
 
-def _bar(row: Solo, scale: Scale, names: dict[str, str], unsteady: bool) -> RouteBar:
+def _bar(row: Solo, scale: Scale, names: dict[str, str], unsteady: bool) -> Bar:
     route, (rate, *details) = row.route, figures.throughput(row)
     device = [names[route.device]] if len(names) > 1 else []
     label = " · ".join([*device, figures.name(route.adapter), route.precision, figures.scenario(row)])
@@ -225,11 +231,11 @@ def _bar(row: Solo, scale: Scale, names: dict[str, str], unsteady: bool) -> Rout
     value = _drawn(row).estimate
     if not value:
         why = [row.failure.kind] if row.failure and row.failure.kind != rate else []
-        return RouteBar(label, rate, ", ".join([*why, *details]), None, href)
+        return Bar(label, rate, ", ".join([*why, *details]), None, href)
     interval, limit = None, _limit(row)
     if row.status == "screened":
         drawn = charts.bar(value, None, None, scale.most_per_s, scale.hue, hatched=True)
-        return RouteBar(label, details[0], ", ".join(["tried for seconds", *details[1:]]), drawn, href)
+        return Bar(label, details[0], ", ".join(["tried for seconds", *details[1:]]), drawn, href)
     if _drawn(row).half_width is not None:
         interval = max(0.0, _drawn(row).ends[0]), _drawn(row).ends[1]
     elif row.runs == 1:
@@ -237,7 +243,7 @@ def _bar(row: Solo, scale: Scale, names: dict[str, str], unsteady: bool) -> Rout
     if value < scale.best_per_s:
         details = [*details, f"{figures.whole_percent(value / scale.best_per_s)} of the best"]
     drawn = charts.bar(value, interval, limit, scale.most_per_s, scale.hue)
-    return RouteBar(label, rate, ", ".join(details), drawn, href)
+    return Bar(label, rate, ", ".join(details), drawn, href)
 
 
 def tint(relative: Relative) -> float:

@@ -55,6 +55,8 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
         "mixmark/harness/adapters/torch/__init__.py",
         "mixmark/suites/llm/graphs/edge-step.onnx.xz",
         "mixmark/suites/resnet50/statistics.npz",
+        "mixmark/reporters/blocks.css",
+        "mixmark/reporters/blocks.jinja",
         "mixmark/submissions/board/pages/board.jinja",
         "mixmark/submissions/board/pages/board.js",
         "mixmark/submissions/board/pages/style.css",

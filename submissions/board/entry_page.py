@@ -1,55 +1,115 @@
-"""The words of an entry's page: its score, its classes with reasons, its runs, the whole disclosure."""
+"""The page of an entry as a document: its score, its classes with reasons, its runs, the whole disclosure."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-from markupsafe import escape
 
 from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.schema import Finding, Hosts
-from mixmark.harness.judge.findings import words
+from mixmark.harness.contracts.schema import Hosts
 from mixmark.harness.judge.solo import Solo
-from mixmark.reporters import figures
-from mixmark.submissions.board import formats, hardware, rank, row, verdict_text
+from mixmark.reporters import charts, figures
+from mixmark.reporters.document import (
+    Block,
+    Bullets,
+    Chart,
+    Document,
+    Facts,
+    Heading,
+    Link,
+    Notes,
+    Paragraph,
+    Table,
+    drawing,
+)
+from mixmark.reporters.pictures import NOTHING, Bar
+from mixmark.submissions.board import formats, rank, row, verdict_text
 from mixmark.submissions.board.rank import Metric
-from mixmark.submissions.board.row import IntervalAxis, Standing, Website
+from mixmark.submissions.board.row import Standing, Website
 from mixmark.submissions.entry import Entry
 
+WHISKERS = "Whiskers are 95 % intervals."
 
-def facts(entry: Entry, site: Website, standings: Sequence[Standing], reports: Sequence[str]) -> dict[str, Any]:
-    """The variables of the template of an entry's page."""
+
+def page(entry: Entry, site: Website, standings: Sequence[Standing], reports: Sequence[str]) -> Document:
+    """The page of an entry.
+
+    reports: the files with the report of each result, in the folder of the page.
+    """
     declared = entry.declaration
+    classes = (row.hardware(entry), declared.organisation, entry.mix, entry.grade, entry.division, entry.tuning)
+    blocks = [*_summary(entry, site, standings), *_measured(entry, reports), *_disclosed(entry), *_checks(entry, site)]
+    return Document(declared.system, " · ".join(classes), blocks)
+
+
+def _summary(entry: Entry, site: Website, standings: Sequence[Standing]) -> Iterator[Block]:
+    if stale := rank.stale(entry, site.today, site.versions):
+        yield Paragraph(f"{'; '.join(stale)}.", word="stale")
+    metric: Metric = "MX" if entry.mixes_per_kwh else "TX"
+    yield Paragraph(row.whole(rank.figure_of(entry, metric), metric), style="strong")
+    yield Paragraph(row.sentence(entry, site), style="sentence")
+    yield Facts([(name, ", ".join(filter(None, parts))) for name, *parts in _headline(entry)])
+    root = "../" * row.page_of(entry).count("/")
+    yield Bullets(
+        [
+            Link(f"{each.words[:1].upper()}{each.words[1:]}: {each.key.title}", root + row.board_page(each.key))
+            for each in standings
+        ]
+    )
+
+
+def _measured(entry: Entry, reports: Sequence[str]) -> Iterator[Block]:
+    yield Heading("Classes", "classes")
+    yield Table("", ("class", "this entry", "why"), list(verdict_text.classes(entry)), text_columns=3)
+    yield Heading("Runs of the mix", "runs")
+    yield _runs(entry)
+    yield Bullets([Link(f"Report of result {number}", name) for number, name in enumerate(reports, start=1)])
+    if entry.solos:
+        yield Heading("Each suite alone", "suites")
+        yield drawing("", "bars", f"Rates, on a scale from zero for each suite. {WHISKERS}", _suites(entry))
+    yield Heading("Findings", "findings")
+    found = figures.merged(entry.findings, {})
+    yield Notes(found) if found else Paragraph("No rule found anything.")
+
+
+def _disclosed(entry: Entry) -> Iterator[Block]:
+    yield Heading("System", "system")
+    yield Facts(list(_machine(entry)))
+    yield Heading("Declared, not measured", "declared")
+    yield Facts(list(_declared(entry)))
+
+
+def _checks(entry: Entry, site: Website) -> Iterator[Block]:
+    """How a reader measures the same, checks this entry, and quotes it."""
+    yield Heading("Reproduce it", "reproduce")
+    yield Paragraph("On such a machine, this is what was measured:")
+    for command in dict.fromkeys(shlex.join(("mixmark", *command)) for command in entry.commands):
+        yield Paragraph(command, style="code")
+    yield Paragraph(
+        "With the folder of this entry, without its hardware: compute every figure again from raw samples, and compare "
+        "its outputs with the reference."
+    )
+    for action in ("check", "audit"):
+        yield Paragraph(f"mixmark {action} {entry.path}", style="code")
+    repeated = [("Reproduced by", _link(run.url, f"{run.by}, {run.date}")) for run in entry.declaration.reproduced_by]
+    hashes = [(f"SHA-256 of SHA256SUMS of result {n}", hash) for n, hash in enumerate(entry.results, start=1)]
+    yield Facts([*repeated, *hashes])
+    yield Heading("Quote it", "quote")
+    yield Paragraph(formats.citation(entry, site), style="code")
     url = site.url + row.page_of(entry)
-    return {
-        "heading": f"{declared.organisation} {declared.system}, {entry.mix}",
-        "entry": entry,
-        "declaration": declared,
-        "sentence": row.sentence(entry, site),
-        "preview": row.page_of(entry).replace(row.PAGE, "preview.png"),
-        "description": row.sentence(entry, site),
-        "hardware": row.hardware(entry),
-        "processors": [(name, hardware.page_of(name)) for name in sorted(row.processors(entry))],
-        "standings": [(standing.key.title, row.board_page(standing.key), standing.words) for standing in standings],
-        "headline": list(_headline(entry)),
-        "stale": rank.stale(entry, site.today, site.versions),
-        "classes": list(verdict_text.classes(entry)),
-        "runs": _runs(entry),
-        "suites": (suites := _suites(entry)),
-        "several": any(len(measurements) > 1 for _, measurements in suites),
-        "findings": _findings(entry.findings),
-        "machine": list(_machine(entry)),
-        "declared": list(_declared(entry)),
-        "commands": list(dict.fromkeys(shlex.join(("mixmark", *command)) for command in entry.commands)),
-        "reports": reports,
-        "url": url,
-        "badge": f"{url.removesuffix(row.PAGE)}badge.svg",
-        "citation": formats.citation(entry, site),
-        "bibtex": escape(formats.bibtex(entry, site)),
-        "alt": f"Mixmark {entry.mix}: {formats.headline(entry)}",
-    }
+    if site.url:
+        yield Paragraph(f"[![{badge_words(entry)}]({url.removesuffix(row.PAGE)}badge.svg)]({url})", style="code")
+    yield Bullets([Link(f"The address of this page stays the same: {url}", row.PAGE)])
+
+
+def badge_words(entry: Entry) -> str:
+    """What the badge says, for readers who do not see it."""
+    return f"Mixmark {entry.mix}: {formats.headline(entry)}"
+
+
+def _link(url: str, words: str) -> str:
+    """A link as an entry declares it. A text that is no address stays text."""
+    return Link(words, url) if url.startswith(("https://", "http://")) else words
 
 
 def _headline(entry: Entry) -> Iterator[tuple[str, str, str]]:
@@ -73,69 +133,46 @@ def _headline(entry: Entry) -> Iterator[tuple[str, str, str]]:
         yield "Price", row.price(entry), f"declared; {row.worth(entry)} per mix/h"
 
 
-def _runs(entry: Entry) -> dict[str, Any]:
-    """The score of each run on one axis, with that of all runs."""
+def _runs(entry: Entry) -> Chart:
+    """The score of each run and of all runs on one axis."""
     metric: Metric = "MX" if entry.mixes_per_kwh else "TX"
-    whole = rank.figure_of(entry, metric)
     scores = [(run, run.mixes_per_kwh if metric == "MX" else run.mixes_per_hour) for run in entry.runs]
-    runs = [(run, figure) for run, figure in scores if figure is not None]
-    axis = IntervalAxis.of([*(figure for _, figure in runs), whole])
-    several = len(entry.results) > 1
-    return {
-        "unit": row.UNITS[metric],
-        "rows": [
-            {
-                "name": f"result {run.result}, {figures.name(run.phase)}" if several else figures.name(run.phase),
-                "seconds": f"{run.seconds:,.0f} s",
-                "value": figures.estimate(figure),
-                "other": figures.number(run.mixes_per_hour),
-                "watts": figures.prefixed(run.watts, "W"),
-                **axis.interval(figure),
-            }
-            for run, figure in runs
-        ],
-        "whole": {"value": figures.estimate(whole), **axis.interval(whole)},
-        "metric": metric,
-    }
+    whole = rank.figure_of(entry, metric)
+    most = max(figure.ends[1] for figure in (whole, *(figure for _, figure in scores)) if figure)
+    bars = []
+    for run, figure in scores:
+        if figure is not None:
+            name = f"result {run.result}, {run.phase}" if len(entry.results) > 1 else run.phase
+            speed = f"{figures.number(run.mixes_per_hour)} mix/h" if metric == "MX" else ""
+            more = (f"{run.seconds:,.0f} s", speed, figures.prefixed(run.watts, "W") if metric == "MX" else "")
+            bars.append(_bar(figures.name(name), figure, f"{figures.number(figure)} {row.UNITS[metric]}", most, more))
+    bars.append(_bar("all runs", whole, f"{figures.number(whole)} {row.UNITS[metric]}", most))
+    return drawing("", "bars", f"The score of each run, on a scale from zero. {WHISKERS}", [("", bars)])
 
 
-def _suites(entry: Entry) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Each suite with its solo measurements, the fastest first; a bar is as long as its share of the fastest."""
+def _suites(entry: Entry) -> list[tuple[str, list[Bar]]]:
+    """Each suite with its solo measurements, the fastest first."""
     suites: dict[str, list[Solo]] = {}
     for solo in entry.solos:
         suites.setdefault(f"{figures.name(solo.route.suite)} {figures.name(solo.route.suite_version)}", []).append(solo)
-    rows = []
-    for suite, of_suite in suites.items():
-        axis = IntervalAxis(0.0, max(solo.units_per_s.ends[1] for solo in of_suite if solo.units_per_s) or 1.0)
-        of_suite = sorted(of_suite, key=lambda solo: -solo.speed)
-        rows.append((suite, [_solo_row(entry, solo, axis) for solo in of_suite]))
-    return rows
+    return [(suite, list(_routes(entry, solos))) for suite, solos in suites.items()]
 
 
-def _solo_row(entry: Entry, solo: Solo, axis: IntervalAxis) -> dict[str, Any]:
-    batch = f" ×{solo.batch}" if (solo.batch or 1) > 1 else ""
-    joules = figures.prefixed(solo.energy.joules_per_unit, "J") if solo.energy else ""
-    rate = solo.units_per_s or Estimate(0.0)
-    route = solo.route
-    return {
-        "route": f"{row.device_name(entry, route.device)} · {figures.name(route.adapter)} {route.precision}",
-        "how": f"{solo.scenario}{batch}",
-        "rate": figures.rate(rate, solo.names.short),
-        "half": figures.within(rate),
-        "joules": joules and f"{joules} a {figures.name(solo.unit, 16)}",
-        **axis.interval(rate),
-    }
+def _routes(entry: Entry, solos: Sequence[Solo]) -> Iterator[Bar]:
+    most = max(solo.units_per_s.ends[1] for solo in solos if solo.units_per_s) or 1.0
+    for solo in sorted(solos, key=lambda solo: -solo.speed):
+        route = solo.route
+        named = (row.device_name(entry, route.device), figures.name(route.adapter), route.precision)
+        label = " · ".join((*named, figures.scenario(solo)))
+        joules = figures.prefixed(solo.energy.joules_per_unit, "J") if solo.energy else ""
+        energy = joules and f"{joules} a {figures.name(solo.unit, 16)}"
+        yield _bar(label, solo.units_per_s or NOTHING, figures.rate(solo.speed, solo.names.short), most, (energy,))
 
 
-def _findings(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
-    """(severity, message, subject), the worst first; equal messages about several subjects once."""
-    subjects: dict[tuple[str, str], list[str]] = {}
-    for finding in sorted(findings, key=lambda finding: figures.SEVERITIES.index(finding.severity)):
-        subjects.setdefault((finding.severity, words(finding)), []).append(finding.about)
-    return [
-        (severity, message, about[0] if len(set(about)) == 1 else f"{len(about)} times")
-        for (severity, message), about in subjects.items()
-    ]
+def _bar(label: str, figure: Estimate, rate: str, most: float, more: Sequence[str] = ()) -> Bar:
+    interval = None if figure.half_width is None else (max(0.0, figure.ends[0]), figure.ends[1])
+    drawn = charts.bar(figure.estimate, interval, None, most, 0)
+    return Bar(label, rate, ", ".join(filter(None, (figures.within(figure), *more))), drawn)
 
 
 def _machine(entry: Entry) -> Iterator[tuple[str, str]]:
@@ -182,6 +219,9 @@ def _declared(entry: Entry) -> Iterator[tuple[str, str]]:
         yield "Licence", declared.licence
     if declared.provisioned_watts:
         yield "Provisioned power", f"{declared.provisioned_watts:,} W"
+    if declared.price:
+        yield "Price", f"{declared.price} on {declared.price.date}"
+        yield "Source of the price", _link(declared.price.source, declared.price.source)
     for line in declared.notes.split("\n"):
         if line:
             yield "Notes", line

@@ -1,13 +1,10 @@
-"""The board for programs and other pages: JSON, CSV, Markdown, an Atom feed, and a badge for each entry."""
+"""The board for programs and other pages: JSON, CSV, Markdown, and a badge for each entry."""
 
 from __future__ import annotations
 
 import csv
-import datetime
 import io
 import json
-import re
-import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
@@ -23,11 +20,8 @@ from mixmark.submissions.entry import Entry
 SCHEMA = 1
 """The version of the shape of leaderboard.json."""
 RANKS = "Entries whose 95 % intervals overlap with the interval of the best of a group share its rank."
-FEED_LENGTH = 50
-"""Entries in the feed, the newest first."""
 LETTER_PX, PAD_PX, BADGE_PX = 6.6, 7, 20
 """The width of a letter at 11 px, the space beside a text, and the height of a badge."""
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def as_json(site: Website, boards: Sequence[Board], entries: Sequence[Entry]) -> str:
@@ -189,38 +183,8 @@ def _line(site: Website, metric: Metric, place: Place, remark: str) -> tuple[str
     )
 
 
-def as_feed(site: Website, entries: Sequence[Entry]) -> str:
-    """An Atom feed (RFC 4287) of the newest entries. Without a URL of the site, links are relative to it."""
-    newest = sorted(entries, key=lambda entry: (rank.moment(entry), entry.path), reverse=True)[:FEED_LENGTH]
-    links = [f'<link rel="alternate" type="text/html" href={quoteattr(site.url + "index.html")}/>']
-    if site.url:
-        links.append(f'<link rel="self" type="application/atom+xml" href={quoteattr(site.url + "feed.xml")}/>')
-    lines = [
-        '<?xml version="1.0" encoding="utf-8"?>',
-        '<feed xmlns="http://www.w3.org/2005/Atom">',
-        f"<title>{_xml(site.title)}</title>",
-        f"<id>{_id(site.url or site.title)}</id>",
-        f"<updated>{_timestamp(max(map(rank.moment, newest), default=EPOCH))}</updated>",
-        "<generator>Mixmark</generator>",
-        *links,
-    ]
-    for entry in newest:
-        declared = entry.declaration
-        lines += [
-            "<entry>",
-            f"<title>{_xml(f'{declared.organisation} {declared.system}: {headline(entry)}')}</title>",
-            f"<id>{_id(entry.path + ''.join(entry.results))}</id>",
-            f"<updated>{_timestamp(rank.moment(entry))}</updated>",
-            f"<author><name>{_xml(declared.organisation)}</name></author>",
-            f'<link rel="alternate" type="text/html" href={quoteattr(site.url + row.page_of(entry))}/>',
-            f"<summary>{_xml(row.sentence(entry, site))}</summary>",
-            "</entry>",
-        ]
-    return "\n".join([*lines, "</feed>"]) + "\n"
-
-
 def headline(entry: Entry) -> str:
-    """The score as a badge and a feed show it: 12.3 mix/kWh ± 1.5 %, edge-1, node."""
+    """The score as a badge shows it: 12.3 mix/kWh ± 1.5 %, edge-1, node."""
     if entry.mixes_per_kwh is None:
         return f"{row.whole(entry.mixes_per_hour, 'TX')}, {entry.mix}"
     return f"{row.whole(entry.mixes_per_kwh, 'MX')}, {entry.mix}, {entry.boundary}"
@@ -229,37 +193,9 @@ def headline(entry: Entry) -> str:
 def citation(entry: Entry, site: Website) -> str:
     """An entry as a text quotes it: who, what, the score, its conditions, where and when."""
     declared = entry.declaration
-    where = f"{site.title}, measured {row.measured(entry)}"
-    return plain(f"{declared.organisation}: {declared.system}. {_scored(entry)}. {where}. {_address(entry, site)}")
-
-
-def bibtex(entry: Entry, site: Website) -> str:
-    """The same for BibTeX. It names the first result by its SHA-256, which no later change of the board alters."""
-    declared = entry.declaration
-    fields = {
-        "author": f"{{{_bib(declared.organisation)}}}",
-        "title": f"{{{_bib(declared.system)}: Mixmark {_bib(entry.mix)}}}",
-        "howpublished": _bib(site.title),
-        "year": _bib(row.measured(entry)[:4]),
-        "note": _bib(f"{_scored(entry)}; measured {row.measured(entry)}; SHA-256 {entry.results[0][:16]}"),
-        "url": _address(entry, site),
-    }
-    key = "-".join((*declared.folders, entry.mix, f"{entry.weight_class}-bit"))
-    lines = (f"  {name} = {{{value}}}," for name, value in fields.items())
-    return "\n".join((f"@misc{{mixmark-{key},", *lines, "}"))
-
-
-def _scored(entry: Entry) -> str:
-    return f"{headline(entry)}, {entry.weight_class}-bit weights, {entry.division}, {entry.grade}"
-
-
-def _address(entry: Entry, site: Website) -> str:
-    return plain(site.url + row.page_of(entry))
-
-
-def _bib(words: str) -> str:
-    """Words as BibTeX reads them. Braces and backslashes, which could end the field, are left out."""
-    return re.sub(r"([&%$#_])", r"\\\1", re.sub(r"[{}\\]", "", plain(words))).replace("±", r"$\pm$")
+    scored = f"{headline(entry)}, {entry.weight_class}-bit weights, {entry.division}, {entry.grade}"
+    where = f"{site.title}, measured {row.measured(entry)}. {site.url}{row.page_of(entry)}"
+    return plain(f"{declared.organisation}: {declared.system}. {scored}. {where}")
 
 
 def badge(entry: Entry, standings: Sequence[Standing]) -> str:
@@ -285,11 +221,3 @@ def badge(entry: Entry, standings: Sequence[Standing]) -> str:
 
 def _xml(words: str) -> str:
     return escape(plain(words))
-
-
-def _id(words: str) -> str:
-    return uuid.uuid5(uuid.NAMESPACE_URL, f"mixmark:{words}").urn
-
-
-def _timestamp(moment: datetime.datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"

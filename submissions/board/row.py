@@ -61,18 +61,14 @@ class IntervalAxis:
     logarithmic: bool = False
 
     @classmethod
-    def of(cls, figures: Sequence[Estimate], from_zero: bool = False) -> IntervalAxis:
-        """An axis that holds all intervals: from a little below the least, or from zero for bars, to a little above the
-        greatest; logarithmic if estimates lie far apart."""
+    def of(cls, figures: Sequence[Estimate]) -> IntervalAxis:
+        """An axis of bars from zero that holds all intervals; logarithmic, without zero, if estimates lie far apart."""
         intervals = [figure.ends for figure in figures]
         least = min((low for low, _ in intervals), default=0.0)
         most = max((high for _, high in intervals), default=1.0)
         if 0 < least * LOGARITHMIC_FROM < most:
             return cls(least / 1.15, most * 1.15, True)
-        if from_zero:
-            return cls(0.0, most * 1.02 or 1.0)
-        margin = max((most - least) * 0.06, abs(most) * 0.004, 1e-12)
-        return cls(least - margin, most + margin)
+        return cls(0.0, most * 1.02 or 1.0)
 
     def __call__(self, value: float) -> float:
         low, high = self.low, self.high
@@ -134,12 +130,9 @@ def hardware(entry: Entry) -> str:
     )
 
 
-def fastest(entry: Entry, processor: str | None = None) -> dict[str, Solo]:
-    """The fastest solo measurement of each suite.
-
-    processor: the name of the devices that count. None: all do.
-    """
-    return best((solo for solo in entry.solos if processor in (None, device_name(entry, solo.route.device))), by_suite)
+def fastest(entry: Entry) -> dict[str, Solo]:
+    """The fastest solo measurement of each suite."""
+    return best(entry.solos, by_suite)
 
 
 def rate(solo: Solo | None) -> str:
@@ -150,11 +143,6 @@ def rate(solo: Solo | None) -> str:
 def devices(entry: Entry) -> list[str]:
     """The names of the devices, each with its count: 8 × Acme Topaz."""
     return _times(Counter(name for _, name in _silicon(entry)))
-
-
-def processors(entry: Entry) -> set[str]:
-    """The names of its processors and accelerators."""
-    return {name for _, name in _silicon(entry)}
 
 
 def _silicon(entry: Entry) -> Iterator[tuple[str, str]]:

@@ -18,13 +18,12 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.solo import Solo, best
 from mixmark.harness.plan import mixes
-from mixmark.reporters import figures, summary
+from mixmark.reporters import document, figures, summary
 from mixmark.reporters.charts import decades, steps
-from mixmark.submissions.board import formats, hardware, rank, row
-from mixmark.submissions.board.entry_page import facts
+from mixmark.submissions.board import entry_page, formats, rank, row
 from mixmark.submissions.board.picture import bars
 from mixmark.submissions.board.rank import Board, Key, Metric, Place, figure_of
-from mixmark.submissions.board.row import IntervalAxis, Website
+from mixmark.submissions.board.row import IntervalAxis, Standing, Website
 from mixmark.submissions.entry import Entry
 
 STATIC_ROWS = 200
@@ -86,8 +85,10 @@ def pages(
     site: Website, boards: Sequence[Board], entries: Sequence[Entry], reports: Reports = lambda entry: {}
 ) -> Iterator[tuple[str, str]]:
     """(name, content) of every file of the site."""
-    for name in ("style.css", "board.js"):
-        yield name, files("mixmark.submissions.board").joinpath("pages", name).read_text("utf-8")
+    folder = files("mixmark.submissions.board").joinpath("pages")
+    blocks = files("mixmark.reporters").joinpath("blocks.css").read_text("utf-8")
+    yield "style.css", blocks + folder.joinpath("style.css").read_text("utf-8")
+    yield "board.js", folder.joinpath("board.js").read_text("utf-8")
     yield "index.html", _page(site, "board", "index.html", _board(site, boards, boards[0] if boards else None, ""))
     for board in boards:
         address = row.board_page(board.key)
@@ -96,17 +97,10 @@ def pages(
     for entry in entries:
         home = f"entries/{entry.path}"
         where, made = standings[entry.path], reports(entry)
-        shown = facts(entry, site, where, list(made))
-        yield row.page_of(entry), _page(site, "entry", row.page_of(entry), shown)
+        yield row.page_of(entry), _page(site, "entry", row.page_of(entry), _entry(entry, site, where, list(made)))
         for name, content in made.items():
             yield f"{home}/{name}", content
         yield f"{home}/badge.svg", formats.badge(entry, where)
-    found = hardware.processors(entries)
-    about = "All entries of each processor and accelerator, over all boards."
-    index = {"heading": "Hardware", "description": about, "found": found}
-    yield hardware.INDEX, _page(site, "processors", hardware.INDEX, index)
-    for processor in found:
-        yield processor.page, _page(site, "hardware", processor.page, {"narrow": False, **hardware.facts(processor)})
     about = "What a score, a board and a rank of Mixmark mean."
     reading = {"heading": "How to read this", "description": about, "published": list(_mixes(site))}
     yield "reading.html", _page(site, "reading", "reading.html", reading)
@@ -114,7 +108,6 @@ def pages(
     yield "enter.html", _page(site, "enter", "enter.html", entering)
     yield "leaderboard.csv", formats.as_csv(site, boards)
     yield "leaderboard.md", formats.as_markdown(site, boards)
-    yield "feed.xml", formats.as_feed(site, entries)
     yield INDEX, formats.as_json(site, boards, entries)
 
 
@@ -149,6 +142,18 @@ def _page(site: Website, template: str, address: str, shown: Mapping[str, Any]) 
     return PAGES.get_template(f"{template}.jinja").render(common | dict(shown))
 
 
+def _entry(entry: Entry, site: Website, where: Sequence[Standing], reports: Sequence[str]) -> dict[str, Any]:
+    page = entry_page.page(entry, site, where, reports)
+    return {
+        "heading": f"{entry.declaration.organisation} {page.title}, {entry.mix}",
+        "description": row.sentence(entry, site),
+        "preview": row.page_of(entry).replace(row.PAGE, "preview.png"),
+        "page": page,
+        "body": document.body(page),
+        "badge": entry_page.badge_words(entry),
+    }
+
+
 def _mixes(site: Website) -> Iterator[tuple[str, str]]:
     for name, mix in mixes.frozen().items():
         if mix.tier != "smoke":
@@ -163,7 +168,7 @@ def _board(site: Website, boards: Sequence[Board], board: Board | None, root: st
     metric: Metric = key.metric
     other: Metric = "TX" if metric == "MX" else "MX"
     mix = mixes.frozen().get(key.mix)
-    axis = IntervalAxis.of([figure_of(place.entry, metric) for place in board.ranked], from_zero=True)
+    axis = IntervalAxis.of([figure_of(place.entry, metric) for place in board.ranked])
     suites = _suites(board)
     lines = []
     for index, place in enumerate((*board.ranked, *board.unranked)):

@@ -29,7 +29,8 @@ EVERY = Document(
     (
         Paragraph("2 of 3 suites", word="partial"),
         Paragraph("TX 12.3 mixes per hour ± 1.5 %", style="strong"),
-        Bullets(("faster than Acme box",)),
+        Bullets(("faster than Acme box", Link("its page", "https://example.org/"))),
+        Paragraph("mixmark run", style="code"),
         Heading("Suites", "suites"),
         Table(
             "Best routes",
@@ -43,7 +44,7 @@ EVERY = Document(
         ),
         Table("Without rows", ("suite",), ()),
         Heading("llm", "a", 3, "cpu:0"),
-        Facts((("energy", "10 J"),)),
+        Facts((("energy", "10 J"), ("report", Link("of result 1", "report-1.html")))),
         Notes((("warning", "llm", "it drifted"), ("A", "", "a copy"))),
         Chart("Power", Markup("<svg></svg>"), "steady"),
         Facts((("seed", "7"),), folded="The run"),
@@ -57,6 +58,9 @@ edge tier · finished
 partial: 2 of 3 suites
 TX 12.3 mixes per hour ± 1.5 %
   faster than Acme box
+  its page
+
+mixmark run
 
 Suites
 Best routes
@@ -67,6 +71,7 @@ dlrm   torch fp32         failed
 
 llm: cpu:0
 energy  10 J
+report  of result 1
 
 warning  llm: it drifted
 A        a copy
@@ -83,6 +88,9 @@ edge tier · finished
 **TX 12.3 mixes per hour ± 1.5 %**
 
 - faster than Acme box
+- its page
+
+    mixmark run
 
 ### Suites
 
@@ -96,6 +104,7 @@ Best routes:
 #### llm: cpu:0
 
 - energy: 10 J
+- report: of result 1
 
 - **warning** llm: it drifted
 - **A** a copy
@@ -111,7 +120,9 @@ HTML = """\
 <main>
 <p class="verdict warn"><strong>partial</strong><span>: 2 of 3 suites</span></p>
 <p class="strong">TX 12.3 mixes per hour ± 1.5 %</p>
-<ul class="bullets" role="list"><li>faster than Acme box</li></ul>
+<ul class="bullets" role="list"><li>faster than Acme box</li><li><a rel="nofollow noopener noreferrer external" \
+href="https://example.org/">its page</a></li></ul>
+<pre>mixmark run</pre>
 <h2 id="suites">Suites</h2>
 <h3>Best routes</h3>
 <div class="wide" role="group" aria-label="Best routes" tabindex="0">
@@ -129,6 +140,7 @@ class="number">throughput</th></tr></thead>
 <h3 id="a">llm<small>cpu:0</small></h3>
 <dl class="facts">
 <dt>energy</dt><dd>10 J</dd>
+<dt>report</dt><dd><a href="report-1.html">of result 1</a></dd>
 </dl>
 <ul class="list" role="list">
 <li><span class="state warn">warning</span><span>llm</span><span>it drifted</span></li>
@@ -167,6 +179,7 @@ def hostile(text: str) -> Document:
     blocks = (
         Heading(text),
         Paragraph(text, word=text),
+        Paragraph(text, style="quiet"),
         Bullets((text,)),
         Facts(((text, text),)),
         Notes(((text, text, text),)),

@@ -267,8 +267,8 @@ def test_findings_that_differ_only_in_numbers_become_one_with_ranges() -> None:
     cpus, gpu = "the CPUs", "gpu:0"
     several = [fell(4000, 3000, cpus, "a"), fell(4000, 2000, cpus, "b"), fell(4200, 2100, cpus, "c")]
     several += [fell(1700, 850, gpu, "c"), found("screened.only", "b"), found("screened.only", "c")]
-    merged = figures.merged(result(record("a", "llm", "token", closed_loop([[5]]))), several)
-    assert merged == [
+    labels = figures.labels(result(record("a", "llm", "token", closed_loop([[5]]))))
+    assert figures.merged(several, labels) == [
         (
             "warning",
             "3 results",
@@ -282,7 +282,7 @@ def test_findings_that_differ_only_in_numbers_become_one_with_ranges() -> None:
 
 def test_invalid_findings_are_not_merged() -> None:
     several = [found("concurrency_kept", "a", most=most, device="cpu:0", concurrency=1) for most in (2, 3)]
-    merged = figures.merged(result(), several)
+    merged = figures.merged(several, {})
     assert [message for _, _, message in merged] == [words(each) for each in several]
 
 

@@ -92,8 +92,6 @@ def test_everybody_can_read_the_board(page: Tab) -> None:
     [
         "reading.html",
         "enter.html",
-        "hardware.html",
-        "hardware/acme-quartz.html",
         f"entries/{ENTRIES[0].path}/index.html",
     ],
 )

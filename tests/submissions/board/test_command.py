@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from mixmark.harness.cli.commands import main
 from mixmark.harness.judge.references import published as shipped
 from mixmark.submissions import check, references
-from mixmark.submissions.board import formats, rank, site
+from mixmark.submissions.board import rank, site
 
 
 def asked(*words: object) -> Result:
@@ -87,5 +87,4 @@ def test_the_numbers_of_the_board_are_those_of_the_rules() -> None:
     assert named == {
         "rank.STALE_YEARS": str(rank.STALE_YEARS),
         "site.STATIC_ROWS": str(site.STATIC_ROWS),
-        "formats.FEED_LENGTH": str(formats.FEED_LENGTH),
     }

@@ -19,7 +19,6 @@ from mixmark.submissions.board.row import standings
 from mixmark.submissions.entry import Entry
 from tests.submissions.board.made import SITE, crowd, hostile
 
-ATOM = "{http://www.w3.org/2005/Atom}"
 CROWDS = {"none": [], "one": crowd(1), "many": crowd(80), "hostile": [hostile(number) for number in range(4)]}
 
 
@@ -83,35 +82,6 @@ def test_the_tables_agree_with_the_json(entries: list[Entry], as_json: dict[str,
         assert not re.search(r"(?<!\\)<", line)
 
 
-def test_the_feed_is_what_atom_asks_for(entries: list[Entry]) -> None:
-    feed = ElementTree.fromstring(formats.as_feed(SITE, entries))
-    assert feed.tag == f"{ATOM}feed"
-    stamp = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-    items = feed.findall(f"{ATOM}entry")
-    for item in (feed, *items):
-        for name in ("id", "title", "updated"):
-            (found,) = item.findall(f"{ATOM}{name}")
-            assert found.text
-        assert stamp.fullmatch(item.findtext(f"{ATOM}updated", ""))
-        assert item.findtext(f"{ATOM}id", "").startswith("urn:uuid:")
-    assert len(items) == min(len(entries), formats.FEED_LENGTH)
-    assert all(item.findtext(f"{ATOM}author/{ATOM}name") for item in items)
-    ids = [item.findtext(f"{ATOM}id") for item in items]
-    assert len(set(ids)) == len(ids)
-    dates = [item.findtext(f"{ATOM}updated", "") for item in items]
-    assert dates == sorted(dates, reverse=True)
-
-
-def test_a_feed_of_a_site_with_an_address_links_to_it() -> None:
-    site = SITE.__class__(**{**vars(SITE), "url": "https://example.org/board/"})
-    feed = ElementTree.fromstring(formats.as_feed(site, crowd(3)))
-    links = list(feed.iter(f"{ATOM}link"))
-    assert all(link.attrib["href"].startswith("https://example.org/board/") for link in links)
-    assert "https://example.org/board/feed.xml" in [
-        link.attrib["href"] for link in links if link.attrib["rel"] == "self"
-    ]
-
-
 def test_a_badge_is_an_image_with_the_score_and_the_rank(entries: list[Entry]) -> None:
     for entry in entries:
         where = standings(boards(entries))[entry.path]
@@ -131,7 +101,6 @@ def test_no_control_character_is_written() -> None:
         formats.as_json(SITE, boards(entries), entries),
         formats.as_csv(SITE, boards(entries)),
         formats.as_markdown(SITE, boards(entries)),
-        formats.as_feed(SITE, entries),
     ):
         assert all(letter.isprintable() or letter == "\n" for letter in text)
 
@@ -145,13 +114,6 @@ def test_a_citation_names_the_score_its_conditions_and_where_it_stands() -> None
     words = formats.citation(entry, site)
     assert words.startswith("Acme & Söhne: One_2. ") and words.endswith(f". {address}")
     assert formats.headline(entry) in words and row.measured(entry) in words
-    lines = formats.bibtex(entry, site).splitlines()
-    assert lines[0] == f"@misc{{mixmark-acme-sohne-one-2-{entry.mix}-{entry.weight_class}-bit," and lines[-1] == "}"
-    assert r"  author = {{Acme \& Söhne}}," in lines and f"  url = {{{address}}}," in lines
-    assert any(r"One\_2" in line for line in lines)
-    for number in range(4):
-        text = formats.bibtex(hostile(number), site)
-        assert text.count("{") == text.count("}") and len(text.splitlines()) == len(lines)
 
 
 @pytest.mark.parametrize(("count", "own"), [(1, None), (3, 2), (40, 0), (40, 20), (40, 39)])
