@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from mixmark.harness.contracts.schema import Conditions, Cost, Failure, Result
+from typing import Any
+
+import pytest
+
+from mixmark.harness.contracts.schema import Conditions, Cost, Failure, Finding, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules.rule import Rule
@@ -22,10 +26,28 @@ def failed(kind: str) -> Result:
     return result(record("b", "llm", "token", error=failure))
 
 
-def said(rule: Rule, about: Result) -> list[tuple[str, str, str]]:
-    """(severity, about, message) of the findings of one rule, in the assessment of the whole."""
-    found = (each for each in judge(about).findings if each.rule == rule.__name__)
-    return [(each.severity, each.about, words(each)) for each in found]
+Said = tuple[str, str, Any]
+"""A finding's code, what it is about, and its values."""
+
+
+def facts(finding: Finding) -> Said:
+    """It is written too: its rule gave a value for each field of its words."""
+    assert words(finding)
+    return finding.code, finding.about, dict(finding.values)
+
+
+def said(rule: Rule, about: Result) -> list[Said]:
+    """The findings of one rule, in the assessment of the whole."""
+    return [facts(each) for each in judge(about).findings if each.rule == rule.__name__]
+
+
+def says(code: str, about: str = "b", /, **values: object) -> Said:
+    """The same of the finding that is expected. Numbers may differ by rounding."""
+    return (
+        code,
+        about,
+        {name: pytest.approx(value) if isinstance(value, float) else value for name, value in values.items()},
+    )
 
 
 SECOND = 1_000_000_000

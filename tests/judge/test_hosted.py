@@ -9,7 +9,6 @@ import pytest
 from mixmark.harness.contracts.schema import HOSTED, NOT_ASKED, Cost, Device, Mix, Record, Result
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.solo_rates import solo as solo_rates
@@ -19,6 +18,7 @@ from mixmark.harness.plugins import suite_claims
 from mixmark.reporters import figures, report
 from mixmark.reporters.summary import summary
 from tests.golden.sample import REPORTERS, RIGHT, closed_loop, phase, record, result
+from tests.judge.found import facts, says
 
 SERVICE = Device(
     id="asic:api.acme.test",
@@ -65,7 +65,7 @@ def test_it_stands_on_a_table_of_its_own() -> None:
     assert told.matrix is None  # of two devices, one is compared with nothing
     assert told.exit_code == 0
     [finding] = [each for each in told.findings if (each.rule, each.about) == ("audited", "h")]
-    assert (finding.severity, words(finding)) == ("note", f"not audited: {HOSTED}")
+    assert facts(finding) == says("audited.unasked", "h", why=HOSTED)
     first = summary(told)
     assert [line.rate for line in first.suites] == ["100 tok/s ± 0.0 %"] and "endpoint" not in first.suites[0].others
     assert [(line.rate, line.others) for line in first.hosted] == [("1,000 tok/s, ± 0.0 %", "hosted: acme-70b")]

@@ -22,7 +22,6 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.compare.solo import solo_measurements
-from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.hosts import Traffic, environment, system
 from mixmark.harness.judge.rules import integrity, interference, mix
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
@@ -32,7 +31,7 @@ from mixmark.harness.plan.placement import Power, place
 from tests.fakes.hosts import BOUND_NS, NAMES, cluster, connection, rates, watched
 from tests.fakes.machine import EDGE, MIX, SECOND, device, one_run, solo
 from tests.golden import sample
-from tests.judge.found import canaries, said
+from tests.judge.found import canaries, facts, said, says
 
 
 @pytest.fixture(autouse=True)
@@ -97,12 +96,9 @@ def test_the_joules_are_those_of_the_longer_window(two: Result) -> None:
 def test_a_clock_that_is_not_known_to_a_thousandth_of_the_window_is_told(two: Result) -> None:
     assert said(mix.clocks_synchronised, two) == []
     assert said(mix.clocks_synchronised, bounded(two, 599_000_000)) == []
-    [(severity, about, message)] = said(mix.clocks_synchronised, bounded(two, SECOND))
-    assert (severity, about) == ("warning", "run")
-    assert message == (
-        "mixed.1: the clock of host2 is known to ±1,000.0 ms, 0.17 % of the window (limit 0.1 %), which is counted "
-        "2,000.0 ms longer for it"
-    )
+    [(code, about, values)] = said(mix.clocks_synchronised, bounded(two, SECOND))
+    assert (code, about, values["phase"], values["host"]) == ("clocks_synchronised", "run", "mixed.1", "host2")
+    assert (values["bound_ms"], values["longer_ms"], round(values["uncertain_pct"], 2)) == (1000, 2000, 0.17)
     alone = tuple(connection(each.phase, "host2", SECOND) for each in two.connections if each.phase != "mixed.1")
     rest = tuple(each for each in two.connections if each.phase == "mixed.1")
     assert said(mix.clocks_synchronised, two.model_copy(update={"connections": (*rest, *alone)})) == [], "no mixed run"
@@ -139,7 +135,7 @@ def test_a_host_that_was_asked_for_and_took_no_part_leaves_no_score(two: Result)
     found = judge(lost)
     assert (found.verdict.word, found.verdict.reason, found.exit_code) == ("invalid", f"no score: {reason}", 1)
     without = lost.model_copy(update={"mix": None, "phases": ()})
-    assert said(mix.hosts_took_part, without) == [("invalid", "run", reason)]
+    assert said(mix.hosts_took_part, without) == [says("hosts_took_part", "run", why=reason)]
     assert said(mix.hosts_took_part, two) == [] and said(mix.hosts_took_part, lost) == [], "the score says it"
 
 
@@ -172,14 +168,11 @@ def test_a_disturbance_is_told_with_the_name_of_its_host(two: Result) -> None:
     busy = on_host(two, "host2", conditions=watched(begin, end, busy_ns=third + third // 5, stolen_ns=third // 5))
     foreign = said(interference.no_foreign_load, busy)
     assert foreign and {host_of(each.route.device) for each in busy.records if each.key in {a for _, a, _ in foreign}}
-    assert {message for _, _, message in foreign} == {
-        "other programs kept 0.20 of 2 CPUs busy, 10 % of the machine (limit 1.0 %)"
-    }
-    assert all(message.startswith("the hypervisor took") for _, _, message in said(interference.no_steal_time, busy))
-    assert [words(each).split(" (")[0] for each in judge(busy).verdict.reasons] == [
-        "other programs used up to 10 % of host2",
-        "the hypervisor gave up to 10 % of the time of the CPUs of host2 to others",
-    ]
+    assert all(values["cores"] == pytest.approx(0.2) and values["cpus"] == 2 for _, _, values in foreign)
+    assert said(interference.no_steal_time, busy)
+    used, taken = (facts(each) for each in judge(busy).verdict.reasons)
+    assert (used[0], used[2]["machine"]) == ("no_foreign_load.much", "host2")
+    assert (taken[0], taken[2]["cpus"]) == ("no_steal_time.much", "the time of the CPUs of host2")
 
 
 def canary(second: int, *times: int) -> Conditions:
@@ -197,15 +190,10 @@ def test_the_fixed_loop_is_compared_on_each_host_by_itself(two: Result) -> None:
     apart = on_host(apart, "host2", conditions=run("host2", 2_000_000, 2_000_000))
     assert said(interference.canary_stable, apart) == []
     slower = on_host(apart, "host2", conditions=run("host2", 2_000_000, 2_100_000))
-    assert said(interference.canary_stable, slower) == [
-        (
-            "warning",
-            "host2",
-            "a fixed loop took 2.00 ms at its fastest and 2.10 ms at its slowest, 5.0 % apart (limit 2.0 %)",
-        )
-    ]
-    [(_, _, message)] = said(interference.canary_stable, canaries((1_000_000,), (1_100_000,)))
-    assert message.startswith("a fixed loop took"), "this machine alone has no name"
+    apart_ms = {"fastest_ms": 2.0, "slowest_ms": 2.1, "drift": 0.05, "limit": 0.02}
+    assert said(interference.canary_stable, slower) == [says("canary_stable", "host2", **apart_ms)]
+    [(_, about, _)] = said(interference.canary_stable, canaries((1_000_000,), (1_100_000,)))
+    assert about == "run", "this machine alone has no name"
 
 
 def test_the_cache_is_that_of_the_record_s_own_host(two: Result) -> None:
@@ -227,10 +215,10 @@ def test_what_is_too_fast_for_the_cache_of_its_host_is_told() -> None:
     def told(first: System, second: System) -> list[str]:
         hosts = (Hosts(names=("host1",), system=first), Hosts(names=("host2",), system=second))
         of_both = about.model_copy(update={"system": first, "hosts": hosts})
-        return [message.split(" that")[0].split(" × ")[1] for _, _, message in said(integrity.below_ceiling, of_both)]
+        return [values["unit"] for _, _, values in said(integrity.below_ceiling, of_both)]
 
-    assert told(large, small) == ["the FLOP/s", "the byte/s"]
-    assert told(small, large) == ["the FLOP/s"]
+    assert told(large, small) == ["FLOP/s", "byte/s"]
+    assert told(small, large) == ["FLOP/s"]
 
 
 STREAMED = (Cost(name="forward", flops=1e11, bytes=4e8, streamed_bytes=4e8),)
@@ -275,10 +263,9 @@ def test_traffic_beside_the_agent_s_own_is_told_of_its_host(two: Result) -> None
     assert said(integrity.network_quiet, two) == []
     loud = carrying(two, "host2", 500_000)
     found = said(integrity.network_quiet, loud)
-    assert {message for _, _, message in found} == {
-        "host2's network carried 500 kB a second in the window beside the stream of its agent (50 kB), for this run or "
-        "for others (at rest: 64 kB)"
-    }
+    for code, _, values in found:
+        assert (code, values["machine"], values["agent_kb"]) == ("network_quiet.beside", "host2", 50)
+        assert round(values["outside_kb_per_s"]) == 500
     assert {about.split(".")[-1] for _, about, _ in found} <= {"host2-gpu-0", "host2-cpu-0"}
     [run] = scored(loud).runs
     assert [(each.host, each.self_contained) for each in run.traffic] == [("host1", True), ("host2", False)]

@@ -22,7 +22,6 @@ from mixmark.harness.contracts.schema import (
     ServiceLimits,
 )
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import ScoreProblem
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.timestamps import in_time
@@ -46,6 +45,7 @@ from tests.fakes.machine import (
     result,
     solo,
 )
+from tests.judge.found import facts, says
 
 IDS = ("gpu:0", "cpu:0")
 WATTS = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
@@ -192,7 +192,8 @@ def test_the_surplus_is_time_that_earned_nothing() -> None:
     assert (seen.mixes, round(seen.surplus, 12)) == (1, 0.34)
     assert found.mixes_per_hour == Estimate(36, 36, 90, kind="bracket")
     assert "TX 36.0 to 90.0 mixes per hour (mine, indicative" in found.headline
-    assert "34 % of the work of a window was in no whole mix (limit 2 %)" in map(words, found.missing)
+    [surplus] = [each for each in found.missing if each.code == "score_graded.surplus"]
+    assert surplus.values["surplus"] == pytest.approx(0.34)
 
 
 def test_a_feed_that_was_under_way_at_the_end_is_surplus() -> None:
@@ -297,36 +298,30 @@ def test_what_is_faster_than_light_has_a_score_and_no_rank() -> None:
     """The GPU's probe reaches 1 GFLOP/s, and an image is 5 s of the device's time."""
     records, plan = run()
     probes = probe("gpu:0", Cost(name="gemm", flops=1e9, bytes=0), READ), probe("cpu:0", GEMM, READ)
-    for gflop, unranked in (
-        (6, ()),
-        (
-            7,
-            ("diffusion on gpu:0 by acme in bf16, mixed, exceeds the ceiling of its probe without an explanation",),
-        ),
-    ):
+    for gflop, unranked in ((6, []), (7, ["diffusion on gpu:0 by acme in bf16, mixed"])):
         costs = {"costs": (Cost(name="image", flops=gflop * 1e9, bytes=0),), "feed_units": 1}
         found = scored(of((changed(records, "diffusion", **costs)[0], plan), probes=probes))
         assert found.mixes_per_kwh
-        assert tuple(map(words, found.unranked)) == unranked
+        assert [each.values["part"] for each in found.unranked if each.code == "below_ceiling.unranked"] == unranked
 
 
 def test_a_score_without_a_probe_of_each_device_has_no_rank() -> None:
     both = probe("gpu:0", GEMM, READ), probe("cpu:0", GEMM, READ)
-    unknown = "no probe of cpu:0 in bf16 passed its audit, so nothing tells what is too fast"
+    unknown = says("probed.unranked", "run", device="cpu:0", precision="bf16")
     wrong = both[1].audit
     assert wrong
     for probes, unranked in (
-        (both, ()),
-        (both[:1], (unknown,)),
-        ((both[0], probe("cpu:0", GEMM, READ, precision="fp32")), (unknown,)),
-        ((both[0], probe("cpu:0", GEMM)), (unknown,)),
-        ((both[0], probe("cpu:0", GEMM, READ, audits=0)), (unknown,)),
-        ((both[0], both[1].model_copy(update={"audit": wrong.model_copy(update={"values": (0.1, 9.0)})})), (unknown,)),
-        ((both[0], probe("cpu:0", GEMM, Cost(name="copy", flops=0, bytes=1e13))), (unknown,)),
+        (both, []),
+        (both[:1], [unknown]),
+        ((both[0], probe("cpu:0", GEMM, READ, precision="fp32")), [unknown]),
+        ((both[0], probe("cpu:0", GEMM)), [unknown]),
+        ((both[0], probe("cpu:0", GEMM, READ, audits=0)), [unknown]),
+        ((both[0], both[1].model_copy(update={"audit": wrong.model_copy(update={"values": (0.1, 9.0)})})), [unknown]),
+        ((both[0], probe("cpu:0", GEMM, Cost(name="copy", flops=0, bytes=1e13))), [unknown]),
     ):
         found = scored(of(run(), probes=probes))
         assert found.mixes_per_kwh
-        assert tuple(map(words, found.unranked)) == unranked
+        assert list(map(facts, found.unranked)) == unranked
 
 
 def test_no_score_where_a_device_fell_out_but_all_that_was_measured() -> None:
@@ -411,8 +406,11 @@ def of_runs(step: int) -> Score:
 
 
 def test_runs_that_differ_have_no_rank() -> None:
-    assert (of_runs(1).grade, words(of_runs(1).missing[-1])) == ("ranked", "±2.1 % of ±2 %")
-    assert (of_runs(3).grade, words(of_runs(3).missing[-1])) == ("indicative", "±5.4 % of ±5 %")
+    for step, grade, reached_pct, wanted_pct in ((1, "ranked", 2.1, 2), (3, "indicative", 5.4, 5)):
+        found = of_runs(step)
+        code, _, values = facts(found.missing[-1])
+        assert (found.grade, code, round(values["reached_pct"], 1)) == (grade, "score_graded.half_width", reached_pct)
+        assert values["wanted_pct"] == wanted_pct
 
 
 def loaded(told: Result, *phases: str) -> Result:
@@ -441,10 +439,10 @@ def test_a_disturbed_run_counts_for_nothing_whatever_its_figure(feeds: int) -> N
 
 def test_what_is_left_out_is_said_and_disturbs_nothing() -> None:
     found = judge(loaded(five(), "mixed.3"))
-    notes = [words(each) for each in found.findings if each.rule == "score_graded"]
-    assert notes[0] == ("the score leaves out mixed.3, which was disturbed: other programs used 10 % of the machine")
-    assert found.verdict.word == "solid" and "4 of 5 runs" in notes[1]
-    assert "other programs" not in str(found.verdict), "no figure is of that run"
+    left_out, missing = (facts(each) for each in found.findings if each.rule == "score_graded")
+    assert (left_out[0], left_out[2]["phase"]) == ("score_graded.left_out", "mixed.3")
+    assert found.verdict.word == "solid" and "4 of 5 runs" in missing[2]["missing"]
+    assert "no_foreign_load" not in [each.rule for each in found.verdict.reasons], "no figure is of that run"
 
 
 def test_where_all_runs_are_disturbed_all_count_and_have_no_rank() -> None:

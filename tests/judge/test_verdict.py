@@ -12,7 +12,7 @@ from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge import verdict as verdicts
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.findings import TABLE, found, words
+from mixmark.harness.judge.findings import TABLE, found
 from mixmark.harness.judge.score import score, scored_runs
 from mixmark.harness.judge.verdict import Verdict
 from mixmark.harness.plan import mixes
@@ -21,7 +21,7 @@ from tests.fakes import machine
 from tests.fakes.machine import EDGE, MIX, WATTS_AT_THE_WALL, one_run
 from tests.fakes.machine import result as made_up
 from tests.golden.sample import closed_loop, probe, record, result
-from tests.judge.found import SECOND, beside, block, done, failed, six
+from tests.judge.found import SECOND, Said, beside, block, done, facts, failed, says, six
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +29,14 @@ def _published(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
 
 
-def verdict(of: Result) -> tuple[str, str]:
+def verdict(of: Result) -> tuple[str, Said]:
+    """The word, and the first reason."""
     found = judge(of).verdict
-    return found.word, found.reason
+    return found.word, facts(found.reasons[0])
+
+
+def word(of: Result) -> str:
+    return judge(of).verdict.word
 
 
 def rules(of: Result) -> list[str]:
@@ -39,14 +44,14 @@ def rules(of: Result) -> list[str]:
 
 
 def test_three_runs_that_agree_are_solid() -> None:
-    assert verdict(one_run(WATTS_AT_THE_WALL, runs=3)) == (
-        "solid",
-        "3 runs agree within ±2.4 %, and nothing disturbed them",
-    )
+    told, (code, _, values) = verdict(one_run(WATTS_AT_THE_WALL, runs=3))
+    assert (told, code, values["runs"], round(values["widest_pct"], 1)) == ("solid", "score_graded.agree", 3, 2.4)
 
 
-@pytest.mark.parametrize(("tx", "verdict"), [(0.04, "solid"), (0.3, "fair"), (None, "fair")])
-def test_the_less_certain_of_mx_and_tx_decides(tx: float | None, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("tx", "verdict", "case"), [(0.04, "solid", "agree"), (0.3, "fair", "wide"), (None, "fair", "apart")]
+)
+def test_the_less_certain_of_mx_and_tx_decides(tx: float | None, verdict: str, case: str) -> None:
     evidence = gather(one_run(WATTS_AT_THE_WALL, runs=3))
     result = evidence.result
     scored = score(result, scored_runs(result, (), {}), {}, (), ())
@@ -54,15 +59,13 @@ def test_the_less_certain_of_mx_and_tx_decides(tx: float | None, verdict: str) -
     figure = Estimate(1.0) if tx is None else Estimate(1.0, 1 - tx, 1 + tx)
     evidence = replace(evidence, score=replace(scored, mixes_per_hour=figure))
     told = verdicts.verdict(evidence, (), (), 0)
-    assert told.word == verdict
-    assert told.reason.startswith(
-        "its runs are too far apart" if tx is None else "3 runs agree" if tx < 0.05 else "the score is known to ±30 %"
-    )
+    assert (told.word, told.reasons[0].code) == (verdict, f"score_graded.{case}")
+    if case == "wide":
+        assert told.reasons[0].values["widest_pct"] == pytest.approx(30)
 
 
 def test_one_run_is_fair_however_good_it_is() -> None:
-    assert verdict(one_run(WATTS_AT_THE_WALL)) == ("fair", "one run of the mix does not show how far runs differ")
-    assert judge(one_run(WATTS_AT_THE_WALL)).verdict.remedy == "--preset ranked makes three"
+    assert verdict(one_run(WATTS_AT_THE_WALL)) == ("fair", says("score_graded.one_run", "run"))
 
 
 def test_a_range_instead_of_a_number_is_fair() -> None:
@@ -73,10 +76,7 @@ def test_a_range_instead_of_a_number_is_fair() -> None:
     runs = tuple(replace(run, end_ns=run.begin_ns + 600 * SECOND) for run in scored.runs)
     ranged = replace(scored, runs=runs, mixes_per_hour=Estimate(1.0, 1.0, 1.2, kind="bracket"))
     told = verdicts.verdict(replace(evidence, score=ranged), (), (), 0)
-    assert (told.word, told.reason) == (
-        "fair",
-        "the window was too short for this machine: the score is known as a range only",
-    )
+    assert (told.word, told.reasons[0].code) == ("fair", "score_graded.bracket")
     assert told.remedy == "--preset standard waits up to 20 minutes, --preset official waits up to 60 minutes"
     brief = replace(ranged, runs=tuple(replace(run, end_ns=run.begin_ns + 30 * SECOND) for run in ranged.runs))
     assert not verdicts.verdict(replace(evidence, score=brief), (), (), 0).remedy, "it is the smoke tier's"
@@ -87,19 +87,17 @@ def test_a_loaded_machine_is_disturbed_from_a_twentieth_on() -> None:
         own_ns = round(1.9 * SECOND - share * 2 * SECOND)
         return six(busy_ns=round(1.9 * SECOND), own_ns=own_ns)
 
-    assert verdict(loaded(0.46)) == ("disturbed", "other programs used up to 46 % of the machine")
-    assert judge(loaded(0.46)).verdict.remedy == "run again on an idle machine, or with --wait-idle 60"
-    assert verdict(loaded(0.05))[0] == "fair"
-    assert "other programs ran" in verdict(loaded(0.05))[1]
+    much = says("no_foreign_load.much", "run", used_pct=46.0, machine="the machine", share=())
+    assert verdict(loaded(0.46)) == ("disturbed", much)
+    assert word(loaded(0.05)) == "fair"
+    assert "no_foreign_load.noticed" in [each.code for each in judge(loaded(0.05)).verdict.reasons]
     assert "no_foreign_load" not in rules(six())
 
 
 def test_a_hypervisor_that_takes_much_disturbs() -> None:
-    assert verdict(six(stolen_ns=SECOND // 5)) == (
-        "disturbed",
-        "the hypervisor gave up to 10 % of the CPUs' time to others",
-    )
-    assert verdict(six(stolen_ns=SECOND // 10))[0] == "fair"
+    much = says("no_steal_time.much", "run", stolen_pct=10.0, cpus="the CPUs' time", share=())
+    assert verdict(six(stolen_ns=SECOND // 5)) == ("disturbed", much)
+    assert word(six(stolen_ns=SECOND // 10)) == "fair"
 
 
 def test_a_probe_that_drifts_far_disturbs() -> None:
@@ -108,12 +106,10 @@ def test_a_probe_that_drifts_far_disturbs() -> None:
             probe("a", 100, 400), record("b", "llm", "token", closed_loop([[9]])), probe("c", 100 + percent, 400)
         )
 
-    assert verdict(drifting(113)) == ("disturbed", "the machine's speed drifted by a factor of 2.13 during the run")
     both = result(probe("a", 100, 400), record("b", "llm", "token", closed_loop([[9]])), probe("c", 213, 640))
-    assert (
-        verdict(both)[1] == "the machine's speed drifted by a factor of 2.13 during the run"
-    )  # and its bandwidth by 60 %
-    assert verdict(drifting(25))[0] == "fair"
+    for each in (drifting(113), both):  # and its bandwidth by 60 %
+        assert verdict(each) == ("disturbed", says("speed_stable.much", "run", drift=1.13))
+    assert word(drifting(25)) == "fair"
     assert rules(drifting(25))[-1] == "speed_stable"
     assert "speed_stable" not in rules(drifting(5))
 
@@ -137,8 +133,8 @@ def test_a_mix_faster_than_its_devices_alone_disturbs() -> None:
     low = [rate.model_copy(update={"units_per_s": rate.units_per_s / 1.2}) for rate in phase.placement.rates]
     mixed = [each for each in calm.records if each.scenario == "mixed"]
     slowed = made_up([(mixed, place(MIX, low, calm.devices))], EDGE, None, 0, ("gpu:0", "cpu:0"))
-    text = "the mix did 1.20 times what its devices alone allow, so those were slowed down"
-    assert verdict(slowed) == ("disturbed", text)
+    told, (code, _, values) = verdict(slowed)
+    assert (told, code, round(values["times"], 2)) == ("disturbed", "mix_bounded.much", 1.2)
 
 
 def test_a_collapse_within_a_window_disturbs_if_it_moves_the_figure() -> None:
@@ -147,23 +143,26 @@ def test_a_collapse_within_a_window_disturbs_if_it_moves_the_figure() -> None:
         steps[100:140] = [[SECOND // 10 * slow // 10]] * 40
         return result(record("b", "resnet50", "image", closed_loop(steps)))
 
-    assert verdict(collapsed(30)) == (
-        "disturbed",
-        "a change of speed within a window moved its figure by 38 %",
-    )
-    assert verdict(collapsed(50))[1] == "a change of speed within a window moved its figure by 64 %"
-    assert verdict(collapsed(11))[0] == "fair"
+    for slow, moved in ((30, 0.38), (50, 0.64)):
+        told, (code, _, values) = verdict(collapsed(slow))
+        assert (told, code, round(values["moved"], 2)) == ("disturbed", "steady.much", moved)
+    assert word(collapsed(11)) == "fair"
     assert "steady" in rules(collapsed(11))
     assert "steady" not in rules(collapsed(10))
 
 
 def test_what_failed_is_invalid_and_names_itself() -> None:
-    assert verdict(failed("crashed")) == ("invalid", "llm on cpu:0 by torch in fp32: crashed: so it is (do this)")
-    assert verdict(result()) == ("invalid", "nothing was measured")
+    told = judge(failed("crashed")).verdict
+    assert (told.word, told.reasons[0].code) == ("invalid", "finished.failed")
+    assert told.reason.startswith("llm on cpu:0 by torch in fp32: crashed")
+    assert verdict(result()) == ("invalid", says("finished.nothing", "run"))
 
 
 def test_an_interrupted_run_is_unfinished() -> None:
-    assert verdict(done().model_copy(update={"finished": False})) == ("unfinished", "the run was interrupted")
+    assert verdict(done().model_copy(update={"finished": False})) == (
+        "unfinished",
+        says("finished.stopped", "run"),
+    )
 
 
 def test_the_smoke_tier_is_at_best_fair() -> None:
@@ -180,16 +179,16 @@ def test_the_verdict_follows_the_exit_code() -> None:
 
 def test_a_reason_counts_the_measurements_that_it_is_about() -> None:
     hot = beside(*(block(second, thermal_throttles=1) for second in range(6)))
-    assert "a CPU slowed down for heat" in verdict(hot)[1].split("; ")
     one_of_two = hot.model_copy(update={"records": (*hot.records, record("c", "llm", "token", closed_loop([[9]])))})
-    assert "a CPU slowed down for heat (1 of 2 measurements)" in verdict(one_of_two)[1]
+    for told, share in ((hot, ()), (one_of_two, (1, 2))):
+        noticed = says("no_thermal_throttling.noticed", "run", share=share)
+        assert noticed in [facts(each) for each in judge(told).verdict.reasons]
 
 
 def test_a_run_that_goes_on_in_another_process_is_unfinished() -> None:
     live = done().model_copy(update={"live": True, "finished": False})
-    assert verdict(live) == ("unfinished", "the run is still going on")
-    [finding] = [each for each in judge(live).findings if each.rule == "finished"]
-    assert (finding.severity, words(finding)) == ("warning", "still going on in another process")
+    assert verdict(live) == ("unfinished", says("finished.going_on", "run"))
+    assert [each.code for each in judge(live).findings if each.rule == "finished"] == ["finished.live"]
 
 
 def test_a_speed_that_wanders_through_a_window_disturbs_its_figure() -> None:

@@ -27,8 +27,8 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge import screening
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
+from mixmark.harness.judge.rules.records import choice_confirmed
 from mixmark.harness.judge.statistics.timestamps import screening_per_s
 from mixmark.harness.measure import stages
 from mixmark.harness.measure.stages import Procedure, RunState
@@ -38,6 +38,7 @@ from mixmark.harness.plan.phases import Target, Workload
 from mixmark.reporters import figures
 from mixmark.reporters.summary import summary
 from tests.golden.sample import result
+from tests.judge.found import said
 
 SECOND = 1_000_000_000
 ZERO = np.zeros(1, np.int64)
@@ -377,15 +378,14 @@ def test_a_route_that_no_screening_run_compares_with_is_only_counted() -> None:
     assert line.others == ""
 
 
-def contradicted(result: Result) -> list[tuple[str, str]]:
-    return [(each.severity, words(each)) for each in judge(result).findings if each.rule == "choice_confirmed"]
+def contradicted(result: Result) -> list[dict[str, Any]]:
+    return [values for _, _, values in said(choice_confirmed, result)]
 
 
 def test_a_measurement_that_contradicts_the_choice_is_a_note() -> None:
     speeds = {"torch": 7, "onnxruntime": 5}
-    told = "slower than onnxruntime fp32 was whenever it was tried, so that may be the faster route"
     slow = measured(speeds, 4)
-    assert contradicted(slow) == [("note", f"{told}; --all-routes measures both")]
+    assert contradicted(slow) == [{"adapter": "onnxruntime", "precision": "fp32"}]
     assert contradicted(measured(speeds, 4.5)) == [], "within 15 %"
     scattered = {"torch": (7, 7), "onnxruntime": (6.5, 4)}
     assert contradicted(measured(scattered, 4)) == [], "one of its runs was as slow"

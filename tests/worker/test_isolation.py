@@ -20,7 +20,6 @@ import pytest
 from mixmark.harness.contracts.schema import Phase, Record, Share, Task
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.measure import audit, solo
 from mixmark.harness.measure.audit import CPU, Auditor
@@ -31,6 +30,7 @@ from mixmark.harness.worker.process.child_process import ChildProcess
 from tests.fakes.escapes import NAP
 from tests.fakes.workers import NULL
 from tests.golden.sample import result
+from tests.judge.found import Said, facts
 from tests.marks import linux
 from tests.measure.test_audit import Run
 from tests.measure.test_cheats import LIMITS, ROUTE, equipment
@@ -65,8 +65,8 @@ def measured(folder: Path, what: str, **options: str) -> Record:
     return record
 
 
-def told(record: Record) -> list[tuple[str, str]]:
-    return [(each.severity, words(each)) for each in integrity.no_orphans(gather(result(record)))]
+def told(record: Record) -> list[Said]:
+    return [facts(each) for each in integrity.no_orphans(gather(result(record)))]
 
 
 def naps() -> list[psutil.Process]:
@@ -83,9 +83,9 @@ def naps() -> list[psutil.Process]:
 def test_what_left_the_workers_group_is_killed_and_told(tmp_path: Path, what: str) -> None:
     record = measured(tmp_path, what)
     assert record.completions is not None
-    [(severity, message)] = told(record)
-    assert severity == "invalid"
-    assert message.startswith("1 process lived on after the workers of the phase, and had to be killed: python")
+    [(code, _, values)] = told(record)
+    assert (code, values["processes"]) == ("no_orphans.survived", 1)
+    assert values["names"][0].startswith("python")
     assert naps() == []
 
 
@@ -108,8 +108,8 @@ def test_a_helper_that_was_there_before_is_told_and_lives_on(tmp_path: Path, lea
     finally:
         with suppress(ProcessLookupError):
             os.kill(helper, signal.SIGKILL)
-    [(severity, message)] = told(record)
-    assert (severity, message[:40]) == ("note", "the load of 1 process that the runner na")
+    [(code, _, values)] = told(record)
+    assert (code, values["processes"]) == ("no_orphans.helped", 1)
 
 
 def test_a_helper_that_was_born_in_the_run_ends_with_its_worker(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.fakes.hosts import NAMES, WATTS, cluster, wall
 from tests.fakes.machine import EDGE, SECOND, device, one_run
 from tests.golden.sample import system
 from tests.judge.energy.test_energy import domain, samples
-from tests.judge.found import said
+from tests.judge.found import said, says
 
 
 @pytest.fixture(autouse=True)
@@ -54,11 +54,9 @@ def test_a_host_without_a_meter_leaves_no_efficiency_and_is_named(two: Result) -
     found = scored(half)
     assert found.mixes_per_hour and found.mixes_per_kwh is None
     assert found.headline.endswith("EFFICIENCY NOT MEASURED: host2 is not metered")
-    assert said(energy.energy_complete, half) == [
-        ("warning", "run", "energy of a part only, so there is no efficiency: host2 is not metered")
-    ]
-    [(_, _, message)] = said(energy.energy_measured, two.model_copy(update={"domains": ()}))
-    assert "nothing meters host1, host2; mixmark meters says" in message
+    assert said(energy.energy_complete, half) == [says("energy_complete", "run", why="host2 is not metered")]
+    none = says("energy_measured.none", "run", missing=("host1", "host2"))
+    assert said(energy.energy_measured, two.model_copy(update={"domains": ()})) == [none]
     part = two.domains[1].model_copy(update={"covers": ("host2/cpu:0",)})
     blind = two.model_copy(update={"domains": (two.domains[0], part)})
     assert scored(blind).headline.endswith("EFFICIENCY NOT MEASURED: host2/gpu:0 is not metered"), "part of it is"

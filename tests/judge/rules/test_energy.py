@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from mixmark.harness.contracts.schema import Absent, Domain, Metering, Result, Samples
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules import energy
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import GPU, closed_loop, record, result
-from tests.judge.found import SECOND, done, said
+from tests.judge.found import SECOND, done, said, says
 
 FLICKER = 1e-3  # a power that is the same at rest and at work is taken for frozen
 
@@ -37,10 +38,9 @@ def metered(watts: float = 50.0, lost: dict[str, str] | None = None, cpu_ns: int
 
 def test_a_run_without_a_meter_says_where_to_look() -> None:
     assert said(energy.energy_measured, metered()) == []
-    [(severity, _, message)] = said(energy.energy_measured, done())
-    assert severity == "note" and f"nothing meters cpu:0, {GPU}; mixmark meters says" in message
     absent = (Absent(kind="meter", name="rapl", reason="sudo chmod"),)
-    assert "absent meters" in said(energy.energy_measured, done().model_copy(update={"absent": absent}))[0][2]
+    for code, told in (("none", done()), ("absent", done().model_copy(update={"absent": absent}))):
+        assert said(energy.energy_measured, told) == [says(f"energy_measured.{code}", "run", missing=("cpu:0", GPU))]
 
 
 def test_energy_of_a_part_is_a_warning() -> None:
@@ -48,29 +48,28 @@ def test_energy_of_a_part_is_a_warning() -> None:
     whole = metered()
     assert said(energy.energy_complete, whole) == []
     more = whole.model_copy(update={"devices": (*whole.devices, gpu)})
-    [(severity, about, message)] = said(energy.energy_complete, more)
-    assert (severity, about, gpu.id in message) == ("warning", "run", True)
+    [(code, about, values)] = said(energy.energy_complete, more)
+    assert (code, about, gpu.id in values["why"]) == ("energy_complete", "run", True)
     modelled = tuple(each.model_copy(update={"method": "modelled"}) for each in whole.domains)
-    assert (
-        "package, power is modelled"
-        in said(energy.energy_complete, whole.model_copy(update={"domains": modelled}))[0][2]
-    )
+    [(code, _, values)] = said(energy.energy_complete, whole.model_copy(update={"domains": modelled}))
+    assert (code, values["domains"]) == ("energy_complete.modelled", ("package", "power"))
     assert said(energy.energy_complete, done()) == []
 
 
 def test_energy_that_is_not_known_says_why() -> None:
     assert said(energy.energy_valid, metered()) == []
-    assert said(energy.energy_valid, metered(lost={"package": "its peer closed it"})) == [
-        ("warning", "a", "no energy of package: lost, its peer closed it")
-    ]
+    package = {"phase": "", "domain": "package"}
+    lost = says("energy_valid.unknown", "a", **package, why=("lost", "its peer closed it"))
+    assert said(energy.energy_valid, metered(lost={"package": "its peer closed it"})) == [lost]
     assert said(energy.energy_valid, metered(lost={"power": "gone"})) == [], "it is not added"
-    [(severity, _, message)] = said(energy.energy_valid, metered(seconds=10))
-    assert (severity, message.split(":")[0]) == ("note", "energy of package")
-    assert said(energy.energy_valid, metered(seconds=3)) == [
-        ("note", "a", "no energy of package: 40 of its updates do not fit into the window")
-    ]
-    unread = metered().model_copy(update={"meterings": ()})
-    assert said(energy.energy_valid, unread) == [("warning", "a", "no energy: the meters were not read in its phase")]
+    for seconds, told in (
+        (10, says("energy_valid.short", "a", **package, needed=200)),
+        (3, says("energy_valid.too_short", "a", **package, needed=40)),
+    ):
+        assert said(energy.energy_valid, metered(seconds=seconds)) == [told]
+    unread = metered(watts=52.0).model_copy(update={"meterings": ()})
+    assert said(energy.energy_valid, unread) == [says("energy_valid.not_read", "a", phase="")]
+    assert said(energy.energy_agrees, unread) == []
 
 
 def test_energy_of_a_mix_that_is_not_known_says_why() -> None:
@@ -83,16 +82,19 @@ def test_energy_of_a_mix_that_is_not_known_says_why() -> None:
     torn = Samples(samples.before_ns[half], samples.after_ns[half], samples.values[half])
     cut = metering.model_copy(update={"samples": {wall.id: torn}, "lost": {wall.id: "line 9 is torn"}})
     broken = told.model_copy(update={"meterings": (cut, *others)})
-    reason = f"{wall.id}: lost, line 9 is torn"
-    assert said(energy.energy_valid, broken) == [("warning", "run", f"{metering.phase}: no energy of {reason}")]
+    reason = ("lost", "line 9 is torn")
+    assert said(energy.energy_valid, broken) == [
+        says("energy_valid.unknown", "run", phase=metering.phase, domain=wall.id, why=reason)
+    ]
     found = judge(broken).score
-    assert found is not None and found.headline.endswith(f"EFFICIENCY NOT MEASURED: {reason}")
+    assert found is not None and found.headline.endswith(", ".join(reason))
 
 
 def test_a_counter_and_the_integral_of_power_agree_within_5_percent() -> None:
     assert said(energy.energy_agrees, metered(watts=52.0)) == []
-    [(severity, _, message)] = said(energy.energy_agrees, metered(watts=53.0))
-    assert (severity, "power is +6.0 % off package, which meters the same" in message) == ("warning", True)
+    [(code, about, values)] = said(energy.energy_agrees, metered(watts=53.0))
+    assert (code, about) == ("energy_agrees.differ", "a")
+    assert (values["domain"], values["source"], round(values["by_pct"], 1)) == ("power", "package", 6.0)
 
 
 def test_a_wall_that_uses_less_than_the_package_behind_it_is_in_doubt() -> None:
@@ -102,29 +104,23 @@ def test_a_wall_that_uses_less_than_the_package_behind_it_is_in_doubt() -> None:
     wall = whole.domains[1].model_copy(
         update={"id": "wall", "boundary": "wall", "covers": ("cpu:0", "node"), "parent": None, "method": "external"}
     )
-    for watts, message in (
-        (48.0, None),
-        (0.05, "wall used 100 % less than what it holds: are its unit and its clock right?"),  # kilowatts
-    ):
+    for watts, by in ((48.0, None), (0.05, 1.0)):  # kilowatts
         samples = {
             **metering.samples,
             "wall": Samples(stamps, stamps, watts + FLICKER * np.resize((0, 1), len(stamps))),
         }
         read = metering.model_copy(update={"samples": samples})
         told = whole.model_copy(update={"domains": (*whole.domains, wall), "meterings": (read,)})
-        assert said(energy.energy_agrees, told) == ([("warning", "a", message)] if message else [])
-
-
-def test_a_metered_run_with_a_phase_that_was_not_metered_is_told_and_no_crash() -> None:
-    dark = metered(watts=52.0).model_copy(update={"meterings": ()})
-    assert said(energy.energy_agrees, dark) == []
-    assert said(energy.energy_valid, dark)[0][2] == "no energy: the meters were not read in its phase"
+        found = [
+            (code, values["domain"], round(values["by"], 2)) for code, _, values in said(energy.energy_agrees, told)
+        ]
+        assert found == ([("energy_agrees.less", "wall", by)] if by else [])
 
 
 def test_metering_takes_half_a_percent_of_a_core_at_most() -> None:
     assert said(energy.low_metering_overhead, metered(cpu_ns=SECOND // 4)) == []
-    [(severity, _, message)] = said(energy.low_metering_overhead, metered(cpu_ns=SECOND))
-    assert (severity, "1.4 % of one core" in message) == ("warning", True)
+    used = says("low_metering_overhead", "a", used=1 / 69.9, limit=0.005)
+    assert said(energy.low_metering_overhead, metered(cpu_ns=SECOND)) == [used]
 
 
 def at_the_wall(late_s: float = 0.0, clock_s: float = 0.0) -> Result:
@@ -153,16 +149,13 @@ def test_a_meter_whose_stamps_come_late_is_told_with_the_figure() -> None:
     assert said(energy.meter_timestamps_recent, at_the_wall()) == []
     assert said(energy.meter_timestamps_recent, at_the_wall(late_s=1.4)) == [], "whole seconds, read ten times a second"
     assert said(energy.meter_timestamps_recent, metered()) == [], "a counter is stamped by the harness"
-    assert said(energy.meter_timestamps_recent, at_the_wall(clock_s=3)) == [
-        (
-            "warning",
-            "a",
-            "the timestamps of plug are 3.0 s old or more when they arrive (limit 1.5 s): if its clock is late, its "
-            "joules are off by -3.3 %; set its clock by NTP, or declare late_s",
-        )
-    ]
-    [(_, _, message)] = said(energy.meter_timestamps_recent, at_the_wall(late_s=25))
-    assert "are off by an unknown part" in message, "so long before the window nothing was read"
+    [(code, about, values)] = said(energy.meter_timestamps_recent, at_the_wall(clock_s=3))
+    assert (code, about, values["domain"]) == ("meter_timestamps_recent.known", "a", "plug")
+    assert (values["age_s"], values["limit_s"], values["off_pct"]) == (
+        pytest.approx(3), 1.5, pytest.approx(-10 / 3, rel=0.01),
+    )  # fmt: skip
+    [(code, *_)] = said(energy.meter_timestamps_recent, at_the_wall(late_s=25))
+    assert code == "meter_timestamps_recent", "so long before the window nothing was read"
 
 
 def test_two_sources_that_are_one_reading_are_told() -> None:
@@ -180,8 +173,9 @@ def test_two_sources_that_are_one_reading_are_told() -> None:
         )
 
     assert said(energy.energy_agrees, told(1.01 * joules)) == []
-    [(severity, _, message)] = said(energy.energy_agrees, told(joules))
-    assert (severity, message.split(":")[0]) == ("warning", "package and copy show one and the same reading")
-    assert said(energy.energy_agrees, told(2 * joules))[0][2] == (
-        "package is -50.0 % off copy, which meters the same (limit 5.0 %)"
-    )
+    twins = {"phase": "", "domain": "package", "other": "copy"}
+    assert said(energy.energy_agrees, told(joules)) == [says("energy_agrees.twins", "a", **twins)]
+    [(code, _, values)] = said(energy.energy_agrees, told(2 * joules))
+    assert (code, values["domain"], values["source"], values["by_pct"]) == (
+        "energy_agrees.differ", "package", "copy", pytest.approx(-50),
+    )  # fmt: skip

@@ -29,11 +29,10 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.rules.rule import Rule
 from tests.golden.sample import GPU, closed_loop, probe, record, result
-from tests.judge.found import beside, block, said
+from tests.judge.found import Said, beside, block, facts, said, says
 
 GATE = Gate(metric="regret in standard deviations", at_most=0.1)
 COSTS = (Cost(name="prefill", flops=1e10, bytes=1e9, streamed_bytes=4e8), Cost(name="decode", flops=1e9, bytes=1e9))
@@ -50,11 +49,15 @@ def failed(**changed: Any) -> Record:
     return cell(**changed).model_copy(update={"completions": None, "error": Failure(kind="hung", message="no unit")})
 
 
-def told(rule: Rule, changed: Record, caches: dict[str, str] | None = None) -> list[tuple[str, str]]:
+def told(rule: Rule, changed: Record, caches: dict[str, str] | None = None) -> list[Said]:
     about = result(probe("a", 70, 400), changed)
     system = about.system.model_copy(update={"caches": caches or {"L2": "1024K", "L3": "32768K"}})
     found = rule(gather(about.model_copy(update={"system": system})))
-    return [(each.severity, words(each)) for each in found if each.about != "a"]
+    return [facts(each) for each in found if each.about != "a"]
+
+
+def codes(rule: Rule, changed: Record) -> list[str]:
+    return [code for code, *_ in told(rule, changed)]
 
 
 def audit(*values: float, **changed: Any) -> Audit:
@@ -62,31 +65,32 @@ def audit(*values: float, **changed: Any) -> Audit:
 
 
 def test_every_audited_feed_counts_and_not_their_mean() -> None:
-    clean = "3 audited feeds passed: too few to bound the error rate"
-    assert told(integrity.audited, cell(audit=audit(0.0, 0.1, 0.02))) == [("note", clean)]
-    assert "1 audited feed passed" in told(integrity.audited, cell(audit=audit(0.0)))[0][1]
-    [(_, bounded)] = told(integrity.audited, cell(audit=audit(*[0.0] * 9)))
-    assert bounded.endswith("with 95 % confidence at most 28 % of all feeds are wrong")
-    [(severity, message)] = told(integrity.audited, cell(audit=audit(0.0, 0.0, 0.1, 0.11)))
-    assert severity == "invalid"
-    assert "1 of 4 audited feeds fail; regret in standard deviations 0.11, at most 0.1" in message
+    for feeds in (1, 3):
+        assert told(integrity.audited, cell(audit=audit(*[0.1] * feeds))) == [says("audited.few", audited=feeds)]
+    [(code, _, values)] = told(integrity.audited, cell(audit=audit(*[0.0] * 9)))
+    assert (code, values["audited"], round(values["wrong_pct"])) == ("audited.passed", 9, 28)
+    wrong = {"wrong": 1, "audited": 4, "metric": GATE.metric, "worst": 0.11, "at_most": 0.1}
+    assert told(integrity.audited, cell(audit=audit(0.0, 0.0, 0.1, 0.11))) == [says("audited.wrong", **wrong)]
 
 
 @pytest.mark.parametrize(
-    ("changed", "severity", "words"),
+    ("changed", "code", "values"),
     [
-        ({"audit": audit(problem="feed 3: 7 values that are not finite")}, "invalid", "feed 3: 7 values"),
-        ({"audit": Audit(gate=GATE, finished=9, feeds=(3,)), "unaudited": ""}, "invalid", "the run ended before"),
-        ({"unaudited": "torch is not installed"}, "invalid", "torch is not installed"),
-        ({"unaudited": NOT_ASKED}, "note", "not audited: not asked for"),
-        ({"unaudited": NO_GATE}, "note", "not audited: the suite has no gate"),
+        ({"audit": audit(problem="feed 3: not finite")}, "problem", {"problem": "feed 3: not finite"}),
+        (
+            {"audit": Audit(gate=GATE, finished=9, feeds=(3,)), "unaudited": ""},
+            "missing",
+            {"why": "the run ended before"},
+        ),
+        ({"unaudited": "no torch"}, "missing", {"why": "no torch"}),
+        ({"unaudited": NOT_ASKED}, "unasked", {"why": NOT_ASKED}),
+        ({"unaudited": NO_GATE}, "unasked", {"why": NO_GATE}),
     ],
 )
 def test_what_was_not_compared_counts_unless_nobody_asked_for_it(
-    changed: dict[str, Any], severity: str, words: str
+    changed: dict[str, Any], code: str, values: dict[str, Any]
 ) -> None:
-    [(found, message)] = told(integrity.audited, cell(**changed))
-    assert (found, words in message) == (severity, True)
+    assert told(integrity.audited, cell(**changed)) == [says(f"audited.{code}", **values)]
 
 
 def test_not_asked_for_is_no_excuse_where_the_plan_asks() -> None:
@@ -101,10 +105,10 @@ def test_not_asked_for_is_no_excuse_where_the_plan_asks() -> None:
 
 def test_nothing_lives_on_after_a_worker() -> None:
     assert told(integrity.no_orphans, cell()) == []
-    message = "2 processes lived on after the workers of the phase, and had to be killed: python3, sh"
-    assert told(integrity.no_orphans, cell(surviving_processes=("sh", "python3"))) == [("invalid", message)]
-    message = "the load of 1 process that the runner named, and that no worker started, counts as the run's own: acmed"
-    assert told(integrity.no_orphans, cell(helper_processes=("acmed",))) == [("note", message)]
+    survived = says("no_orphans.survived", processes=2, names=("python3", "sh"))
+    assert told(integrity.no_orphans, cell(surviving_processes=("sh", "python3"))) == [survived]
+    helped = says("no_orphans.helped", processes=1, names=("acmed",))
+    assert told(integrity.no_orphans, cell(helper_processes=("acmed",))) == [helped]
 
 
 @pytest.mark.parametrize(("feeds", "share"), [(1, 0.95), (3, 0.632), (30, 0.0950), (3000, 0.000998)])
@@ -114,10 +118,12 @@ def test_what_clean_feeds_exclude(feeds: int, share: float) -> None:
 
 def test_every_feed_has_its_units_and_yields() -> None:
     assert told(integrity.units_counted, cell()) == []
-    [(severity, message)] = told(integrity.units_counted, cell(feed_units=1))
-    assert (severity, message) == ("invalid", "2 to 2 units were counted for feeds of 1")
-    [(severity, message)] = told(integrity.units_counted, cell(((470,),) * 4, feed_units=1))
-    assert (severity, message) == ("invalid", "feeds of 2 yields came in 1 at the least")
+    counted = says("units_counted.units", least=2, most=2, expected=1)
+    assert told(integrity.units_counted, cell(feed_units=1)) == [counted]
+    assert told(integrity.units_counted, cell(((470,),) * 4, feed_units=1)) == [FEWER_YIELDS]
+
+
+FEWER_YIELDS = says("units_counted.yields", expected=2, least=1)
 
 
 def test_the_parents_clock_brackets_the_workers() -> None:
@@ -127,11 +133,10 @@ def test_the_parents_clock_brackets_the_workers() -> None:
         == []
     )
     slowed = ten.model_copy(update={"parent_window_ns": (900, 20 * SECOND)})
-    assert told(integrity.window_bracketed, slowed) == [
-        ("invalid", "the worker's timestamps cover 10.00 s of a window of 20.00 s")
-    ]
+    short = says("window_bracketed.short", covered_s=10.0, window_s=pytest.approx(20, rel=1e-6))
+    assert told(integrity.window_bracketed, slowed) == [short]
     shifted = ten.model_copy(update={"parent_window_ns": (5 * SECOND, 15 * SECOND)})
-    assert [severity for severity, _ in told(integrity.window_bracketed, shifted)] == ["invalid"]
+    assert codes(integrity.window_bracketed, shifted) == ["window_bracketed.outside"]
 
 
 def served(count: int = 40, rate_per_s: float = 4.0, seed: int = 7, begin_ns: int = 0, each_ns: int = 1000) -> Record:
@@ -152,64 +157,62 @@ def test_the_parents_clock_brackets_a_server_from_the_begin_of_its_window() -> N
     late = honestly.model_copy(update={"parent_window_ns": (bracket[0] - SECOND // 10, bracket[1] + SECOND // 10)})
     assert told(integrity.window_bracketed, late) == []
     slowed = honestly.model_copy(update={"parent_window_ns": (bracket[0], bracket[0] + 4 * (bracket[1] - bracket[0]))})
-    [(severity, message)] = told(integrity.window_bracketed, slowed)
-    assert (severity, message) == ("invalid", "the worker's timestamps cover 84.69 s of a window of 338.85 s")
+    [(code, _, values)] = told(integrity.window_bracketed, slowed)
+    assert (code, round(values["covered_s"]), round(values["window_s"])) == ("window_bracketed.short", 85, 339)
 
 
 def test_a_servers_feeds_are_due_when_its_seed_says() -> None:
     assert told(integrity.on_schedule, served()) == []
-    for changed in ({"seed": 8}, {"rate_per_s": 2.0}):
-        [(severity, message)] = told(integrity.on_schedule, served().model_copy(update=changed))
-        assert (severity, message) == ("invalid", "the feeds were not due when the window's seed says")
-    for unknown in ({"seed": None}, {"rate_per_s": 1e-12}):
-        [(severity, message)] = told(integrity.on_schedule, served().model_copy(update=unknown))
-        assert (severity, "is unknown" in message) == ("invalid", True)
+    for changed, code in (
+        ({"seed": 8}, "on_schedule.other"),
+        ({"rate_per_s": 2.0}, "on_schedule.other"),
+        ({"seed": None}, "on_schedule.unknown"),
+        ({"rate_per_s": 1e-12}, "on_schedule.unknown"),
+    ):
+        assert told(integrity.on_schedule, served().model_copy(update=changed)) == [says(code)]
     assert told(integrity.on_schedule, cell()) == []
 
 
 def test_a_server_leaves_no_feed_of_its_window_out() -> None:
-    def found(count: int) -> list[str]:
+    def found(count: int) -> list[Said]:
         one = served(count)
         limits = Limits(warmup_ns=0, search_ns=0, min_ns=10 * SECOND, max_ns=20 * SECOND, min_feeds=1)
         share = Share(key=one.key, route=one.route, scenario="server", limits=limits)
         phase = Phase(name=one.phase, purpose="solo", tasks=(Task(device=one.route.device, shares=(share,)),))
-        return [
-            words(each) for each in integrity.on_schedule(gather(result(one).model_copy(update={"phases": (phase,)})))
-        ]
+        planned = result(one).model_copy(update={"phases": (phase,)})
+        return [facts(each) for each in integrity.on_schedule(gather(planned))]
 
     due = int(np.searchsorted(schedule(4.0, seeds.arrivals(7), 100), 10 * SECOND))
     assert found(due) == []
-    [message] = found(due - 1)
-    assert message.startswith("it left the feed out that was due after 9.") and "of a window of 10.00 s" in message
+    [(code, _, values)] = found(due - 1)
+    assert (code, int(values["due_s"]), values["window_s"]) == ("on_schedule.left_out", 9, 10)
 
 
 def test_no_timestamp_lies_outside_of_the_parents_window_and_little_of_it_is_untimed() -> None:
     ten = cell(((SECOND, SECOND),) * 5)  # from 1,000 ns to 10 s and 1,000 ns
     slack = 350_000_000  # of ten seconds
-    for begin, end, severity in (
-        (1_000, 10 * SECOND + 1_000, []),
-        (1_001, 10 * SECOND + 1_000, ["invalid"]),  # it began before the seed was sent
-        (1_000, 10 * SECOND + 999, ["invalid"]),  # it ended after the window was closed
-        (1_000, 10 * SECOND + slack, []),
-        (1_000, 10 * SECOND + slack + 5_000_000, ["invalid"]),  # the timestamps leave time out
+    for begin, end, case in (
+        (1_000, 10 * SECOND + 1_000, ""),
+        (1_001, 10 * SECOND + 1_000, "outside"),  # it began before the seed was sent
+        (1_000, 10 * SECOND + 999, "outside"),  # it ended after the window was closed
+        (1_000, 10 * SECOND + slack, ""),
+        (1_000, 10 * SECOND + slack + 5_000_000, "short"),  # the timestamps leave time out
     ):
-        found = told(integrity.window_bracketed, ten.model_copy(update={"parent_window_ns": (begin, end)}))
-        assert [each for each, _ in found] == severity, (begin, end)
+        found = codes(integrity.window_bracketed, ten.model_copy(update={"parent_window_ns": (begin, end)}))
+        assert found == ([f"window_bracketed.{case}"] if case else []), (begin, end)
     assert told(integrity.window_bracketed, cell(parent_window_ns=None)) == []
     assert told(integrity.window_bracketed, failed(parent_window_ns=(0, 1))) == []
 
 
-@pytest.mark.parametrize(
-    ("late_ns", "words"), [(0, ""), (SECOND // 3, ""), (-1, "reported 1.00 ns before its last timestamp")]
-)
-def test_a_feed_ends_when_the_parent_is_told(late_ns: int, words: str) -> None:
+@pytest.mark.parametrize("late_ns", [0, SECOND // 3, -1])
+def test_a_feed_ends_when_the_parent_is_told(late_ns: int) -> None:
     """The last of five feeds in ten seconds is reported so long after its last timestamp."""
     done = cell(((SECOND, SECOND),) * 5).completions
     assert done is not None
     seen_ns = done.yielded_ns[done.ends - 1] + np.array([0, 0, 0, 0, late_ns])
     reported = cell(completions=replace(done, seen_ns=seen_ns), parent_window_ns=(0, 10 * SECOND + SECOND // 3))
-    messages = [message for _, message in told(integrity.window_bracketed, reported)]
-    assert len(messages) == bool(words) and all(words in message for message in messages)
+    early = [says("window_bracketed.early", early_ns=1)] if late_ns < 0 else []
+    assert told(integrity.window_bracketed, reported) == early
 
 
 def test_one_feed_with_a_unit_too_many_is_enough() -> None:
@@ -218,15 +221,14 @@ def test_one_feed_with_a_unit_too_many_is_enough() -> None:
     units = done.units.copy()
     units[-1] += 1
     padded = type(done)(done.due_ns, done.issued_ns, done.ends, done.yielded_ns, units)
-    [(severity, message)] = told(integrity.units_counted, cell(completions=padded))
-    assert (severity, message) == ("invalid", "2 to 3 units were counted for feeds of 2")
+    counted = says("units_counted.units", least=2, most=3, expected=2)
+    assert told(integrity.units_counted, cell(completions=padded)) == [counted]
     merged = cell(((70, 400), (470,), (70, 400)))  # one feed comes in one piece, with its two units
     assert merged.completions is not None
     whole = merged.completions
     pieces = np.where(whole.ends[:, None] == 3, 2, 1).repeat(whole.ends - whole.starts, axis=0).ravel()
     at_once = type(whole)(whole.due_ns, whole.issued_ns, whole.ends, whole.yielded_ns, pieces)
-    [(severity, message)] = told(integrity.units_counted, merged.model_copy(update={"completions": at_once}))
-    assert (severity, message) == ("invalid", "feeds of 2 yields came in 1 at the least")
+    assert told(integrity.units_counted, merged.model_copy(update={"completions": at_once})) == [FEWER_YIELDS]
     assert told(integrity.units_counted, cell(costs=())) == []  # no cost model: nobody knows how many yields there are
     assert told(integrity.units_counted, cell(feed_units=None)) == []
 
@@ -241,13 +243,13 @@ def overlapping(feeds: int, **changed: Any) -> Record:
 def test_a_device_has_as_many_feeds_in_flight_as_it_takes() -> None:
     assert told(integrity.concurrency_kept, overlapping(1)) == []
     assert told(integrity.concurrency_kept, overlapping(4, concurrency=4)) == []
-    assert told(integrity.concurrency_kept, overlapping(4, concurrency=3)) == [
-        ("invalid", "4 feeds were in flight at once on cpu:0, which takes 3")
-    ]
+    many = says("concurrency_kept", most=4, device="cpu:0", concurrency=3)
+    assert told(integrity.concurrency_kept, overlapping(4, concurrency=3)) == [many]
     alone = overlapping(2, concurrency=2).model_copy(update={"scenario": "single-stream"})
-    assert told(integrity.concurrency_kept, alone) == [
-        ("invalid", "2 feeds were in flight at once on cpu:0, which takes 1")
-    ]
+    assert told(integrity.concurrency_kept, alone) == [TWO_AT_ONCE]
+
+
+TWO_AT_ONCE = says("concurrency_kept", most=2, device="cpu:0", concurrency=1)
 
 
 def test_suites_that_share_a_device_take_turns() -> None:
@@ -257,45 +259,44 @@ def test_suites_that_share_a_device_take_turns() -> None:
         each = record(key, "llm", "token", Completions(*columns), device=device)
         return each.model_copy(update={"scenario": "mixed", "phase": phase})
 
-    def seen(*records: Record) -> list[tuple[str, str]]:
-        return [(each.about, words(each)) for each in integrity.concurrency_kept(gather(result(*records)))]
+    def seen(*records: Record) -> list[Said]:
+        return [facts(each) for each in integrity.concurrency_kept(gather(result(*records)))]
 
     assert seen(played("a"), played("b", later_ns=400)) == []
     assert seen(played("a"), played("b", phase="mix2")) == []
     assert seen(played("a"), played("b", device=GPU)) == []
-    assert seen(played("a"), played("b")) == [("a", "2 feeds were in flight at once on cpu:0, which takes 1")]
+    assert seen(played("b"), played("a")) == [TWO_AT_ONCE]
 
 
 def test_time_without_a_feed_in_flight_shows() -> None:
     """A window of 1,000 ns, by the parent's clock, with feeds of 100 ns."""
 
-    def found(feeds: int, **changed: Any) -> list[tuple[str, str]]:
+    def found(feeds: int, **changed: Any) -> list[Said]:
         done = closed_loop(((100,),) * feeds)
         return told(integrity.device_busy, cell(completions=done, parent_window_ns=(0, 1_000), **changed))
 
     assert found(9) == []
-    [(severity, message)] = found(8)
-    assert severity == "warning" and message.startswith("for 20 % of the window no feed was in flight")
-    assert [severity for severity, _ in found(10, scenario="offline", concurrency=2)] == ["warning"]
+    assert found(8) == [says("device_busy", idle_pct=20.0)]
+    assert len(found(10, scenario="offline", concurrency=2)) == 1
     assert found(2, scenario="mixed") == found(2, scenario="server") == []  # others have their turn, or no feed is due
 
 
 def test_what_fell_back_to_the_cpu_is_invalid() -> None:
     assert told(integrity.on_device, cell(facts={"nodes of see": "cuda 9", "elsewhere": ""})) == []
-    [(severity, message)] = told(integrity.on_device, cell(facts={"elsewhere": "see: 2 Conv by CPUExecutionProvider"}))
-    assert (severity, message) == ("invalid", "not all of it ran on cpu:0: see: 2 Conv by CPUExecutionProvider")
+    elsewhere = says("on_device.elsewhere", device="cpu:0", elsewhere="see: 2 Conv by CPU")
+    assert told(integrity.on_device, cell(facts={"elsewhere": "see: 2 Conv by CPU"})) == [elsewhere]
 
 
 @pytest.mark.parametrize(
-    ("gpu", "words"),
+    ("gpu", "shows"),
     [
-        ({"utilization_pct": 4, "own_processes_listed": True}, ""),
-        ({"utilization_pct": None, "own_processes_listed": None}, ""),
-        ({"utilization_pct": 0}, "was idle in all 4 blocks of the window"),
-        ({"utilization_pct": 90, "own_processes_listed": False}, "lists processes, and none of them is ours"),
+        ({"utilization_pct": 4, "own_processes_listed": True}, []),
+        ({"utilization_pct": None, "own_processes_listed": None}, []),
+        ({"utilization_pct": 0}, [says("on_device.idle", device=GPU, blocks=4)]),
+        ({"utilization_pct": 90, "own_processes_listed": False}, [says("on_device.not_ours", device=GPU)]),
     ],
 )
-def test_a_gpu_that_is_idle_or_works_for_others_shows(gpu: dict[str, Any], words: str) -> None:
+def test_a_gpu_that_is_idle_or_works_for_others_shows(gpu: dict[str, Any], shows: list[Said]) -> None:
     on_gpu = cell(((SECOND, SECOND),) * 2)
     blocks = [
         Conditions(
@@ -304,33 +305,33 @@ def test_a_gpu_that_is_idle_or_works_for_others_shows(gpu: dict[str, Any], words
         for second in range(4)
     ]
     route = on_gpu.route.model_copy(update={"device": GPU})
-    found = told(integrity.on_device, on_gpu.model_copy(update={"route": route, "conditions": tuple(blocks)}))
-    assert [(severity, words in message) for severity, message in found] == ([("warning", True)] if words else [])
+    on_it = on_gpu.model_copy(update={"route": route, "conditions": tuple(blocks)})
+    assert told(integrity.on_device, on_it) == shows
     elsewhere = told(integrity.on_device, on_gpu.model_copy(update={"conditions": tuple(blocks)}))
     assert elsewhere == []  # the record is of the CPU
     brief = on_gpu.model_copy(update={"route": route, "conditions": tuple(blocks[:1])})
-    assert not [message for _, message in told(integrity.on_device, brief) if "idle" in message]
+    assert "on_device.idle" not in codes(integrity.on_device, brief)
 
 
 def test_a_gpu_that_is_idle_for_three_whole_blocks_shows_and_what_lies_outside_does_not_count() -> None:
     window = cell(((SECOND, SECOND),) * 2, conditions=())  # from 1 µs to 4 s
     window = window.model_copy(update={"route": window.route.model_copy(update={"device": GPU})})
 
-    def seen(*busy_pct: int, first: int = 0) -> list[str]:
+    def seen(*busy_pct: int, first: int = 0) -> list[Said]:
         blocks = tuple(
             Conditions(begin_ns=at * SECOND + 1_000, end_ns=(at + 1) * SECOND + 1_000, accelerators=(one_gpu(pct),))
             for at, pct in enumerate(busy_pct, first)
         )
-        return [message for _, message in told(integrity.on_device, window.model_copy(update={"conditions": blocks}))]
+        return told(integrity.on_device, window.model_copy(update={"conditions": blocks}))
 
     def one_gpu(pct: int) -> AcceleratorConditions:
         return AcceleratorConditions(id=GPU, utilization_pct=pct)
 
     assert seen(0, 0) == []
-    assert seen(0, 0, 0) == [f"{GPU} was idle in all 3 blocks of the window"]
+    assert seen(0, 0, 0) == [says("on_device.idle", device=GPU, blocks=3)]
     assert seen(0, 0, 0, 1) == []
     assert seen(1, 0, 0, 0) == []
-    assert seen(9, 9, 0, 0, 0, 0, 9, 9, first=-2) == [f"{GPU} was idle in all 4 blocks of the window"]
+    assert seen(9, 9, 0, 0, 0, 0, 9, 9, first=-2) == [says("on_device.idle", device=GPU, blocks=4)]
 
 
 def test_a_group_of_gpus_is_idle_where_one_of_its_parts_is() -> None:
@@ -341,7 +342,7 @@ def test_a_group_of_gpus_is_idle_where_one_of_its_parts_is() -> None:
     both = Device(id="gpu:both", kind="gpu", memory_pool="gpu:both", parts=("gpu:0", "gpu:1"))
     about = result(window.model_copy(update={"conditions": blocks})).model_copy(update={"devices": (both,)})
     [found] = integrity.on_device(gather(about))
-    assert words(found) == "gpu:1 was idle in all 4 blocks of the window"
+    assert facts(found) == says("on_device.idle", device="gpu:1", blocks=4)
 
 
 def test_a_record_that_failed_is_no_ones_fraud() -> None:
@@ -352,21 +353,18 @@ def test_a_record_that_failed_is_no_ones_fraud() -> None:
 def test_nothing_is_faster_than_light() -> None:
     """The probe reaches 1e10 FLOP in 70 ns and 4e9 bytes in 400."""
     assert told(integrity.below_ceiling, cell()) == []
-    [(severity, message)] = told(integrity.below_ceiling, cell(((25, 30),) * 4))
-    assert severity == "warning"
-    assert "1.40 × the FLOP/s" in message
+    [(code, _, values), *_] = told(integrity.below_ceiling, cell(((25, 30),) * 4))
+    assert (code, values["unit"], round(values["times"], 2)) == ("below_ceiling", "FLOP/s", 1.4)
 
 
 def test_a_probe_is_audited_like_everything_else() -> None:
-    def found(**changed: Any) -> list[tuple[str, str]]:
+    def found(**changed: Any) -> list[str]:
         probed = probe("a", 70, 400).model_copy(update=changed)
-        return [(each.severity, words(each)) for each in integrity.audited(gather(result(probed)))]
+        return [each.code for each in integrity.audited(gather(result(probed)))]
 
-    assert [severity for severity, _ in found()] == ["note"]
-    [(severity, message)] = found(audit=audit(0.0, 5.0))
-    assert (severity, "wrong outputs: 1 of 2" in message) == ("invalid", True)
-    [(severity, message)] = found(audit=None, unaudited="torch is not installed")
-    assert (severity != "note", "torch is not installed" in message) == (True, True)
+    assert found() == ["audited.few"]
+    assert found(audit=audit(0.0, 5.0)) == ["audited.wrong"]
+    assert found(audit=None, unaudited="no torch") == ["audited.missing"]
 
 
 def by(adapter: str, gemm_ns: int, read_ns: int, **changed: Any) -> Record:
@@ -383,29 +381,29 @@ def test_a_fake_probe_hides_nothing() -> None:
     fast = cell(((10, 20),) * 4)
     fake, honest_one = by("acme", 1, 1), by("torch", 70, 400)
 
-    def found(*probes: Record) -> list[tuple[str, str]]:
+    def found(*probes: Record) -> list[Said]:
         told = result(*probes, fast)
         system = told.system.model_copy(update={"caches": {"L3": "32768K"}})
         found = integrity.below_ceiling(gather(told.model_copy(update={"system": system})))
-        return [(each.about, words(each)) for each in found]
+        return [facts(each) for each in found]
 
     assert found(fake) == []  # nobody else probed the device: that its outputs are right is all that is known
-    assert [about for about, _ in found(honest_one)] == ["b", "b"]
+    assert [about for _, about, _ in found(honest_one)] == ["b", "b"]
     assert found(honest_one, fake) == found(honest_one)  # the built-in adapter's probe counts, not the best one
     assert found(honest_one, by("onnxruntime", 10, 100)) == [], "it proved four times the bytes and seven the FLOPs"
     wrong = fake.model_copy(update={"audit": audit(0.0, 1.0)})
     assert found(wrong) == []
-    assert unprobed(wrong, fast) == [("b", "no probe of cpu:0 in fp32 passed its audit, so a score has no rank")]
+    assert unprobed(wrong, fast) == [says("probed", device="cpu:0", precision="fp32")]
     assert unprobed(fake, fast) == []
     modest = by("slow", 70, 400)
-    assert [about for about, _ in found(wrong, modest)] == ["b", "b"]  # the best one that was audited
+    assert [about for _, about, _ in found(wrong, modest)] == ["b", "b"]  # the best one that was audited
     costs = Cost(name="gemm", flops=1e10, bytes=0), Cost(name="copy", flops=0, bytes=4e9)
     lazy = by("acme", 70, 1, costs=costs)  # a copy proves no stream
-    assert [about for about, _ in found(lazy, modest)] == ["b", "b"]
+    assert [about for _, about, _ in found(lazy, modest)] == ["b", "b"]
 
 
-def unprobed(*records: Record) -> list[tuple[str, str]]:
-    return [(each.about, words(each)) for each in integrity.probed(gather(result(*records)))]
+def unprobed(*records: Record) -> list[Said]:
+    return [facts(each) for each in integrity.probed(gather(result(*records)))]
 
 
 def test_the_ceiling_of_another_precision_is_none_of_flops() -> None:
@@ -459,31 +457,28 @@ def test_the_last_level_is_the_largest_number() -> None:
 def test_a_stamp_of_the_mixed_phase_lies_in_its_feeds_own_time() -> None:
     part = cell(scenario="mixed", parent_window_ns=(0, 100 * SECOND))  # each suite has a part of the window only
     assert told(integrity.window_bracketed, part.model_copy(update={"skew_ns": -5})) == []
-    [(severity, message)] = told(integrity.window_bracketed, part.model_copy(update={"skew_ns": SECOND}))
-    assert (severity, message) == ("invalid", "a timestamp lies 1.00 s outside of the time that its feed took here")
+    skewed = part.model_copy(update={"skew_ns": SECOND})
+    assert told(integrity.window_bracketed, skewed) == [says("window_bracketed.skewed", skew_s=1)]
 
 
 def test_a_given_seed_is_told() -> None:
     drawn = gather(result(cell()))
     assert list(integrity.seed_random(drawn)) == []
-    [finding] = integrity.seed_random(gather(drawn.result.model_copy(update={"seed": 7})))
-    assert (finding.severity, finding.about) == ("warning", "run")
-    assert "the seed was given" in words(finding)
+    given = integrity.seed_random(gather(drawn.result.model_copy(update={"seed": 7})))
+    assert list(map(facts, given)) == [says("seed_random", "run")]
 
 
 def test_feeds_of_the_mixed_phase_are_issued_while_it_lasts() -> None:
     part = cell(((SECOND, SECOND),) * 20, scenario="mixed", skew_ns=-5)  # a feed every 2 s, from 1 µs to 40 s
-    brief = "feeds were issued when the phase was not on"
-    for bracket, severity in (
+    off = [says("window_bracketed.off")]
+    for bracket, found in (
         ((0, 40 * SECOND), []),
         ((249_000_000, 40 * SECOND), []),
-        ((251_000_000 + 1_000, 40 * SECOND), [("invalid", brief)]),
+        ((251_000_000 + 1_000, 40 * SECOND), off),
         ((0, 35 * SECOND), []),  # two feeds were queued when it stopped
-        ((0, 33 * SECOND), [("invalid", brief)]),
+        ((0, 33 * SECOND), off),
     ):
-        assert told(integrity.window_bracketed, part.model_copy(update={"parent_window_ns": bracket})) == severity, (
-            bracket
-        )
+        assert told(integrity.window_bracketed, part.model_copy(update={"parent_window_ns": bracket})) == found, bracket
     queued = part.model_copy(update={"parent_window_ns": (0, 33 * SECOND), "concurrency": 2})
     assert told(integrity.window_bracketed, queued) == []
 
@@ -491,12 +486,10 @@ def test_feeds_of_the_mixed_phase_are_issued_while_it_lasts() -> None:
 def test_threads_of_a_slice_stay_there() -> None:
     assert said(integrity.threads_pinned, beside(block(1, strayed_threads=0))) == []
     strayed = beside(block(1, strayed_threads=1), block(2, strayed_threads=2))
-    message = "2 threads of the phase's workers could run on cores outside of their slice"
-    assert said(integrity.threads_pinned, strayed) == [("invalid", "b", message)]
+    assert said(integrity.threads_pinned, strayed) == [says("threads_pinned", threads=2)]
 
 
 def test_a_record_that_was_not_compared_with_its_suite_is_a_warning() -> None:
     evidence = gather(result(cell()), {cell().key: "it is not installed"})
-    [found] = integrity.suites_verified(evidence)
-    assert (found.severity, found.about) == ("warning", cell().key)
-    assert words(found).endswith("were not compared with its suite: it is not installed")
+    found = map(facts, integrity.suites_verified(evidence))
+    assert list(found) == [says("suites_verified", cell().key, why="it is not installed")]

@@ -11,7 +11,6 @@ from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Result, ServiceLimits
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import mix
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
@@ -28,7 +27,7 @@ from tests.fakes.machine import (
     solo,
 )
 from tests.fakes.machine import result as made_up
-from tests.judge.found import said
+from tests.judge.found import Said, facts, said, says
 
 
 @pytest.fixture(autouse=True)
@@ -36,18 +35,22 @@ def _published(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
 
 
+def lacking(*missing: str) -> Said:
+    return says("score_graded.missing", "run", grade="indicative", better="ranked", missing=missing)
+
+
 def test_a_mix_that_came_whole_is_only_graded() -> None:
     told = one_run(WATTS_AT_THE_WALL)
     assert said(mix.mix_complete, told) == []
     assert said(mix.mix_bounded, told) == []
-    assert said(mix.score_graded, told) == [("note", "run", "the score is indicative, not ranked: 1 of 3 runs")]
+    assert said(mix.score_graded, told) == [lacking("1 of 3 runs")]
 
 
 def test_a_mix_that_is_not_whole_has_no_score() -> None:
     told = one_run(WATTS_AT_THE_WALL)
-    lacking = told.model_copy(update={"records": tuple(each for each in told.records if each.route.suite != "dlrm")})
-    assert said(mix.mix_complete, lacking) == [("warning", "run", "no score: dlrm: no feed finished")]
-    assert said(mix.score_graded, lacking) == []
+    less = told.model_copy(update={"records": tuple(each for each in told.records if each.route.suite != "dlrm")})
+    assert said(mix.mix_complete, less) == [says("mix_complete.harmless", "run", why="dlrm: no feed finished")]
+    assert said(mix.score_graded, less) == []
 
 
 @pytest.mark.parametrize(("threads", "warned"), [(2, False), (1, True), (None, False)])
@@ -55,26 +58,24 @@ def test_a_host_has_two_threads_for_each_accelerator(threads: int | None, warned
     told = one_run(WATTS_AT_THE_WALL)
     system = told.system.model_copy(update={"cpu_threads": threads})
     found = said(mix.accelerators_fed, told.model_copy(update={"system": system}))
-    message = "1 hardware thread of a host for 1 accelerator, fewer than 2 for each: they may wait for the host"
-    assert found == ([("warning", "run", message)] if warned else [])
+    assert found == ([says("accelerators_fed", "run", threads=1, accelerators=1, needed=2)] if warned else [])
 
 
 def test_a_mix_of_ones_own_is_never_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
     own = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "mine"})})
-    assert (
-        said(mix.score_graded, own)[-1][2]
-        == "the score is indicative, not ranked: mine is a mix of one's own, 1 of 3 runs"
-    )
     assert said(mix.mix_complete, own) == []
     newer = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "edge-10"})})
-    unknown = "the score is indicative, not ranked: edge-10 is none of the mixes that this version knows, 1 of 3 runs"
-    assert said(mix.score_graded, newer)[-1][2] == unknown
     small = told.mix.model_copy(update={"name": "smoke-1", "tier": "smoke"})
     monkeypatch.setattr(mixes, "frozen", lambda: {"smoke-1": small})
-    smoke = told.model_copy(update={"mix": small})
-    assert said(mix.score_graded, smoke)[-1][2].startswith("the score is indicative, not ranked: the smoke tier")
+    for each, code in (
+        (own, "score_graded.own_mix"),
+        (newer, "score_graded.unknown_mix"),
+        (told.model_copy(update={"mix": small}), "score_graded.smoke"),
+    ):
+        score = judge(each).score
+        assert score and (score.grade, score.missing[0].code) == ("indicative", code)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +92,7 @@ def test_another_mix_under_a_published_name_has_no_score(change: dict[str, objec
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
     forged = told.model_copy(update={"mix": told.mix.model_copy(update=change)})
-    false = ("invalid", "run", "no score: this is not the mix that was published as edge-9")
-    assert false in said(mix.mix_complete, forged)
+    assert ("mix_complete", "run") in [(code, about) for code, about, _ in said(mix.mix_complete, forged)]
     found = judge(forged).score
     assert found and (found.mixes_per_hour, found.mixes_per_kwh) == (None, None)
 
@@ -105,18 +105,13 @@ def test_a_plan_has_the_rates_of_the_solo_records() -> None:
     first = first.model_copy(update={"units_per_s": first.units_per_s * 2})
     forged = place(MIX, [first, *others], told.devices)
     flattered = told.model_copy(update={"phases": (phase.model_copy(update={"placement": forged}),)})
-    [(severity, _, message)] = said(mix.mix_complete, flattered)
-    assert (severity, message) == (
-        "invalid",
-        "no score: mixed.1: λ* is not proven: "
-        "the plan has llm on gpu:0 at 200 units/s, and its solo record 100 units/s",
-    )
     lost = told.model_copy(update={"records": tuple(each for each in told.records if each.key != "solo.llm.gpu-0")})
-    [(severity, _, message)] = said(mix.mix_complete, lost)
-    assert (severity, message) == (
-        "invalid",
-        "no score: mixed.1: λ* is not proven: the plan has llm on gpu:0 at 100 units/s, and no solo record that passed",
-    )
+    for forgery, rates in (
+        (flattered, "200 units/s, and its solo record 100"),
+        (lost, "100 units/s, and no solo record"),
+    ):
+        [(code, _, values)] = said(mix.mix_complete, forgery)
+        assert code == "mix_complete" and f"λ* is not proven: the plan has llm on gpu:0 at {rates}" in values["why"]
 
 
 def sandbagged(told: Result, slower: Mapping[str, float]) -> Result:
@@ -139,9 +134,9 @@ def test_a_rate_that_the_mix_exceeded_clearly_gives_way_in_the_bound() -> None:
     assert seen.bound_per_hour == pytest.approx(honest.bound_per_hour, rel=5e-3)
     assert seen.kappa.estimate == pytest.approx(honest.kappa.estimate, abs=5e-3)
     assert {each.suite for each in seen.faster} == set(MIX)
-    [(severity, about, message)] = said(mix.mix_bounded, told)
-    assert (severity, about) == ("warning", "run")
-    assert message.startswith("mixed.1: faster in the mix than alone: llm on gpu:0 1.20 times, ")
+    [(code, _, values)] = said(mix.mix_bounded, told)
+    assert (code, values["phase"]) == ("mix_bounded.faster", "mixed.1")
+    assert values["parts"].startswith("llm on gpu:0 1.20 times")
     one = judge(sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})).diagnoses["mixed.1"]
     assert {each.suite for each in one.faster} == {"dlrm"}
     assert one.kappa.estimate == pytest.approx(honest.kappa.estimate, abs=5e-3)
@@ -175,9 +170,9 @@ def test_a_mix_that_does_more_than_its_bound_shows_that_the_solo_rates_are_too_l
         found.diagnoses["mixed.1"], bound_per_hour=found.diagnoses["mixed.1"].bound_per_hour / 2, kappa=Estimate(2.0)
     )
     evidence = replace(gather(told), mixed_runs=found.score.runs, diagnoses={"mixed.1": low})
-    [finding] = mix.mix_bounded(evidence)
-    assert (finding.severity, finding.about) == ("warning", "run")
-    assert words(finding).startswith("mixed.1: κ is 2.00, at least ")
+    [(code, _, values)] = map(facts, mix.mix_bounded(evidence))
+    assert (code, values["phase"], values["kappa"]) == ("mix_bounded.above", "mixed.1", 2)
+    assert 1 < values["lowest"] <= 2
 
 
 def test_feeds_that_overlap_more_than_alone_prove_no_rate_too_low() -> None:
@@ -197,8 +192,8 @@ def test_a_plan_that_lacks_a_suite_is_not_proven_whatever_the_mix_did() -> None:
     assert phase.placement
     fewer = tuple(rate for rate in phase.placement.rates if rate.suite != "llm")
     false = phase.model_copy(update={"placement": phase.placement.model_copy(update={"rates": fewer})})
-    [(severity, _, message)] = said(mix.mix_complete, told.model_copy(update={"phases": (false,)}))
-    assert severity == "invalid" and "λ* is not proven" in message
+    [(code, _, values)] = said(mix.mix_complete, told.model_copy(update={"phases": (false,)}))
+    assert code == "mix_complete" and "λ* is not proven" in values["why"]
 
 
 def test_a_score_whose_bound_is_not_proven_is_none() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from mixmark.harness.contracts.schema import (
     Failure,
@@ -19,20 +20,20 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge.rules import records
 from tests.golden.sample import closed_loop, record, result
-from tests.judge.found import done, failed, said
+from tests.judge.found import done, failed, said, says
 
 
 def test_a_failed_attempt_is_invalid_and_a_refusal_is_a_note() -> None:
-    assert said(records.finished, failed("crashed")) == [("invalid", "b", "crashed: so it is (do this)")]
-    assert said(records.finished, failed("refused")) == [("note", "b", "refused: so it is (do this)")]
+    for kind, code in (("crashed", "finished.failed"), ("refused", "finished.refused")):
+        assert said(records.finished, failed(kind)) == [says(code, kind=kind, message="so it is", hint="do this")]
 
 
 def test_an_interrupted_run_is_a_warning() -> None:
-    assert said(records.finished, result(finished=False)) == [("warning", "run", "interrupted; --resume goes on")]
+    assert said(records.finished, result(finished=False)) == [says("finished.interrupted", "run")]
 
 
 def test_a_small_sample_has_no_tail() -> None:
-    assert said(records.enough_feeds, done(feeds=63)) == [("note", "b", "no tail percentile: p90 needs 64 feeds")]
+    assert said(records.enough_feeds, done(feeds=63)) == [says("enough_feeds", percentile="p90", needed=64)]
 
 
 def test_a_batch_search_that_ran_out_of_time_is_told() -> None:
@@ -44,35 +45,34 @@ def test_a_batch_search_that_ran_out_of_time_is_told() -> None:
             done().records[1].model_copy(update={"trials": trials, "batch": best, "search_ended_by": ended_by})
         )
 
-    told = "the search for the best batch ran out of time: none above 4 was tried, and batch"
-    assert said(records.batch_search_finished, searched(4, "time")) == [("warning", "b", f"{told} 4 was measured")]
-    assert said(records.batch_search_finished, searched(2, "time")) == [("note", "b", f"{told} 2 was measured")]
-    assert (
-        said(records.batch_search_finished, searched(4, "no gain"))
-        == said(records.batch_search_finished, searched(4, "memory"))
-        == []
-    )
+    assert said(records.batch_search_finished, searched(4, "time")) == [
+        says("batch_search_finished.best", largest=4, batch=4)
+    ]
+    assert said(records.batch_search_finished, searched(2, "time")) == [
+        says("batch_search_finished.tried", largest=4, batch=2)
+    ]
+    for reason in ("no gain", "memory"):
+        assert said(records.batch_search_finished, searched(4, reason)) == []
 
 
 def test_an_adapter_that_did_not_close_is_told() -> None:
-    failure = Failure(kind="hung", message="no output within 30 s while closing its suites", hint="see b.log")
-    told = "hung when it was closed: no output within 30 s while closing its suites (see b.log)"
+    failure = Failure(kind="hung", message="no output", hint="see b.log")
     close_failure = done().records[1].model_copy(update={"close_failure": failure})
-    assert said(records.closed_cleanly, result(close_failure)) == [("note", "b", told)]
+    told = says("closed_cleanly", kind="hung", message="no output", hint="see b.log")
+    assert said(records.closed_cleanly, result(close_failure)) == [told]
     assert said(records.closed_cleanly, done()) == []
 
 
 def test_an_unprobed_device_has_no_roofline() -> None:
     lone = result(*done().records[1:2])
-    assert said(records.ceiling_known, lone) == [("note", "b", "roofline: cpu:0 was not probed in fp32")]
+    assert said(records.ceiling_known, lone) == [says("ceiling_known", why="cpu:0 was not probed in fp32")]
 
 
 def test_a_window_that_was_not_steady_is_a_warning_and_one_too_short_to_tell_a_note() -> None:
     slowing = result(record("b", "resnet50", "image", closed_loop([[100]] * 40 + [[200]] * 10)))
-    [(severity, about, message)] = said(records.steady, slowing)
-    assert (severity, about, message[:10]) == ("warning", "b", "not steady")
-    [(severity, _, message)] = said(records.steady, done(feeds=19))
-    assert (severity, message) == ("note", "too few feeds to tell whether it was steady: 20 are needed")
+    [(code, about, values)] = said(records.steady, slowing)
+    assert (code, about, values["figure"], values["rate_pct"]) == ("steady", "b", "throughput", pytest.approx(50))
+    assert said(records.steady, done(feeds=19)) == [says("steady.unknown", needed=20)]
 
 
 def ended(by: str, spread_ns: int) -> Result:
@@ -87,9 +87,9 @@ def ended(by: str, spread_ns: int) -> Result:
 
 
 def test_a_half_width_that_was_not_reached_is_a_note() -> None:
-    [(severity, about, message)] = said(records.precise, ended("cap", 800))
-    assert (severity, about) == ("note", "b")
-    assert message.startswith("the longest time was reached at ±") and message.endswith("(asked for ±1.0 %)")
+    [(code, about, values)] = said(records.precise, ended("cap", 800))
+    assert (code, about, values["wanted_pct"]) == ("precise", "b", 1.0)
+    assert values["reached_pct"] > 1
     assert said(records.precise, ended("precision", 800)) == []
     assert said(records.precise, ended("cap", 5)) == []  # known well enough in the end
 
@@ -105,11 +105,10 @@ def served(step_ns: int, feeds: int = 70, reported_ns: int = 0, **more: object) 
 
 def test_a_server_that_does_not_keep_its_limits_is_a_warning() -> None:
     assert said(records.latency_within_limits, served(100)) == []
-    assert said(records.latency_within_limits, served(101)) == [
-        ("warning", "b", "the latency limits are not kept at p90")
-    ]
+    assert said(records.latency_within_limits, served(101)) == [says("latency_within_limits.broken", percentile="p90")]
     assert said(records.latency_within_limits, served(100, reported_ns=1)) != []  # the parent's clock counts
     searched = (RateTrial(rate_per_s=5.0, feeds=64, kept=True),)
     assert said(records.latency_within_limits, served(101, rate_trials=searched)) != []  # whatever the search found
-    [(severity, _, message)] = said(records.latency_within_limits, served(100, feeds=9))
-    assert (severity, message) == ("note", "whether the latency limits are kept is open: p90 needs 64 feeds")
+    assert said(records.latency_within_limits, served(100, feeds=9)) == [
+        says("latency_within_limits.open", percentile="p90", needed=64)
+    ]
