@@ -7,6 +7,7 @@ sequence has an effect.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from functools import cache
 from io import StringIO
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, assert_never
 
 from mixmark.harness.contracts.numbers import UNKNOWN
 from mixmark.harness.contracts.text import plain
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LONGEST = 2000  # letters of a text
+LISTED = re.compile(r"^(\d*)([-+.)])(?=\s)")  # at the begin of a line Markdown makes a list of it
 WIDTH = 100  # columns of a file or a pipe
 NARROWEST = 60  # a narrower terminal breaks the lines itself
 PADDING = 2  # columns between those of a table
@@ -140,8 +142,21 @@ class Document:
 
 def shown(document: Document) -> list[Block]:
     """The blocks that have content."""
-    contents = ((block, block.__dict__) for block in document.blocks)
-    return [block for block, fields in contents if any(fields.get(name) for name in ("text", "lines", "rows", "drawn"))]
+    return [block for block in document.blocks if _content(block)]
+
+
+def _content(block: Block) -> object:
+    match block:
+        case Heading() | Paragraph():
+            return block.text
+        case Bullets():
+            return block.lines
+        case Facts() | Notes() | Table():
+            return block.rows
+        case Chart():
+            return block.drawn
+        case _:
+            assert_never(block)
 
 
 # Markdown
@@ -180,6 +195,10 @@ def _markdown(block: Block) -> Iterator[str]:
             yield f"|{'|'.join(sides)}|"
             for row in block.rows:
                 yield f"| {' | '.join(map(_cell, row))} |"
+        case Chart():
+            return  # a page alone has drawings
+        case _:
+            assert_never(block)
 
 
 def _cell(text: str) -> str:
@@ -189,9 +208,11 @@ def _cell(text: str) -> str:
 
 def cell(text: str) -> str:
     """The text with escapes, so that no part of it counts as a table's bar, as HTML or as markup."""
+    text = plain(text, LONGEST)
     for mark in "\\|`*_[]#~":
         text = text.replace(mark, f"\\{mark}")
-    return plain(text, LONGEST).replace("<", "&lt;")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return LISTED.sub(r"\1\\\2", text)
 
 
 def _titled(heading: Heading) -> str:
@@ -256,6 +277,10 @@ def _printed(out: Console, block: Block) -> Iterator[RenderableType]:
             if block.title:
                 yield _text(block.title)
             yield from _tables(out, block)
+        case Chart():
+            return
+        case _:
+            assert_never(block)
 
 
 def _tables(out: Console, source: Table) -> Iterator[RenderableType]:
