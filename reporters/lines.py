@@ -1,17 +1,20 @@
 """Every figure of a result as independent lines, for tables and databases that hold many results.
 
-A line is a view: it selects figures and names columns. The reporters csv and jsonl write these lines; docs/json.md
-lists the columns.
+A line is a view: it selects figures and names columns. The names hold the units. The reporters csv and jsonl write
+these lines; docs/json.md lists the columns.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
+from io import StringIO
 from typing import Any
 
 from mixmark.harness.contracts.schema import Environment
+from mixmark.harness.contracts.text import escaped, plain
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.assessment import Assessment, Provenance
 from mixmark.harness.judge.findings import words
@@ -70,6 +73,28 @@ ENERGY: Mapping[str, str] = {
     "edge_uncertainty": "edge_uncertainty",
 }
 """The columns of the energy in the window, of both."""
+
+
+def as_csv(assessment: Assessment) -> str:
+    """The lines as a CSV table. Unknown is empty."""
+    text = StringIO()
+    writer = csv.DictWriter(text, columns(), lineterminator="\n")
+    writer.writeheader()
+    for line in lines(assessment):
+        writer.writerow({name: _safe(value) if isinstance(value, str) else value for name, value in line.items()})
+    return text.getvalue()
+
+
+def as_json_lines(assessment: Assessment) -> str:
+    """One JSON object a line, so that several results can be appended to one file. Unknown is null."""
+    written = (json.dumps(line, allow_nan=False, ensure_ascii=False) for line in lines(assessment))
+    return "".join(f"{escaped(line)}\n" for line in written)
+
+
+def _safe(text: str) -> str:
+    """The text with a leading apostrophe if a spreadsheet would run it as a formula: after =, +, - or @."""
+    text = plain(text)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def columns() -> list[str]:

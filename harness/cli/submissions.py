@@ -191,9 +191,10 @@ def _show(made: Bundle, dry_run: bool) -> None:
 
 
 def _print_verdict(verdict: EntryVerdict, markdown: bool) -> None:
-    from mixmark.submissions.board import verdict_text
+    from mixmark.reporters import document
+    from mixmark.submissions.board import entry_page
 
-    click.echo(verdict_text.text(verdict, markdown))
+    click.echo((document.markdown if markdown else document.console)(entry_page.verdict(verdict)))
 
 
 def _as_json(verdict: EntryVerdict) -> dict[str, object]:

@@ -1,12 +1,14 @@
-"""The page of an entry as a document: its score, its classes with reasons, its runs, the whole disclosure."""
+"""An entry as documents: its page with score, classes, runs and the whole disclosure; the verdict of a check."""
 
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Hosts
+from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.solo import Solo
 from mixmark.reporters import charts, figures
 from mixmark.reporters.document import (
@@ -23,12 +25,13 @@ from mixmark.reporters.document import (
     drawing,
 )
 from mixmark.reporters.pictures import NOTHING, Bar
-from mixmark.submissions.board import formats, rank, row, verdict_text
+from mixmark.submissions.board import formats, rank, row
 from mixmark.submissions.board.rank import Metric
 from mixmark.submissions.board.row import Standing, Website
-from mixmark.submissions.entry import Entry
+from mixmark.submissions.entry import Entry, EntryVerdict
 
 WHISKERS = "Whiskers are 95 % intervals."
+LEVELS = ("below level 1", "level 1", "level 2", "level 3")
 
 
 def page(entry: Entry, site: Website, standings: Sequence[Standing], reports: Sequence[str]) -> Document:
@@ -60,7 +63,7 @@ def _summary(entry: Entry, site: Website, standings: Sequence[Standing]) -> Iter
 
 def _measured(entry: Entry, reports: Sequence[str]) -> Iterator[Block]:
     yield Heading("Classes", "classes")
-    yield Table("", ("class", "this entry", "why"), list(verdict_text.classes(entry)), text_columns=3)
+    yield Table("", ("class", "this entry", "why"), list(_classes(entry)), text_columns=3)
     yield Heading("Runs of the mix", "runs")
     yield _runs(entry)
     yield Bullets([Link(f"Report of result {number}", name) for number, name in enumerate(reports, start=1)])
@@ -233,3 +236,29 @@ def _count(count: int | None, what: str) -> str:
 
 def _gib(size_bytes: int | None) -> str:
     return "not disclosed" if size_bytes is None else figures.gibibytes(size_bytes)
+
+
+def _classes(entry: Entry) -> Iterator[tuple[str, str, str]]:
+    """(class, value, reasons) of each class by which entries are kept apart."""
+    why = defaultdict(str, {name: "; ".join(reasons) for name, reasons in entry.reasons.items()})
+    yield "division", entry.division, why["division"] or "everybody does the same work"
+    yield "tuning", entry.tuning, why["tuning"] or "built-in adapters with one setting for all suites"
+    yield "grade", entry.grade, why["grade"] or "nothing is missing"
+    yield "ranked", "yes" if entry.ranked else "no", why["ranked"] or "it has a place among others"
+    yield "weights", f"{entry.weight_class} bit", why["weight_class"]
+    yield "energy boundary", entry.boundary or "none", why["boundary"]
+    if entry.level is not None:
+        aspects = (f"{aspect.name}: {LEVELS[aspect.level]}, {aspect.reason}" for aspect in entry.aspects)
+        yield "EE HPC level", LEVELS[entry.level], "; ".join(aspects)
+
+
+def verdict(found: EntryVerdict) -> Document:
+    """The classes of an accepted entry, or the problems of a rejected one."""
+    name, entry = plain(found.path) or "the entry", found.entry
+    if entry is None:
+        problems = [(problem.code, problem.where or "the entry", problem.message) for problem in found.problems]
+        return Document(f"{name} is rejected", "", [Table("", ("rule", "where", "what"), problems, text_columns=3)])
+    scores = f"MX {row.whole(entry.mixes_per_kwh, 'MX')}, TX {row.whole(entry.mixes_per_hour, 'TX')}"
+    rows = [*_classes(entry), ("signature", entry.signed.state, entry.signed.signer or "–")]
+    table = Table("", ("class", "value", "why"), rows, text_columns=3)
+    return Document(f"{name} obeys all rules: {scores}", "", [table])

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-import mixmark.reporters.csv
 import mixmark.reporters.json
+import mixmark.reporters.lines
 import mixmark.reporters.report
 from mixmark.harness.contracts.schema import (
     NOT_ASKED,
@@ -49,7 +49,7 @@ REPORTERS: dict[str, Callable[[Assessment], str]] = {
     "report.txt": mixmark.reporters.report.console,
     "full.txt": mixmark.reporters.report.full,
     "report.md": mixmark.reporters.report.markdown,
-    "report.csv": mixmark.reporters.csv.report,
+    "report.csv": mixmark.reporters.lines.as_csv,
     "report.json": mixmark.reporters.json.report,
 }
 MS = 1_000_000

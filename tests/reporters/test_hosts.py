@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-import mixmark.reporters.csv
 import mixmark.reporters.json
+import mixmark.reporters.lines
 from mixmark.harness.contracts.schema import Hosts
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.plan import mixes
@@ -70,7 +70,7 @@ def test_scaling_is_a_small_table(clustered: Assessment) -> None:
 
 def test_the_summary_names_the_cluster_and_a_line_its_processors(clustered: Assessment) -> None:
     assert "This cluster of 3 hosts does one edge mix" in flat(report.console(clustered))
-    header, *lines = mixmark.reporters.csv.report(clustered).splitlines()
+    header, *lines = mixmark.reporters.lines.as_csv(clustered).splitlines()
     first = dict(zip(header.split(","), next(csv.reader(lines)), strict=True))
     assert (first["cpu_model"], first["cpu_threads"]) == ("2 × Acme Quartz 9000, Acme Onyx", "72")
     assert int(first["memory_bytes"]) == (64 + 64 + 16) << 30

@@ -9,9 +9,7 @@ from io import StringIO
 import pytest
 
 from mixmark.harness.judge.assessment import judge
-from mixmark.reporters import csv as csv_reporter
-from mixmark.reporters import jsonl
-from mixmark.reporters.lines import columns, lines
+from mixmark.reporters.lines import as_csv, as_json_lines, columns, lines
 from tests.fakes.machine import WATTS_AT_THE_WALL
 from tests.golden.sample import sample
 from tests.judge.compare.test_machines import one_run
@@ -22,8 +20,8 @@ def test_both_forms_have_the_same_lines() -> None:
     assessment = judge(sample())
     expected = lines(assessment)
     assert [list(line) for line in expected] == [columns()] * len(expected)
-    assert [json.loads(line) for line in jsonl.report(assessment).splitlines()] == expected
-    written = list(csv.DictReader(StringIO(csv_reporter.report(assessment))))
+    assert [json.loads(line) for line in as_json_lines(assessment).splitlines()] == expected
+    written = list(csv.DictReader(StringIO(as_csv(assessment))))
     assert [{name: "" if value is None else str(value) for name, value in line.items()} for line in expected] == written
 
 
@@ -67,17 +65,17 @@ def test_a_run_without_a_score_has_no_rate_and_says_why() -> None:
 
 def test_lines_of_many_results_are_told_apart_by_their_result() -> None:
     first, second = sample(), sample().model_copy(update={"created_utc": "2026-02-02T03:04:05+00:00"})
-    rows = [json.loads(line) for line in (jsonl.report(judge(first)) + jsonl.report(judge(second))).splitlines()]
+    rows = [json.loads(line) for line in (as_json_lines(judge(first)) + as_json_lines(judge(second))).splitlines()]
     assert len({(row["result_id"], row["key"]) for row in rows}) == 2 * len(lines(judge(first)))
 
 
 @pytest.mark.parametrize("text", [HOSTILE, LONG], ids=["hostile", "long"])
 def test_hostile_text_is_a_value_of_its_column(text: str) -> None:
     assessment = judge(hostile(text))
-    assert [json.loads(line)["suite"] for line in jsonl.report(assessment).splitlines()] == [text, "llm"]
-    assert all(letter.isprintable() for letter in jsonl.report(assessment).replace("\n", ""))
+    assert [json.loads(line)["suite"] for line in as_json_lines(assessment).splitlines()] == [text, "llm"]
+    assert all(letter.isprintable() for letter in as_json_lines(assessment).replace("\n", ""))
 
 
 def test_a_result_without_records_is_an_empty_table() -> None:
     empty = sample().model_copy(update={"records": (), "meterings": ()})
-    assert jsonl.report(judge(empty)) == "" and len(csv_reporter.report(judge(empty)).splitlines()) == 1
+    assert as_json_lines(judge(empty)) == "" and len(as_csv(judge(empty)).splitlines()) == 1

@@ -14,8 +14,8 @@ from mixmark.harness.contracts.schema import Audit, Failure, Finding, Gate, Rate
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import found, words
 from mixmark.harness.judge.solo import latency
-from mixmark.reporters import csv as csv_reporter
 from mixmark.reporters import figures, report
+from mixmark.reporters.lines import _safe, as_csv
 from tests.golden.sample import DOMAINS, FOLDER, GPU, REPORTERS, closed_loop, record, result, sample
 from tests.reporters.hostile import HOSTILE, LONG, hostile
 
@@ -73,11 +73,11 @@ def test_json_keeps_hostile_text_and_is_safe_on_a_terminal() -> None:
 
 
 def test_csv_has_its_rows_and_no_formula() -> None:
-    rows = list(csv.DictReader(csv_reporter.report(judge(hostile())).splitlines()))
+    rows = list(csv.DictReader(as_csv(judge(hostile())).splitlines()))
     assert len(rows) == 2 and {None}.isdisjoint(rows[0])
     cells = [cell for row in rows for cell in row.values()]
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
-    assert rows[0]["suite"].startswith("'=cmd() ") and csv_reporter.safe("@token") == "'@token"
+    assert rows[0]["suite"].startswith("'=cmd() ") and _safe("@token") == "'@token"
 
 
 def test_joules_of_different_boundaries_name_their_boundary() -> None:
@@ -204,7 +204,7 @@ def test_a_fast_wrong_output_counts_for_nothing() -> None:
     assert (cheat.status, figures.throughput(cheat)) == ("invalid", ("invalid", "10.0 img/s"))
     assert judge(wrong()).matrix is None, "there is but one device with a figure"
     assert " invalid " in report.full(judge(wrong())) and "invalid, 10.0 img/s" in report.markdown(judge(wrong()))
-    assert [row["status"] for row in csv.DictReader(csv_reporter.report(judge(wrong())).splitlines())] == [
+    assert [row["status"] for row in csv.DictReader(as_csv(judge(wrong())).splitlines())] == [
         "ok",
         "invalid",
     ]

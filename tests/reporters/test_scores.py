@@ -9,8 +9,8 @@ from io import StringIO
 
 import pytest
 
-import mixmark.reporters.csv
 import mixmark.reporters.json
+import mixmark.reporters.lines
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.reporters import figures, report, scores, summary
@@ -75,7 +75,7 @@ def test_a_run_that_is_left_out_is_shown_as_such() -> None:
     text = report.full(found)
     assert "mixed.2, left out" in text and "mixed.1, left out" not in text
     assert "the score leaves out mixed.2, which was disturbed: other programs used 10 % of the machine" in text
-    rows = {row["key"]: row for row in csv.DictReader(StringIO(mixmark.reporters.csv.report(found)))}
+    rows = {row["key"]: row for row in csv.DictReader(StringIO(mixmark.reporters.lines.as_csv(found)))}
     assert (rows["mixed.2"]["status"], rows["mixed.1"]["status"]) == ("left out", "indicative")
     assert rows["mixed.2"]["reason"] == "other programs used 10 % of the machine"
 
@@ -86,7 +86,7 @@ def test_numbers_for_machines(measured: Result) -> None:
     assert score["grade"] == "ranked"
     assert score["runs"][0]["suites"][1]["suite"] == "diffusion"
     assert report["diagnoses"]["mixed.1"]["kappa"]["estimate"] == pytest.approx(1, abs=0.01)
-    *_, row = csv.DictReader(StringIO(mixmark.reporters.csv.report(judge(measured))))
+    *_, row = csv.DictReader(StringIO(mixmark.reporters.lines.as_csv(judge(measured))))
     assert (row["scenario"], row["status"], row["boundary"]) == ("mixed", "ranked", "wall")
     assert float(row["mixes_per_kwh"]) == score["runs"][2]["mixes_per_kwh"]["estimate"]
     assert json.loads(mixmark.reporters.json.report(judge(bare())))["score"] is None
