@@ -34,7 +34,6 @@ from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.rules.records import finished
 from mixmark.harness.judge.statistics import timestamps
@@ -143,59 +142,58 @@ def played(folder: Path, engine: str) -> Record:
     return record
 
 
-WRONG = "audited feeds fail"
 CAUGHT = {
     # less work
-    "Caching": ("audited", WRONG),
-    "Tiring": ("audited", WRONG),
-    "EverySecond": ("audited", WRONG),
-    "Early": ("audited", WRONG),
-    "Guessing": ("audited", WRONG),
-    "Cut": ("finished", "wrong output: the runner yielded 2 units for a feed of 4"),
-    "Padding": ("finished", "wrong output: the runner yielded at least 5 units for a feed of 4"),
-    "Bundling": ("units_counted", "feeds of 4 yields came in 1 at the least"),
+    "Caching": ("audited.wrong", ""),
+    "Tiring": ("audited.wrong", ""),
+    "EverySecond": ("audited.wrong", ""),
+    "Early": ("audited.wrong", ""),
+    "Guessing": ("audited.wrong", ""),
+    "Cut": ("finished.failed", "the runner yielded 2 units for a feed of 4"),
+    "Padding": ("finished.failed", "the runner yielded at least 5 units for a feed of 4"),
+    "Bundling": ("units_counted.yields", ""),
     # nonsense
-    "Wide": ("audited", "the output is int64 (4, 2), but should be int64 (4,)"),
-    "Scalar": ("finished", "wrong output: a runner yields arrays"),
-    "Narrow": ("audited", "the output is int32 (4,), but should be int64 (4,)"),
-    "Double": ("finished", "wrong output: a runner yields arrays of float32, int32 or int64"),
-    "NotANumber": ("audited", "outputs with values that are not finite"),
-    "Infinite": ("audited", "outputs with values that are not finite"),
-    "Nested": ("finished", "wrong output: a runner yields arrays of float32, int32 or int64"),
-    "Attached": ("finished", "raised: RuntimeError: Can't call numpy() on Tensor that requires grad"),
-    "Hollow": ("finished", "wrong output: the output for a feed is empty"),
-    "Huge": ("finished", "wrong output: a unit's output has 1024 MiB"),
-    "Returning": ("finished", "raised: TypeError: 'NoneType' object is not iterable"),
-    "Nothing": ("finished", "wrong output: a runner yields arrays"),
-    "Ragged": ("finished", "raised: ValueError"),
-    "Empty": ("finished", "wrong output: the runner yielded 0 units for a feed of 4"),
-    "Growing": ("finished", "wrong output: the outputs for two feeds differ in shape"),
-    "Mute": ("finished", "wrong output: the runner yielded nothing"),
-    "Endless": ("finished", "wrong output: the runner yielded at least 5 units"),
-    "Breaking": ("finished", "raised: ConnectionError: the engine is gone"),
+    "Wide": ("audited.problem", "the output is int64 (4, 2), but should be int64 (4,)"),
+    "Scalar": ("finished.failed", "a runner yields arrays"),
+    "Narrow": ("audited.problem", "the output is int32 (4,), but should be int64 (4,)"),
+    "Double": ("finished.failed", "a runner yields arrays of float32, int32 or int64"),
+    "NotANumber": ("audited.problem", "outputs with values that are not finite"),
+    "Infinite": ("audited.problem", "outputs with values that are not finite"),
+    "Nested": ("finished.failed", "a runner yields arrays of float32, int32 or int64"),
+    "Attached": ("finished.failed", "RuntimeError: Can't call numpy() on Tensor that requires grad"),
+    "Hollow": ("finished.failed", "the output for a feed is empty"),
+    "Huge": ("finished.failed", "a unit's output has 1024 MiB"),
+    "Returning": ("finished.failed", "TypeError: 'NoneType' object is not iterable"),
+    "Nothing": ("finished.failed", "a runner yields arrays"),
+    "Ragged": ("finished.failed", "ValueError"),
+    "Empty": ("finished.failed", "the runner yielded 0 units for a feed of 4"),
+    "Growing": ("finished.failed", "the outputs for two feeds differ in shape"),
+    "Mute": ("finished.failed", "the runner yielded nothing"),
+    "Endless": ("finished.failed", "the runner yielded at least 5 units"),
+    "Breaking": ("finished.failed", "ConnectionError: the engine is gone"),
     # a suite bent to suit
-    "Bending": ("audited", WRONG),
-    "BendingFeeds": ("audited", WRONG),
-    "BendingUnits": ("units_counted", "1 to 1 units were counted for feeds of 4"),
-    "Foreseeing": ("device_busy", "% of the window no feed was in flight"),
+    "Bending": ("audited.wrong", ""),
+    "BendingFeeds": ("audited.wrong", ""),
+    "BendingUnits": ("units_counted.units", ""),
+    "Foreseeing": ("device_busy", ""),
     # a harness bent to suit
-    "SlowingTheLoop": ("window_bracketed", "outside of the window that the parent timed"),
-    "TurningBack": ("finished", "raised: ValueError: time runs backwards"),
-    "Leaving": ("finished", "s of at least 0.20 s, with 1 feed of at least 20"),
-    "Amending": ("audited", "the outputs do not match the commitments of the timed window"),
-    "AmendingSooner": ("window_bracketed", "the worker's timestamps cover"),
-    "Preparing": ("window_bracketed", "the worker's timestamps cover"),
-    "Resealing": ("finished", "sealed came after the window was closed"),
-    "Reopening": ("finished", "measure was due, but stage came"),
-    "Piping": ("finished", "is not a regular file"),
-    "Negative": ("finished", "cannot be read: the reply to open has a wrong field"),
-    "Unsealed": ("finished", "the worker did not close its window"),
-    "Choosing": ("audited", "the worker handed over the digests of"),
-    "Loading": ("audited", WRONG),
-    "Forging": ("finished", "its feeds are not numbered one by one"),
-    "Babbling": ("finished", "cannot be read"),
+    "SlowingTheLoop": ("window_bracketed.outside", ""),
+    "TurningBack": ("finished.failed", "ValueError: time runs backwards"),
+    "Leaving": ("finished.failed", "s of at least 0.20 s, with 1 feed of at least 20"),
+    "Amending": ("audited.problem", "the outputs do not match the commitments of the timed window"),
+    "AmendingSooner": ("window_bracketed.short", ""),
+    "Preparing": ("window_bracketed.short", ""),
+    "Resealing": ("finished.failed", "sealed came after the window was closed"),
+    "Reopening": ("finished.failed", "measure was due, but stage came"),
+    "Piping": ("finished.failed", "is not a regular file"),
+    "Negative": ("finished.failed", "cannot be read: the reply to open has a wrong field"),
+    "Unsealed": ("finished.failed", "the worker did not close its window"),
+    "Choosing": ("audited.problem", "the worker handed over the digests of"),
+    "Loading": ("audited.wrong", ""),
+    "Forging": ("finished.failed", "its feeds are not numbered one by one"),
+    "Babbling": ("finished.failed", "cannot be read"),
 }
-"""By which rule, and in which words."""
+"""The code of the finding, and what its values hold."""
 GAIN_NOTHING = ("Overhearing", "SlowingTime", "TurningBackTime", "Owing", "Outliving", "Forestalling", "Shifting")
 """No rule is broken, and no figure is better."""
 HARMLESS = ("Honest", *GAIN_NOTHING[:4], "Listed", "Reusing", "Stubborn")
@@ -203,21 +201,21 @@ CAUGHT_IN_THE_MIX = {
     "Narrow": CAUGHT["Narrow"],
     "NotANumber": CAUGHT["NotANumber"],
     "Huge": CAUGHT["Huge"],
-    "Growing": ("cut short", "wrong output: the outputs for two feeds differ in shape"),
-    "TurningBackTime": ("finished", "raised: ValueError: time runs backwards"),
-    "Owing": ("finished", "raised: ValueError: a yield without units"),
-    "Babbling": ("finished", "cannot be read"),
+    "Growing": ("cut short", "the outputs for two feeds differ in shape"),
+    "TurningBackTime": ("finished.failed", "ValueError: time runs backwards"),
+    "Owing": ("finished.failed", "ValueError: a yield without units"),
+    "Babbling": ("finished.failed", "cannot be read"),
     "Amending": CAUGHT["Amending"],
-    "AmendingSooner": ("audited", WRONG),
+    "AmendingSooner": ("audited.wrong", ""),
     "Choosing": CAUGHT["Choosing"],
 }
 """Where the parent hands out the feeds; the other engines are caught as in a solo measurement."""
 CAUGHT_AS_SERVERS = {
-    "SlowingTheLoop": ("finished", "the worker's timestamps cannot be used: time runs backwards"),
-    "Quitting": ("on_schedule", "it left the feed out that was due after"),
+    "SlowingTheLoop": ("finished.failed", "the worker's timestamps cannot be used: time runs backwards"),
+    "Quitting": ("on_schedule.left_out", ""),
 }
 CAUGHT_WITH_BULK = {
-    "Hiding": ("audited", "that it had to keep"),
+    "Hiding": ("audited.problem", "that it had to keep"),
     "EverySecond": CAUGHT["EverySecond"],
 }
 """Where the outputs outgrow the memory for them."""
@@ -281,35 +279,35 @@ def findings(record: Record) -> Iterator[Finding]:
 
 @pytest.mark.parametrize("engine", CAUGHT)
 def test_it_is_caught(records: dict[str, Record], engine: str) -> None:
-    rule, text = CAUGHT[engine]
-    found = [(each.rule, words(each)) for each in findings(records[engine])]
-    assert [message for named, message in found if named == rule and text in message], (found, records[engine].error)
+    code, text = CAUGHT[engine]
+    found = [(each.code, " ".join(map(str, each.values.values()))) for each in findings(records[engine])]
+    assert [values for named, values in found if named == code and text in values], (found, records[engine].error)
 
 
 @pytest.mark.parametrize("engine", CAUGHT_IN_THE_MIX)
 def test_it_is_caught_in_the_mixed_phase(records: dict[str, Record], engine: str) -> None:
-    rule, text = CAUGHT_IN_THE_MIX[engine]
+    code, text = CAUGHT_IN_THE_MIX[engine]
     record = records[mixing(engine)]
-    found = [(each.rule, words(each)) for each in findings(record)]
+    found = [(each.code, " ".join(map(str, each.values.values()))) for each in findings(record)]
     if record.cut_short:
-        found.append(("cut short", f"{record.cut_short.kind}: {record.cut_short.message}"))
-    assert [message for named, message in found if named == rule and text in message], (found, record.error)
+        found.append(("cut short", record.cut_short.message))
+    assert [values for named, values in found if named == code and text in values], (found, record.error)
 
 
 @pytest.mark.parametrize("engine", [serving(each) for each in CAUGHT_AS_SERVERS])
 def test_it_is_caught_as_a_server(records: dict[str, Record], engine: str) -> None:
-    rule, text = CAUGHT_AS_SERVERS[engine.split()[0]]
-    found = [(each.rule, words(each)) for each in findings(records[engine])]
-    assert [message for named, message in found if named == rule and text in message], (found, records[engine].error)
+    code, text = CAUGHT_AS_SERVERS[engine.split()[0]]
+    found = [(each.code, " ".join(map(str, each.values.values()))) for each in findings(records[engine])]
+    assert [values for named, values in found if named == code and text in values], (found, records[engine].error)
 
 
 @pytest.mark.parametrize("engine", [with_bulk(each) for each in CAUGHT_WITH_BULK])
 def test_it_is_caught_where_outputs_are_dropped(records: dict[str, Record], engine: str) -> None:
-    rule, text = CAUGHT_WITH_BULK[engine.split()[0]]
+    code, text = CAUGHT_WITH_BULK[engine.split()[0]]
     audit, done = records[engine].audit, records[engine].completions
     assert audit is not None and done is not None and len(done) * FEED_BYTES > KEPT_BYTES
-    found = [(each.rule, words(each)) for each in findings(records[engine])]
-    assert [message for named, message in found if named == rule and text in message], (found, records[engine].error)
+    found = [(each.code, " ".join(map(str, each.values.values()))) for each in findings(records[engine])]
+    assert [values for named, values in found if named == code and text in values], (found, records[engine].error)
 
 
 @pytest.mark.parametrize("engine", [*HARMLESS, mixing("Honest"), mixing("Overhearing"), serving("Honest")])
@@ -348,8 +346,8 @@ def test_a_quantised_route_that_fails_its_gate_is_a_finding(
     auditor(equipment({}), tmp_path, "smoke").run([record], lambda each: records.update({each.key: each}))
     (judged,) = records.values()
     assert judged.error is None and judged.completions
-    invalid = [words(each) for each in findings(judged) if each.severity == "invalid"]
-    assert (invalid == []) is passes and all(WRONG in message for message in invalid), invalid
+    invalid = [each.code for each in findings(judged) if each.severity == "invalid"]
+    assert invalid == ([] if passes else ["audited.wrong"])
 
 
 def test_outputs_that_are_rewritten_after_the_draw_fail_their_audit(tmp_path: Path) -> None:
@@ -444,6 +442,5 @@ def test_a_probe_that_leaves_work_out_sets_no_ceiling(tmp_path: Path, engine: st
     """It would raise what the device is believed to reach, and so hide a suite that leaves work out."""
     record = probed(tmp_path, engine)
     evidence = gather(result(record))
-    assert [each.severity for each in integrity.audited(evidence)] == ["invalid"]
-    assert WRONG in words(next(iter(integrity.audited(evidence))))
+    assert [each.code for each in integrity.audited(evidence)] == ["audited.wrong"]
     assert (evidence.ceilings, evidence.peaks.flops_per_s, evidence.peaks.bytes_per_s) == ({}, {}, {})

@@ -32,6 +32,7 @@ from tests.fakes.machine import (
 )
 from tests.golden.sample import MS, closed_loop, record, sample
 from tests.golden.sample import result as bare
+from tests.judge.found import facts
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +69,9 @@ def slow_for_a_while() -> Assessment:
 def test_a_mix_that_went_slower_for_a_while_is_not_steady_and_says_what_it_cost() -> None:
     slowed = slow_for_a_while()
     [finding] = [each for each in slowed.findings if (each.rule, each.about) == ("steady", "mixed.1")]
-    assert finding.severity == "warning"
-    assert "from 200.0 s to 280.0 s of 600.0 s it ran at 40 % of the rate of the rest" in words(finding)
-    assert words(finding).endswith("without which the mixes per hour would be 8.7 % higher")
+    _, _, values = facts(finding)
+    assert [values[name] for name in ("begin_s", "end_s", "window_s")] == pytest.approx([200, 280, 600])
+    assert (values["figure"], round(values["rate_pct"]), round(values["moved_pct"], 1)) == ("mixes per hour", 40, 8.7)
     assert slowed.verdict.word == "disturbed"
     [picture] = pictures.mixes(slowed)
     assert picture.steadiness == words(finding)
