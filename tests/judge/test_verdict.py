@@ -97,7 +97,7 @@ def test_a_loaded_machine_is_disturbed_from_a_twentieth_on() -> None:
 def test_a_hypervisor_that_takes_much_disturbs() -> None:
     assert verdict(six(stolen_ns=SECOND // 5)) == (
         "disturbed",
-        "the hypervisor gave up to 10 % of the CPUs' time to others",
+        "the hypervisor gave up to 10 % of the CPU time of the machine to others",
     )
     assert verdict(six(stolen_ns=SECOND // 10))[0] == "fair"
 

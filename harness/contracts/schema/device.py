@@ -119,6 +119,11 @@ class Device(Fact):
         """The name of the device's host; empty if the run has one host."""
         return host_of(self.id)
 
+    @property
+    def local_id(self) -> str:
+        """The id without the host."""
+        return local(self.id)
+
     def offers(self, suite: str) -> tuple[Precision, ...]:
         """The precisions of a suite on this device through this adapter, best first."""
         return self.precisions_by_suite.get(suite, self.precisions)
@@ -145,6 +150,11 @@ class Route(Fact):
     suite_options: dict[str, str] = {}
     weights: str = "synthetic"
     """`synthetic`, the name and hash of a checkpoint, or `hosted: ` and the model of a service."""
+
+    @property
+    def host(self) -> str:
+        """The name of the device's host; empty if the run has one host."""
+        return host_of(self.device)
 
     @property
     def hosted(self) -> bool:
