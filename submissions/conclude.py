@@ -12,7 +12,6 @@ from typing import cast
 
 import numpy as np
 
-from mixmark.harness.contracts.device_ids import local
 from mixmark.harness.contracts.schema import MIXES, Finding, Result, Route, WeightClass
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import score as scoring
@@ -162,8 +161,7 @@ def entry(
 def unlike(report: Report, contribution: Contribution) -> Reason | None:
     """Why a report of the conformance kit is not about the code of an adapter that a result ran."""
     name = f"result {contribution.number}"
-    environments = contribution.header.environments.items()
-    ran = [environment for adapter, environment in environments if local(adapter) == report.name]
+    ran = contribution.header.software_of(report.name)
     if report.kind != "adapter" or not ran:
         return f"{name} has no {report.kind} {report.name}"
     for environment in ran:

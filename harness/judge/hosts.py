@@ -1,14 +1,16 @@
-"""The hosts of a result: how well the clock of each is known, and what its network carried.
+"""The hosts of a result: which of them failed, how well the clock of each is known, and what its network carried.
 
 A run on this machine alone has one host, whose name is empty.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from mixmark.harness.contracts.published import figure
-from mixmark.harness.contracts.schema import Conditions, Connection, Result
+from mixmark.harness.contracts.schema import Conditions, Connection, Record, Result
 
 AT_REST_BYTES_PER_S = 64_000  # received and sent: a remote shell, discovery of services and a meter stay below
 
@@ -42,6 +44,24 @@ class Traffic:
     def self_contained(self) -> bool | None:
         """Whether the host had no more traffic with the outside than a machine at rest has. None: not known."""
         return self.outside_per_s <= AT_REST_BYTES_PER_S if self.seconds else None
+
+
+def took_no_part(result: Result) -> tuple[str, ...]:
+    """The hosts that were asked for and took no part, each with its reason."""
+    return tuple(
+        f"{absence.name} took no part: {absence.reason}" for absence in result.absent if absence.kind == "host"
+    )
+
+
+def lost(records: Iterable[Record], failed: Collection[str]) -> dict[str, list[Record]]:
+    """The hosts whose records all failed, each with its records. The only host of a run is never among them.
+
+    failed: the keys of the records that failed.
+    """
+    by_host: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_host[record.route.host].append(record)
+    return {host: own for host, own in sorted(by_host.items()) if host and all(each.key in failed for each in own)}
 
 
 def connection(result: Result, phase: str, host: str) -> Connection | None:

@@ -112,7 +112,7 @@ class Device(Fact):
     @property
     def in_host_memory(self) -> bool:
         """Whether the device uses its host's memory."""
-        return local(self.memory_pool) == HOST_POOL
+        return self.local_pool == HOST_POOL
 
     @property
     def host(self) -> str:
@@ -123,6 +123,11 @@ class Device(Fact):
     def local_id(self) -> str:
         """The id without the host."""
         return local(self.id)
+
+    @property
+    def local_pool(self) -> str:
+        """The memory pool without the host."""
+        return local(self.memory_pool)
 
     def offers(self, suite: str) -> tuple[Precision, ...]:
         """The precisions of a suite on this device through this adapter, best first."""

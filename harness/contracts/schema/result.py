@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pydantic import Field, SkipValidation, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from mixmark.harness.contracts.device_ids import on
+from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, Fact, Int64s, Route, Tier, WeightClass
 from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase, PowerLimit
 from mixmark.harness.contracts.schema.record import Absent, Record
@@ -189,6 +189,11 @@ class Domain(Fact):
     source: str
     """The interface and its documentation."""
 
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The names of the hosts that it covers. One empty name if the run has one host."""
+        return frozenset(map(host_of, self.covers))
+
     @model_validator(mode="after")
     def _nothing_inside_sees_the_wall(self) -> Domain:
         if self.boundary == "wall" and self.method != "external":
@@ -328,6 +333,10 @@ class Result(Fact):
     def system_of(self, host: str) -> System:
         """The system of a host; the first host's if the result does not list it."""
         return self.systems.get(host, self.system)
+
+    def software_of(self, adapter: str) -> list[Environment]:
+        """The software of an adapter's workers on each host."""
+        return [environment for name, environment in self.environments.items() if local(name) == adapter]
 
     def environment_of(self, route: Route) -> Environment | None:
         """The software of a route's workers."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.findings import found, words
-from mixmark.harness.judge.score import took_no_part
+from mixmark.harness.judge.hosts import took_no_part
 
 LARGEST_CLOCK_FRACTION = 0.001
 """The largest fraction of a window by which the clock of a host may be uncertain."""
