@@ -15,7 +15,6 @@ from typing import Any
 
 from mixmark.harness.contracts.schema import Environment
 from mixmark.harness.contracts.text import escaped, plain
-from mixmark.harness.judge import hosts
 from mixmark.harness.judge.assessment import Assessment, Provenance
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import ScoredRun
@@ -109,7 +108,7 @@ def lines(assessment: Assessment) -> list[dict[str, Value]]:
     nothing = {**dict.fromkeys(columns()), **origin}
     found = []
     for run in assessment.runs:
-        software = _software(hosts.environment(assessment.result, run.route))
+        software = _software(assessment.result.environment_of(run.route))
         found.append({**nothing, **picked(run, SOLO), "software": software, **picked(run.energy, ENERGY)})
     if score := assessment.score:
         for number, mixed in enumerate(score.runs, start=1):

@@ -195,8 +195,7 @@ def _system(result: Result) -> Iterator[Block]:
         for device in result.devices
     ]
     yield Heading("System", "system")
-    groups = list(scores.groups(result)) or [("machine", result.system)]
-    yield Facts([(name, _machine(system)) for name, system in groups])
+    yield Facts([(name, _machine(system)) for name, system in scores.groups(result)])
     yield Table("", header, rows, text_columns=5)
 
 
@@ -210,10 +209,8 @@ def _machine(system: System) -> str:
 def _systems(result: Result) -> Iterator[tuple[str, str]]:
     """The disclosure of the machine, or of each group of equal hosts."""
     for group, system in scores.groups(result):
-        yield "hosts", group
+        yield "system of", group
         yield from _disclosed(system)
-    if not result.hosts:
-        yield from _disclosed(result.system)
 
 
 def _disclosed(system: System) -> Iterator[tuple[str, str]]:

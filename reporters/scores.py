@@ -150,7 +150,9 @@ def _runs(assessment: Assessment, found: Score) -> Table:
 
 
 def groups(result: Result) -> Iterator[tuple[str, System]]:
-    """("2 hosts: host1, host2", their system) of each group of equal hosts."""
+    """("2 hosts: host1, host2", their system) of each group of equal hosts, or of the machine."""
+    if not result.hosts:
+        yield "machine", result.system
     for group in result.hosts:
         yield f"{figures.counted(len(group.names), 'host')}: {_listed(group.names)}", group.system
 

@@ -12,7 +12,7 @@ from statistics import median
 
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Finding, Mix, Result
-from mixmark.harness.judge import hosts, references, screening
+from mixmark.harness.judge import references, screening
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import remedy, words
 from mixmark.harness.judge.mixed_run import HOUR_NS, KWH_J
@@ -91,12 +91,9 @@ def summary(assessment: Assessment) -> Summary:
 def _system(result: Result) -> str:
     whole = [device for device in result.devices if device.kind != "cpu" and device.slice_of is None]
     accelerators = {part: device.name or device.kind for device in whole for part in device.silicon}
-    totals = (
-        hosts.sum_of(result, "cpu_cores"),
-        hosts.sum_of(result, "cpu_threads"),
-        hosts.sum_of(result, "memory_bytes"),
-    )
-    return figures.system(hosts.processors(result), *totals, accelerators.values())
+    machine = result.machine
+    totals = machine.cpu_cores, machine.cpu_threads, machine.memory_bytes
+    return figures.system(machine.cpu_model, *totals, accelerators.values())
 
 
 def work(mix: Mix, unit_words: Mapping[str, str]) -> str:

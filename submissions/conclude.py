@@ -9,10 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from mixmark.harness.contracts.device_ids import local
 from mixmark.harness.contracts.schema import MIXES, Finding, Result, Route, WeightClass
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.judge import hosts
 from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.catalogue import retained
@@ -160,8 +158,7 @@ def entry(
 def unlike(report: Report, contribution: Contribution) -> Reason | None:
     """Why a report of the conformance kit is not about the code of an adapter that a result ran."""
     name = f"result {contribution.number}"
-    environments = contribution.header.environments.items()
-    ran = [environment for adapter, environment in environments if local(adapter) == report.name]
+    ran = contribution.header.software_of(report.name)
     if report.kind != "adapter" or not ran:
         return f"{name} has no {report.kind} {report.name}"
     for environment in ran:
@@ -201,7 +198,7 @@ def _peak_by(results: Sequence[Contribution]) -> Iterator[str]:
     for result in results:
         settings: dict[tuple[str, str], dict[str, str]] = {}
         for route in result.routes:
-            environment = hosts.environment(result.header, route)
+            environment = result.header.environment_of(route)
             adapter = environment and environment.origin == "built in" and built_in.get(environment.spec)
             if adapter != route.adapter:
                 yield f"the adapter {route.adapter} is not a built-in one"
@@ -284,16 +281,16 @@ def _load(ladder: Ladder | None) -> LoadFigures | None:
 
 def machine_of(result: Result) -> DisclosedMachine:
     """The machine as a result discloses it."""
-    system = result.system
+    machine = result.machine
     return DisclosedMachine(
         hosts=result.hosts,
-        cpu_model=hosts.processors(result),
-        cpu_cores=hosts.sum_of(result, "cpu_cores"),
-        cpu_threads=hosts.sum_of(result, "cpu_threads"),
-        memory_bytes=hosts.sum_of(result, "memory_bytes"),
-        operating_system=system.operating_system,
-        kernel=system.kernel,
-        virtualization=system.virtualization,
+        cpu_model=machine.cpu_model,
+        cpu_cores=machine.cpu_cores,
+        cpu_threads=machine.cpu_threads,
+        memory_bytes=machine.memory_bytes,
+        operating_system=machine.operating_system,
+        kernel=machine.kernel,
+        virtualization=machine.virtualization,
         devices=result.devices,
         environments=result.environments,
     )

@@ -198,7 +198,7 @@ def _texts(content: Any, version: bool = False) -> Iterator[tuple[str, bool]]:
 
 def host_names(result: Result) -> Iterator[tuple[str, str]]:
     """(name, its kind) of each host of a run. Hosts that are only numbered, such as host1, are left out."""
-    for name in (name for group in result.hosts for name in group.names):
+    for name in filter(None, result.systems):
         if not re.fullmatch(r"(host|node)[0-9]+", name):
             yield name, "machine"
 
@@ -242,7 +242,7 @@ def words_of(result: Result) -> frozenset[str]:
     words = {result.tier, result.preset, *(suite.name for suite in result.suites), *map(local, result.environments)}
     words |= {word for record in result.records for word in (record.scenario, record.unit, record.route.precision)}
     words |= {phase.purpose for phase in result.phases} | {domain.meter for domain in result.domains}
-    words |= {word for device in result.devices for word in (device.kind, local(device.memory_pool))}
+    words |= {word for device in result.devices for word in (device.kind, device.local_pool)}
     if result.mix is not None:
         words |= {result.mix.name, *result.mix.units}
     words |= {"node", "memory", "built in", "wall", "energy", "power", "again", "feed"}

@@ -20,6 +20,11 @@ def local(name: str) -> str:
     return name.removeprefix(f"{host_of(name)}/")
 
 
+def kind_of(name: str) -> str:
+    """The kind in the id of a device: `cpu` for `host1/cpu:0`."""
+    return local(name).partition(":")[0]
+
+
 def on(host: str, name: str) -> str:
     """The name with its host; unchanged if the host is empty."""
     return f"{host}/{name}" if host else name

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from mixmark.harness.contracts.published import RAW, figure
 from mixmark.harness.contracts.schema import Absent, Finding, Rate, Result, Tier
-from mixmark.harness.judge import caps, drill, hosts, load, scaling, score, solo, solo_rates
+from mixmark.harness.judge import caps, drill, load, scaling, score, solo, solo_rates
 from mixmark.harness.judge.caps import Frontier
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.drill import DrillOutcome
@@ -109,22 +109,22 @@ class Assessment:
     @figure
     def provenance(self) -> Provenance:
         """The result that the figures are of, and its machine."""
-        result, system = self.result, self.result.system
+        result, machine = self.result, self.result.machine
         stored = result.model_dump_json().encode("utf-8", "surrogatepass")
         return Provenance(
             result_id=hashlib.sha256(stored).hexdigest()[:16],
             created_utc=result.created_utc,
-            mixmark=system.mixmark,
-            git_commit=system.git_commit,
+            mixmark=machine.mixmark,
+            git_commit=machine.git_commit,
             tier=result.tier,
             preset=result.preset,
             verdict=self.verdict.word,
-            cpu_model=hosts.processors(result),
-            cpu_threads=hosts.sum_of(result, "cpu_threads"),
-            memory_bytes=hosts.sum_of(result, "memory_bytes"),
+            cpu_model=machine.cpu_model,
+            cpu_threads=machine.cpu_threads,
+            memory_bytes=machine.memory_bytes,
             devices=", ".join(models(result)),
-            operating_system=system.operating_system,
-            kernel=system.kernel,
+            operating_system=machine.operating_system,
+            kernel=machine.kernel,
         )
 
     @property

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from mixmark.harness.contracts.device_ids import host_of, local
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.schema import HOST_POOL, Device, Mix, Result, weight_class
+from mixmark.harness.contracts.schema import Device, Mix, Result, weight_class
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.diagnosis import BestRate
@@ -127,17 +126,17 @@ def _kinds(name: str, evidence: Evidence, rates: Rates) -> Iterator[Kind]:
     cards: dict[str, list[list[Device]]] = defaultdict(list)
     slots: Counter[str] = Counter()
     for device in _once(result.devices, rates):
-        own = hosts[host_of(device.id)]
-        if device.kind == "cpu" or local(device.memory_pool) == HOST_POOL:
+        own = hosts[device.host]
+        if device.kind == "cpu" or device.in_host_memory:
             own.append(device)
         else:
-            cards[device.name or local(device.id)].append([device])
-            slots[host_of(device.id)] += 1
+            cards[device.name or device.local_id].append([device])
+            slots[device.host] += 1
     power, threads = solo_rates.power(result), solo_rates.host_fraction(evidence)
     rest_watts = power.rest_watts / len(hosts) if power else 0.0
     equal: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for host, devices in hosts.items():
-        equal[slots[host], *((local(device.id), device.name) for device in devices)].append(host)
+        equal[slots[host], *((device.local_id, device.name) for device in devices)].append(host)
     for names in equal.values():
         devices = hosts[names[0]]
         host_kind = _kind(
@@ -156,7 +155,7 @@ def _kinds(name: str, evidence: Evidence, rates: Rates) -> Iterator[Kind]:
 
 
 def _inside(devices: Sequence[Device], device: Device) -> str:
-    return local(device.id) if len(devices) > 1 else ""
+    return device.local_id if len(devices) > 1 else ""
 
 
 def _once(devices: Sequence[Device], rates: Rates) -> list[Device]:
@@ -178,7 +177,7 @@ def _kind(name: str, copies: Sequence[Sequence[Device]], result: Result, rates: 
     room: dict[str, int] = {}
     for devices in copies:
         for device in devices:
-            pool = local(device.memory_pool)
+            pool = device.local_pool
             if size := _free_bytes(result, device):
                 room[pool] = min(size, room.get(pool, size))
             idle = power.idle_watts[device.id] if power else None

@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.device_ids import host_of, part_of
+from mixmark.harness.contracts.device_ids import part_of
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import (
@@ -19,6 +19,7 @@ from mixmark.harness.contracts.schema import (
     Limits,
     Record,
     Result,
+    System,
 )
 from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.judge import hosts, roofline
@@ -45,9 +46,24 @@ class Measurement:
         return self.record.key
 
     @property
-    def host(self) -> str:
-        """The name of the host that it ran on. Empty: the run has one host."""
-        return host_of(self.record.route.device)
+    def system(self) -> System:
+        """The system of the host that it ran on."""
+        return self.result.system_of(self.record.route.host)
+
+    @property
+    def machine(self) -> str:
+        """The name of the host that it ran on, in a sentence."""
+        return self.record.route.host or "the machine"
+
+    @property
+    def clock_bound_ns(self) -> int:
+        """The largest error of its timestamps."""
+        return hosts.clock_bound_ns(self.result, self.record.phase, self.record.route.host)
+
+    @property
+    def traffic(self) -> hosts.Traffic:
+        """What its host sent and received in the blocks that touch the window."""
+        return hosts.carried(self.result, self.record.phase, self.record.route.host, self.touching)
 
     @property
     def is_solo(self) -> bool:

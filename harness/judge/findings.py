@@ -239,10 +239,10 @@ TABLE: Mapping[str, Says] = {
         "block (limit {worst_limit:percent})"
     ),
     "no_steal_time.much": warning(
-        "the hypervisor gave up to {stolen_pct:.0f} % of {cpus} to others{share:share}",
+        "the hypervisor gave up to {stolen_pct:.0f} % of the CPU time of {machine} to others{share:share}",
         "run again when the host is quiet",
     ),
-    "no_steal_time.run": warning("the hypervisor gave {stolen_pct:.0f} % of {cpus} to others"),
+    "no_steal_time.run": warning("the hypervisor gave {stolen_pct:.0f} % of the CPU time of {machine} to others"),
     "no_steal_time.noticed": warning("the hypervisor took CPU time away{share:share}"),
     "canary_stable": warning(
         "a fixed loop took {fastest_ms:.2f} ms at its fastest and {slowest_ms:.2f} ms at its slowest, {drift:change} "
@@ -267,12 +267,8 @@ TABLE: Mapping[str, Says] = {
     ),
     "accelerators_fed.noticed": warning("few threads of a host feed its accelerators"),
     "network_quiet": warning(
-        "the machine's network carried {outside_kb_per_s:,.0f} kB a second in the window, for this run or for others "
+        "{machine}'s network carried {outside_kb_per_s:,.0f} kB a second in the window, for this run or for others "
         "(at rest: {limit_kb_per_s} kB)"
-    ),
-    "network_quiet.beside": warning(
-        "{machine}'s network carried {outside_kb_per_s:,.0f} kB a second in the window beside the stream of its "
-        "agent ({agent_kb:,.0f} kB), for this run or for others (at rest: {limit_kb_per_s} kB)"
     ),
     "network_quiet.noticed": warning("the network carried traffic{share:share}"),
     "precise": note("the longest time was reached at ±{reached_pct:.1f} % (asked for ±{wanted_pct:.1f} %)"),
@@ -387,9 +383,9 @@ class _Words(Formatter):
         return ", ".join(value) if isinstance(value, tuple) else format(value, format_spec)
 
 
-def found(code: str, about: str = "run", /, **values: FindingValue) -> Finding:
-    """A finding of this code. about: see `Finding.about`."""
-    return Finding(code=code, severity=TABLE[code].severity, about=about, values=values)
+def found(code: str, about: str = "", /, **values: FindingValue) -> Finding:
+    """A finding of this code. about: see `Finding.about`; the run, if it is empty as the name of the only host is."""
+    return Finding(code=code, severity=TABLE[code].severity, about=about or "run", values=values)
 
 
 def words(finding: Finding) -> str:

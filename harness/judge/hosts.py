@@ -1,16 +1,16 @@
-"""The hosts of a result: what each one is, how well its clock is known, and what its network carried.
+"""The hosts of a result: which of them failed, how well the clock of each is known, and what its network carried.
 
 A run on this machine alone has one host, whose name is empty.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Literal
 
-from mixmark.harness.contracts.device_ids import host_of, on
 from mixmark.harness.contracts.published import figure
-from mixmark.harness.contracts.schema import Conditions, Connection, Environment, Result, Route, System
+from mixmark.harness.contracts.schema import Conditions, Connection, Record, Result
 
 AT_REST_BYTES_PER_S = 64_000  # received and sent: a remote shell, discovery of services and a meter stay below
 
@@ -46,33 +46,22 @@ class Traffic:
         return self.outside_per_s <= AT_REST_BYTES_PER_S if self.seconds else None
 
 
-def system(result: Result, host: str) -> System:
-    """What a host is."""
-    return next((each.system for each in result.hosts if host in each.names), result.system)
+def took_no_part(result: Result) -> tuple[str, ...]:
+    """The hosts that were asked for and took no part, each with its reason."""
+    return tuple(
+        f"{absence.name} took no part: {absence.reason}" for absence in result.absent if absence.kind == "host"
+    )
 
 
-def processors(result: Result) -> str | None:
-    """The models of the processors: 2 × Acme Quartz. None: not known."""
-    models = {each.system.cpu_model: 0 for each in result.hosts}
-    for each in result.hosts:
-        models[each.system.cpu_model] += len(each.names)
-    told = [f"{count} × {model}" if count > 1 else model for model, count in models.items() if model]
-    return ", ".join(told) or result.system.cpu_model
+def lost(records: Iterable[Record], failed: Collection[str]) -> dict[str, list[Record]]:
+    """The hosts whose records all failed, each with its records. The only host of a run is never among them.
 
-
-def sum_of(result: Result, what: Literal["cpu_cores", "cpu_threads", "memory_bytes"]) -> int | None:
-    """The sum over all hosts. None: one of them does not report it."""
-    if not result.hosts:
-        known: int | None = getattr(result.system, what)
-        return known
-    each_has = [(getattr(each.system, what), len(each.names)) for each in result.hosts]
-    return None if any(has is None for has, _ in each_has) else sum(has * count for has, count in each_has)
-
-
-def environment(result: Result, route: Route) -> Environment | None:
-    """The software that the workers of a route ran in."""
-    known = result.environments
-    return known.get(on(host_of(route.device), route.adapter)) or known.get(route.adapter)
+    failed: the keys of the records that failed.
+    """
+    by_host: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_host[record.route.host].append(record)
+    return {host: own for host, own in sorted(by_host.items()) if host and all(each.key in failed for each in own)}
 
 
 def connection(result: Result, phase: str, host: str) -> Connection | None:
@@ -114,5 +103,5 @@ def traffic(result: Result, phase: str, begin_ns: int, end_ns: int) -> tuple[Tra
     watched: dict[str, tuple[Conditions, ...]] = {}
     for record in result.records:
         if record.phase == phase:
-            watched.setdefault(host_of(record.route.device), record.conditions)
+            watched.setdefault(record.route.host, record.conditions)
     return tuple(carried(result, phase, host, touching(blocks, begin_ns, end_ns)) for host, blocks in watched.items())

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.published import figure
 from mixmark.harness.contracts.schema import (
@@ -327,21 +326,18 @@ def _problems(
     """A record is invalid, a device or a host failed, or a suite has no unit that counts."""
     problems: list[ScoreProblem] = []
     faults = {record.key: fault for record in records if (fault := _fault(record))}
-    by_host: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        by_host[host_of(record.route.device)].append(record)
-    lost = {host for host, own in by_host.items() if host and all(record.key in faults for record in own)}
-    for host in sorted(lost):
-        failures = [faults[record.key] for record in by_host[host]]
+    lost = hosts.lost(records, faults)
+    for host, own in lost.items():
+        failures = [faults[record.key] for record in own]
         failed = dict.fromkeys(f"{failure.kind}: {failure.message}" for failure in failures)
         problems.append(ScoreProblem(f"all of its parts failed: {'; '.join(failed)}", device=host))
     for record in records:
         messages = [words(each) for each in doubts if each.about == record.key and each.voids]
-        if record.key in faults and host_of(record.route.device) not in lost:
+        if record.key in faults and record.route.host not in lost:
             messages.append(f"{faults[record.key].kind}: {faults[record.key].message}")
         problems += [ScoreProblem(message, record.route.suite, record.route.device) for message in messages]
     explained = {problem.suite for problem in problems}
-    explained |= {record.route.suite for host in lost for record in by_host[host]}
+    explained |= {record.route.suite for own in lost.values() for record in own}
     for progress in suites:
         if not progress.units and progress.suite not in explained:
             own = [record for record in records if record.route.suite == progress.suite and record.completions]

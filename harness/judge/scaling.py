@@ -16,7 +16,6 @@ from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Finding, Phase, Rate, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.diagnosis import unmeasured
-from mixmark.harness.judge.energy.coverage import hosts as hosts_of
 from mixmark.harness.judge.mixed_run import HOUR_S, run_of
 from mixmark.harness.judge.score import Score, mixed
 from mixmark.harness.plan.bound import verify
@@ -116,7 +115,7 @@ def _of_hosts(result: Result, names: Collection[str]) -> Result:
         update={
             "hosts": tuple(hosts),
             "devices": tuple(device for device in result.devices if device.host in names),
-            "domains": tuple(domain for domain in result.domains if hosts_of(domain) <= set(names)),
+            "domains": tuple(domain for domain in result.domains if domain.hosts <= set(names)),
             "absent": tuple(each for each in result.absent if {host_of(part) for part in each.covers} <= set(names)),
         }
     )

@@ -15,6 +15,7 @@ from mixmark.harness.contracts.numbers import percent, significant
 from mixmark.harness.contracts.published import figure
 from mixmark.harness.contracts.schema import Boundary, Finding, Mix, Phase, Result
 from mixmark.harness.contracts.text import Reason
+from mixmark.harness.judge import hosts
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
 from mixmark.harness.judge.findings import TABLE, found, words
@@ -218,7 +219,7 @@ def _scored(
 def _problems(result: Result, mix: Mix, runs: Sequence[ScoredRun]) -> Iterator[ScoreProblem]:
     if reason := _no_score(result):
         yield ScoreProblem(reason, harmless=True)
-    for message in took_no_part(result):
+    for message in hosts.took_no_part(result):
         yield ScoreProblem(message)
     for run in runs:
         yield from (replace(problem, phase=run.phase if len(runs) > 1 else "") for problem in run.problems)
@@ -241,13 +242,6 @@ def _no_score(result: Result) -> Reason | None:
     simulated = sorted(each.id for each in result.devices if each.kind == "simulated" and each.id in in_mix)
     return not_run or (
         f"{', '.join(simulated)} took part and is no silicon: a driver simulates it" if simulated else None
-    )
-
-
-def took_no_part(result: Result) -> tuple[str, ...]:
-    """The hosts that were asked for and took no part, each with its reason."""
-    return tuple(
-        f"{absence.name} took no part: {absence.reason}" for absence in result.absent if absence.kind == "host"
     )
 
 

@@ -117,23 +117,21 @@ def _partial(evidence: Evidence, solos: Sequence[Solo], problem: ScoreProblem) -
 def loaded(evidence: Evidence) -> Iterator[Finding]:
     """Other programs used much of the machine."""
     used = [
-        (interference.foreign(measured), measured.host or "the machine")
-        for measured in evidence.counted
-        if measured.foreign_cores
+        (interference.foreign(measured), measured.machine) for measured in evidence.counted if measured.foreign_cores
     ]
-    most, where = max(used, default=(0.0, ""))
+    most, machine = max(used, default=(0.0, ""))
     if most > MUCH_FOREIGN:
         share = _share([fraction > MUCH_FOREIGN for fraction, _ in used])
-        yield found("no_foreign_load.much", used_pct=most * 100, machine=where, share=share)
+        yield found("no_foreign_load.much", used_pct=most * 100, machine=machine, share=share)
 
 
 def stolen(evidence: Evidence) -> Iterator[Finding]:
     """The hypervisor gave much of the CPUs' time to others."""
-    taken = [(interference.stolen(measured), measured.host) for measured in evidence.counted if measured.stolen]
-    most, host = max(taken, default=(0.0, ""))
+    taken = [(interference.stolen(measured), measured.machine) for measured in evidence.counted if measured.stolen]
+    most, machine = max(taken, default=(0.0, ""))
     if most > MUCH_STOLEN:
         share = _share([fraction > MUCH_STOLEN for fraction, _ in taken])
-        yield found("no_steal_time.much", stolen_pct=most * 100, cpus=interference.cpus_of(host), share=share)
+        yield found("no_steal_time.much", stolen_pct=most * 100, machine=machine, share=share)
 
 
 def impossible(evidence: Evidence) -> Iterator[Finding]:

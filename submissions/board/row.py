@@ -122,12 +122,8 @@ def worth(entry: Entry) -> str:
 def hardware(entry: Entry) -> str:
     """What one buys: Acme Quartz, 16 cores, 32 threads, 64.0 GiB, 2 × Acme Topaz."""
     machine = entry.machine
-    models = Counter(group.system.cpu_model for group in machine.hosts for _ in group.names)
-    processors = ", ".join(_times(Counter({model: count for model, count in models.items() if model})))
     counts = machine.cpu_cores, machine.cpu_threads, machine.memory_bytes
-    return figures.system(
-        processors or machine.cpu_model, *counts, [name for kind, name in _silicon(entry) if kind != "cpu"]
-    )
+    return figures.system(machine.cpu_model, *counts, [name for kind, name in _silicon(entry) if kind != "cpu"])
 
 
 def fastest(entry: Entry) -> dict[str, Solo]:

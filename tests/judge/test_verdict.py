@@ -95,7 +95,7 @@ def test_a_loaded_machine_is_disturbed_from_a_twentieth_on() -> None:
 
 
 def test_a_hypervisor_that_takes_much_disturbs() -> None:
-    much = says("no_steal_time.much", "run", stolen_pct=10.0, cpus="the CPUs' time", share=())
+    much = says("no_steal_time.much", "run", stolen_pct=10.0, machine="the machine", share=())
     assert verdict(six(stolen_ns=SECOND // 5)) == ("disturbed", much)
     assert word(six(stolen_ns=SECOND // 10)) == "fair"
 

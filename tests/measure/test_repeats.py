@@ -89,7 +89,7 @@ def test_a_quiet_mix_is_run_once(tmp_path: Path) -> None:
     ("state", "why"),
     [
         (LOADED, "other programs used 13 % of the machine"),
-        (STOLEN, "the hypervisor gave 10 % of the CPUs' time to others"),
+        (STOLEN, "the hypervisor gave 10 % of the CPU time of the machine to others"),
     ],
 )
 def test_a_disturbed_mix_is_run_again_and_only_the_quiet_one_counts(

@@ -14,6 +14,7 @@ import pytest
 from mixmark.harness.contracts.schema import Conditions
 from mixmark.harness.discover.machine.counters import MachineCounters, between
 from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import integrity
 from tests.golden.sample import closed_loop, record, result
 from tests.marks import CPUS, two_cpus
@@ -51,7 +52,7 @@ def found_by(rule: object, *blocks: Conditions) -> list[tuple[str, str]]:
         for at, each in enumerate(blocks)
     )
     found = rule(gather(result(measured.model_copy(update={"conditions": inside}))))
-    return [(each.severity, each.message) for each in found]
+    return [(each.severity, words(each)) for each in found]
 
 
 @two_cpus

@@ -112,12 +112,22 @@ class Device(Fact):
     @property
     def in_host_memory(self) -> bool:
         """Whether the device uses its host's memory."""
-        return local(self.memory_pool) == HOST_POOL
+        return self.local_pool == HOST_POOL
 
     @property
     def host(self) -> str:
         """The name of the device's host; empty if the run has one host."""
         return host_of(self.id)
+
+    @property
+    def local_id(self) -> str:
+        """The id without the host."""
+        return local(self.id)
+
+    @property
+    def local_pool(self) -> str:
+        """The memory pool without the host."""
+        return local(self.memory_pool)
 
     def offers(self, suite: str) -> tuple[Precision, ...]:
         """The precisions of a suite on this device through this adapter, best first."""
@@ -145,6 +155,11 @@ class Route(Fact):
     suite_options: dict[str, str] = {}
     weights: str = "synthetic"
     """`synthetic`, the name and hash of a checkpoint, or `hosted: ` and the model of a service."""
+
+    @property
+    def host(self) -> str:
+        """The name of the device's host; empty if the run has one host."""
+        return host_of(self.device)
 
     @property
     def hosted(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -11,7 +12,8 @@ import numpy.typing as npt
 from pydantic import Field, SkipValidation, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, Fact, Int64s, Tier, WeightClass
+from mixmark.harness.contracts.device_ids import host_of, local, on
+from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, Fact, Int64s, Route, Tier, WeightClass
 from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase, PowerLimit
 from mixmark.harness.contracts.schema.record import Absent, Record
 
@@ -187,6 +189,11 @@ class Domain(Fact):
     source: str
     """The interface and its documentation."""
 
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The names of the hosts that it covers. One empty name if the run has one host."""
+        return frozenset(map(host_of, self.covers))
+
     @model_validator(mode="after")
     def _nothing_inside_sees_the_wall(self) -> Domain:
         if self.boundary == "wall" and self.method != "external":
@@ -304,6 +311,36 @@ class Result(Fact):
     @property
     def seed_given(self) -> bool:
         return self.seed is not None
+
+    @property
+    def systems(self) -> dict[str, System]:
+        """The system of each host by its name, which is empty if the run has one host."""
+        return {name: group.system for group in self.hosts for name in group.names} or {"": self.system}
+
+    @property
+    def machine(self) -> System:
+        """All hosts together: the first host's system with the processors, cores, threads and memory of all. A sum is
+        None if one of the hosts does not report its part."""
+        systems = self.systems.values()
+        models = Counter(each.cpu_model for each in systems if each.cpu_model)
+        processors = ", ".join(f"{count} × {model}" if count > 1 else model for model, count in models.items())
+        parts = {
+            name: [getattr(each, name) for each in systems] for name in ("cpu_cores", "cpu_threads", "memory_bytes")
+        }
+        sums = {name: None if None in known else sum(known) for name, known in parts.items()}
+        return self.system.model_copy(update={"cpu_model": processors or self.system.cpu_model, **sums})
+
+    def system_of(self, host: str) -> System:
+        """The system of a host; the first host's if the result does not list it."""
+        return self.systems.get(host, self.system)
+
+    def software_of(self, adapter: str) -> list[Environment]:
+        """The software of an adapter's workers on each host."""
+        return [environment for name, environment in self.environments.items() if local(name) == adapter]
+
+    def environment_of(self, route: Route) -> Environment | None:
+        """The software of a route's workers."""
+        return self.environments.get(on(route.host, route.adapter)) or self.environments.get(route.adapter)
 
     @model_validator(mode="after")
     def _keys_are_unique(self) -> Result:

@@ -15,7 +15,6 @@ from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.published import figure
 from mixmark.harness.contracts.schema import NoiseFloor, Result, Tier
 from mixmark.harness.contracts.text import Reason, differences
-from mixmark.harness.judge import hosts
 from mixmark.harness.judge.assessment import Assessment, Provenance, models
 from mixmark.harness.judge.compare.solo import (
     Comparison,
@@ -217,7 +216,7 @@ def _ids(assessments: Sequence[Assessment]) -> frozenset[str]:
 def _plan(result: Result) -> dict[str, object]:
     """What results must have in common to be merged."""
     return {
-        "processor": hosts.processors(result),
+        "processor": result.machine.cpu_model,
         "devices": ", ".join(models(result)),
         "tier": result.tier,
         "preset": result.preset,

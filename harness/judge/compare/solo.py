@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 
-from mixmark.harness.contracts.device_ids import local
 from mixmark.harness.contracts.estimate import Estimate, exponential
 from mixmark.harness.contracts.schema import (
     Device,
@@ -28,7 +27,6 @@ from mixmark.harness.contracts.schema import (
     Tier,
 )
 from mixmark.harness.contracts.text import Reason, differences
-from mixmark.harness.judge import hosts
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.evidence import Measurement, is_solo
 from mixmark.harness.judge.findings import words
@@ -464,7 +462,7 @@ def solo_measurements(assessments: Sequence[Assessment], label: str = "A") -> li
                     known[record.key],
                     device,
                     assessment.measured.get(record.key),
-                    _state(hosts.system(result, device.host), device),
+                    _state(result.system_of(device.host), device),
                     void.get(record.key) if record.completions else None,
                     _software(result, record.route),
                 )
@@ -477,7 +475,7 @@ def _state(system: System, device: Device) -> str:
     if device.kind == "cpu":
         return f"governor {system.governor}"
     for facts in system.accelerators:
-        if facts.get("id") == local(device.id):
+        if facts.get("id") == device.local_id:
             return ", ".join(f"{name} {facts.get(name)}" for name in ("power_limit_mw", "ecc", "mig"))
     return ""
 
@@ -485,7 +483,7 @@ def _state(system: System, device: Device) -> str:
 def _software(result: Result, route: Route) -> dict[str, str]:
     """The versions of Mixmark and of the packages that the route's worker ran with, sorted by name."""
     versions = {"Mixmark": result.system.mixmark}
-    if environment := hosts.environment(result, route):
+    if environment := result.environment_of(route):
         versions |= {"Python": environment.python, **environment.packages, **environment.vendor}
     return dict(sorted(versions.items()))
 

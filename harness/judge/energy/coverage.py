@@ -44,16 +44,11 @@ def overlap(one: Domain, other: Domain, domains: Mapping[str, Domain]) -> bool:
     Meters know nothing of each other's domains, so the wall of a host contains its node, and the node every device.
     """
     return (
-        (one.boundary != other.boundary and not hosts(one).isdisjoint(hosts(other)))
+        (one.boundary != other.boundary and not one.hosts.isdisjoint(other.hosts))
         or contains(one, other, domains)
         or contains(other, one, domains)
         or any(meet(mine, yours) for mine in one.covers for yours in other.covers)
     )
-
-
-def hosts(domain: Domain) -> frozenset[str]:
-    """The names of the hosts that a domain covers. One empty name: the run has one host."""
-    return frozenset(map(host_of, domain.covers))
 
 
 def _ancestors(domain: Domain, domains: Mapping[str, Domain]) -> set[str]:
@@ -129,17 +124,20 @@ def unmetered(domains: Iterable[Domain], devices: Iterable[Device], absent: Iter
 
 def told(missing: Iterable[str], domains: Iterable[Domain]) -> tuple[str, ...]:
     """What has no meter, for a reader. A host of which these domains cover nothing is named as a whole."""
-    metered = {host for each in domains for host in hosts(each)}
+    metered = {host for each in domains for host in each.hosts}
     return tuple(dict.fromkeys(each if host_of(each) in {"", *metered} else host_of(each) for each in missing))
 
 
 def apart(domains: Sequence[Domain], devices: Sequence[Device]) -> Iterator[str]:
-    """Why several hosts have no common energy: some have no meter, or no boundary holds all of them."""
+    """Why several hosts have no common energy: some have no meter, or no boundary holds all of them. Empty for one."""
+    hosts = dict.fromkeys(each.host for each in devices)
+    if len(hosts) == 1:
+        return
     if missing := uncovered(domains, devices):
         yield from (f"{each} is not metered" for each in told(missing, domains))
         return
     ids, kinds = {each.id for each in domains}, dict[str, list[Boundary]]()
-    for host in dict.fromkeys(each.host for each in devices):
+    for host in hosts:
         own = [each for each in devices if each.host == host]
         kinds[host] = [kind for kind in CLASSES if not uncovered(within(kind, domains, ids), own)]
     if not set(CLASSES).intersection(*kinds.values()):

@@ -32,7 +32,6 @@ from mixmark.harness.judge.energy.coverage import (
     antichain,
     apart,
     contains,
-    hosts,
     is_whole,
     lacking,
     rivals,
@@ -362,13 +361,13 @@ def contradictions(domains: Iterable[Domain], readings: Mapping[str, EnergyReadi
         pieces: dict[frozenset[str], list[Domain]] = defaultdict(list)
         for each in of_kind:
             if _in_part(each):
-                pieces[hosts(each)].append(each)
+                pieces[each.hosts].append(each)
         split = [tuple(own) for of, own in pieces.items() if of <= _wholly(own)]
         for wholes in [(each,) for each in of_kind] + split:
             covers = {part for each in wholes for part in each.covers}
             inner = [within(kind, (each for each in of_kind if set(each.covers) < covers and each not in wholes), read)]
             if of := _wholly(wholes):
-                held = [each for each in read.values() if hosts(each) <= of]
+                held = [each for each in read.values() if each.hosts <= of]
                 inner += [within(each, held, read) for each in CLASSES[CLASSES.index(kind) + 1 :]]
             for parts in inner:
                 if (inside := joules(parts)) and (around := joules(wholes)) < inside:
@@ -378,7 +377,7 @@ def contradictions(domains: Iterable[Domain], readings: Mapping[str, EnergyReadi
 def _wholly(domains: Sequence[Domain]) -> frozenset[str]:
     """The hosts that these domains cover as a whole."""
     covers = {part for each in domains for part in each.covers}
-    return frozenset(host for each in domains for host in hosts(each) if is_covered(on(host, WHOLE), covers))
+    return frozenset(host for each in domains for host in each.hosts if is_covered(on(host, WHOLE), covers))
 
 
 def _in_part(domain: Domain) -> bool:

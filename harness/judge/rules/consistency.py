@@ -32,7 +32,6 @@ from mixmark.harness.contracts.schema import (
     Result,
     Share,
 )
-from mixmark.harness.judge.energy.coverage import hosts as hosts_of
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.hosts import clock_bound_ns
 from mixmark.harness.judge.load import unknown_due
@@ -120,12 +119,12 @@ def _names(result: Result) -> Iterator[str]:
 
 def _hosts(result: Result) -> Iterator[str]:
     """Everything that belongs to a host belongs to one of the run, and each host was reached while it measured."""
-    known = {name for hosts in result.hosts for name in hosts.names} or {""}
+    known = set(result.systems)
     for device in result.devices:
         if foreign := {*map(host_of, device.silicon), host_of(device.memory_pool)} - {device.host}:
             yield f"{device.id} has parts or memory of {', '.join(sorted(name or 'no host' for name in foreign))}"
     owners = [(device.id, device.host) for device in result.devices]
-    owners += [(domain.id, host) for domain in result.domains for host in sorted(hosts_of(domain))]
+    owners += [(domain.id, host) for domain in result.domains for host in sorted(domain.hosts)]
     owners += [(f"the environment {name}", host_of(name) or sorted(known)[0]) for name in result.environments]
     owners += [(f"a connection in {connection.phase}", connection.host) for connection in result.connections]
     for what, host in owners:
@@ -137,7 +136,7 @@ def _hosts(result: Result) -> Iterator[str]:
             yield f"the clock of {connection.host} drifts by {drift:g} in {connection.phase}, as no clock does"
     reached = {(connection.phase, connection.host) for connection in result.connections}
     for record in result.records:
-        host = host_of(record.route.device)
+        host = record.route.host
         if result.hosts and record.completions is not None and (record.phase, host) not in reached:
             yield f"{record.key} was measured on {host}, and the bound of its clock is not known"
 
@@ -292,7 +291,7 @@ def _mixes(result: Result) -> Iterator[str]:
         ran.add(part)
         if record.completions is None or parent_window_ns is None:
             continue
-        if brackets.setdefault((record.phase, host_of(route.device)), parent_window_ns) != parent_window_ns:
+        if brackets.setdefault((record.phase, route.host), parent_window_ns) != parent_window_ns:
             yield f"{record.key} did not begin and end with {record.phase}"
         lasted_ns = parent_window_ns[1] - parent_window_ns[0]
         if record.cut_short is None and record.key in limits and lasted_ns < limits[record.key].min_ns:

@@ -31,9 +31,7 @@ def energy_complete(evidence: Evidence) -> Iterator[Finding]:
     result, devices = evidence.result, needed(evidence.result)
     missing = unmetered(_meterable(result), devices, result.absent) if result.domains else ()
     if missing:
-        nothing = f"nothing meters {', '.join(missing)}"
-        if len({device.host for device in devices}) > 1:
-            nothing = "; ".join(apart(_measured(result), devices)) or nothing
+        nothing = "; ".join(apart(_measured(result), devices)) or f"nothing meters {', '.join(missing)}"
         if modelled := tuple(domain.id for domain in result.domains if domain.method == "modelled"):
             yield found("energy_complete.modelled", why=nothing, domains=modelled)
         else:

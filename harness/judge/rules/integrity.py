@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from mixmark.harness.contracts.device_ids import local
-from mixmark.harness.contracts.schema import HOSTED, NO_GATE, NOT_ASKED, Finding, FindingValue, Record
-from mixmark.harness.judge import hosts
+from mixmark.harness.contracts.device_ids import kind_of
+from mixmark.harness.contracts.schema import HOSTED, NO_GATE, NOT_ASKED, Finding, Record
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.findings import RULES as RULE_NAMES
 from mixmark.harness.judge.findings import found
@@ -135,7 +134,7 @@ def window_bracketed(measured: Measurement) -> Iterator[Finding]:
         yield from _issued_in_phase(measured, begin_ns, parent_window_ns)
         return
     parent_ns = parent_window_ns[1] - parent_window_ns[0]
-    bound_ns = hosts.clock_bound_ns(measured.result, measured.record.phase, measured.host)
+    bound_ns = measured.clock_bound_ns
     outside_ns = max(parent_window_ns[0] - begin_ns, end_ns - parent_window_ns[1])
     if outside_ns > bound_ns:
         yield found("window_bracketed.outside", measured.key, outside_ns=outside_ns)
@@ -152,7 +151,7 @@ def window_bracketed(measured: Measurement) -> Iterator[Finding]:
 def _issued_in_phase(measured: Measurement, begin_ns: int, parent_window_ns: tuple[int, int]) -> Iterator[Finding]:
     """The same of a mixed run, whose feeds the parent hands out one by one."""
     record = measured.record
-    slack_ns = SLACK_NS + hosts.clock_bound_ns(measured.result, record.phase, measured.host)
+    slack_ns = SLACK_NS + measured.clock_bound_ns
     late = int(
         (measured.completions.issued_ns > parent_window_ns[1] + slack_ns).sum()
     )  # feeds queued at the end still run
@@ -208,17 +207,10 @@ def network_quiet(measured: Measurement) -> Iterator[Finding]:
     """In the window the network carried no more than that of a machine at rest, besides the messages between an agent
     and the leading host: work that is done elsewhere costs no joule here. The kernel does not say which process sent
     what, so it is a warning."""
-    seen = hosts.carried(measured.result, measured.record.phase, measured.host, measured.touching)
+    seen = measured.traffic
     if seen.self_contained is False:
-        values: dict[str, FindingValue] = {
-            "outside_kb_per_s": seen.outside_per_s / 1000,
-            "limit_kb_per_s": AT_REST_BYTES_PER_S // 1000,
-        }
-        if measured.host:
-            agent_kb = seen.agent_bytes / 1000
-            yield found("network_quiet.beside", measured.key, **values, machine=measured.host, agent_kb=agent_kb)
-        else:
-            yield found("network_quiet", measured.key, **values)
+        kb = {"outside_kb_per_s": seen.outside_per_s / 1000, "limit_kb_per_s": AT_REST_BYTES_PER_S // 1000}
+        yield found("network_quiet", measured.key, **kb, machine=measured.machine)
 
 
 def on_device(evidence: Evidence) -> Iterator[Finding]:
@@ -244,8 +236,8 @@ def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
         record, route = measured.record, measured.record.route
         if record.scenario == "probe" or record.screening or not measured.in_flight_ns:
             continue
-        cache_bytes = last_level_bytes(hosts.system(evidence.result, measured.host).caches)
-        cache = cache_bytes if local(route.device).startswith("cpu:") and cache_bytes else LARGEST_CACHE_BYTES
+        cache_bytes = last_level_bytes(measured.system.caches)
+        cache = cache_bytes if kind_of(route.device) == "cpu" and cache_bytes else LARGEST_CACHE_BYTES
         cache *= len(measured.silicon - {route.device}) or 1  # each part of a group has a cache of its own
         feeds_per_s = len(measured.completions) * 1e9 / measured.in_flight_ns
         flops = min_flops(record) * feeds_per_s

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.schema import PROTECTIVE, ClockReason, Finding, FindingValue
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.findings import found
@@ -57,16 +56,12 @@ def stolen(measured: Measurement) -> float:
 
 
 def _disturbed(measured: Measurement) -> Finding | None:
-    phase, host = measured.record.phase, measured.host
+    phase, machine = measured.record.phase, measured.machine
     if foreign(measured) > MUCH_FOREIGN:
-        return found("no_foreign_load.run", phase, used_pct=foreign(measured) * 100, machine=host or "the machine")
+        return found("no_foreign_load.run", phase, used_pct=foreign(measured) * 100, machine=machine)
     if stolen(measured) > MUCH_STOLEN:
-        return found("no_steal_time.run", phase, stolen_pct=stolen(measured) * 100, cpus=cpus_of(host))
+        return found("no_steal_time.run", phase, stolen_pct=stolen(measured) * 100, machine=machine)
     return None
-
-
-def cpus_of(host: str) -> str:
-    return f"the time of the CPUs of {host}" if host else "the CPUs' time"
 
 
 def speed_stable(evidence: Evidence) -> Iterator[Finding]:
@@ -147,8 +142,7 @@ def no_paging(measured: Measurement) -> Iterator[Finding]:
 def frequency_stable(measured: Measurement) -> Iterator[Finding]:
     """The clock of the busy CPUs and of the accelerators fell by at most 3 % from the first third of the window to the
     last."""
-    cpus = f"the CPUs of {measured.host}" if measured.host else "the CPUs"
-    series = {cpus: [block.clock_mean_mhz for block in measured.watched if block.clock_mean_mhz]}
+    series = {"the CPUs": [block.clock_mean_mhz for block in measured.watched if block.clock_mean_mhz]}
     for id, states in measured.accelerators.items():
         series[id] = [float(state.clock_mhz) for state in states if state.clock_mhz]
     for name, clocks_mhz in series.items():
@@ -224,7 +218,7 @@ def canary_stable(evidence: Evidence) -> Iterator[Finding]:
     """
     by_host: dict[str, list[tuple[int, ...]]] = defaultdict(list)
     for record in evidence.result.records:
-        by_host[host_of(record.route.device)] += [block.canary_ns for block in record.conditions if block.canary_ns]
+        by_host[record.route.host] += [block.canary_ns for block in record.conditions if block.canary_ns]
     for host, runs in by_host.items():
         if len(runs) < 2:
             continue
@@ -233,7 +227,7 @@ def canary_stable(evidence: Evidence) -> Iterator[Finding]:
         limit = max(CANARY_DRIFT, *(_scatter(times) for times in runs))
         if drift > limit:
             times_ms = {"fastest_ms": min(medians) / 1e6, "slowest_ms": max(medians) / 1e6}
-            yield found("canary_stable", host or "run", **times_ms, drift=drift, limit=limit)
+            yield found("canary_stable", host, **times_ms, drift=drift, limit=limit)
 
 
 @record_rule

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.findings import found, words
-from mixmark.harness.judge.score import took_no_part
+from mixmark.harness.judge.hosts import took_no_part
 
 LARGEST_CLOCK_FRACTION = 0.001
 """The largest fraction of a window by which the clock of a host may be uncertain."""
@@ -64,12 +64,11 @@ def accelerators_fed(evidence: Evidence) -> Iterator[Finding]:
     for device in evidence.result.devices:
         if device.id in used and device.kind not in ("cpu", "simulated"):
             per_host[device.host] += len(device.silicon)
-    systems = {name: group.system for group in evidence.result.hosts for name in group.names}
     for host, accelerators in per_host.items():
-        threads = systems.get(host, evidence.result.system).cpu_threads
+        threads = evidence.result.system_of(host).cpu_threads
         if threads is not None and threads < THREADS_PER_ACCELERATOR * accelerators:
             values = {"threads": threads, "accelerators": accelerators, "needed": THREADS_PER_ACCELERATOR}
-            yield found("accelerators_fed", host or "run", **values)
+            yield found("accelerators_fed", host, **values)
 
 
 def score_graded(evidence: Evidence) -> Iterator[Finding]:
