@@ -50,8 +50,8 @@ def test_a_run_ends_with_a_table_and_a_folder_that_report_reads(shell: Shell) ->
         assert (shown.returncode, "null" in shown.stdout) == (0, True), (form, shown.stderr)
     assert "npu:acme0" in shell("report", "out", "--verbose").stdout
     findings = json.loads(shell("report", "out", "--json").stdout)["findings"]
-    assert [each["severity"] for each in findings if each["rule"] == "audited"] == ["note"]
-    assert "seed_random" not in [each["rule"] for each in findings], "the seed was drawn"
+    assert [each["severity"] for each in findings if each["code"].startswith("audited.")] == ["note"]
+    assert "seed_random" not in [each["code"] for each in findings], "the seed was drawn"
     wrong = shell("report", "out", "--format", "jsn")
     assert (wrong.returncode, "did you mean json?" in wrong.stderr) == (2, True)
 
@@ -64,9 +64,10 @@ def test_a_worker_that_hangs_is_given_up_and_the_run_goes_on(shell: Shell) -> No
 
 def test_wrong_outputs_are_an_invalid_finding(shell: Shell) -> None:
     assert shell.run("--seed", "7", mode="wrong").returncode == 1
-    findings = {each["rule"]: each for each in json.loads(shell("report", "out", "--json").stdout)["findings"]}
-    assert findings["audited"]["severity"] == "invalid"
-    assert "audited feeds fail; difference 1, at most 0.5" in findings["audited"]["message"]
+    findings = {each["code"]: each for each in json.loads(shell("report", "out", "--json").stdout)["findings"]}
+    assert findings["audited.wrong"]["severity"] == "invalid"
+    values = findings["audited.wrong"]["values"]
+    assert (values["metric"], values["worst"], values["at_most"]) == ("difference", 1, 0.5)
     assert "seed_random" in findings, "the seed was chosen"
 
 
@@ -138,7 +139,7 @@ def test_a_live_run_has_the_machine_and_its_folder_to_itself(shell: Shell) -> No
     resumed = shell("run", "--resume", "out", "--adapter", ACME)
     assert (resumed.returncode, "the run in out is still going on" in resumed.stderr) == (2, True)
     report = shell("report", "out")
-    assert report.stdout.startswith("unfinished: the run is still going on\n")
+    assert "\nunfinished: the run is still going on\n" in report.stdout
     assert "--resume" not in report.stdout + report.stderr
     waiting = shell.start(*words, "--wait-idle", "60", "--out", "second")
     assert waiting.stderr is not None

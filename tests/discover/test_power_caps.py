@@ -46,7 +46,10 @@ def laid_out(root: Path, package: str = PACKAGE, watts: int = 125) -> Path:
 
 
 def limit_w(root: Path, package: str = PACKAGE) -> float:
-    return int((root / "sys/class/powercap" / package / "constraint_0_power_limit_uw").read_text()) / 1e6
+    path = root / "sys/class/powercap" / package / "constraint_0_power_limit_uw"
+    while not (text := path.read_text()):  # it is being written
+        pass
+    return int(text) / 1e6
 
 
 @pytest.fixture

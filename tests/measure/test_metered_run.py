@@ -96,8 +96,9 @@ def test_a_meter_that_sends_rubbish_costs_a_run_its_joules_and_nothing_else(tmp_
         shown = run(tmp_path, options)
     assert shown["figures"]["status"] == "ok" and shown["figures"]["units_per_s"]["estimate"] > 0
     assert shown["figures"]["energy"] is None
-    [message] = {each["message"] for each in shown["findings"] if each["rule"] == "energy_valid"}
-    assert message.startswith("no energy of external: lost, TCP line protocol: line ")
+    [values] = [each["values"] for each in shown["findings"] if each["code"] == "energy_valid.unknown"]
+    assert (values["domain"], values["why"][0]) == ("external", "lost")
+    assert values["why"][1].startswith("TCP line protocol: line ")
 
 
 def read(options: dict[str, str], seconds: float) -> tuple[Domain, Metering]:

@@ -232,7 +232,7 @@ def test_the_page_and_the_code_have_the_same_rules_with_the_same_codes() -> None
 def test_the_limits_on_the_page_are_those_of_the_code() -> None:
     units = {"": 1, "ns": 1, "MiB": 1 << 20}
     rows = table(PAGE, "limit", "value")
-    assert len(rows) == 12
+    assert len(rows) == 11
     for what, value, place in rows:
         module, _, name = place.strip("`").rpartition(".")
         number, _, unit = value.partition(" ")
