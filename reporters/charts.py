@@ -152,7 +152,7 @@ def bar(
 
 
 def span(begin: float, end: float) -> Markup:
-    """A strip in which a bracket marks a part. begin, end: fractions of its width."""
+    """A strip with a bracket around a part. begin, end: fractions of its width."""
     drawn = f"M{begin * ACROSS:.1f} 10H{end * ACROSS:.1f}M{begin * ACROSS:.1f} 2V18M{end * ACROSS:.1f} 2V18"
     return _strip(ACROSS, 20, Markup('<path class="span" d="{}"/>').format(drawn))
 
@@ -200,7 +200,7 @@ def over_time(
 ) -> Markup:
     """A quantity in blocks of time, as steps with holes where it is unknown (NaN). The axis starts at zero.
 
-    edges_ns: [blocks + 1] since an event, which `since` names. values: [blocks], of which at least one is known. text:
+    edges_ns: [blocks + 1] since an event, which `since` names. values: [blocks], at least one of them known. text:
     writes a value with its unit. mean: (name, value) of a dotted line.
     """
     known = values[np.isfinite(values)]
@@ -338,7 +338,7 @@ def _flipped(x: float, label: str) -> bool:
 
 
 def _rows(labels: Iterable[tuple[float, str]], taken_px: float) -> list[int]:
-    """The highest row for each label in which it covers no other label. The labels come from left to right."""
+    """The highest row for each label where it covers no other label. The labels come from left to right."""
     ends = [taken_px]
     rows = []
     for x, label in labels:

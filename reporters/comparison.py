@@ -132,7 +132,7 @@ def relative(ratio: Estimate) -> str:
 
 
 def title(row: BestRoutes, rows: Sequence[BestRoutes]) -> str:
-    """llm, single-stream, 16-bit weights. If several rows have this title, with the facts in which they differ."""
+    """llm, single-stream, 16-bit weights. If several rows have this title, the facts that differ follow."""
     text = _title(row.work)
     namesakes = [namesake.work for namesake in rows if _title(namesake.work) == text]
     differing = [
@@ -194,7 +194,7 @@ def _verdict(test: Comparison) -> tuple[str, ...]:
 
 
 def minimal_difference(found: MachineComparison) -> Reason | None:
-    """δ of the verdicts and its source. None: there is no verdict."""
+    """δ of the verdicts and its source. None if there is no verdict."""
     tests = [test for tests in found.verdicts.values() for test in tests]
     if not tests:
         return None
@@ -297,7 +297,7 @@ class Bar:
     width: float
     slower: bool
     interval: tuple[float, float] | None
-    """(left, width) of the interval. None: not known."""
+    """(left, width) of the interval. None if not known."""
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ class ResultLine:
     detail: str
     relative: str
     bar: Bar | None
-    """None: this is the baseline, or the figure was not compared."""
+    """None if this is the baseline, or the figure was not compared."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ LONGEST = 2000  # letters of a text
 LISTED = re.compile(r"^(\d*)([-+.)])(?=\s)")  # at the begin of a line Markdown makes a list of it
 WIDTH = 100  # columns of a file or a pipe
 NARROWEST = 60  # a narrower terminal breaks the lines itself
-PADDING = 2  # columns between those of a table
+PADDING = 2  # blank characters between two columns of a table
 WIDEST_WORD, WIDEST_FIGURE = 24, 30  # letters of a cell that are kept together
 
 Tone = Literal["good", "warn", "bad"]

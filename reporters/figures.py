@@ -90,7 +90,7 @@ def energy_parts(rows: Iterable[Solo]) -> int:
 
 
 def scope(rows: Iterable[Solo]) -> str:
-    """The energy boundary and what lies outside of it, for the head of a report. Empty: no row has energy."""
+    """The energy boundary and what lies outside of it, for the head of a report. Empty if no row has energy."""
     kinds = dict.fromkeys((row.energy.boundary, row.energy.left_out) for row in rows if row.energy)
     parts = [f"{boundary} (without {', '.join(left_out)})" if left_out else boundary for boundary, left_out in kinds]
     return f"energy of the {' or the '.join(parts)}, idle included" if parts else ""
@@ -164,7 +164,7 @@ def _latency(span: str, latency: Latency) -> str:
 
 
 def jitter(row: Solo) -> str:
-    """How even a stream of units is: p99 1.12 ×, longest 3.40 × the median gap. Empty: not known."""
+    """How even a stream of units is: p99 1.12 ×, longest 3.40 × the median gap. Empty if not known."""
     if row.gap_p99 is None or row.gap_most is None:
         return ""
     return f"p99 {significant(row.gap_p99)} ×, longest {significant(row.gap_most)} × the median gap"

@@ -114,7 +114,7 @@ def _charts(row: Solo, measured: Measurement, found: Iterable[Finding]) -> Itera
     if window is not None and row.units_per_s is not None and _is_drawn(row, measured):
         caption, short = "Throughput over the window", row.names.short
         edges_ns = window.blocks.edges_ns - window.blocks.edges_ns[0]
-        stretch = window.stretch if row.scenario != "server" else None  # a server's rate is that of the arrivals
+        stretch = window.stretch if row.scenario != "server" else None  # a server's rate follows the arrivals
         drawn = charts.over_time(
             f"{key}-throughput",
             caption,

@@ -49,7 +49,7 @@ class MixPicture:
     ticks: tuple[tuple[float, str], ...]
     """(place in percent, label) of the time axis."""
     other_level: Strip | None
-    """The stretch of the window that ran at another level. None: the mix was steady, or too short to tell."""
+    """The stretch of the window that ran at another level. None if the mix was steady, or too short to tell."""
     steadiness: str
     """Steady, or when the mix was not, how fast it ran then and what that cost."""
     veiled: bool
@@ -162,7 +162,7 @@ class Bar:
     detail: str
     """The interval, the number of runs, and the speed relative to the best route of the suite."""
     drawn: Markup | None
-    """None: no throughput counts."""
+    """None if no throughput counts."""
     href: str = ""
     """The id of the place on the page that has more of it. Empty if there is none."""
 
@@ -219,7 +219,7 @@ def _drawn(row: Solo) -> Estimate:
 
 
 def _limit(row: Solo) -> float | None:
-    """The throughput at the roofline of a measured route. None: not known."""
+    """The throughput at the roofline of a measured route. None if not known."""
     return _counted(row) / row.roofline_fraction if row.roofline_fraction else None
 
 

@@ -21,7 +21,7 @@ YES_OR_NO = {True: "yes", False: "NO", None: "not known"}
 
 
 def explained(assessment: Assessment) -> Iterator[Paragraph | Facts | Table]:
-    """Nothing if there is no score. Figures of one run are those of the run with the median TX."""
+    """Nothing if there is no score. Figures of a single run come from the run with the median TX."""
     found = assessment.score
     if found is None:
         return

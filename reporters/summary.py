@@ -43,7 +43,8 @@ class SuiteLine:
     """The throughput with its interval, if that is known. Without a throughput: the status."""
     route: str
     others: str
-    """Whether it is far from its roofline, and its speed relative to the other routes. Empty: nothing to say."""
+    """Whether it is far from its roofline, and its speed relative to the other routes. Empty if there is nothing to
+    say."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,17 @@ class Summary:
     sentence: str
     """The work of the machine in everyday words."""
     limits: str
-    """What took most time, and how much of what is possible the mix reached. Empty: there is no score."""
+    """What took most time, and how much of what is possible the mix reached. Empty if there is no score."""
     scale: tuple[str, ...]
     """Comparisons with other machines."""
     score: str
-    """The score as it is ranked. Empty: no mix was asked for."""
+    """The score as it is ranked. Empty if no mix was asked for."""
     suites: tuple[SuiteLine, ...]
     hosted: tuple[SuiteLine, ...]
     """The hosted services, which are not audited."""
     energy: str
     better: str
-    """What would make the result better. Empty: nothing is known."""
+    """What would make the result better. Empty if nothing is known."""
 
 
 def summary(assessment: Assessment) -> Summary:

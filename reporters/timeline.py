@@ -31,7 +31,7 @@ class Lane:
 
     device: str
     busy: float
-    """The fraction of the window in which the device had a feed in flight."""
+    """The fraction of the window that the device had a feed in flight."""
     fractions: Mapping[str, float]
     """The fraction of the window that each suite took."""
     columns: Floats
@@ -138,7 +138,7 @@ def _flicker(columns: Floats) -> float:
 
 
 def _taken(done: Sequence[Completions], edges_ns: Int64s) -> Floats:
-    """[edges - 1], the fraction of the time between two edges in which at least one of these feeds was in flight."""
+    """[edges - 1], the fraction of the time between two edges with at least one of these feeds in flight."""
     if not done:
         return np.zeros(len(edges_ns) - 1)
     begin_ns, end_ns = (edge_ns - edges_ns[0] for edge_ns in timestamps.flights_ns(*done))

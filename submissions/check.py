@@ -32,7 +32,7 @@ def check(
 ) -> tuple[EntryVerdict, ...]:
     """Checks entries, each alone and all together; the verdicts come in the order of the folders.
 
-    allowed: the list of allowed signers; None: signatures are not verified. now: the time of the check, UTC.
+    allowed: the list of allowed signers; if None, signatures are not verified. now: the time of the check, UTC.
     """
     now = now or datetime.datetime.now(datetime.UTC)
     verdicts: list[EntryVerdict] = []
@@ -55,7 +55,8 @@ def check(
 
 
 def find(path: Path) -> list[Path]:
-    """The folders of the entries at or below a path: those of an organisation, a system or a mix that hold a file.
+    """The folders of the entries at or below a path. An organisation's, a system's or a mix's folder counts as one if
+    it holds a file.
 
     A stray file in a folder of an organisation thus makes an entry of that folder, which is then rejected.
     """

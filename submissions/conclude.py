@@ -69,7 +69,7 @@ class Contribution:
 
     @property
     def home(self) -> str:
-        """The result's folder below that of the entry."""
+        """The result's folder, below the entry's."""
         return f"{RESULTS}/{self.number}"
 
     @property
@@ -175,8 +175,8 @@ def whole(results: Sequence[Contribution]) -> Score:
 
 
 def _open_by(results: Sequence[Contribution]) -> Iterator[str]:
-    """Why the division is open. It is closed if the work is that of every closed entry: a published mix, the suites as
-    they are defined, synthetic weights, and inputs that were unknown before the run."""
+    """Why the division is open. It is closed if the work is the same as in every closed entry: a published mix, the
+    suites as they are defined, synthetic weights, and inputs that were unknown before the run."""
     for result in results:
         assert result.score is not None
         mix = result.score.mix

@@ -53,7 +53,7 @@ MAX_SLUG = 80  # characters of the name of a folder
 
 SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 NAME = re.compile(r"[A-Za-z0-9À-ÖØ-öø-ÿ][A-Za-z0-9À-ÖØ-öø-ÿ .,&'()+/_-]*")
-"""The letters of a name: those of Western European languages. Letters of other scripts can look like these."""
+"""A name has letters of Western European languages only, since letters of other scripts can look like them."""
 Availability = Literal["available", "preview", "research"]
 FormFactor = Literal["board", "laptop", "desktop", "workstation", "rack server", "blade", "virtual machine", "other"]
 Division = Literal["closed", "open"]
@@ -69,7 +69,7 @@ def slug(name: str) -> str:
 
 
 def is_slug(name: str) -> bool:
-    """Whether a name can be that of a folder."""
+    """Whether a folder can have this name."""
     return len(name) <= MAX_SLUG and SLUG.fullmatch(name) is not None
 
 
@@ -214,7 +214,7 @@ class DisclosedMachine(Fact):
     """The machine as the first result discloses it. The figures of several hosts are added."""
 
     hosts: tuple[Hosts, ...]
-    """The hosts, equal ones once. Empty: it is one machine."""
+    """The hosts, equal ones once. Empty if it is one machine."""
     cpu_model: str | None
     cpu_cores: int | None
     cpu_threads: int | None
@@ -224,7 +224,7 @@ class DisclosedMachine(Fact):
     virtualization: str | None
     devices: tuple[Device, ...]
     environments: dict[str, Environment]
-    """The software in which each adapter ran, as in a result."""
+    """The software that each adapter ran in, as in a result."""
 
     def processor_of(self, device: str) -> str | None:
         """The model of the processor of a device's host."""
@@ -254,9 +254,9 @@ class Entry(Fact):
     """Whether the entry has a rank. An indicative entry has none."""
     weight_class: WeightClass
     boundary: Boundary | None
-    """None: there is no MX."""
+    """None if there is no MX."""
     level: Level | None
-    """The lowest level of the four aspects of the energy measurement. None: there is no MX."""
+    """The lowest level of the four aspects of the energy measurement. None if there is no MX."""
     reasons: dict[str, tuple[str, ...]]
     """Why the entry is in each of its classes, by the name of the field: division, tuning, grade, ranked, weight_class,
     boundary. A class that lacks nothing may have no reason."""
@@ -265,17 +265,17 @@ class Entry(Fact):
     mixes_per_kwh: Estimate | None
     """MX."""
     unmeasured: str
-    """Why there is no MX. Empty: there is one."""
+    """Why there is no MX. Empty if there is one."""
     watts: float | None
-    """The mean power of the boundary over the mixed runs. None: there is no MX."""
+    """The mean power of the boundary over the mixed runs. None if there is no MX."""
     aspects: tuple[Aspect, ...]
-    """Empty: there is no MX."""
+    """Empty if there is no MX."""
     runs: tuple[MixedRun, ...]
     """The mixed runs of all results."""
     retained: tuple[float, ...] = ()
     """Measured over planned mixes per hour of each mixed run that counts."""
     load: LoadFigures | None = None
-    """Those of the first result that has a ladder. None: no result has one."""
+    """The figures of the first result that has a ladder. None if no result has one."""
     solos: tuple[Solo, ...]
     """The solo measurements of all results that have a rate."""
     findings: tuple[Finding, ...]
@@ -310,7 +310,7 @@ class Problem(Fact):
     code: str
     """The rule: E-MANIFEST. docs/rules.md lists them."""
     where: str
-    """The file of the entry. Empty: the entry as a whole."""
+    """The file of the entry. Empty means the entry as a whole."""
     message: str
 
 
@@ -320,6 +320,6 @@ class EntryVerdict(Fact):
     path: str
     """The folder below the folder of all entries."""
     entry: Entry | None
-    """None: the entry is rejected."""
+    """None if the entry is rejected."""
     problems: tuple[Problem, ...]
-    """Why the entry is rejected. Empty: it is accepted."""
+    """Why the entry is rejected. Empty if it is accepted."""

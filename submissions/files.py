@@ -21,8 +21,8 @@ def written(fact: Fact) -> bytes:
 
 
 def read(kind: type[AFact], content: bytes) -> AFact:
-    """The facts that a file holds. Raises ValueError if they are not valid, or if the bytes are not those of `written`:
-    a name that is there twice could show a reader another value than a check."""
+    """The facts that a file holds. Raises ValueError if they are not valid, or if the bytes differ from what `written`
+    makes: a repeated name could show a reader another value than a check."""
     try:
         fact = kind.model_validate_json(content, strict=True)
     except ValidationError as error:

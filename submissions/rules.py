@@ -171,7 +171,7 @@ def score(submission: Submission) -> Breaches:
 
 
 def one_mix(submission: Submission) -> Breaches:
-    """All results are of the same mix, whose name can be that of a folder, and of the same versions of its suites."""
+    """All results are of the same mix, which a folder can be named after, and of the same versions of its suites."""
     for contribution in submission.contributions:
         if contribution.score and not is_slug(contribution.score.mix.name):
             yield contribution.home, f"the mix {contribution.score.mix.name} cannot be the name of a folder"
@@ -265,7 +265,7 @@ AUDIT = "E-AUDIT"
 """The audits of an entry, repeated here, pass and agree. It is checked only by --reaudit, which takes minutes."""
 
 RULES: tuple[Rule, ...] = (*(rule for stage in STAGES for rule in stage), duplicate)
-"""Every rule but E-AUDIT, in the order in which they are applied."""
+"""Every rule but E-AUDIT, in the order of application."""
 
 
 def code(rule: Rule) -> str:

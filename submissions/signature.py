@@ -28,7 +28,7 @@ def verified(entry: Path, organisation: str, allowed: Path | None) -> Signed:
     """The state of an entry's signature. Raises ValueError if it is bad, or if its signer does not belong to the
     organisation: the signer is the name of the organisation's folder, or ends in @ and this name.
 
-    allowed: a file as ssh-keygen's manual describes it under ALLOWED SIGNERS. None: nothing is verified.
+    allowed: a file as ssh-keygen's manual describes it under ALLOWED SIGNERS. If None, nothing is verified.
     """
     if not (entry / SIGNATURE).exists():
         return Signed(state="none")

@@ -48,7 +48,7 @@ class EntryTree:
     irregular: tuple[str, ...]
     """The links, devices and pipes, which are neither files nor folders."""
     truncated: Reason | None
-    """Why the listing stopped early. None: it is complete."""
+    """Why the listing stopped early. None if it is complete."""
 
     @property
     def numbers(self) -> list[int]:
@@ -80,7 +80,7 @@ class Submission:
 
     folder: Path
     allowed: Path | None
-    """The list of allowed signers. None: signatures are not verified."""
+    """The list of allowed signers. If None, signatures are not verified."""
     now: datetime.datetime
     """The time of the check, UTC."""
 

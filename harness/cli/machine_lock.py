@@ -24,9 +24,9 @@ POLL_S = 1.0
 def reserve(folder: Path, tier: Tier, wait_idle_s: float | None) -> Iterator[None]:
     """Holds the machine's lock within the block, and reports other programs' load before it.
 
-    folder: of the run. wait_idle_s: how long to wait for the lock and for an idle machine; None: not at all, and at the
-    smoke tier, which is never ranked and takes seconds, the load is not read either. Raises UsageError if another run
-    keeps the lock.
+    folder: of the run. wait_idle_s: how long to wait for the lock and for an idle machine. If it is None, the run does
+    not wait and, at the smoke tier, which is never ranked and takes seconds, does not read the load either. Raises
+    UsageError if another run keeps the lock.
     """
     patience_s = wait_idle_s or 0.0
     deadline_s = time.monotonic() + patience_s

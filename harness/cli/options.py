@@ -74,7 +74,7 @@ TIER = click.option(
 
 
 def weight_classes(context: click.Context, option: click.Parameter, given: str | None) -> tuple[int, ...]:
-    """Parses a list such as 16,8,4; the most bits come first. Empty: the option was not given."""
+    """Parses a list such as 16,8,4; the most bits come first. Empty if the option was not given."""
     words = given.replace(" ", "").split(",") if given is not None else []
     if not set(words) <= {"16", "8", "4"}:
         raise click.BadParameter(
@@ -97,7 +97,8 @@ def arrival_rate(context: click.Context, option: click.Parameter, given: str | N
 
 
 def levels(context: click.Context, option: click.Parameter, given: str | None) -> tuple[float, ...] | None:
-    """Parses a list of percentages such as 75,50,25. Empty: the option was not given; None: given without a list."""
+    """Parses a list of percentages such as 75,50,25. Empty if the option was not given; None if given without a
+    list."""
     if given is None or given == "":
         return None if given == "" else ()
     shares = _shares(given)
@@ -121,7 +122,7 @@ def caps(context: click.Context, option: click.Parameter, given: str | None) -> 
 
 
 def _shares(given: str) -> tuple[float, ...]:
-    """Percentages as fractions, the largest first. Empty: it is no list of numbers."""
+    """Percentages as fractions, the largest first. Empty if it is no list of numbers."""
     try:
         return tuple(sorted({float(word) / 100 for word in given.split(",")}, reverse=True))
     except ValueError:

@@ -39,8 +39,7 @@ def form_of(format_: str | None, verbose: bool, as_json: bool) -> str:
 
 
 def result_or_newest(result: Path | None) -> Path:
-    """The given result folder, or that of the newest run here, which is named on stderr. Raises UsageError if there is
-    none."""
+    """The given result folder, or the newest one here, which is named on stderr. Raises UsageError if there is none."""
     from mixmark.harness.record import store
 
     if result is None:
@@ -54,7 +53,7 @@ def result_or_newest(result: Path | None) -> Path:
 def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore, ...]:
     """The scores of the results at these paths; without a path, the published scores.
 
-    mix: the mix of the result that the scores are shown beside. None: that result has no mix. Raises UsageError if a
+    mix: the mix of the result that the scores are shown beside. None if that result has no mix. Raises UsageError if a
     result has no score, or a score of another mix.
     """
     from mixmark.harness.judge import references as known
@@ -102,7 +101,7 @@ def write_page(assessment: Assessment, folder: Path) -> None:
 def print_end(assessment: Assessment, folder: Path, words: Sequence[str] = (), err: bool = False) -> None:
     """Prints where the page or else the result lies, and the command to go on with.
 
-    words: those of the command that made the result; its record has no paths. err: on stderr.
+    words: the command that made the result; its record has no paths. err: on stderr.
     """
     page = folder / PAGE
     click.echo(f"page    {page}" if page.is_file() else f"result  {folder}", err=err)

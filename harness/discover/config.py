@@ -45,8 +45,8 @@ class AdapterConfig:
     """The interpreter that the adapter's workers run in."""
     options: Mapping[str, str] = field(default_factory=dict)
     plugin: str = ""
-    """The adapter that the section configures, by its name or as `file.py:Class`. Empty: the section's name is its
-    name. So one adapter can have several sections, with other options or in other interpreters."""
+    """The adapter that the section configures, by its name or as `file.py:Class`. If empty, it is the section's name.
+    So one adapter can have several sections, with other options or in other interpreters."""
 
     @property
     def own_interpreter(self) -> bool:

@@ -68,7 +68,7 @@ def checks(
     """All checks, in order; takes `SAMPLE_S`.
 
     root: the file system to read. wait: passes the sample's seconds. floors: reads the stored noise floors. config:
-    names the interpreters that are started; None: none is.
+    names the interpreters to start; without it none is started.
     """
     with Accelerators() as accelerators:
         machine = MachineCounters(root=root, accelerators=accelerators)

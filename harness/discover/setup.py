@@ -59,7 +59,7 @@ class Equipment:
     """A device as an adapter sees it, by (device id, adapter)."""
     config: Config
     seed: int | None
-    """The seed from which all others follow; None: each seed is drawn when it is needed."""
+    """The seed that all others are derived from. If None, each seed is drawn when it is needed."""
     timeout_s: float
     """How long a worker may be silent beyond what a share's limits allow, before it counts as hung."""
 
@@ -136,7 +136,7 @@ class Workbench:
     suites: Suites
     found: Found
     hosts: tuple[Hosts, ...] = ()
-    """The hosts that the devices belong to. Empty: this machine."""
+    """The hosts that the devices belong to. Empty means this machine."""
 
     def targets(self, devices: Sequence[str] = ()) -> list[Target]:
         """The targets on the named devices, or all. Raises MixmarkError if no device can be measured, UsageError for

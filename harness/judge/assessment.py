@@ -74,25 +74,25 @@ class Assessment:
     runs: tuple[Solo, ...]
     """Every run of a suite alone, suites kept together."""
     solos: tuple[Solo, ...]
-    """The solo measurements over their runs, without those of hosted services."""
+    """The solo measurements over their runs, without hosted services."""
     hosted: tuple[Solo, ...]
     """The solo measurements of hosted services, whose outputs cannot be audited."""
     matrix: Matrix | None
-    """The devices compared. None: fewer than two were measured."""
+    """The devices compared. None if fewer than two were measured."""
     score: Score | None
-    """None: no mix was asked for, or none was run yet."""
+    """None if no mix was asked for, or none was run yet."""
     diagnoses: Mapping[str, Diagnosis]
     """What explains each run of the score, by its phase."""
     scaling: tuple[ScalingStep, ...]
-    """How the rate of the mix grows with the hosts. Empty: it was not asked for."""
+    """How the rate of the mix grows with the hosts. Empty if it was not asked for."""
     ladder: Ladder | None
-    """The mix at levels of load. None: it was not asked for, or the mixed runs have no rate."""
+    """The mix at levels of load. None if it was not asked for, or the mixed runs have no rate."""
     drill: DrillOutcome | None
-    """What the loss of a device cost. None: it was not asked for, or not run."""
+    """What the loss of a device cost. None if it was not asked for, or not run."""
     frontier: Frontier | None
-    """The mix with less power. None: it was not asked for, or the mix has no run."""
+    """The mix with less power. None if it was not asked for, or the mix has no run."""
     policies: tuple[PolicyRuns, ...]
-    """The mix by other policies than the plan. Empty: it was not asked for."""
+    """The mix by other policies than the plan. Empty if it was not asked for."""
     findings: tuple[Finding, ...]
     verdict: Verdict
     """Whether the figures can be relied on, in one word with its reasons."""
@@ -140,15 +140,15 @@ class Assessment:
 
     @property
     def contradiction(self) -> str | None:
-        """The first reason why the facts of the result cannot all be true. None: there is none, or nothing looked."""
+        """The first reason why the facts of the result cannot all be true. None if there is none, or nothing looked."""
         return next((words(finding) for finding in self.findings if finding.rule == consistency.RULE), None)
 
 
 def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteClaims | None = None) -> Assessment:
     """Judges a result.
 
-    against: the scores of other machines; those of another mix are left out. claims: what the installed suites say of
-    a result that was read from a folder; a folder that contradicts them or itself shows no figure. None: this process
+    against: the scores of other machines; scores of another mix are left out. claims: what the installed suites say of
+    a result that was read from a folder; a folder that contradicts them or itself shows no figure. None if this process
     measured the result.
     """
     if claims is not None and (contradictions := consistency.findings(result, claims)):

@@ -21,9 +21,9 @@ class CappedRun:
     """The share of their limits that the power of the devices was limited to."""
     run: ScoredRun
     binds: bool | None
-    """Whether a device took more power than this cap in the median run of the score. None: no meter tells."""
+    """Whether a device took more power than this cap in the median run of the score. None if no meter tells."""
     problems: tuple[Reason, ...]
-    """Why its figures do not count. Empty: they do."""
+    """Why its figures do not count. Empty if they do."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class Frontier:
     @property
     @figure
     def best(self) -> float | None:
-        """The cap with the most mixes per kWh; 1: none is better than all power. None: MX is not known."""
+        """The cap with the most mixes per kWh; 1: none is better than all power. None if MX is not known."""
         found = {run.cap: run.run.mixes_per_kwh for run in self.runs if not run.problems}
         known = {cap: figure.estimate for cap, figure in {1.0: self.full.mixes_per_kwh, **found}.items() if figure}
         return max(known, key=known.__getitem__) if 1.0 in known and len(known) > 1 else None
 
 
 def frontier(result: Result, score: Score | None, doubts: Sequence[Finding]) -> Frontier | None:
-    """None: no cap was asked for, or there is no run of the score. doubts: of the integrity rules."""
+    """None if no cap was asked for, or there is no run of the score. doubts: of the integrity rules."""
     full = score.median_run() if score else None
     if score is None or full is None or not result.caps:
         return None

@@ -35,7 +35,7 @@ class MeasuredMachine:
     """The version of each suite."""
     created_utc: str
     mixes_per_hour: Estimate | None
-    """The measured TX. None: there is no score."""
+    """The measured TX. None if there is no score."""
     retained: tuple[float, ...]
     """Measured over planned mixes per hour of each mixed run that counts."""
 
@@ -81,7 +81,7 @@ def measured_machine(name: str, assessment: Assessment, mix: Mix, bits: int) -> 
 
 
 def retained(assessment: Assessment) -> tuple[float, ...]:
-    """Measured over planned mixes per hour of each mixed run that the score counts. Empty: there is no score."""
+    """Measured over planned mixes per hour of each mixed run that the score counts. Empty if there is no score."""
     score = assessment.score
     if score is None or score.mixes_per_hour is None:
         return ()
@@ -172,7 +172,7 @@ def _once(devices: Sequence[Device], rates: Rates) -> list[Device]:
 
 
 def _kind(name: str, copies: Sequence[Sequence[Device]], result: Result, rates: Rates, power: Power | None) -> Kind:
-    """A kind of which these copies were measured, each with its devices."""
+    """A kind with its measured copies. copies: the devices of each."""
     measured: dict[tuple[str, str, str], list[tuple[BestRate, float | None]]] = defaultdict(list)
     room: dict[str, int] = {}
     for devices in copies:

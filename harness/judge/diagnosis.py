@@ -30,7 +30,7 @@ class BestRate:
     in_mix: bool
     """Whether this is the rate in the mixed run, which exceeds the one alone by more than both intervals."""
     in_flight: float = 1.0
-    """The fraction of the solo window in which a feed was in flight; in the rest feeds were made."""
+    """The fraction of the solo window with a feed in flight; in the rest feeds were made."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class RouteInMix:
     units_per_s: float
     """While it worked on this suite, making feeds for as large a fraction of the time as alone."""
     solo_units_per_s: float | None
-    """The rate that was planned with. None: the plan had no such route."""
+    """The rate that was planned with. None if the plan had no such route."""
 
     @property
     @figure
@@ -70,16 +70,17 @@ class Diagnosis:
     kappa: Estimate
     """κ = λ / λ*."""
     busy: Mapping[str, float]
-    """The fraction of the window in which each device had a feed in flight."""
+    """The fraction of the window that each device had a feed in flight."""
     parts: tuple[RouteInMix, ...]
     best_kind: str
-    """The kind of device whose devices alone would get most done. Empty: no kind runs every suite."""
+    """The kind of device whose devices alone would get most done. Empty if no kind runs every suite."""
     heterogeneity_gain: float | None
-    """The measured λ over λ* of that kind of device. None: there is one kind of device, or no kind runs every suite."""
+    """The measured λ over λ* of that kind of device. None if there is one kind of device, or no kind runs every
+    suite."""
     plan: Placement = field(metadata=RAW)
     """The plan that the run began with."""
     other_plan: Placement | None
-    """The plan for the other objective, from the same rates. None: not all power was known."""
+    """The plan for the other objective, from the same rates. None if not all power was known."""
     faster: tuple[RouteInMix, ...]
     """The parts that were faster in the mix than alone by more than both intervals. λ* has their rates in the mix."""
 
@@ -144,8 +145,8 @@ def _planned(plan: Placement, result: Result, mix: Mix, solo: Sequence[Rate], kn
 
 
 def unmeasured(plan: Placement, solo: Sequence[Rate]) -> Iterator[str]:
-    """The rates of a plan must be those of the solo records: higher ones would make little of what was reached, lower
-    ones much of what the devices gain together."""
+    """The rates of a plan must equal the rates of the solo records. Higher rates would understate what was reached, and
+    lower ones overstate what the devices gain together."""
     measured = {(rate.suite, rate.device, rate.adapter, rate.precision, rate.batch): rate.units_per_s for rate in solo}
     for rate in plan.rates:
         found = measured.get((rate.suite, rate.device, rate.adapter, rate.precision, rate.batch))

@@ -1,4 +1,4 @@
-"""A mixed phase in which a device was taken away and given back: how far the rate fell, and how soon the rest coped."""
+"""The drill, a mixed phase that loses a device for a while: how far the rate fell, and how soon the rest coped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mixmark.harness.plan.placement import place
 COPES = 0.95
 """The share of the pace of the later half of the outage at which the rest is said to cope."""
 BLOCKS = 40
-"""The blocks of the outage in which its pace is looked at."""
+"""The number of equal blocks of the outage. The rate of each is compared with the later pace."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class DrillOutcome:
     after_per_hour: float | None
     """The rate once it was back."""
     best_without_per_hour: float | None
-    """The rate that the plan of the other devices predicts. None: they make no plan."""
+    """The rate that the plan of the other devices predicts. None if they make no plan."""
     coped_after_ns: int | None
-    """How long after the loss the others first had COPES of their later pace. None: never."""
+    """How long after the loss the others first had COPES of their later pace. None if they never had it."""
     lost_feeds: int
     """The feeds that the device had begun and that counted nothing."""
     problems: tuple[Reason, ...]
-    """Why its figures do not count. Empty: they do."""
+    """Why its figures do not count. Empty if they do."""
 
 
 def outcome(result: Result, score: Score | None, doubts: Sequence[Finding]) -> DrillOutcome | None:
-    """None: no drill was run. doubts: the findings of the integrity rules."""
+    """None if no drill was run. doubts: the findings of the integrity rules."""
     phase = next((phase for phase in result.phases if phase.drill), None)
     if score is None or phase is None or phase.drill is None:
         return None

@@ -98,8 +98,8 @@ class Measurement:
 
     @property
     def between_feeds(self) -> float:
-        """The fraction of a closed loop's window in which no feed was in flight, for each feed that the runner takes
-        at once: the next feed was made, and the output before it was kept."""
+        """The fraction of a closed loop's window without a feed in flight, for each feed that the runner takes at once.
+        The harness then makes the next feed and keeps the output before it."""
         begin_ns, end_ns = self.bracket_ns
         return 1 - self.worked_ns / (self.concurrency * (end_ns - begin_ns)) if end_ns > begin_ns else 0.0
 
@@ -109,27 +109,28 @@ class Measurement:
 
     @cached_property
     def throughput_per_s(self) -> float | None:
-        """Units per second over the whole window. None: the clock did not tick."""
+        """Units per second over the whole window. None if the clock did not tick."""
         return timestamps.rate_per_s(self.record)
 
     @cached_property
     def window(self) -> Window | None:
-        """The window in blocks, all of which count. None: the clock did not tick, or it is of a mix, in which suites
-        take turns."""
+        """The window in blocks. All of them count. None if the clock did not tick, or in a mix, where suites take
+        turns."""
         if self.record.scenario == "mixed":
             return None
         return steadiness.window(self.completions, self.bracket_ns)
 
     @cached_property
     def interval(self) -> Estimate | None:
-        """The interval of a closed loop's throughput. None: not steady, too few blocks, not known, or a server."""
+        """The interval of a closed loop's throughput. None if the window is not steady or has too few blocks, if the
+        interval is not known, and for a server."""
         return None if self.record.scenario == "server" or self.window is None else self.window.interval
 
     @cached_property
     def schedule_ns(self) -> Int64s | None:
-        """[feeds + 1], the due times of a server's feeds from the begin of its window, and that of the next feed.
+        """[feeds + 1], the due times of a server's feeds from the begin of its window, and of one feed more.
 
-        None: another scenario, no seed, or a rate that cannot be offered.
+        None for another scenario, without a seed, and for a rate that cannot be offered.
         """
         rate_per_s, seed = self.record.rate_per_s, self.record.seed
         if self.record.scenario != "server" or rate_per_s is None or seed is None:
@@ -141,7 +142,7 @@ class Measurement:
 
     @cached_property
     def energy(self) -> MachineEnergy | None:
-        """The machine's energy in the window. None: nothing is metered, or other records share the phase."""
+        """The machine's energy in the window. None if nothing is metered, or other records share the phase."""
         return total.of_record(self.result, self.record) if self.result.domains else None
 
     @cached_property
@@ -157,7 +158,7 @@ class Measurement:
         return tuple(inside) or self.touching
 
     def total(self, counter: str) -> int | None:
-        """The sum of a counter of `Conditions` over the watched blocks that know it. None: no block does."""
+        """The sum of a counter of `Conditions` over the watched blocks that know it. None if no block does."""
         known: list[int] = [value for block in self.watched if (value := getattr(block, counter)) is not None]
         return sum(known) if known else None
 
@@ -169,8 +170,8 @@ class Measurement:
 
     @cached_property
     def foreign_cores(self) -> tuple[float, int] | None:
-        """(the mean number of CPUs that other programs kept busy, the number of CPUs). None: the machine does not say.
-        Counters tick every 10 ms."""
+        """(the mean number of CPUs that other programs kept busy, the number of CPUs). None if the machine does not
+        say. Counters tick every 10 ms."""
         blocks = [
             (block.foreign_ns, block.end_ns - block.begin_ns, block.cpus)
             for block in self.watched
@@ -183,8 +184,8 @@ class Measurement:
 
     @cached_property
     def stolen(self) -> tuple[float, float] | None:
-        """(the fraction of the CPUs' time that the hypervisor gave to others, that of the worst block). None: the
-        machine does not say."""
+        """(the fraction of the CPUs' time that the hypervisor gave to others, the same fraction in the worst block).
+        None if the machine does not say."""
         blocks = [
             (block.stolen_ns, (block.end_ns - block.begin_ns) * block.cpus)
             for block in self.watched
@@ -241,7 +242,7 @@ class Evidence:
 
     @cached_property
     def counted(self) -> tuple[Measurement, ...]:
-        """The records with timestamps, without those of the mixed runs that the score leaves out."""
+        """The records with timestamps, without the mixed runs that the score leaves out."""
         left_out = {run.phase for run in self.mixed_runs} - {run.phase for run in self.runs}
         return tuple(measured for measured in self.measured if measured.record.phase not in left_out)
 

@@ -42,7 +42,7 @@ class Traffic:
     @property
     @figure
     def self_contained(self) -> bool | None:
-        """Whether the host had no more traffic with the outside than a machine at rest has. None: not known."""
+        """Whether the host had no more traffic with the outside than a machine at rest has. None if not known."""
         return self.outside_per_s <= AT_REST_BYTES_PER_S if self.seconds else None
 
 
@@ -70,7 +70,8 @@ def connection(result: Result, phase: str, host: str) -> Connection | None:
 
 
 def clock_bound_ns(result: Result, phase: str, host: str | None = None) -> int:
-    """How far a timestamp of a host may be off in a phase. None: of any host. It is 0 on this machine alone."""
+    """How far a timestamp of a host, or if host is None of any host, may be off in a phase. It is 0 on this machine
+    alone."""
     known = (each for each in result.connections if each.phase == phase and host in (None, each.host))
     return max((each.clock.bound_ns for each in known), default=0)
 
@@ -97,7 +98,7 @@ def carried(result: Result, phase: str, host: str, blocks: tuple[Conditions, ...
 
 
 def traffic(result: Result, phase: str, begin_ns: int, end_ns: int) -> tuple[Traffic, ...]:
-    """The traffic of each host in a window of a phase. Empty: the run has this machine alone."""
+    """The traffic of each host in a window of a phase. Empty if the run has this machine alone."""
     if not result.hosts:
         return ()
     watched: dict[str, tuple[Conditions, ...]] = {}

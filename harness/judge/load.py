@@ -42,15 +42,15 @@ class Responses:
     arrived: int
     """The number of requests that arrived."""
     answered: int
-    """The requests of which every unit was finished, in time or not."""
+    """The requests with every unit finished, in time or not."""
     p50_ns: int | None
-    """The median response time. None, as for the other percentiles: too few requests carry it."""
+    """The median response time. As the other percentiles, it is None if there are too few requests."""
     p90_ns: int | None
     p99_ns: int | None
     limits: LatencyLimits | None
-    """Those of the suite. None: it has none."""
+    """The suite's limits. None if it has none."""
     keeps_limits: bool | None
-    """None: it has no limits, or too few requests tell."""
+    """None if it has no limits, or too few requests tell."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +62,19 @@ class Level:
     target: float
     """The load: the share of the rate of the mixed runs that arrived."""
     actual: float
-    """The mixes per hour that were completed, over those of the mixed runs. The time after the last arrival counts."""
+    """The completed mixes per hour over the rate of the mixed runs. The time after the last arrival counts."""
     run: ScoredRun
     """What was completed, and its energy."""
     responses: tuple[Responses, ...]
     delay_ns: int
     """The harness's own delay, p99: from when requests were due until it took them up."""
     problems: tuple[Reason, ...]
-    """Why its figures do not count. Empty: they do."""
+    """Why its figures do not count. Empty if they do."""
 
     @property
     @figure
     def keeps_limits(self) -> bool | None:
-        """Whether every suite keeps its latency limits. None: too few requests of one tell."""
+        """Whether every suite keeps its latency limits. None if too few requests of one tell."""
         kept = [each.keeps_limits for each in self.responses if each.limits is not None]
         if self.problems or False in kept:
             return False
@@ -104,7 +104,7 @@ class Ladder:
     @property
     @figure
     def mixes_per_kwh(self) -> float | None:
-        """MX of the ladder. None: a power is not known, or a level has a problem."""
+        """MX of the ladder. None if a power is not known, or a level has a problem."""
         levels = self.of()
         watts = [self.watts, self.ready_watts, *(level.run.total.watts for level in levels)]
         known = [each for each in watts if each is not None]
@@ -135,7 +135,7 @@ class Ladder:
     @property
     @figure
     def goodput(self) -> float | None:
-        """The highest level at which the plan keeps every limit. None: at none, or too few requests tell."""
+        """The highest level at which the plan keeps every limit. None if there is none, or too few requests tell."""
         return max((level.target for level in self.of() if level.keeps_limits), default=None)
 
 
@@ -146,15 +146,15 @@ class PolicyRuns:
     policy: str
     """The policy that assigned the work to devices."""
     mixes_per_hour: Estimate | None
-    """None: `problems` says why."""
+    """If None, `problems` says why."""
     gain: Estimate | None
     """TX by the plan over TX by the policy, over the pairs of runs."""
     problems: tuple[Reason, ...]
-    """Why the figures are not known. Empty: they are."""
+    """Why the figures are not known. Empty if they are."""
 
 
 def policy_runs(result: Result, score: Score | None, doubts: Sequence[Finding]) -> tuple[PolicyRuns, ...]:
-    """The runs of each policy, beside those of the plan in the same minutes. doubts: of the integrity rules."""
+    """The runs of each policy, beside the plan's runs in the same minutes. doubts: of the integrity rules."""
     if score is None:
         return ()
     found = []
@@ -176,7 +176,7 @@ def policy_runs(result: Result, score: Score | None, doubts: Sequence[Finding]) 
 
 
 def ladder(result: Result, score: Score | None, doubts: Sequence[Finding]) -> Ladder | None:
-    """None: no level was asked for, or the mixed runs have no rate. doubts: of the integrity rules."""
+    """None if no level was asked for, or the mixed runs have no rate. doubts: of the integrity rules."""
     if score is None or score.mixes_per_hour is None or not result.levels:
         return None
     full = score.mixes_per_hour
@@ -196,7 +196,7 @@ def ladder(result: Result, score: Score | None, doubts: Sequence[Finding]) -> La
 
 
 def ready_watts(result: Result, phase: str) -> float | None:
-    """The power while everything was loaded before a phase of the mix, and nothing was asked. None: not measured."""
+    """The power while everything was loaded before a phase of the mix, and nothing was asked. None if not measured."""
     metering = machine.metered(result, phase)
     if metering is None or metering.ready_ns is None:
         return None
@@ -204,7 +204,7 @@ def ready_watts(result: Result, phase: str) -> float | None:
 
 
 def _level(result: Result, mix: Mix, phase: Phase, full: Estimate, doubts: Sequence[Finding]) -> Level | None:
-    """None: nothing of it was recorded."""
+    """None if nothing of it was recorded."""
     run, load = run_of(result, mix, phase, doubts), phase.load
     if run is None or load is None:
         return None
@@ -223,7 +223,7 @@ def _level(result: Result, mix: Mix, phase: Phase, full: Estimate, doubts: Seque
 
 
 def _responses(suite: str, phase: Phase, records: Sequence[Record]) -> Responses:
-    """records: those of the phase."""
+    """records: of the phase."""
     assert phase.load is not None  # the caller has checked it
     own = [record for record in records if record.route.suite == suite and record.completions is not None]
     limits = next((record.latency_limits for record in own if record.latency_limits), None)
@@ -285,7 +285,7 @@ def _problems(responses: Sequence[Responses], delay_ns: int) -> Iterator[Reason]
 
 
 def unknown_due(phase: Phase, records: Sequence[Record]) -> int:
-    """The number of feeds whose due time is none that the phase drew. records: those of the phase."""
+    """The number of feeds whose due time the phase did not draw. records: of the phase."""
     assert phase.load is not None  # the caller has checked it
     drawn, unknown = due_ns(phase.load), 0
     for record in records:

@@ -62,7 +62,7 @@ class SuiteProgress:
     mixes_begun: float
     """The same, with the feeds that were under way at the end of the window in part."""
     timestamps: int
-    """The number of timestamps in which these units came: the fewer, the coarser the figure."""
+    """The number of timestamps of these units: the fewer, the coarser the figure."""
     feeds: int
     """Feeds that finished inside the window, within their limits."""
     late: int
@@ -80,7 +80,7 @@ class ScoreProblem:
     device: str = ""
     """The device, or the host."""
     phase: str = ""
-    """The run that it is about. Empty: it is about all of them, or there is only one."""
+    """The run that it is about. Empty if it is about all of them, or there is only one."""
     harmless: bool = False
     """Whether nothing is wrong: the mix could not be run, the window was too short for the machine, or a simulated
     device took part. The solo measurements stand."""
@@ -104,26 +104,26 @@ class ScoredRun:
     clock_bound_ns: int
     """How far a timestamp of a host may be off. 0: the run had this machine alone."""
     traffic: tuple[Traffic, ...]
-    """What the network of each host carried. Empty: the run had this machine alone."""
+    """What the network of each host carried. Empty if the run had this machine alone."""
     steady: bool | None
-    """Whether the pace held. None: too few blocks to tell. The window is the same in any case."""
+    """Whether the pace held. None if there are too few blocks to tell. The window is the same in any case."""
     edges_ns: tuple[int, ...]
-    """The edges of the equal blocks by which that was tested."""
+    """The edges of the equal blocks that `steady` was tested with."""
     stretch: Stretch | None
-    """The blocks that ran at another pace. None: the pace held, or too few blocks to tell."""
+    """The blocks that ran at another pace. None if the pace held, or there are too few blocks to tell."""
     suites: tuple[SuiteProgress, ...]
     total: MachineEnergy
     mixes_per_hour: Estimate
     """TX."""
     mixes_per_kwh: Estimate | None
-    """MX. None: the energy of the boundary is not known."""
+    """MX. None if the energy of the boundary is not known."""
     surplus: float
-    """The fraction of the work in the window that no mix counts: that of suites which led the least advanced one, and
-    that on feeds which were under way at its end. The dual prices of the plan tell what work is worth."""
+    """The fraction of the window's work that no mix counts. It is the lead of suites over the least advanced one, and
+    the work on feeds under way at the end. The dual prices of the plan weigh the work."""
     problems: tuple[ScoreProblem, ...]
     """Why this run has no score."""
     disturbed: Finding | None = None
-    """Why the run does not count if there is one that nothing disturbed. None: the counters of the machine show no
+    """Why the run does not count if there is one that nothing disturbed. None if the counters of the machine show no
     disturbance."""
 
     @property
@@ -139,12 +139,12 @@ class ScoredRun:
 
     @property
     def most_per_hour(self) -> float:
-        """The highest rate that a longer window of the same pace could show: that of its most advanced suite."""
+        """The highest rate that a longer window of the same pace could show: the rate of its most advanced suite."""
         return max(progress.mixes_begun for progress in self.suites) * HOUR_NS / self.length_ns
 
     @property
     def coarseness(self) -> float:
-        """The fraction by which one timestamp more or less of the most coarsely counted suite moves the figures."""
+        """How far one timestamp more or less of the most coarsely counted suite moves the figures, as a fraction."""
         return max((1 / progress.timestamps for progress in self.suites if progress.timestamps), default=1.0)
 
     def of_suite(self, suite: str) -> SuiteProgress:
@@ -174,7 +174,7 @@ class _Counted:
 
 
 def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> ScoredRun | None:
-    """What a phase of the mix did. None: nothing of it was recorded."""
+    """What a phase of the mix did. None if nothing of it was recorded."""
     records = [record for record in result.records if record.phase == phase.name and record.route.suite in mix.units]
     counted = [each for record in records if (each := _counted(record, mix)) is not None]
     brackets = [each.record.parent_window_ns or window_ns(each.completions) for each in counted]
@@ -239,7 +239,7 @@ def device_time_ns(records: Sequence[Record]) -> dict[str, float]:
 
 
 def _counted(record: Record, mix: Mix) -> _Counted | None:
-    """None: nothing was measured. No feed of a record counts whose audit did not pass."""
+    """None if nothing was measured. No feed of a record counts whose audit did not pass."""
     if record.completions is None:
         return None
     passed = record.audit is not None and record.audit.passed
@@ -351,7 +351,7 @@ def _fault(record: Record) -> Failure | None:
 
 
 def _why_nothing_counts(progress: SuiteProgress, records: Sequence[Record]) -> str:
-    """records: those of the suite in which a feed finished."""
+    """records: the suite's records with a finished feed."""
     unaudited = [record for record in records if record.audit is None or not record.audit.passed]
     if not records:
         return "no feed finished"

@@ -29,7 +29,7 @@ class ReferenceScore(Fact):
     name: str = Field(min_length=1)
     """The name of the machine for a reader."""
     entry: str | None = None
-    """The path of the published entry. None: a result that the user named."""
+    """The path of the published entry. None for a result that the user named."""
     mix: str
     mixes_per_hour: Estimate
     """TX."""
@@ -67,7 +67,7 @@ def rates(solos: Iterable[Solo]) -> dict[str, ReferenceRate]:
 
 
 def reference(result: Result, score: Score | None, name: str, solos: Iterable[Solo] = ()) -> ReferenceScore | None:
-    """The score of a result, under a name. None: it has no score.
+    """The score of a result, under a name. None if it has no score.
 
     solos: its solo measurements.
     """

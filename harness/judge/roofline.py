@@ -25,7 +25,7 @@ CeilingKey = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The best rates that a probe reached on a device, and the kernels that did. None: no kernel measures it."""
+    """The best rates that a probe reached on a device, and the kernels that did. None if no kernel measures it."""
 
     device: str
     adapter: str
@@ -97,7 +97,7 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 
 def _members(group: Device, devices: Sequence[Device], known: Container[str]) -> list[str]:
-    """The ids of the known devices that together are the silicon of a group. Empty: they are not all of it."""
+    """The ids of the known devices that together are the silicon of a group. Empty if they are not all of it."""
     inside = [
         device
         for device in devices
@@ -145,8 +145,8 @@ def passes(record: Record) -> Iterator[tuple[str, Floats, Floats, Floats]]:
     """(kernel, flop/s, byte/s, streamed byte/s) of a probe record that passed its audit: [passes] each, in their order.
 
     A pass is all yields of a kernel in a feed, one after the other: a kernel yields each of several matrices that only
-    together exceed the caches. The work of all feeds in flight during a pass counts, because the ceiling is that of the
-    device and not that of one issue thread.
+    together exceed the caches. The work of all feeds in flight during a pass counts, because the ceiling belongs to the
+    device and not to one issue thread.
     """
     completions = record.completions
     if record.scenario != "probe" or completions is None or _mismatch(record):

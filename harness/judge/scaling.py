@@ -2,8 +2,8 @@
 
     efficiency(k) = λ(k)/λ*(k) · λ*(1)/λ(1)
 
-λ* is the bound of each plan, from the same solo rates. On equal hosts λ* of k hosts is k times that of one host, so the
-efficiency is λ(k)/(k λ(1)). On unequal hosts λ* says what each host would add.
+λ* is the bound of each plan, from the same solo rates. On k equal hosts λ* is k times λ* of one host, so the efficiency
+is λ(k)/(k λ(1)). On unequal hosts λ* says what each host would add.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class ScalingStep:
     hosts: tuple[str, ...]
     """Their names."""
     mixes_per_hour: Estimate | None
-    """TX. None: `problem` says why."""
+    """TX. If None, `problem` says why."""
     mixes_per_kwh: Estimate | None
-    """MX, from the energy of these hosts alone. None: `problem` or `unmeasured` says why."""
+    """MX, from the energy of these hosts alone. If None, `problem` or `unmeasured` says why."""
     bound_per_hour: float
     """λ* of the plan over these hosts."""
     efficiency: float | None = None
-    """None: λ is not known, or λ of one host is not."""
+    """None if λ is not known, or λ of one host is not."""
     problem: Reason | None = None
     """Why there is no λ."""
     unmeasured: Reason | None = None
@@ -44,7 +44,7 @@ class ScalingStep:
 def steps(
     result: Result, score: Score | None, doubts: Sequence[Finding], solo: Sequence[Rate]
 ) -> tuple[ScalingStep, ...]:
-    """A step for each number of hosts that the mix ran on, from one to all. Empty: the mix was run on all hosts only.
+    """A step for each number of hosts that the mix ran on, from one to all. Empty if the mix was run on all hosts only.
 
     doubts: the findings of the integrity rules. solo: the rates that the solo records measured.
     """
@@ -98,7 +98,7 @@ def _step(result: Result, score: Score, phase: Phase, doubts: Sequence[Finding],
 
 
 def _hosts(phase: Phase) -> tuple[str, ...]:
-    """The hosts of a phase: those of the devices that its plan could choose, and of the devices with a task in it."""
+    """The hosts of the devices that the plan of a phase could choose, and of the devices with a task in it."""
     rates = phase.placement.rates if phase.placement else ()
     devices = (*(rate.device for rate in rates), *(task.device for task in phase.tasks))
     return tuple(dict.fromkeys(map(host_of, devices)))

@@ -50,7 +50,7 @@ class Score:
     boundary: Boundary | None
     """`wall`, `node` or `devices`, the same in all runs."""
     unmeasured: Reason | None
-    """Why there is TX and no MX. None: there is MX, or no score."""
+    """Why there is TX and no MX. None if there is MX, or no score."""
     weight_class: int
     """16, 8 or 4: the fewest bits of a weight in any part."""
     grade: Grade
@@ -73,12 +73,12 @@ class Score:
     @property
     @figure
     def watts(self) -> float | None:
-        """The mean power of the runs that count. None: there is no MX."""
+        """The mean power of the runs that count. None if there is no MX."""
         watts = [run.total.watts for run in self.counted() if run.total.watts is not None]
         return sum(watts) / len(watts) if watts and self.mixes_per_kwh else None
 
     def median_run(self) -> ScoredRun | None:
-        """The run with the median TX, of which reports show the figures of one run. None: there is no run."""
+        """The run with the median TX. Reports take figures of a single run from it. None if there is no run."""
         ranked = sorted(self.counted(), key=lambda run: run.mixes_per_hour.estimate)
         return ranked[(len(ranked) - 1) // 2] if ranked else None
 
@@ -134,7 +134,7 @@ def score(
     doubts: Sequence[Finding],
     disturbances: Sequence[Finding],
 ) -> Score | None:
-    """None: no mix was asked for, or none was run yet.
+    """None if no mix was asked for, or none was run yet.
 
     runs: see `scored_runs`. unproven: what is wrong with the proof of each run's λ*, by its phase; empty: it holds.
     disturbances: why the result is disturbed; then it has no rank.
@@ -185,7 +185,7 @@ def figures(runs: Sequence[ScoredRun]) -> tuple[Estimate | None, Estimate | None
 
 
 def widest(tx: Estimate | None, mx: Estimate | None) -> float | None:
-    """The half-width of the less certain of MX and TX, since a reader relies on both. None: one is not known."""
+    """The half-width of the less certain of MX and TX, since a reader relies on both. None if one is not known."""
     widths = [figure.half_width for figure in (mx, tx) if figure is not None]
     known = [width for width in widths if width is not None]
     return max(known) if known and len(known) == len(widths) else None
@@ -233,7 +233,8 @@ def _problems(result: Result, mix: Mix, runs: Sequence[ScoredRun]) -> Iterator[S
 
 def _no_score(result: Result) -> Reason | None:
     """Why there is no score though nothing is wrong: the mix was not run after the solo measurements, for example
-    because no device runs one of its suites, or a simulated device took part. None: neither, or no mix was asked for.
+    because no device runs one of its suites, or a simulated device took part. None if neither is so, or no mix was
+    asked for.
     """
     wanted = ("mix", result.mix.name if result.mix else "")
     not_run = next((absence.reason for absence in result.absent if (absence.kind, absence.name) == wanted), None)

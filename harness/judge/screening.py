@@ -10,7 +10,7 @@ from mixmark.harness.judge.evidence import Measurement
 from mixmark.harness.plan.phases import RouteKey
 
 CLOSE = 1.15
-"""Two routes are close if the faster one's rate is less than this many times that of the other."""
+"""Two routes are close if the faster one's rate is less than this many times the other's."""
 LEAD = 2
 """How many more turns a route must win than a close one, to count as faster."""
 

@@ -190,7 +190,7 @@ def runs(evidence: Evidence, findings: Sequence[Finding]) -> tuple[Solo, ...]:
     """Every run: each record but the probes' and the mix's, in the order of the result, suites kept together. The
     screening runs of a route that was measured afterwards are left out.
 
-    findings: those of all rules.
+    findings: of all rules.
     """
     void: dict[str, Void] = {each.about: "not audited yet" for each in findings if each.severity == "pending"}
     void |= {each.about: "invalid" for each in findings if each.severity == "invalid"}

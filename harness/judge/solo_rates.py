@@ -106,7 +106,7 @@ def _overlaps_more(one: Measurement, other: Measurement) -> bool:
 
 
 def _rate(each: Measurement, limits: ServiceLimits) -> Rate | None:
-    """None: no unit came from a feed within its limits, or the clock did not tick."""
+    """None if no unit came from a feed within its limits, or the clock did not tick."""
     record, route, done, result = each.record, each.record.route, each.completions, each.result
     units = int(done.units[marks_of(done, in_time(done, limits))].sum())
     begin_ns, end_ns = each.bracket_ns
@@ -129,7 +129,7 @@ def _rate(each: Measurement, limits: ServiceLimits) -> Rate | None:
 def power(result: Result) -> Power | None:
     """The power of the machine while nothing runs, from the pauses around the phases.
 
-    None: a device has no meter of its own.
+    None if a device has no meter of its own.
     """
     idle: dict[str, list[float]] = defaultdict(list)
     rest: list[float] = []

@@ -71,7 +71,7 @@ class Verdict:
 def verdict(evidence: Evidence, findings: Sequence[Finding], solos: Sequence[Solo], exit_code: int) -> Verdict:
     """The verdict over all findings.
 
-    solos: the solo measurements over their runs. exit_code: that of the command.
+    solos: the solo measurements over their runs. exit_code: of the command.
     """
     if evidence.result.live:
         return Verdict("unfinished", (found("finished.going_on"),))
@@ -89,7 +89,7 @@ def verdict(evidence: Evidence, findings: Sequence[Finding], solos: Sequence[Sol
 
 
 def disturbances(evidence: Evidence) -> tuple[Finding, ...]:
-    """Why a result is disturbed. Empty: it is not."""
+    """Why a result is disturbed. Empty if it is not."""
     return tuple(reason for check in DISTURBED for reason in check(evidence))
 
 
@@ -135,7 +135,7 @@ def stolen(evidence: Evidence) -> Iterator[Finding]:
 
 
 def impossible(evidence: Evidence) -> Iterator[Finding]:
-    """The mix was faster than the rates alone allow, by more than its interval and theirs."""
+    """The mix was faster than the solo rates allow, by more than its interval and the intervals of the rates."""
     for run in evidence.runs:
         diagnosis = evidence.diagnoses.get(run.phase)
         if diagnosis is not None and not diagnosis.bound_is_estimate and diagnosis.lowest_of_plan(run) > 1:
@@ -179,7 +179,7 @@ DISTURBED: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     collapsed,
     wandering,
 )
-"""The checks by which a result is disturbed."""
+"""The checks that call a result disturbed."""
 
 
 def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -237,5 +237,6 @@ def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> Finding:
 
 
 def _share(hits: Sequence[bool]) -> tuple[int, int] | tuple[()]:
-    """How many of several measurements a reason is about. Empty: it is about the whole run, or the only measurement."""
+    """How many of several measurements a reason is about. Empty if it is about the whole run, or the only
+    measurement."""
     return (sum(hits), len(hits)) if any(hits) and len(hits) > 1 else ()

@@ -36,7 +36,7 @@ class Handed:
 
     suite: str
     due_ns: int | None = None
-    """When its request was due. None: requests do not arrive by time."""
+    """When its request was due. None if requests do not arrive by time."""
     request: int = -1
     """The number of its request. -1: feeds are handed out one by one."""
 

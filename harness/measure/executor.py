@@ -79,7 +79,7 @@ class Executor(Protocol):
         """How many bytes may be filled of each memory pool whose size is known."""
 
     def current_power(self) -> CurrentPower | None:
-        """The power at this moment. None: it is not known."""
+        """The power at this moment. None if it is not known."""
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ class LiveReading:
     watts: float | None
     """The mean power. It may be known when the time was too short for joules."""
     resolution: float | None
-    """The smallest change of the value, in joules or watts. None: it did not change."""
+    """The smallest change of the value, in joules or watts. None if it did not change."""
     lost: str
-    """Why the domain cannot be read any more. Empty: it can."""
+    """Why the domain cannot be read any more. Empty if it can."""
 
 
 def live(meters: Meters, seconds: float) -> list[LiveReading]:
@@ -66,9 +66,9 @@ class MeterTrial:
     domain: Domain
     response: StepResponse
     period_ns: int | None
-    """The time between its updates. None: it was never seen to change."""
+    """The time between its updates. None if it was never seen to change."""
     lost: str
-    """Why it could not be read to the end. Empty: it could."""
+    """Why it could not be read to the end. Empty if it could."""
 
 
 def config_of(config: Config, meter: str) -> Config:

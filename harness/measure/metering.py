@@ -117,7 +117,7 @@ class Meters:
     def _built(
         self, name: str, plugin: Plugin | None, options: Mapping[str, str] | None, python: str | None
     ) -> Meter | None:
-        """The meter. None: it needs a section of mixmark.toml and has none."""
+        """The meter. None if it needs a section of mixmark.toml and has none."""
         if python is not None or plugin is None:
             return MeterProcess(name, options or {}, python or sys.executable, ASKING_S, PATIENCE_S)
         loaded = plugin.load()
@@ -168,7 +168,7 @@ class Meters:
                 self._idle_ns.append(rested_ns)
 
     def current_power(self) -> CurrentPower | None:
-        """The power of the last LOOK_BACK_S seconds. None: it is not known."""
+        """The power of the last LOOK_BACK_S seconds. None if it is not known."""
         if not self._readers:
             return None
         since_ns = time.monotonic_ns() - round(LOOK_BACK_S * 1e9)
@@ -176,7 +176,7 @@ class Meters:
         return current_power(self.domains, samples, self.devices)
 
     def drain(self, phase: str) -> Metering | None:
-        """The samples since `begin` and of one last read; then the meters pause. None: there is no domain."""
+        """The samples since `begin` and of one last read; then the meters pause. None if there is no domain."""
         if not self._readers:
             return None
         for reader in self._readers:

@@ -96,7 +96,7 @@ def local_driver(
     policy: Callable[[Table, Table], Policy] | None = None,
 ) -> MixDriver:
     """The driver of a phase of a run with one host. plan: makes a new plan from observed rates. watch: gets a snapshot
-    now and then. policy: None: feeds are handed out by the plan."""
+    now and then. policy: hands out the feeds; if None, the plan does."""
     placement = phase.placement
     assert placement is not None  # it is a phase of a mix
     source: Source = partial(Dispatcher, plan=plan)
@@ -175,7 +175,7 @@ class MixDriver:
     """Gets a snapshot now and then."""
     grants: Callable[[], tuple[Grant | None, int | None]] | None = None
     """Returns the host's new grant, if it has changed since the last call, and how long the phase lasted, once it is
-    over. None: no other process leads the phase, so the driver decides when it is over."""
+    over. None if no other process leads the phase, so the driver decides when it is over."""
     _devices: _Devices | None = None
 
     def on_ready(self, parts: Sequence[Part]) -> None:

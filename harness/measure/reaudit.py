@@ -29,11 +29,11 @@ class Repeated:
 
     record: Record
     gate: Gate | None
-    """The gate of this installation's suite. None: the record could not be audited."""
+    """The gate of this installation's suite. None if the record could not be audited."""
     values: tuple[float, ...] = ()
     """The gate's metric of each audited feed, computed here."""
     problem: str = ""
-    """Why the audit failed or could not be repeated. Empty: every value passes and agrees."""
+    """Why the audit failed or could not be repeated. Empty if every value passes and agrees."""
 
     @property
     def passed(self) -> bool:

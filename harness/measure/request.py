@@ -65,7 +65,7 @@ class RunRequest:
     mix: str | None = None
     objective: Objective = "throughput"
     levels: tuple[float, ...] | None = ()
-    """The loads at which the mix is also served; None: the preset's loads."""
+    """The loads at which the mix is also served. None means the preset's loads."""
     drill: str | None = None
     caps: tuple[float, ...] = ()
     """The shares of the devices' power limits at which the mix is also run."""
@@ -119,7 +119,7 @@ class PreparedRun:
     policies: Mapping[str, Plugin]
     """The policies that the run names, and the plan's policy."""
     bench: Workbench | None = None
-    """What was found where the command line names devices. None: no device was looked for yet."""
+    """What was found where the command line names devices. None if no device was looked for yet."""
 
     @property
     def folder(self) -> Path:
@@ -289,7 +289,7 @@ def _perform(
     folder: Path,
     observed: Observed,
 ) -> Result:
-    """keeper: of a new run; None: the run in the folder is resumed."""
+    """keeper: of a new run; if None, the run in the folder is resumed."""
     equipment = machine.bench.equipment(run.request.seed, run.request.timeout_s)
     with store.locked(folder):
         return perform(header, machine.executor(folder), equipment, keeper or store.resume(folder), observed)

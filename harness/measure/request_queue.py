@@ -109,7 +109,7 @@ class RequestQueue:
         return min((self._finished[suite] / count for suite, count in self._mix_units.items()), default=0.0)
 
     def next_arrival_ns(self) -> int | None:
-        """When the next request is due. None: no more will arrive, or requests do not arrive by time."""
+        """When the next request is due. None if no more will arrive, or requests do not arrive by time."""
         return self._coming[0][0] if self._coming else None
 
     def arrive(self, now_ns: int) -> None:
@@ -125,7 +125,7 @@ class RequestQueue:
             self._wait(behind, now_ns)
 
     def arrival_delay_ns(self) -> int | None:
-        """The 99th percentile of the time from when a request was due until it was taken up. None: none arrived."""
+        """The 99th percentile of the time from when a request was due until it was taken up. None if none arrived."""
         delays_ns = sorted(self._delays_ns)
         return delays_ns[math.ceil(0.99 * len(delays_ns)) - 1] if delays_ns else None
 

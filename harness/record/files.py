@@ -123,7 +123,7 @@ def _real(text: str) -> float:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuses an object with a repeated name, because programs differ in which of the values they take."""
+    """Refuses an object with a repeated name, because programs differ in the value that they take."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name is repeated in an object")

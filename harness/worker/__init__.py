@@ -1,1 +1,1 @@
-"""The process in which an adapter runs, and its parent's handle on it."""
+"""The process that runs an adapter, and its parent's handle on it."""

@@ -62,9 +62,9 @@ class BatchSearch:
     """Makes feeds of a batch size. The threads of the loop share the iterator."""
     search_ns: int
     free_bytes: Callable[[], int | None] = lambda: None
-    """The free memory; None: unknown. A size is not tried if, by the size before, it would take more."""
+    """The free memory; None if unknown. A size is not tried if, by the size before, it would take more."""
     units: Callable[[int], int | None] = lambda batch: None
-    """The units of a feed of a batch size; None: not checked."""
+    """The units of a feed of a batch size; None if not checked."""
     threads: int = 1
     ahead: Callable[[int], bool] = lambda batch: False
     """Whether feeds of a batch size are made ahead, see `closed_loop`."""
@@ -204,7 +204,7 @@ def highest_rate(
     keeps: Callable[[float], tuple[int, bool]], start_per_s: float, until_ns: int, clock: Clock = time.monotonic_ns
 ) -> tuple[float | None, tuple[RateTrial, ...]]:
     """The highest rate that keeps the latency limits, to 5 %: doubles or halves until one rate is kept and one is not,
-    then bisects on a logarithmic scale, until `until_ns` on the clock. None: no rate was kept.
+    then bisects on a logarithmic scale, until `until_ns` on the clock. None if no rate was kept.
 
     keeps: tries a rate; returns the number of finished feeds and whether the limits were kept.
     """

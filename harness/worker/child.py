@@ -329,7 +329,8 @@ class AdapterService(AdapterCalls):
         return Later()
 
     def _wait_for_room(self, concurrency: int) -> None:
-        """Waits until as few feeds are in flight as a runner with this concurrency, and theirs, may have beside it."""
+        """Waits until fewer feeds are in flight than this concurrency, and than the concurrency of each feed in
+        flight."""
         while len(self.in_flight) >= min((concurrency, *self.in_flight.values())):
             left = wait(self.in_flight, return_when=FIRST_COMPLETED).not_done
             self.in_flight = {feed: most for feed, most in self.in_flight.items() if feed in left}

@@ -120,7 +120,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _top_of(spec: str) -> Path | None:
-    """The folder or file (without .py) of the top-level module of a suite's class. None: the spec names a file, or
+    """The folder or file (without .py) of the top-level module of a suite's class. None if the spec names a file, or
     there is no such module."""
     module = spec.rpartition(":")[0]
     if module.endswith(".py"):

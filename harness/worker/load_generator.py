@@ -61,8 +61,8 @@ class FeedLog:
     """The timestamps of one chain of feeds, as flat machine integers. The timestamps of a feed go into a list, which is
     the cheapest thing to append to while the device waits, and from there into the arrays in one step.
 
-    units: of each feed; None: not checked. outputs: keeps what the runner yields. on_finished: is called at the end of
-    each feed; it needs outputs.
+    units: of each feed; if None, they are not checked. outputs: keeps what the runner yields. on_finished: is called at
+    the end of each feed; it needs outputs.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class FeedLog:
         """Runs one feed. Returns its time of issue, its yields as (timestamp in ns, units) in turn, and the digest of
         its output, which is empty if no outputs are kept.
 
-        due_ns: None: due when it is issued, as in a closed loop. until_ns: a feed that is still running then is broken
-        off after its second yield or a later one.
+        due_ns: if None, the feed is due when it is issued, as in a closed loop. until_ns: a feed that is still running
+        then is broken off after its second yield or a later one.
 
         A yield is copied before its timestamp, so what an engine writes into its array later is neither timed nor
         audited. Raises WrongOutput if the runner yields nothing, or another number of units than the feed has; a feed

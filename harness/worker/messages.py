@@ -65,7 +65,7 @@ class Setup(Message):
     name: str
     """The name that the plugin gives itself."""
     spec: str = ""
-    """`module:Class` or `file.py:Class`. Empty: the worker looks the name up in its own environment."""
+    """`module:Class` or `file.py:Class`. If empty, the worker looks the name up in its own environment."""
     origin: str = ""
     """The distribution that has the spec, as the parent found it."""
     options: dict[str, str] = Field(default_factory=dict)
@@ -221,7 +221,7 @@ class AdapterCalls(Protocol):
         reference: bool = False,
     ) -> Opened:
         """Loads a suite on a device, or for an audit the suite's reference. free_bytes: a suite that needs more memory
-        is refused before it is loaded; None: no limit."""
+        is refused before it is loaded; None means no limit."""
 
     def prepare(
         self,

@@ -156,14 +156,14 @@ class Commitments(Window):
     """A worker's commitments to the outputs of a window, as the parent received them while the worker was timed."""
 
     sealed_ns: int | None = None
-    """When the message that closes the window arrived. None: it is open, or the parent hands out each feed."""
+    """When the message that closes the window arrived. None if it is open, or the parent hands out each feed."""
     seen_ns: dict[int, int] = field(default_factory=dict)
     """When the message that a feed is finished arrived, by the number of the feed."""
     reported: bool = False
     """Whether the worker was asked to report each feed."""
 
     chains: int | None = None
-    """The number of chains, where each feed follows from the previous output: one or two per issue thread. None: the
+    """The number of chains, where each feed follows from the previous output: one or two per issue thread. None if the
     parent handed out each feed, so no feed follows from an output."""
     window: str | None = None
     """The commitment to all outputs, if one was sent at the end of the window."""

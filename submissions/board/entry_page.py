@@ -239,7 +239,7 @@ def _gib(size_bytes: int | None) -> str:
 
 
 def _classes(entry: Entry) -> Iterator[tuple[str, str, str]]:
-    """(class, value, reasons) of each class by which entries are kept apart."""
+    """(class, value, reasons) of each class that keeps entries apart."""
     why = defaultdict(str, {name: "; ".join(reasons) for name, reasons in entry.reasons.items()})
     yield "division", entry.division, why["division"] or "everybody does the same work"
     yield "tuning", entry.tuning, why["tuning"] or "built-in adapters with one setting for all suites"

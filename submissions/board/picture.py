@@ -1,4 +1,4 @@
-"""The picture of a page, which other sites show beside a link to it: the bars of a board, those of one entry in colour.
+"""The picture of a page, which other sites show beside a link to it: the bars of a board, one entry's in colour.
 
 Such a site shows the title and the description beside it, and takes no SVG.
 """
@@ -19,7 +19,7 @@ COLOURS = bytes.fromhex("fdfdfb b9c9e4 1b55b8")
 
 
 def bars(values: Sequence[float], own: int | None) -> bytes:
-    """A PNG of bars from zero, the largest first. own: the index of the bar in colour. None: the first.
+    """A PNG of bars from zero, the largest first. own: the index of the bar in colour; None means the first.
 
     values: descending. Of many bars those beside the one in colour are drawn.
     """

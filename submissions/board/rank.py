@@ -2,9 +2,8 @@
 
 A board holds what may be compared: one figure of one mix, in one division, at one weight class and, for MX, with one
 energy boundary. On a board the entries are ordered by their estimates, the highest first. The first one leads a group.
-Each further entry belongs to the group as long as its 95 % interval overlaps with that of the leader; the first entry
-whose interval lies below it leads the next group. All of a group share one rank: 1 + the number of entries in better
-groups.
+Each further entry belongs to the group as long as its 95 % interval overlaps with the leader's; the first entry whose
+interval lies below it leads the next group. All of a group share one rank: 1 + the number of entries in better groups.
 
 So no entry outranks one with a better estimate by a wider interval, and a row of entries that each overlap with the
 next does not become one big tie. Chatbot Arena (arXiv 2403.04132) counts the entries whose whole interval lies above
@@ -61,13 +60,13 @@ class Place:
 
     entry: Entry
     rank: int | None
-    """None: the entry is not ranked."""
+    """None if the entry is not ranked."""
     tied: int = 0
     """The number of other entries that share the rank."""
 
     @property
     def label(self) -> str:
-        """The rank as tables show it: 2 =. Empty: the entry is not ranked."""
+        """The rank as tables show it: 2 =. Empty if the entry is not ranked."""
         return "" if self.rank is None else f"{self.rank}{' =' if self.tied else ''}"
 
 
@@ -92,7 +91,7 @@ def boards(entries: Iterable[Entry]) -> tuple[Board, ...]:
 
 
 def figure_of(entry: Entry, metric: Metric) -> Estimate:
-    """The figure by which a board of this metric orders the entry."""
+    """The figure that a board of this metric orders the entry by."""
     figure = entry.mixes_per_hour if metric == "TX" else entry.mixes_per_kwh
     assert figure is not None  # it is on a board of this metric
     return figure
@@ -119,7 +118,7 @@ def overlap(first: Estimate, second: Estimate) -> bool:
 
 
 def stale(entry: Entry, today: datetime.date, versions: Mapping[str, str]) -> tuple[str, ...]:
-    """Why an entry is out of date. Empty: it is not.
+    """Why an entry is out of date. Empty if it is not.
 
     versions: the current version of each installed suite. A suite that is not installed proves nothing.
     """
@@ -162,7 +161,7 @@ def _board(key: Key, entries: Sequence[Entry]) -> Board:
 
 
 def lacks(entry: Entry) -> tuple[str, ...]:
-    """What an entry has instead of what a rank needs: 1 of 3 runs. Empty: nothing is known."""
+    """What an entry has instead of what a rank needs: 1 of 3 runs. Empty if nothing is known."""
     return entry.reasons.get("ranked", ())
 
 

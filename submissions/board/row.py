@@ -33,7 +33,7 @@ class Website:
 
     title: str
     url: str
-    """The address of the site, with a slash at its end. Empty: not known."""
+    """The address of the site, with a slash at its end. Empty if not known."""
     today: datetime.date
     """The day from which ages are counted."""
     versions: Mapping[str, str]
@@ -103,18 +103,18 @@ def watts(entry: Entry) -> str:
 
 
 def price(entry: Entry) -> str:
-    """12,300 EUR. Empty: no price is declared."""
+    """12,300 EUR. Empty if no price is declared."""
     return str(entry.declaration.price or "")
 
 
 def price_per_mix(entry: Entry) -> Decimal | None:
-    """The declared price for each mix per hour. None: no price is declared."""
+    """The declared price for each mix per hour. None if no price is declared."""
     declared = entry.declaration.price
     return Decimal(declared.amount) / Decimal(entry.mixes_per_hour.estimate) if declared else None
 
 
 def worth(entry: Entry) -> str:
-    """The declared price for each mix per hour in words: 12.3 EUR. Empty: no price is declared."""
+    """The declared price for each mix per hour in words: 12.3 EUR. Empty if no price is declared."""
     declared, per_mix = entry.declaration.price, price_per_mix(entry)
     return "" if declared is None or per_mix is None else f"{figures.significant(float(per_mix))} {declared.currency}"
 
@@ -159,7 +159,7 @@ def _times(named: Counter[str]) -> list[str]:
 
 
 def device_name(entry: Entry, id: str) -> str:
-    """The name of a device on a board, where those of other machines stand beside it."""
+    """The name of a device on a board, beside devices of other machines."""
     name = next(
         (device.name or entry.machine.processor_of(id) for device in entry.machine.devices if device.id == id), ""
     )
@@ -188,7 +188,7 @@ def why_unranked(entry: Entry) -> str:
 
 
 def load(entry: Entry) -> dict[str, str] | None:
-    """What the entry does between full load and rest, in words. None: it has no ladder."""
+    """What the entry does between full load and rest, in words. None if it has no ladder."""
     found = entry.load
     if found is None:
         return None

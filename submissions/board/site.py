@@ -220,7 +220,7 @@ def _loads(board: Board, root: str) -> list[dict[str, str]]:
 
 def _predicted(board: Board) -> str:
     """How far predictions of the board's systems lay off, each from its solo rates and what the others retained of
-    their plans. Empty: fewer than two systems tell."""
+    their plans. Empty if fewer than two systems tell."""
     kept = [mean(place.entry.retained) for place in _places(board) if place.entry.retained]
     if len(kept) < 2:
         return ""
@@ -243,7 +243,7 @@ def _lead(board: Board) -> str:
 
 
 def _switches(boards: Sequence[Board], key: Key, root: str) -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
-    """(label, options) of each aspect in which boards differ; an option leads to the nearest board with it."""
+    """(label, options) of each aspect that differs between boards; an option leads to the nearest board with it."""
     aspects = [_aspects(board.key) for board in boards]
     current = _aspects(key)
     for label, order in ORDERS.items():
@@ -265,7 +265,7 @@ ORDERS: Mapping[str, tuple[str, ...]] = {
     "Weights": ("16 bit", "8 bit", "4 bit"),
     "Division": ("closed", "open"),
 }
-"""The order of the options of each switch. Mixes have that of their publication."""
+"""The order of the options of each switch. Mixes are in the order of their publication."""
 
 
 def _aspects(key: Key) -> dict[str, str]:

@@ -84,7 +84,7 @@ def test_angles_are_computed_in_fp32() -> None:
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])
 def test_weights_in_few_bits_lose_nothing(precision: str) -> None:
-    """Synthetic weights are exact in both, so the outputs are about those of 16 bits."""
+    """Synthetic weights are exact in both, so the outputs are close to the outputs with 16 bits."""
     suite = Llm("smoke", {})
     feed = suite.feeds(1, seed=3)(0)
     with OpenVino({}).open(cpu(), suite, precision, ALONE) as runner:

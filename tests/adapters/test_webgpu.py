@@ -1,6 +1,6 @@
 """WebGPU's plug-in provider on a software Vulkan driver: a second kind of device with its own memory, without a GPU.
 
-The driver is that of Debian's chromium. Each story runs in processes of its own, whose environment names the driver.
+The driver comes with Debian's chromium. Each story runs in processes of its own, whose environment names the driver.
 """
 
 from __future__ import annotations

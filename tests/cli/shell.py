@@ -1,4 +1,4 @@
-"""A folder in which `mixmark` is typed, with time limits that are long enough for engines that sleep."""
+"""A folder to type `mixmark` in, with time limits that are long enough for engines that sleep."""
 
 from __future__ import annotations
 

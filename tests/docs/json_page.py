@@ -361,7 +361,7 @@ def kind(hint: Any) -> str:
 
 
 def docstrings(of: type) -> dict[str, str]:
-    """The docstring of a class under the name '', and that of each field under its name, each on one line."""
+    """The docstring of a class under the name '', and each field's under its name, each on one line."""
     found = docstrings(of.__base__) if of.__base__ and is_dataclass(of.__base__) else {}
     tree = ast.parse(inspect.getsource(inspect.getmodule(of) or of))
     node = next(each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == of.__name__)

@@ -1,4 +1,4 @@
-"""docs/json.md and the published JSON Schema are those of the code, and say what a field holds."""
+"""docs/json.md and the published JSON Schema agree with the code, and say what a field holds."""
 
 from __future__ import annotations
 

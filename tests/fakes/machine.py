@@ -84,8 +84,8 @@ class Machine:
         source: mixed.Source | None = None,
     ) -> None:
         """marks: the number of equal steps in which the units of a suite's feed come, one where it is not named.
-        may_wait: whether all devices may wait at once, as those of a host without credit do. source: makes what hands
-        out the feeds; None: a dispatcher by the plan."""
+        may_wait: whether all devices may wait at once, as the devices of a host without credit do. source: makes what
+        hands out the feeds; None: a dispatcher by the plan."""
         devices = [device(id) for id in dict.fromkeys(id for _, id in rates)]
         self.plan: Planner = plan or partial(place, devices=devices)
         self.actual = actual or (lambda pair, at_s: rates[pair])
@@ -304,7 +304,7 @@ def result(
     ids: tuple[str, ...],
     probes: tuple[Record, ...] | None = None,
 ) -> Result:
-    """watts: at the wall; None: no meter. probes: None: those of devices that are faster than anything here."""
+    """watts: at the wall; None: no meter. probes: if None, probes of devices that are faster than anything here."""
     runs = [
         ([each.model_copy(update={"run": number}) for each in records], placement)
         for number, (records, placement) in enumerate(runs, 1)

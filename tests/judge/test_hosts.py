@@ -1,4 +1,4 @@
-"""A run over several hosts is judged as that of one: each host by itself, and by name where something is wrong."""
+"""A run over several hosts is judged like a run on one: each host by itself, and by name where something is wrong."""
 
 from __future__ import annotations
 
@@ -362,7 +362,7 @@ def test_hosts_are_watched_and_begin_each_by_its_own_clock() -> None:
 
 
 def test_the_threads_of_an_accelerator_take_time_of_its_own_host_only() -> None:
-    """Four accelerators on host1 leave its processor nothing; that of host2 helps with all of its time."""
+    """Four accelerators on host1 leave its processor nothing; the processor of host2 helps with all of its time."""
     gpus = [f"host1/gpu:{at}" for at in range(4)]
     ids = [*gpus, "host1/cpu:0", "host2/cpu:0"]
     known = [

@@ -169,7 +169,7 @@ def output(serial: int) -> Any:
 
 
 class Run:
-    """A run of the null suite whose outputs are those of its feeds, or something else."""
+    """A run of the null suite with the outputs of its feeds, or with something else."""
 
     def __init__(self, folder: Path, wrong: dict[int, Any] | None = None, units: int = 2, spec: Any = NULL) -> None:
         (folder / "logs").mkdir(exist_ok=True)

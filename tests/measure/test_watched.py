@@ -44,7 +44,7 @@ def block(machine: MachineCounters, meanwhile: object = None) -> Conditions:
 
 
 def found_by(rule: object, *blocks: Conditions) -> list[tuple[str, str]]:
-    """What a rule finds in a record whose window is that of the blocks."""
+    """What a rule finds in a record whose window is the blocks' window."""
     assert callable(rule)
     measured = record("a", "llm", "token", closed_loop([[10**9]] * 4))
     inside = tuple(

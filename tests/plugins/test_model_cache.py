@@ -80,7 +80,7 @@ def test_the_name_holds_everything_that_the_content_depends_on(tmp_path: Path) -
 
 
 def test_a_model_that_other_code_would_write_is_not_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code may lie in a module beside that of the writer, or in the package around it."""
+    """The code may lie in a module beside the writer's, or in the package around it."""
     package = tmp_path / "acme_runtime" / "adapters" / "fast"
     package.mkdir(parents=True)
     for folder in (package, package.parent, package.parent.parent):

@@ -404,7 +404,7 @@ def audited(
     fill: float = 0.5,
     previous_digests: int = 2,
 ) -> Path:
-    """A record of three feeds of a unit each, of which 0 and 2 were audited, and outputs that were kept."""
+    """A record of three feeds of a unit each, and outputs that were kept. Feeds 0 and 2 were audited."""
     audit = Audit(gate=GATE, finished=3, feeds=(0, 2), values=(0.0, 0.0))
     done = record("a", "llm", "token", closed_loop([[5]] * 3)).model_copy(update={"audit": audit, "feed_units": 1})
     whole = apart(result(done))

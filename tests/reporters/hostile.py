@@ -1,4 +1,4 @@
-"""A result in which every free text tries to break out of its place."""
+"""A result whose every free text tries to break out of its place."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def test_a_run_that_failed_leaves_the_others() -> None:
 
 
 def wrong() -> Result:
-    """Two devices, of which the faster one has wrong outputs."""
+    """Two devices. The faster one has wrong outputs."""
     honest = record("a", "resnet50", "image", closed_loop([[10**9]] * 8))
     fast = record("b", "resnet50", "image", closed_loop([[10**8]] * 8), device=GPU)
     audit = Audit(gate=Gate(metric="distance", at_most=1.0), finished=8, feeds=(0,), values=(9.0,))

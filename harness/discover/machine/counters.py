@@ -85,9 +85,10 @@ class MachineCounters:
     """Reads the counters.
 
     pids: the workers, whose descendants count with them, and with this process. usable: the hardware threads that this
-    process and its workers may use; load on others does not disturb them, so it is not counted. None: all. pinned: the
-    cores of each worker that is pinned. accelerators: the vendors' watchers, opened by the caller; None: accelerators
-    are not read. A process that ends takes its CPU time with it, so a block during which a worker died has no `own_ns`.
+    process and its workers may use; load on others does not disturb them, so it is not counted. None means all. pinned:
+    the cores of each worker that is pinned. accelerators: the vendors' watchers, opened by the caller; if None,
+    accelerators are not read. A process that ends takes its CPU time with it, so a block during which a worker died has
+    no `own_ns`.
     """
 
     def __init__(
@@ -208,8 +209,8 @@ def _counters_of(rows: Mapping[int, str]) -> Iterator[tuple[str, int]]:
 def _tree(proc: Path, pids: Iterable[int], parents: Mapping[int, int] | None = None) -> dict[int, list[str]] | None:
     """The processes and their descendants, each with the folders of its threads.
 
-    parents: the parent of every process of the machine, which takes longer to read; None: the kernel lists the children
-    of each thread. Returns None if it does not.
+    parents: the parent of every process of the machine, which takes longer to read; if None, the children are read from
+    the kernel's list for each thread. Returns None if the kernel has no such list.
     """
     found: dict[int, list[str]] = {}
     todo = list(pids)
@@ -246,7 +247,7 @@ def _process_counters(proc: Path, workers: Iterable[int] | None) -> Iterator[tup
 
 
 def kernel_threads(proc: Path = ROOT / "proc") -> dict[int, int]:
-    """The CPU time of each kernel thread in ns. Empty: a container hides them, or the kernel lists no children."""
+    """The CPU time of each kernel thread in ns. Empty if a container hides them, or the kernel lists no children."""
     children = text(proc / f"{KTHREADD}/task/{KTHREADD}/children").split()
     found = {pid: _fields(proc, pid) for pid in (KTHREADD, *map(int, children))}
     return {pid: sum(fields[10:12]) * TICK_NS for pid, fields in found.items() if fields and fields[5] & PF_KTHREAD}

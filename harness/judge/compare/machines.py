@@ -40,7 +40,8 @@ class ComparedMachine(Provenance):
     name: str
     """The folder, as it was given."""
     results: int
-    """The number of results in the folder. If there are several, the mix is that of the one with the median TX."""
+    """The number of results in the folder. If there are several, the mix is taken from the result with the median
+    TX."""
     verdict_reason: str
     copy_of: str | None = None
     """The label of an earlier result that is the same measurement, such as a copy of its folder."""
@@ -91,7 +92,7 @@ class BestRoutes:
 
     work: SuiteWork
     best: tuple[BestRoute | None, ...]
-    """In the order of the results. None: the result has no valid route for this work."""
+    """In the order of the results. None if the result has no valid route for this work."""
 
     @property
     def known(self) -> tuple[BestRoute, ...]:
@@ -104,7 +105,8 @@ class MachineComparison:
 
     machines: tuple[ComparedMachine, ...]
     mixes_per_hour: tuple[Estimate | None, ...]
-    """TX relative to the baseline's, in the order of the results. None: this is the baseline, or TX is not compared."""
+    """TX relative to the baseline's, in the order of the results. None if this is the baseline, or TX is not
+    compared."""
     mixes_per_kwh: tuple[Estimate | None, ...]
     """The same for MX."""
     rows: tuple[BestRoutes, ...]
@@ -262,7 +264,7 @@ def _machine(label: str, name: str, results: int, assessment: Assessment) -> Com
 
 
 def _of_mixes(a: _Side, b: _Side, figure: str) -> Estimate | Reason:
-    """TX or MX of b relative to that of a, or why the two are not compared."""
+    """TX or MX of b relative to a, or why the two are not compared."""
     for side in (a, b):
         if side.machine.no_score:
             return f"{side.label} has no score: {side.machine.no_score}"

@@ -99,7 +99,7 @@ class SoloRun:
     solo: Solo
     device: Device
     measured: Measurement | None = None
-    """None: the record has no timestamps."""
+    """None if the record has no timestamps."""
     state: str = ""
     """The settings of the device, such as its governor. A device with other settings counts as another device."""
     void: Reason | None = None
@@ -138,7 +138,7 @@ class SoloRun:
 
     @property
     def no_figure(self) -> Reason | None:
-        """Why the run has no figure to compare, in words that follow its name. None: it has one."""
+        """Why the run has no figure to compare, in words that follow its name. None if it has one."""
         if self.void:
             return f"counts for nothing: {self.void}"
         value, why = self.figure
@@ -167,7 +167,7 @@ class SoloMeasurement:
 
     @property
     def problem(self) -> Reason | None:
-        """Why the runs have no common figure. None: they are runs of one thing, and each has a figure."""
+        """Why the runs have no common figure. None if they are runs of one thing, and each has a figure."""
         if mixed := dict.fromkeys(difference for run in self.runs for difference in different_setup(self.runs[0], run)):
             return f"the runs of {self.result} differ in {'; '.join(mixed)}"
         without = ((run.record.key, reason) for run in self.runs if (reason := run.no_figure))
@@ -180,7 +180,7 @@ class SoloMeasurement:
 
     @property
     def caveat(self) -> Reason | None:
-        """What the reader must know if the runs chose different batches. None: they did not."""
+        """What the reader must know if the runs chose different batches. None if they did not."""
         batches = sorted({run.record.batch for run in self.runs if run.record.batch is not None})
         if len(batches) < 2:
             return None
@@ -214,7 +214,7 @@ class Comparison:
     delta: float
     """δ: the verdict is faster or slower if the whole interval lies beyond ±δ. 0.01 is 1 %."""
     noise_floor: NoiseFloor | None
-    """The noise floor that δ is taken from if it exceeds the least δ. None: none of this tier is known."""
+    """The noise floor that δ is taken from if it exceeds the least δ. None if none of this tier is known."""
     measure: str
     """The figure that was compared: throughput, highest rate or speed of response."""
     ratio: Estimate
@@ -244,7 +244,7 @@ def compare(
 def noise_floor(pairs: Sequence[tuple[float, float]]) -> float | None:
     """The noise floor from pairs of measurements of the same thing: the 95 % quantile of their relative difference.
 
-    Of up to 20 pairs that is the widest. None for fewer than six pairs, of which even the widest says little.
+    With up to 20 pairs it is the widest difference. None for fewer than six pairs: even their widest says little.
     """
     if len(pairs) < LEAST_PAIRS:
         return None
@@ -345,7 +345,7 @@ def _compared(
 
 
 def caveat(a: SoloMeasurement, b: SoloMeasurement) -> Reason | None:
-    """What the interval of a ratio leaves out or includes. None: nothing."""
+    """What the interval of a ratio leaves out or includes. None if there is nothing to say."""
     return "; ".join(filter(None, (a.caveat, b.caveat))) or None
 
 

@@ -63,8 +63,8 @@ def _ancestors(domain: Domain, domains: Mapping[str, Domain]) -> set[str]:
 
 
 def antichain(domains: Iterable[Domain], readable: Collection[str], devices: Iterable[Device]) -> tuple[Domain, ...]:
-    """The domains to add, none of which overlap: those of the widest boundary that covers every device. If no boundary
-    does: those of the boundary `devices`."""
+    """The domains to add, without overlap. They belong to the widest boundary that covers every device, or to the
+    boundary `devices` if none does."""
     domains, devices = tuple(domains), tuple(devices)
     chosen: tuple[Domain, ...] = ()
     for boundary in CLASSES:
@@ -75,7 +75,7 @@ def antichain(domains: Iterable[Domain], readable: Collection[str], devices: Ite
 
 
 def within(boundary: Boundary, domains: Iterable[Domain], readable: Collection[str]) -> tuple[Domain, ...]:
-    """The domains of one boundary to add, none of which overlap.
+    """The domains of one boundary to add, without overlap.
 
     Among those that overlap, the one that covers more is taken, then a counter before polled power, then the parent.
     """
@@ -123,7 +123,7 @@ def unmetered(domains: Iterable[Domain], devices: Iterable[Device], absent: Iter
 
 
 def told(missing: Iterable[str], domains: Iterable[Domain]) -> tuple[str, ...]:
-    """What has no meter, for a reader. A host of which these domains cover nothing is named as a whole."""
+    """What has no meter, for a reader. A host is named as a whole if these domains cover nothing on it."""
     metered = {host for each in domains for host in each.hosts}
     return tuple(dict.fromkeys(each if host_of(each) in {"", *metered} else host_of(each) for each in missing))
 

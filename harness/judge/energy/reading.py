@@ -37,7 +37,7 @@ ReadingProblem = Literal[
 FEWEST_PERIODS = 40  # in a window: each edge may be off by a period, both together by 5 %
 ENOUGH_PERIODS = 200  # 1 %
 MOST_MISSED = 3  # periods without a reading of power, or without a change of a counter that is read
-WRAP_FACTOR = 2  # by which the power that a wrap implies may lie beyond the lowest and highest that was counted
+WRAP_FACTOR = 2  # how far the power of a wrap may be above the highest counted power, or below the lowest
 FEWEST_CHANGES = 20  # different changes that two sources must show before they can be found to be one reading
 TOGETHER_NS = 10_000_000  # between two reads that count as made together
 PLAUSIBLE = 20  # a counter that implies more than this times the 95th percentile of its power is wrong
@@ -52,11 +52,12 @@ class EnergyReading:
     end_ns: int
     method: str
     joules: float | None
-    """None: `reasons` say why."""
+    """If None, `reasons` say why."""
     reasons: tuple[ReadingProblem, ...] = ()
     """`short window` goes with joules; all others do not."""
     period_ns: int | None = None
-    """The time between updates of the source, as far as the sampling shows them. None: it was never seen to change."""
+    """The time between updates of the source, as far as the sampling shows them. None if it was never seen to
+    change."""
     longest_gap_ns: int | None = None
     """The longest time between two reads."""
     edge_uncertainty: float | None = None
@@ -188,7 +189,7 @@ def same(one: Samples, other: Samples) -> bool:
 def cumulative(domain: Domain, samples: Samples | None, at_ns: Int64s) -> Floats | None:
     """[at], joules since at_ns[0], for the energy of many blocks of one window; at_ns rises.
 
-    None: the reading of the whole window has no joules. A block may be shorter than the shortest window of a reading:
+    None if the reading of the whole window has no joules. A block may be shorter than the shortest window of a reading:
     an excess in one block is lacking in its neighbour.
     """
     begin_ns, end_ns = int(at_ns[0]), int(at_ns[-1])
@@ -200,7 +201,7 @@ def cumulative(domain: Domain, samples: Samples | None, at_ns: Int64s) -> Floats
 
 
 def power(domain: Domain, samples: Samples) -> tuple[Int64s, Floats]:
-    """(at_ns [n + 1], watts [n]): the mean power between neighbouring points. NaN: not known."""
+    """(at_ns [n + 1], watts [n]): the mean power between neighbouring points. NaN if not known."""
     whole = (int(samples.before_ns[0]), int(samples.after_ns[-1]) + 1) if len(samples.values) else (0, 1)
     points = _around(domain, samples, *whole)
     if points is None:
@@ -218,7 +219,7 @@ def idle_watts(domain: Domain, metering: Metering) -> tuple[float | None, ...]:
 
 
 def _around(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int) -> _Points | None:
-    """The points around a window. None: fewer than two enclose or touch it."""
+    """The points around a window. None if fewer than two enclose or touch it."""
     if samples is None or len(samples.values) < 2:
         return None
     reads_ns, values = np.maximum.accumulate(_middles(samples)), samples.values

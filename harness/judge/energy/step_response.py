@@ -27,9 +27,9 @@ class StepResponse:
     noise_watts: float | None
     """The standard deviation about these two."""
     lag_ns: int | None
-    """How late the source followed the load. None: it did not follow clearly."""
+    """How late the source followed the load. None if it did not follow clearly."""
     watts: tuple[float | None, ...]
-    """The mean power in equal parts of the time, for a chart. None: not known."""
+    """The mean power in equal parts of the time, for a chart. None if not known."""
 
 
 def step_response(
@@ -61,7 +61,7 @@ def step_response(
 
 
 def _on(grid: Int64s, at_ns: Int64s, watts: Floats) -> Floats:
-    """[grid], the power at each moment: that of the interval it lies in. NaN: not known."""
+    """[grid], the power at each moment, constant within an interval of the source. NaN if not known."""
     if not len(watts):
         return np.full(len(grid), np.nan)
     index = np.searchsorted(at_ns, grid, side="right") - 1

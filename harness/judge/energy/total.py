@@ -52,7 +52,7 @@ class MachineEnergy:
     """The energy that the whole machine used in one window, as far as it is known."""
 
     boundary: Boundary | None
-    """None: some device is not metered, or not validly, or only modelled; then there are no joules either."""
+    """None if some device is not metered, or not validly, or only modelled; then there are no joules either."""
     joules: float | None
     domains: tuple[str, ...]
     """The domains that were added, or would be: no two overlap."""
@@ -68,7 +68,7 @@ class MachineEnergy:
     """The domains that should have been added and have no joules in this window, with the reasons. A score needs all of
     them, even if a narrower boundary or another source of the same device has joules."""
     idle_watts: tuple[float | None, ...] = ()
-    """The idle power of the domains that were added, before and after the phase. None: not known."""
+    """The idle power of the domains that were added, before and after the phase. None if not known."""
 
     @property
     @figure
@@ -95,8 +95,8 @@ def boundary(
     """Adds the domains of the widest boundary that holds every device and all else that the boundary was announced to
     hold.
 
-    readings: those of one window, by domain. lost: Metering.lost. absent: what the machine announces and nothing can
-    read. Modelled energy counts as none: its domains are read and shown, and never added.
+    readings: of one window, by domain. lost: Metering.lost. absent: what the machine announces and nothing can read.
+    Modelled energy counts as none: its domains are read and shown, and never added.
     """
     devices, absent = tuple(devices), [each for each in absent if each.covers]
     announced = {each.id for each in domains if each.method != "modelled"}
@@ -162,7 +162,7 @@ def _outside(kind: Boundary, chosen: Iterable[Domain], of_hosts: Collection[str]
 
 
 def unmeasured(totals: Mapping[str, MachineEnergy]) -> Reason | None:
-    """Why the energies of several runs, by phase, make no common figure. None: they do.
+    """Why the energies of several runs, by phase, make no common figure. None if they do.
 
     All must have joules of the same boundary, from the same domains, and no domain that should have been added may have
     been lost in any run: else less of the machine would count, and its efficiency would rise.
@@ -216,7 +216,7 @@ def twins(ids: Iterable[str], metering: Metering) -> Iterator[tuple[str, str]]:
 def of_record(result: Result, record: Record) -> MachineEnergy | None:
     """The machine's energy in the record's window, from its first issue to its last mark.
 
-    None: nothing finished, or other records share its phase and no meter can tell their joules apart.
+    None if nothing finished, or other records share its phase and no meter can tell their joules apart.
     """
     sharing = [each for each in result.records if each.phase == record.phase]
     planned = [
@@ -229,7 +229,7 @@ def of_record(result: Result, record: Record) -> MachineEnergy | None:
 
 
 def profile(result: Result, phase: str, edges_ns: Int64s) -> Floats:
-    """[edges - 1], the mean watts of the domains that a `total` of the whole phase would add. NaN: one is not known.
+    """[edges - 1], the mean watts of the domains that a `total` of the whole phase would add. NaN if one is not known.
 
     It is for a chart: short blocks of a source that updates rarely are interpolated.
     """
@@ -268,13 +268,13 @@ class CurrentPower:
 
     watts: float
     boundary: Boundary | None
-    """None: the power of some device is not known, and is not in it."""
+    """None if the power of some device is not known, so that the sum lacks it."""
 
 
 def current_power(
     domains: Sequence[Domain], samples: Mapping[str, Samples], devices: Iterable[Device]
 ) -> CurrentPower | None:
-    """The mean power of the machine over samples of the last seconds. None: nothing is known."""
+    """The mean power of the machine over samples of the last seconds. None if nothing is known."""
     watts = {}
     for domain in domains:
         if domain.method != "modelled" and domain.id in samples:
@@ -294,7 +294,7 @@ def current_power(
 def blocks(found: MachineEnergy, result: Result, phase: str, edges_ns: Int64s) -> Floats | None:
     """[edges - 1], the machine's joules in neighbouring blocks of a window of a phase. None if `found` has no joules.
 
-    found: the total of the window, to whose joules those of the blocks add up.
+    found: the total of the window; the joules of the blocks add up to its joules.
     """
     metering = metered(result, phase)
     if found.joules is None or metering is None:
@@ -309,7 +309,7 @@ def metered(result: Result, phase: str) -> Metering | None:
 
 
 def device_watts(result: Result, phase: str, device: Device, begin_ns: int, end_ns: int) -> float | None:
-    """The mean power of a device's own domains, which cover it and no other device. None: not measured.
+    """The mean power of a device's own domains, which cover it and no other device. None if not measured.
 
     A domain that it shares with others, such as a package with an accelerator inside, is not its own.
     """
@@ -335,7 +335,7 @@ def disagreements(
     domains: Iterable[Domain], readings: Mapping[str, EnergyReading]
 ) -> Iterator[tuple[Domain, Domain, float]]:
     """(one, other, by how much of the one's joules the other's differ) of each two sources of the same thing; a counter
-    is the one. Of two counters, or two powers, of which one contains the other, the part may be less."""
+    is the one. If one of two counters, or of two powers, contains the other, the part may be less."""
     known = {each.id: each for each in domains if each.method != "modelled" and readings[each.id].valid}
     ranked = sorted(known.values(), key=lambda each: (each.method != "counter", each.method == "external", each.id))
     for one, other in combinations(ranked, 2):

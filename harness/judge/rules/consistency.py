@@ -38,7 +38,7 @@ from mixmark.harness.judge.load import unknown_due
 from mixmark.harness.judge.statistics.timestamps import fingerprint
 
 RULE = "consistency"
-MOST_FINDINGS = 20  # of a folder in which nothing fits
+MOST_FINDINGS = 20  # a folder that contradicts itself everywhere would have more
 NS_PER_S = 1_000_000_000
 AROUND_NS = 10 * NS_PER_S  # that the watch may last longer than the window: a loop begins, and timestamps are read
 AROUND_SHARE = 0.1  # … and of the window
@@ -55,7 +55,7 @@ class SuiteClaim:
 
     unit: str
     feed_units: int | None
-    """None: the record has no batch."""
+    """None if the record has no batch."""
     costs: tuple[Cost, ...]
     gate: Gate | None
     latency_limits: LatencyLimits | None
@@ -207,7 +207,7 @@ def _against_suite(record: Record, claim: SuiteClaim) -> Iterator[str]:
 
 
 def _same_cost(first: Cost, second: Cost) -> bool:
-    """Whether two costs are the same up to the last digits, in which processors may differ."""
+    """Whether two costs are the same up to the last digits. Processors may differ there."""
 
     def same(name: str) -> bool:
         a, b = getattr(first, name), getattr(second, name)
@@ -401,7 +401,7 @@ def _meterings(result: Result) -> Iterator[str]:
             took_ns = samples.after_ns - samples.before_ns
             if (np.abs(samples.values) >= ABSURD).any() or (took_ns > LONGEST_READ_NS).any():
                 yield f"in {metering.phase} the readings of {id} are impossible: their meter would have been given up"
-            own = took_ns > 0  # timestamps of this process; those of the source itself may be late
+            own = took_ns > 0  # timestamps of this process; a source's own timestamps may be late
             if (own & ((samples.before_ns < begin_ns) | (samples.after_ns > end_ns))).any():
                 yield f"in {metering.phase} {id} was read at another time than it was metered"
 

@@ -12,7 +12,7 @@ from mixmark.harness.judge.energy.total import MachineEnergy, contradictions, di
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.findings import found
 
-CROSS_CHECK = 0.05  # by which two sources of the same thing may differ, or a whole be less than its parts
+CROSS_CHECK = 0.05  # two sources of the same thing may differ by this fraction, or a whole be less than its parts
 LATE_NS = 1_500_000_000  # timestamps of whole seconds are up to one second old, and meters are read ten times a second
 METERING = 0.005  # of one core
 
@@ -117,7 +117,7 @@ class _MeteredWindow:
     phase: str
     energy: MachineEnergy
     metering: Metering | None
-    """None: the meters were not read in its phase."""
+    """None if the meters were not read in its phase."""
 
     def found(self, code: str, **values: FindingValue) -> Finding:
         return found(code, self.about, phase=self.phase if self.about == "run" else "", **values)

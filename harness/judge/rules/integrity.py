@@ -26,7 +26,7 @@ OVER_CEILING = 1.25  # times the best ceiling: a probe may miss it, and honest e
 LARGEST_CACHE_BYTES = 256 << 20  # of any chip, and so of a chip that reports none: MI300X's
 SLACK_NS = 250_000_000  # for a message to reach the other process on a busy machine
 SLACK_FRACTION = 0.01  # … and of the window
-IDLE_BLOCKS = 3  # in which a GPU must have shown nothing: a driver's sample is shorter than a block
+IDLE_BLOCKS = 3  # a GPU must have shown nothing in this many: a driver's sample is shorter than a block
 TELLING = 0.5  # a bound of the fraction of wrong feeds above this is not worth stating
 BETWEEN = 0.1  # of a window may pass between feeds
 
@@ -162,8 +162,8 @@ def _issued_in_phase(measured: Measurement, begin_ns: int, parent_window_ns: tup
 
 
 def latencies_bounded(evidence: Evidence) -> Iterator[Finding]:
-    """The parent's clock bounds each feed whose latencies are shown. Other latencies are the worker's word: those of
-    feeds that were not reported, whose sum only the window bounds, and the times inside of a feed."""
+    """The parent's clock bounds each feed whose latencies are shown. Other latencies are self-reported by the worker:
+    the latencies of feeds that were not reported, whose sum only the window bounds, and the times inside of a feed."""
     suites = sorted({each.record.route.suite for each in evidence.solo if each.completions.seen_ns is None})
     if suites:
         yield found("latencies_bounded.window", suites=tuple(suites))
@@ -204,9 +204,9 @@ def threads_pinned(measured: Measurement) -> Iterator[Finding]:
 
 @record_rule
 def network_quiet(measured: Measurement) -> Iterator[Finding]:
-    """In the window the network carried no more than that of a machine at rest, besides the messages between an agent
-    and the leading host: work that is done elsewhere costs no joule here. The kernel does not say which process sent
-    what, so it is a warning."""
+    """In the window the network carried no more than a machine at rest sends and receives, besides the messages between
+    an agent and the leading host: work that is done elsewhere costs no joule here. The kernel does not say which
+    process sent what, so it is a warning."""
     seen = measured.traffic
     if seen.self_contained is False:
         kb = {"outside_kb_per_s": seen.outside_per_s / 1000, "limit_kb_per_s": AT_REST_BYTES_PER_S // 1000}
@@ -231,7 +231,7 @@ def on_device(evidence: Evidence) -> Iterator[Finding]:
 
 def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
     """No more FLOPs per second, and no more bytes per second from memory, than 1.25 times what the probe of the device
-    reached: that of the built-in adapters if one ran, else the best one whose audit passed."""
+    reached. It is the probe of the built-in adapters if one ran, else the best one whose audit passed."""
     for measured in evidence.measured:
         record, route = measured.record, measured.record.route
         if record.scenario == "probe" or record.screening or not measured.in_flight_ns:
@@ -268,7 +268,7 @@ def min_flops(record: Record) -> float:
 
 
 def streamed_bytes(record: Record, at_least: float) -> float:
-    """The bytes that one feed streams in yields of more than `at_least` bytes, of which no cache holds much."""
+    """The bytes that one feed streams in yields of more than `at_least` bytes. No cache holds much of such a yield."""
     return sum(cost.streamed_bytes * cost.yields for cost in record.costs if cost.streamed_bytes > at_least)
 
 
@@ -288,7 +288,7 @@ def seed_random(evidence: Evidence) -> Iterator[Finding]:
 
 
 def suites_verified(evidence: Evidence) -> Iterator[Finding]:
-    """The units, costs and gate of a record are those of its suite's code."""
+    """The units, costs and gate of a record equal what its suite's code says."""
     for key, why in evidence.unknown_suites.items():
         yield found("suites_verified", key, why=why)
 

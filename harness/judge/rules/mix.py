@@ -11,7 +11,7 @@ from mixmark.harness.judge.findings import found, words
 from mixmark.harness.judge.hosts import took_no_part
 
 LARGEST_CLOCK_FRACTION = 0.001
-"""The largest fraction of a window by which the clock of a host may be uncertain."""
+"""The largest uncertainty of a host's clock, as a fraction of a window."""
 THREADS_PER_ACCELERATOR = 2
 """The hardware threads that a host needs for each accelerator: for the one that feeds it, and its driver's."""
 

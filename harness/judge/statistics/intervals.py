@@ -39,7 +39,7 @@ def sample_needed(q: float) -> int:
 def percentile(values: Int64s, q: float) -> int | None:
     """The percentile by nearest rank: the smallest value that at least q of the sample does not exceed.
 
-    None: the sample is too small for it.
+    None if the sample is too small for it.
     """
     if len(values) < sample_needed(q):
         return None
@@ -50,7 +50,7 @@ def percentile(values: Int64s, q: float) -> int | None:
 def percentile_interval(values: Int64s, q: float, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
     """The two order statistics that hold the percentile, with at most half of 1 − confidence missed on each side.
 
-    It assumes independent values, of any distribution. None: the sample is too small for both ranks; at 95 % the
+    It assumes independent values, of any distribution. None if the sample is too small for both ranks; at 95 % the
     median needs 6 values, p90 36 and p99 368. David & Nagaraja, Order Statistics, 2003, section 7.1.
     """
     n, miss = len(values), (1 - confidence) / 2
@@ -65,7 +65,7 @@ def percentile_interval(values: Int64s, q: float, confidence: float = CONFIDENCE
 def early_stopping(values: Int64s, q: float) -> int | None:
     """The value that the percentile does not exceed with 99 % confidence, by MLPerf's early stopping.
 
-    It is the largest value but t − 1, for the largest t with P(Binomial(n, 1 − q) ≤ t) ≤ 1 %. None: even t = 1 is too
+    It is the largest value but t − 1, for the largest t with P(Binomial(n, 1 − q) ≤ t) ≤ 1 %. None if even t = 1 is too
     many, with fewer than 64 values for p90 and fewer than 662 for p99. It assumes independent values. Source: appendix
     of the MLPerf Inference rules, LoadGen's early_stopping.cc.
     """
@@ -110,7 +110,7 @@ def mean_half_width(series: Floats, confidence: float = CONFIDENCE) -> Floats:
 def mean_interval(rates_per_s: Floats, confidence: float = CONFIDENCE) -> Estimate | None:
     """The interval of the throughput of one run, from the rates of its blocks [blocks].
 
-    None: there are fewer than FEWEST_BLOCKS blocks, their effective sample size is below FEWEST_INDEPENDENT, or the
+    None if there are fewer than FEWEST_BLOCKS blocks, their effective sample size is below FEWEST_INDEPENDENT, or the
     half-width exceeds WIDEST of the mean. It does not show how the next process would differ; `over_runs` does.
     """
     mean = float(rates_per_s.mean()) if len(rates_per_s) else 0.0
@@ -125,7 +125,7 @@ def mean_interval(rates_per_s: Floats, confidence: float = CONFIDENCE) -> Estima
 def ratio_interval(gained: Floats, spent: Floats) -> Estimate | None:
     """The interval of Σ gained / Σ spent, both [blocks] above 0. None as in `mean_interval`.
 
-    The ratio is linearised about its estimate: the interval is that of the mean of gained − ratio · spent.
+    The ratio is linearised about its estimate: its interval follows from the mean of gained − ratio · spent.
     """
     ratio = float(gained.sum() / spent.sum())
     around = mean_interval(gained.mean() + gained - ratio * spent)
@@ -158,7 +158,7 @@ def logarithms(values: Sequence[float]) -> Floats:
 
 
 def within_limits(completions: Completions, limits: LatencyLimits) -> bool | None:
-    """Whether each latency limit holds at its percentile. None: the sample is too small to tell."""
+    """Whether each latency limit holds at its percentile. None if the sample is too small to tell."""
     pairs = (
         (latencies_ns(completions), limits.total_ns),
         (first_unit_ns(completions), limits.first_ns),
@@ -168,8 +168,8 @@ def within_limits(completions: Completions, limits: LatencyLimits) -> bool | Non
 
 
 def holds(pairs: Iterable[tuple[Int64s, int | None]], q: float) -> bool | None:
-    """Whether the percentile of each sample keeps its limit, by MLPerf's early-stopping bound. pairs: samples with
-    their limits; None: no limit. None: a sample is too small to tell."""
+    """Whether the percentile of each sample keeps its limit, by MLPerf's early-stopping bound. None if a sample is too
+    small to tell. pairs: each sample with its limit, or None without a limit."""
     bounds = [(early_stopping(values, q), limit) for values, limit in pairs if limit is not None]
     if any(bound is None for bound, _ in bounds):
         return None

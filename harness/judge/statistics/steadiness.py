@@ -13,7 +13,7 @@ from mixmark.harness.contracts.schema import Completions, FindingValue, Int64s, 
 from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, mean_half_width, mean_interval
 from mixmark.harness.judge.statistics.timestamps import Floats, finished_by, steps_begin_ns, window_ns
 
-CLEARLY = 5.0  # standard errors by which a stretch must differ from the rest; independent noise rarely does
+CLEARLY = 5.0  # a stretch must differ from the rest by this many standard errors; independent noise rarely does
 MOVES = 0.005  # of the window's mean: a stretch that moves it by less does not matter
 TRIMMED = 0.6230  # the mean of the smallest 90 % of squared normal deviates of variance 1 (chi-squared, 1 degree)
 TINY = 1e-12
@@ -41,14 +41,14 @@ class Blocks:
 
 
 def block_rates(completions: Completions, block_ns: int, bracket_ns: tuple[int, int] | None = None) -> Blocks | None:
-    """The whole window in equal blocks, each as near to block_ns as fits. None: the clock did not tick.
+    """The whole window in equal blocks, each as near to block_ns as fits. None if the clock did not tick.
 
     A mark's units are spread evenly over the step that led to it: from the mark before it or, for the first mark of a
     feed, from the issue. So a feed of one yield counts evenly over its service time, and an edge favours no block. A
     block is at least as long as the median feed: more blocks than feeds would be invented evidence, and a block with
     only an LLM's prefill would look like a warm-up.
 
-    bracket_ns: the window as the parent timed it; None: from the first issue to the last mark.
+    bracket_ns: the window as the parent timed it. If None, it runs from the first issue to the last mark.
     """
     begin_ns, end_ns = bracket_ns or window_ns(completions)
     if end_ns <= begin_ns:
@@ -72,7 +72,7 @@ class Stretch:
     end: int
     """The index behind its last block."""
     relative: float
-    """Its mean rate over that of the rest: 0 is a standstill."""
+    """Its mean rate over the mean rate of the rest: 0 is a standstill."""
     moved: float
     """How far the mean of the rest lies from the mean of the window, as a fraction of it, above 0."""
 
@@ -93,12 +93,12 @@ class Stretch:
 
 
 def other_level(rates: Floats) -> Stretch | None:
-    """The stretch of neighbouring blocks that differs most clearly from the rest. None: no stretch does.
+    """The stretch of neighbouring blocks that differs most clearly from the rest. None if no stretch does.
 
     rates: [blocks]. Every stretch is compared with all other blocks. It runs at another level if the two means are more
     than CLEARLY standard errors apart and the difference moves the mean of the window by more than MOVES. The errors
-    are those of AR(1) noise. `_noise` takes its variance and autocorrelation from differences of neighbours, which a
-    change of level hardly affects. Scanning all stretches is the test for an epidemic change of Levin & Kline
+    are computed for AR(1) noise. `_noise` takes its variance and autocorrelation from differences of neighbours, which
+    a change of level hardly affects. Scanning all stretches is the test for an epidemic change of Levin & Kline
     (Statistics in Medicine 4, 1985). One stretch finds warm-ups, late drops, steps, stalls and drifts alike.
     """
     n, mean = len(rates), float(rates.mean())
@@ -127,7 +127,7 @@ def other_level(rates: Floats) -> Stretch | None:
 
 
 def is_steady(rates: Floats) -> bool | None:
-    """Whether no stretch of the window ran at another level. None: there are fewer than FEWEST_BLOCKS blocks.
+    """Whether no stretch of the window ran at another level. None if there are fewer than FEWEST_BLOCKS blocks.
 
     rates: [blocks].
     """
@@ -191,22 +191,22 @@ def enough(limits: Limits, completions: Completions) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """A closed loop's window in blocks, all of which count: nothing is cut off."""
+    """A closed loop's window in blocks. All of them count: nothing is cut off."""
 
     blocks: Blocks
     steady: bool | None
-    """None: too few blocks to tell."""
+    """None if there are too few blocks to tell."""
     stretch: Stretch | None
-    """The stretch at another level. None: the window is steady, or has too few blocks to tell."""
+    """The stretch at another level. None if the window is steady, or has too few blocks to tell."""
 
     @property
     def interval(self) -> Estimate | None:
-        """The 95 % interval of the throughput. None: the window is not steady, or the interval is not known."""
+        """The 95 % interval of the throughput. None if the window is not steady, or the interval is not known."""
         return mean_interval(self.blocks.rates_per_s) if self.steady else None
 
 
 def window(completions: Completions, bracket_ns: tuple[int, int] | None = None) -> Window | None:
-    """A closed loop's window in at most MOST_BLOCKS blocks; see `block_rates`. None: the clock did not tick."""
+    """A closed loop's window in at most MOST_BLOCKS blocks; see `block_rates`. None if the clock did not tick."""
     begin_ns, end_ns = bracket_ns or window_ns(completions)
     blocks = block_rates(completions, (end_ns - begin_ns) // MOST_BLOCKS, bracket_ns)
     if blocks is None:

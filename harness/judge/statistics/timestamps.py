@@ -32,7 +32,7 @@ def window_ns(completions: Completions) -> tuple[int, int]:
 
 
 def bracket_ns(record: Record) -> tuple[int, int] | None:
-    """The window of a closed loop as the parent timed it. None: another scenario, or it was not timed."""
+    """The window of a closed loop as the parent timed it. None for another scenario, and if it was not timed."""
     return record.parent_window_ns if record.scenario in ("single-stream", "offline") else None
 
 
@@ -61,7 +61,7 @@ def finished_by(at: Floats, begin: Floats, end: Floats, units: npt.NDArray[Any])
 
 
 def flights_ns(*several: Completions) -> tuple[Int64s, Int64s]:
-    """(begins, ends), the spans in which at least one feed of these was in flight. The spans do not touch."""
+    """(begins, ends), the spans with at least one of these feeds in flight. The spans do not touch."""
     issued = np.concatenate([each.issued_ns for each in several])
     done = np.concatenate([each.yielded_ns[each.ends - 1] for each in several])
     order = np.argsort(issued, kind="stable")
@@ -73,7 +73,7 @@ def flights_ns(*several: Completions) -> tuple[Int64s, Int64s]:
 def in_flight_ns(*several: Completions, inside: tuple[int, int] | None = None) -> int:
     """How long at least one feed was in flight. Feeds that overlap count once; making the next feed does not count.
 
-    inside: the window to count in; None: all of the time.
+    inside: the window to count in; None means all of the time.
     """
     begin, end = flights_ns(*several)
     if inside is not None:
@@ -115,10 +115,10 @@ def most_in_flight(*several: Completions, inside: tuple[int, int] | None = None)
 
 
 def throughput_per_s(completions: Completions, span_ns: float | None = None) -> float | None:
-    """Units per second. None: the clock did not tick meanwhile.
+    """Units per second. None if the clock did not tick meanwhile.
 
-    span_ns: the length of the window. None: of a closed loop the time in flight; of a server, whose load is given, from
-    the first due time to the last mark.
+    span_ns: the length of the window. If None, a closed loop's span is its time in flight; a server's, whose load is
+    given, lasts from the first due time to the last mark.
     """
     if span_ns is None:
         closed = bool((completions.due_ns == completions.issued_ns).all())
@@ -127,7 +127,7 @@ def throughput_per_s(completions: Completions, span_ns: float | None = None) -> 
 
 
 def rate_per_s(record: Record) -> float | None:
-    """Units per second of a record; of a screening run as if its feeds were whole. None: nothing was measured, or the
+    """Units per second of a record; of a screening run as if its feeds were whole. None if nothing was measured, or the
     clock did not tick meanwhile."""
     if record.completions is None:
         return None
@@ -139,10 +139,10 @@ def rate_per_s(record: Record) -> float | None:
 
 
 def screening_per_s(completions: Completions, feed_units: int, span_ns: int | None = None) -> float | None:
-    """Units per second of a screening run, whose last feeds may have been broken off. None: the clock did not tick.
+    """Units per second of a screening run, whose last feeds may have been broken off. None if the clock did not tick.
 
     A feed that was broken off is taken to continue at the rate of its units after the first mark. feed_units: the
-    number of units in a whole feed. span_ns: the length of the window; None: the time in flight.
+    number of units in a whole feed. span_ns: the length of the window; if None, the time in flight is taken.
     """
     starts, ends = completions.starts, completions.ends
     done = np.add.reduceat(completions.units, starts)
@@ -171,8 +171,8 @@ def time_per_unit_ns(completions: Completions) -> Int64s:
     units after the first mark, rounded down.
 
     This is the time per output token of an LLM as MLPerf Inference counts it. Together with the time to the first unit
-    it is the latency, so a worker that shortens the one lengthens the other if the parent saw the end. Empty: each feed
-    has one mark.
+    it is the latency, so a worker that shortens the one lengthens the other if the parent saw the end. Empty if each
+    feed has one mark.
     """
     first, last = completions.starts, completions.ends - 1
     total = np.add.reduceat(completions.units, first)

@@ -55,8 +55,8 @@ class Agent(AgentCalls):
     One thread receives calls and serves pings and grants. The thread that runs `serve` serves all other calls, one
     after the other.
 
-    config: the path of the host's mixmark.toml; None: as `mixmark run` finds it. folder: for files that are sent; the
-    agent removes it in the end.
+    config: the path of the host's mixmark.toml; if None, it is found as `mixmark run` finds it. folder: for files that
+    are sent; the agent removes it in the end.
     """
 
     def __init__(self, pipes: Pipes, config: Path | None, folder: Path) -> None:

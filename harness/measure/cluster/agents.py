@@ -105,7 +105,7 @@ class Agents:
         """folder: for the logs of the agents, and for the files that they send."""
         self._launcher, self._hosts, self._folder = launcher, tuple(hosts), folder
         self._agents: dict[str, RemoteAgent] = {}
-        # None: the agent has arrived. A reason: it has ended.
+        # It gets None when an agent has arrived, and a reason when one has ended.
         self._inbox: queue.SimpleQueue[tuple[RemoteAgent, Received | Reason | None]] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._pinged_s = 0.0

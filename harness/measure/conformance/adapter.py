@@ -282,7 +282,7 @@ def report(
     keep: Callable[[Report, Result | None], None] = lambda report, result: None,
 ) -> Report:
     """See `conformance.check_adapter`. device: the id of the only one to check; empty: one of each kind. keep: gets the
-    report, and the result of the claimed routes; None: no device was discovered."""
+    report, and the result of the claimed routes; None if no device was discovered."""
     configured = configuration.load(config)
     (plugin,) = setup.choose_adapters([adapter], configured).values()
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:

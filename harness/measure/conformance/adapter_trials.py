@@ -133,7 +133,7 @@ class AdapterTrials:
 
     @trial
     def unknown_option(self) -> WorkerFailed | None:
-        """The adapter's error for an unknown option. None: it took the option."""
+        """The adapter's error for an unknown option. None if it took the option."""
         with self._worker({UNKNOWN_OPTION: "1"}) as worker:
             try:
                 worker.call(AdapterCalls.discover, self.timeout_s)()
@@ -398,7 +398,7 @@ class AdapterTrials:
         return share.model_copy(update={"batch": batch, "limits": _bounded(feeds, audits)})
 
     def _percentile(self, record: Record) -> float | None:
-        """The percentile of the latency limits of a record's suite; None: it has none."""
+        """The percentile of the latency limits of a record's suite; None if it has none."""
         latency = self._equipment.suite(record.route).latency
         return latency.percentile if latency else None
 

@@ -38,7 +38,7 @@ class FirstContact(Fact):
     schema_version: Literal[1] = 1
     report: Report
     result: dict[str, Any] | None
-    """The `Result` of the claimed routes as JSON, without timestamps. None: no device was discovered."""
+    """The `Result` of the claimed routes as JSON, without timestamps. None if no device was discovered."""
     completions: dict[str, dict[str, tuple[int, ...]]]
     """The columns of the timestamps of each record that has them, by its key."""
     energy: tuple[EnergySource, ...]

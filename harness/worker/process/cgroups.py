@@ -77,7 +77,7 @@ class CpuQuota:
 
 
 def cpu_quota(folder: Path) -> CpuQuota | None:
-    """The quota of the group with this folder; None: it has none."""
+    """The quota of the group with this folder; None if it has none."""
     if found := re.fullmatch(r"(\d+) ([1-9]\d*)", line(folder / "cpu.max") or "", re.ASCII):
         return CpuQuota(int(found[1]) / int(found[2]), folder / "cpu.max", "max")
     quota, period = line(folder / "cpu.cfs_quota_us") or "", line(folder / "cpu.cfs_period_us") or ""

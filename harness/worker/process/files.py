@@ -54,12 +54,12 @@ def archive(path: Path, most_bytes: int = MAX_ARCHIVE_BYTES) -> bytes:
 
 
 def line(path: Path) -> str | None:
-    """The file's text as one printable line of at most MAX_TEXT characters; None: it has no text."""
+    """The file's text as one printable line of at most MAX_TEXT characters; None if it has no text."""
     return plain(text(path), MAX_TEXT) or None
 
 
 def integer(path: Path) -> int | None:
-    """The file's decimal number; None: it holds something else."""
+    """The file's decimal number; None if it holds something else."""
     digits = text(path).strip()
     return int(digits) if re.fullmatch(r"-?\d{1,20}", digits, re.ASCII) else None
 

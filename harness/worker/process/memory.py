@@ -12,7 +12,7 @@ from mixmark.harness.worker.process.files import ROOT, table
 
 
 def total_bytes(root: Path = ROOT) -> int | None:
-    """The machine's memory, or the limit of the tightest control group if that is less; None: not known."""
+    """The machine's memory, or the limit of the tightest control group if that is less; None if not known."""
     total = installed_bytes(root)
     if total is None and root == ROOT:
         total = int(psutil.virtual_memory().total)
@@ -28,12 +28,12 @@ def available_bytes(root: Path = ROOT) -> int:
 
 
 def installed_bytes(root: Path = ROOT) -> int | None:
-    """The machine's memory as the kernel reports it; None: it does not."""
+    """The machine's memory as the kernel reports it; None if it does not."""
     return _bytes(table(root / "proc/meminfo").get("MemTotal"))
 
 
 def swap_bytes(root: Path = ROOT) -> int | None:
-    """The size of all swap areas; None: the kernel does not report it."""
+    """The size of all swap areas; None if the kernel does not report it."""
     return _bytes(table(root / "proc/meminfo").get("SwapTotal"))
 
 

@@ -80,7 +80,7 @@ def listing(*lists: Mapping[int, tuple[str, float]]) -> Iterator[Mapping[int, tu
 
 
 def test_a_look_names_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two seconds, in which one of two CPUs was busy for 1.5 s. Two programs have one name, two are new."""
+    """Two seconds; one of two CPUs was busy for 1.5 s of them. Two programs have one name, two are new."""
     root = quiet(tmp_path)
     now_ns = iter((0, 2_000_000_000))
     machine = MachineCounters(root=root, clock=lambda: next(now_ns))

@@ -106,7 +106,7 @@ def test_a_counter_misses_nothing_in_a_gap_and_power_does() -> None:
 
 
 def test_two_reads_in_quick_succession_make_no_jump() -> None:
-    """Two reads, of which the second sees a whole update."""
+    """Two reads. The second sees a whole update."""
     at = np.sort(np.append(EVERY, 30 * S - MS))
     values = joules_until(np.where(at == 30 * S - MS, 30 * S - 100 * MS, at))
     read = reading(domain(), samples(at[at != 30 * S - 100 * MS], values[at != 30 * S - 100 * MS]), 1 * S, 69 * S)

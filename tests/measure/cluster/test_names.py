@@ -1,4 +1,4 @@
-"""A host's ids and timestamps as those of the run, and back; the meterings of all hosts as one."""
+"""A host's ids and timestamps translated into the run's, and back; the meterings of all hosts as one."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class High(Null):
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    """A folder with two hosts, of which each has a device that runs a suite of its own."""
+    """A folder with two hosts. Each has a device that runs a suite of its own."""
     if len(CORES) < 2:
         pytest.skip("one core for two agents: run it on a machine with two")
     made = Shell(tmp_path)

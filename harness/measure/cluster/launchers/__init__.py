@@ -27,11 +27,11 @@ class Host:
     address: str = ""
     """Where the launcher finds the host, e.g. `user@machine` for ssh. It appears in no result."""
     python: str = ""
-    """The host's interpreter that has Mixmark. Empty: the launcher's default."""
+    """The host's interpreter that has Mixmark. Empty means the launcher's default."""
     config: str = ""
-    """The path of the host's mixmark.toml. Empty: as `mixmark run` finds it there."""
+    """The path of the host's mixmark.toml. If empty, it is found as `mixmark run` finds it there."""
     cores: tuple[int, ...] = ()
-    """The hardware threads that the agent and all its workers are pinned to. Empty: all."""
+    """The hardware threads that the agent and all its workers are pinned to. Empty means all."""
 
 
 class Channel(Protocol):
@@ -47,7 +47,7 @@ class Channel(Protocol):
         """Ends both streams, and with its standard input the agent. `receive` returns the end soon."""
 
     def why_ended(self) -> Reason | None:
-        """How the agent ended, with the last line of its log; None: not known. To be called by the receiving thread,
+        """How the agent ended, with the last line of its log; None if not known. To be called by the receiving thread,
         once `receive` has returned the end."""
 
 

@@ -41,7 +41,7 @@ MAX_LINE = 200  # characters of a log's last line
 
 CommandOf = Callable[[Host], Sequence[str]]
 FailureOf = Callable[[int, str], Reason | None]
-"""Why the program that reaches an agent failed itself, from its exit status and the end of its log. None: the agent
+"""Why the program that reaches an agent failed itself, from its exit status and the end of its log. None if the agent
 ended, and not the program."""
 SSH_CONNECTS_WITHIN_S = 20
 SSH_OPTIONS = (
