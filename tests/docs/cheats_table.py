@@ -18,13 +18,15 @@ WORDS = {"finished": "the measurement fails", "cut short": "its part of the mix 
 
 
 def table() -> str:
-    found = {name: rule for name, (rule, _) in {**caught.CAUGHT, **caught.CAUGHT_WITH_BULK}.items()}
-    for name, (rule, _) in caught.CAUGHT_AS_SERVERS.items():
-        found.setdefault(name, rule)
+    found = {name: code for name, (code, _) in {**caught.CAUGHT, **caught.CAUGHT_WITH_BULK}.items()}
+    for name, (code, _) in caught.CAUGHT_AS_SERVERS.items():
+        found.setdefault(name, code)
     found |= dict.fromkeys(caught.GAIN_NOTHING, "it gains nothing")
     rows = ["| what the adapter does | what catches it | in the mixed run |", "|---|---|---|"]
-    for name, rule in found.items():
-        in_the_mix = caught.CAUGHT_IN_THE_MIX.get(name, (rule, ""))[0]
+    for name, code in found.items():
+        rule, in_the_mix = (
+            each.partition(".")[0] for each in (code, caught.CAUGHT_IN_THE_MIX.get(name, (code, ""))[0])
+        )
         other = "" if in_the_mix == rule else in_the_mix
         deed = (getattr(cheats, name).__doc__ or "").split("\n")[0].rstrip(".")
         rows.append(f"| {deed} | {WORDS.get(rule, rule)} | {WORDS.get(other, other)} |")
