@@ -13,7 +13,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 def figure(method: _Method) -> _Method:
     """Marks the method of a property as a figure that is published beside the fields."""
-    method.is_figure = True  # type: ignore[attr-defined]
+    method.is_figure = True  # type: ignore[attr-defined]  # a callable has no such attribute
     return method
 
 

@@ -1,4 +1,4 @@
-"""Which solo measurements count, what becomes of their runs, and which is the fastest."""
+"""`Solo` and `best`: the measurements that count, their runs merged, and the fastest of them."""
 
 from __future__ import annotations
 
