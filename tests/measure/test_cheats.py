@@ -181,7 +181,7 @@ CAUGHT = {
     "TurningBack": ("finished.failed", "ValueError: time runs backwards"),
     "Leaving": ("finished.failed", "s of at least 0.20 s, with 1 feed of at least 20"),
     "Amending": ("audited.problem", "the outputs do not match the commitments of the timed window"),
-    "AmendingSooner": ("window_bracketed.short", ""),
+    "AmendingSooner": ("audited.problem", "the outputs do not match the commitments of the timed window"),
     "Preparing": ("window_bracketed.short", ""),
     "Resealing": ("finished.failed", "sealed came after the window was closed"),
     "Reopening": ("finished.failed", "measure was due, but stage came"),
