@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--out", type=click.Path(path_type=Path), default="site", show_default=True, help="Folder of the site; replaced."
 )
-@click.option(
-    "--url", default="", metavar="URL", help="Address where the site will stand, for the feed and for badges."
-)
+@click.option("--url", default="", metavar="URL", help="Address where the site will stand, for badges.")
 @click.option("--title", default="Mixmark leaderboard", show_default=True, help="Title of the site.")
 @click.option(
     "--date",
