@@ -13,6 +13,7 @@ import sys
 import time
 
 from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.plan.machine import Kind, Limits, Planner, Question, Speed
 
 GAP = 0.01
@@ -31,7 +32,7 @@ def kind(rng: random.Random, number: int, suites: int) -> Kind:
     speeds = tuple(
         Speed(
             f"s{suite}",
-            scale * rng.lognormvariate(0, 0.7) * (0.2 if host else 1),
+            Estimate(scale * rng.lognormvariate(0, 0.7) * (0.2 if host else 1)),
             extra_watts=rng.uniform(50, 500),
             memory_bytes=rng.randint(1, 4),
         )

@@ -56,7 +56,7 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis, result: Result) -> list[tuple[s
         ("completed", f"{significant(run.mixes)} mixes"),
         ("energy", joules),
         *loads.idle(run, result),
-        ("best possible, λ*", f"{significant(diagnosis.bound_per_hour)} mixes per hour{estimated}, {proof}"),
+        ("best possible, λ*", f"{significant(diagnosis.bound_per_hour.estimate)} mixes per hour{estimated}, {proof}"),
         ("reached, κ", _interval(diagnosis.kappa)),
         ("surplus", f"{figures.percent(run.surplus)} of the work, which no mix counts"),
         ("plan", _plan(diagnosis.plan, run)),

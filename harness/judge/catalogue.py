@@ -192,8 +192,10 @@ def _kind(name: str, copies: Sequence[Sequence[Device]], result: Result, rates: 
         speeds.append(
             Speed(
                 suite=suite,
-                units_per_s=mean(best.rate.units_per_s for best, _ in found),
-                half_width=max(best.half_width for best, _ in found),
+                units_per_s=Estimate.within(
+                    mean(best.rate.units_per_s for best, _ in found),
+                    max(best.units_per_s.half_width or 0.0 for best, _ in found),
+                ),
                 extra_watts=mean(extra) if len(extra) == len(found) else None,
                 memory_bytes=max(best.rate.memory_bytes or 0 for best, _ in found),
                 device=inside,

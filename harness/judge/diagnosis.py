@@ -25,8 +25,8 @@ class BestRate:
     """The best rate that a route of a plan reached, alone or in the mixed run."""
 
     rate: Rate
-    half_width: float
-    """Half the width of the rate's 95 % interval, as a fraction of it."""
+    units_per_s: Estimate
+    """The rate with its 95 % interval."""
     in_mix: bool
     """Whether this is the rate in the mixed run, which exceeds the one alone by more than both intervals."""
     in_flight: float = 1.0
@@ -58,11 +58,10 @@ class Diagnosis:
     """What explains one mixed run; none of it is ranked."""
 
     phase: str
-    bound_per_hour: float
-    """λ*, from the best rate of each route of the plan in this run."""
-    bound_half_width: float
-    """How far λ* may be off, as a fraction: the mean half-width of its rates, weighted by how much each matters.
-    One slow minute makes many rates too low at once, so their errors do not cancel."""
+    bound_per_hour: Estimate
+    """λ*, from the best rate of each route of the plan in this run. Its half-width is the mean half-width of its rates,
+    weighted by how much each matters: one slow minute makes many rates too low at once, so their errors do not
+    cancel."""
     unproven: tuple[str, ...]
     """What is wrong with λ* or the plan; empty: the stored prices prove them."""
     bound_is_estimate: bool
@@ -86,19 +85,18 @@ class Diagnosis:
 
     def lowest_kappa(self, run: ScoredRun) -> float:
         """The low end of the interval of κ. If it is not known: κ with one timestamp less of the slowest suite."""
-        return _lowest(run, self.bound_per_hour, self.bound_half_width)
+        return _lowest(run, self.bound_per_hour)
 
     def lowest_of_plan(self, run: ScoredRun) -> float:
         """The same for the bound that the rates alone gave before the mix."""
-        return _lowest(run, self.plan.bound_per_s * HOUR_S, self.bound_half_width)
+        return _lowest(run, Estimate.within(self.plan.bound_per_s * HOUR_S, self.bound_per_hour.half_width))
 
 
 @dataclass(frozen=True)
 class _Planned:
     """What follows from a plan and the rates of its routes."""
 
-    bound_per_hour: float
-    half_width: float
+    bound_per_hour: Estimate
     faster: Collection[tuple[str, str]]
     best_kind: str
     best_kind_per_hour: float
@@ -134,8 +132,7 @@ def _planned(plan: Placement, result: Result, mix: Mix, solo: Sequence[Rate], kn
     limit = _bound(plan, mix, known, result.devices)
     kind, alone_per_s = best_kind(mix.units, [each.rate for each in known], result.devices)
     return _Planned(
-        bound_per_hour=limit.mixes_per_s * HOUR_S,
-        half_width=_half_width(limit, known),
+        bound_per_hour=Estimate.within(limit.mixes_per_s * HOUR_S, _half_width(limit, known)),
         faster={(each.rate.suite, each.rate.device) for each in known if each.in_mix},
         best_kind=kind,
         best_kind_per_hour=alone_per_s * HOUR_S,
@@ -184,17 +181,16 @@ def _diagnosis(
             pair = route.suite, route.device
             parts.append(RouteInMix(*pair, given, speed * in_flight.get(pair, 1.0), solo.get(pair)))
     kinds, alone = len({device.kind for device in result.devices}), planned.best_kind_per_hour
-    measured, bound_per_hour, unsure = run.mixes_per_hour, planned.bound_per_hour, planned.half_width
+    measured, (lowest, highest) = run.mixes_per_hour, planned.bound_per_hour.ends
     return Diagnosis(
         phase=run.phase,
-        bound_per_hour=bound_per_hour,
-        bound_half_width=unsure,
+        bound_per_hour=planned.bound_per_hour,
         unproven=planned.unproven,
         bound_is_estimate=any(most_in_flight(*each, inside=window_ns) > 1 for each in of_device.values()),
         kappa=Estimate(
-            measured.estimate / bound_per_hour,
-            None if measured.low is None else measured.low / bound_per_hour / (1 + unsure),
-            None if measured.high is None else measured.high / bound_per_hour / (1 - unsure),
+            measured.estimate / planned.bound_per_hour.estimate,
+            None if measured.low is None else measured.low / highest,
+            None if measured.high is None else measured.high / lowest,
         ),
         busy={device.id: busy_ns.get(device.id, 0) / run.length_ns for device in result.devices},
         parts=tuple(parts),
@@ -216,7 +212,7 @@ def _bound(plan: Placement, mix: Mix, known: Sequence[BestRate], devices: Sequen
 
 def _half_width(limit: Bound, known: Sequence[BestRate]) -> float:
     """The mean of the half-widths of the rates, weighted by how much λ* changes with each."""
-    half_widths = {(each.rate.suite, each.rate.device): each.half_width for each in known}
+    half_widths = {(each.rate.suite, each.rate.device): each.units_per_s.half_width or 0.0 for each in known}
     costs = device_costs(limit.device_prices)
     mean = math.fsum(
         part * costs.get(device, 0.0) / limit.mixes_per_s * half_widths.get((suite, device), 0.0)
@@ -226,7 +222,7 @@ def _half_width(limit: Bound, known: Sequence[BestRate]) -> float:
     return min(WIDEST, max(0.0, mean))  # the prices of a plan that is not proven may be anything
 
 
-def _lowest(run: ScoredRun, bound_per_hour: float, half_width: float) -> float:
+def _lowest(run: ScoredRun, bound_per_hour: Estimate) -> float:
     pace = run.mixes_per_hour
     low = pace.estimate * (1 - run.coarseness) if pace.low is None else pace.low
-    return low / bound_per_hour / (1 + half_width)
+    return low / bound_per_hour.ends[1]

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from statistics import median
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Mix, Rate, Result, ServiceLimits
 from mixmark.harness.judge.diagnosis import BestRate
 from mixmark.harness.judge.energy.total import device_watts, total
@@ -23,7 +24,7 @@ UNSURE = 0.05  # half-width of a rate whose interval is not known, as a fraction
 def alone(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[BestRate, ...]:
     """The rates of `solo` with their intervals."""
     return tuple(
-        BestRate(rate, _half_width(each), False, _in_flight(each))
+        BestRate(rate, _estimate(rate, each), False, _in_flight(each))
         for rate, each in _solo(evidence, mix, invalid).values()
     )
 
@@ -56,14 +57,14 @@ def known(
     found = []
     for rate in planned:
         key = rate.suite, rate.device, rate.adapter, rate.precision
-        best, in_mix = BestRate(rate, UNSURE, False), beside.get(key)
+        best, in_mix = BestRate(rate, _estimate(rate, None), False), beside.get(key)
         if key in alone:
-            best = BestRate(rate, _half_width(alone[key][1]), False, _in_flight(alone[key][1]))
+            best = BestRate(rate, _estimate(rate, alone[key][1]), False, _in_flight(alone[key][1]))
         if in_mix and key in alone and not _overlaps_more(in_mix[1], alone[key][1]):
-            faster, highest = in_mix[0].units_per_s * best.in_flight, rate.units_per_s * (1 + best.half_width)
-            if faster > highest and faster * (1 - _half_width(in_mix[1])) > highest:
-                faster_rate = rate.model_copy(update={"units_per_s": faster})
-                best = BestRate(faster_rate, _half_width(in_mix[1]), True, best.in_flight)
+            faster = rate.model_copy(update={"units_per_s": in_mix[0].units_per_s * best.in_flight})
+            reached = _estimate(faster, in_mix[1])
+            if reached.ends[0] > best.units_per_s.ends[1]:
+                best = BestRate(faster, reached, True, best.in_flight)
         found.append(best)
     return tuple(found)
 
@@ -90,9 +91,10 @@ def _counts(each: Measurement, invalid: Collection[str]) -> bool:
     return each.key not in invalid and each.record.audit is not None and each.record.audit.passed
 
 
-def _half_width(each: Measurement) -> float:
-    known = each.interval.half_width if each.interval else None
-    return UNSURE if known is None else known
+def _estimate(rate: Rate, each: Measurement | None) -> Estimate:
+    """The rate with the interval of its measurement."""
+    known = each.interval.half_width if each and each.interval else None
+    return Estimate.within(rate.units_per_s, UNSURE if known is None else known)
 
 
 def _in_flight(each: Measurement) -> float:

@@ -52,9 +52,7 @@ class Speed:
     """The solo rate of one device of a kind with a suite."""
 
     suite: str
-    units_per_s: float
-    half_width: float = 0.0
-    """The half-width of the rate's 95 % interval, as a fraction of the rate."""
+    units_per_s: Estimate
     extra_watts: float | None = 0.0
     """The power above idle. None if unknown."""
     memory_bytes: int = 0
@@ -101,10 +99,10 @@ class Retained:
     high: float = 1.0
     runs: int = 0
 
-    def factor(self, speed: Speed, level: Level) -> float:
-        if not level:
-            return self.estimate
-        return self.low * (1 - speed.half_width) if level < 0 else self.high * (1 + speed.half_width)
+    def units_per_s(self, speed: Speed, level: Level) -> float:
+        """The rate of a device in a mix."""
+        low, high = speed.units_per_s.ends
+        return {0: self.estimate * speed.units_per_s.estimate, 1: self.high * high, -1: self.low * low}[level]
 
 
 @dataclass(frozen=True)
@@ -312,7 +310,7 @@ class _Program:
         self.energy, self.mip_gap = planner.energy, planner.mip_gap
         self.hosts = [kind for kind in self.kinds if kind.is_host]
         self.accelerators = [kind for kind in self.kinds if not kind.is_host]
-        self.factor = [[planner.retained.factor(speed, level) for speed in kind.speeds] for kind in self.kinds]
+        self.units_per_s = [[planner.retained.units_per_s(each, level) for each in kind.speeds] for kind in self.kinds]
         self.sets = [_sets(kind, self.mix_units) for kind in self.kinds]
         demand = limits.mixes_per_hour
         self.ell = demand / HOUR_S if demand else self._fastest()
@@ -325,7 +323,7 @@ class _Program:
         for kind in self.kinds:
             for speed in kind.speeds:
                 if speed.suite in best:
-                    best[speed.suite] = max(best[speed.suite], speed.units_per_s / self.mix_units[speed.suite])
+                    best[speed.suite] = max(best[speed.suite], speed.units_per_s.estimate / self.mix_units[speed.suite])
         return 1 / math.fsum(1 / rate for rate in best.values()) if all(best.values()) else 1.0
 
     def _names(self) -> Iterator[tuple[str, Any]]:
@@ -350,7 +348,7 @@ class _Program:
         busy: dict[tuple[int, str, Any], dict[int, float]] = defaultdict(dict)
         for column, k, held, s in self._times:
             speed = self.kinds[k].speeds[s]
-            rate = speed.units_per_s * self.factor[k][s] / self.mix_units[speed.suite] / self.ell
+            rate = self.units_per_s[k][s] / self.mix_units[speed.suite] / self.ell
             done[speed.suite][column] = rate
             busy[k, speed.device, held][column] = 1.0
         yield from ((row, 0.0, math.inf) for row in done.values())
@@ -538,7 +536,7 @@ class _Program:
         done = dict.fromkeys(self.mix_units, 0.0)
         for column, k, _, s in self._times:
             speed = self.kinds[k].speeds[s]
-            done[speed.suite] += values[column] * speed.units_per_s * self.factor[k][s] / self.mix_units[speed.suite]
+            done[speed.suite] += values[column] * self.units_per_s[k][s] / self.mix_units[speed.suite]
         target = min(min(done.values()), math.inf if demand is None else demand / HOUR_S)
         kept = values.copy()
         for column, k, _, s in self._times:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.plan.machine import Kind, Retained, Speed
 from tests.docs.claims_page import savings
 
@@ -11,7 +12,7 @@ MIX = {"a": 1.0, "b": 1.0}
 
 
 def kind(name: str, a: float, b: float, price: float | None, is_host: bool = False) -> Kind:
-    speeds = (Speed("a", a), Speed("b", b))
+    speeds = (Speed("a", Estimate(a)), Speed("b", Estimate(b)))
     return Kind(name, speeds, is_host=is_host, slots=1000 * is_host, price=price)
 
 

@@ -157,7 +157,7 @@ def of_score(judged: Assessment) -> dict[str, Any] | None:
 def of_diagnoses(judged: Assessment) -> dict[str, Any]:
     return {
         phase: {
-            "bound": [found.bound_per_hour, found.bound_half_width, found.bound_is_estimate],
+            "bound": [found.bound_per_hour.estimate, found.bound_per_hour.half_width, found.bound_is_estimate],
             "kappa": estimate(found.kappa),
             "busy": dict(found.busy),
             "parts": {
@@ -225,7 +225,8 @@ def of_machine(judged: Assessment) -> dict[str, Any]:
     machine = catalogue.measured_machine("this", judged, judged.result.mix, 16)
     return {
         kind.name: [
-            [each.suite, each.units_per_s, each.half_width, each.extra_watts, each.memory_bytes] for each in kind.speeds
+            [each.suite, each.units_per_s.estimate, each.units_per_s.half_width, each.extra_watts, each.memory_bytes]
+            for each in kind.speeds
         ]
         + [kind.idle_watts, kind.owned, kind.threads, dict(kind.pool_bytes)]
         for kind in machine.kinds

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Device, Rate
 from mixmark.harness.plan.bound import bound
 from mixmark.harness.plan.machine import Answer, Energy, Kind, Limits, Planner, Retained, Speed
@@ -23,7 +24,7 @@ MIX = {"a": 1.0, "b": 1.0}
 
 def kind(name: str, a: float, b: float, price: float | None = None, watts: float = 0, **more: Any) -> Kind:
     """An accelerator that does a and b units per second of the two suites; 0: it does not run the suite."""
-    speeds = [Speed(suite, rate, extra_watts=watts) for suite, rate in (("a", a), ("b", b)) if rate]
+    speeds = [Speed(suite, Estimate(rate), extra_watts=watts) for suite, rate in (("a", a), ("b", b)) if rate]
     return Kind(name, tuple(speeds), price=price, **{"idle_watts": 0.0, **more})
 
 
@@ -83,7 +84,7 @@ def test_a_cap_of_power_limits_the_load_and_not_only_the_count() -> None:
 
 def test_accelerators_take_slots_and_the_time_of_their_threads() -> None:
     """Two of three accelerators fit into a host. Their threads take half of its processors' time."""
-    base = replace(host(slots=2), speeds=(Speed("a", 8),))
+    base = replace(host(slots=2), speeds=(Speed("a", Estimate(8)),))
     card = kind("card", 0, 1, threads=0.25)
     answer = best([base, card], "cheapest", at_least={"card": 3}, mixes_per_hour=1)
     assert answer.counts == {"host": 2, "card": 3}
@@ -94,7 +95,7 @@ def test_accelerators_take_slots_and_the_time_of_their_threads() -> None:
 
 def test_each_device_holds_whole_suites_in_its_own_memory() -> None:
     """Two devices of 10 GB hold 12 GB of suites only if each holds one of 6 GB; one device does no mix at all."""
-    speeds = tuple(Speed(suite, 1, memory_bytes=6) for suite in "ab")
+    speeds = tuple(Speed(suite, Estimate(1), memory_bytes=6) for suite in "ab")
     small = Kind("small", speeds, pool_bytes={"": 10}, price=1)
     answer = best([host(), small], "cheapest", mixes_per_hour=1)
     assert answer.counts["small"] == 2
@@ -137,7 +138,7 @@ def test_a_suite_that_nothing_runs_is_named() -> None:
 
 
 def test_the_interval_holds_the_rates_and_what_mixed_runs_kept() -> None:
-    device = Kind("one", tuple(Speed(suite, 2, half_width=0.1) for suite in "ab"), is_host=True)
+    device = Kind("one", tuple(Speed(suite, Estimate.within(2, 0.1)) for suite in "ab"), is_host=True)
     answer = best([device], "most", Retained(0.9, 0.8, 0.95, runs=3), at_most={"one": 1})
     kept = answer.mixes_per_hour
     assert [kept.low, kept.estimate, kept.high] == pytest.approx([3600 * x for x in (0.72, 0.9, 0.95 * 1.1)])
@@ -173,7 +174,7 @@ def by_bound(kinds: Sequence[Kind], counts: Sequence[int]) -> float:
             adapter="x",
             precision="bf16",
             batch=1,
-            units_per_s=speed.units_per_s,
+            units_per_s=speed.units_per_s.estimate,
         )
         for k, (each, count) in enumerate(zip(kinds, counts, strict=True))
         for n in range(count)
@@ -266,7 +267,9 @@ def test_one_of_each_is_planned_as_a_mixed_run_plans_it() -> None:
     plan = place(MIX, rates, [gpu, cpu], pool_bytes={"gpu:0": 10, "host": 100}, host_fraction=0.3)
 
     def speeds(id: str) -> tuple[Speed, ...]:
-        return tuple(Speed(rate.suite, rate.units_per_s, memory_bytes=6) for rate in rates if rate.device == id)
+        return tuple(
+            Speed(rate.suite, Estimate(rate.units_per_s), memory_bytes=6) for rate in rates if rate.device == id
+        )
 
     kinds = [
         Kind("host", speeds("cpu:0"), is_host=True, slots=1, pool_bytes={"": 100}),

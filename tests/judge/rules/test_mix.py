@@ -130,8 +130,8 @@ def test_a_rate_that_the_mix_exceeded_clearly_gives_way_in_the_bound() -> None:
     honest = judge(one_run(WATTS_AT_THE_WALL)).diagnoses["mixed.1"]
     told = sandbagged(one_run(WATTS_AT_THE_WALL), dict.fromkeys(MIX, 1.2))
     seen = judge(told).diagnoses["mixed.1"]
-    assert seen.plan.bound_per_s == pytest.approx(honest.bound_per_hour / 3600 / 1.2, rel=1e-3)
-    assert seen.bound_per_hour == pytest.approx(honest.bound_per_hour, rel=5e-3)
+    assert seen.plan.bound_per_s == pytest.approx(honest.bound_per_hour.estimate / 3600 / 1.2, rel=1e-3)
+    assert seen.bound_per_hour.estimate == pytest.approx(honest.bound_per_hour.estimate, rel=5e-3)
     assert seen.kappa.estimate == pytest.approx(honest.kappa.estimate, abs=5e-3)
     assert {each.suite for each in seen.faster} == set(MIX)
     [(code, _, values)] = said(mix.mix_bounded, told)
@@ -147,8 +147,8 @@ def test_a_rate_within_the_intervals_stands_and_kappa_is_as_unsure_as_it() -> No
     told = sandbagged(one_run(WATTS_AT_THE_WALL), dict.fromkeys(MIX, 1.04))
     assert said(mix.mix_bounded, told) == []
     seen = judge(told).diagnoses["mixed.1"]
-    assert not seen.faster and seen.bound_per_hour == pytest.approx(seen.plan.bound_per_s * 3600)
-    assert seen.bound_half_width == pytest.approx(0.05)
+    assert not seen.faster and seen.bound_per_hour.estimate == pytest.approx(seen.plan.bound_per_s * 3600)
+    assert seen.bound_per_hour.half_width == pytest.approx(0.05)
     assert seen.kappa.estimate == pytest.approx(1.04, abs=5e-3)
     assert seen.kappa.low and seen.kappa.low < 1 < seen.kappa.estimate
 
@@ -166,9 +166,9 @@ def test_a_mix_that_does_more_than_its_bound_shows_that_the_solo_rates_are_too_l
     told = one_run(WATTS_AT_THE_WALL)
     found = judge(told)
     assert found.score is not None
-    low = replace(
-        found.diagnoses["mixed.1"], bound_per_hour=found.diagnoses["mixed.1"].bound_per_hour / 2, kappa=Estimate(2.0)
-    )
+    known = found.diagnoses["mixed.1"]
+    half = Estimate.within(known.bound_per_hour.estimate / 2, known.bound_per_hour.half_width)
+    low = replace(known, bound_per_hour=half, kappa=Estimate(2.0))
     evidence = replace(gather(told), mixed_runs=found.score.runs, diagnoses={"mixed.1": low})
     [(code, _, values)] = map(facts, mix.mix_bounded(evidence))
     assert (code, values["phase"], values["kappa"]) == ("mix_bounded.above", "mixed.1", 2)
