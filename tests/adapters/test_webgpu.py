@@ -77,7 +77,7 @@ class Driver(OnnxRuntime):
         only = {"precisions": (), "precisions_by_suite": {"dlrm": ("fp32",)}}
         return [device.model_copy(update=only) for device in super().discover() if device.kind == "simulated"]
 """
-"""The processor has no dlrm, so the mix needs the software driver. It is hundreds of times slower, least so with dlrm."""
+"""The processor has no dlrm, so the mix needs the software driver, which is hundreds of times slower."""
 
 
 def test_a_mixed_run_of_the_cpu_and_a_software_gpu_is_audited_and_has_no_score(tmp_path: Path) -> None:
