@@ -128,16 +128,18 @@ def unmetered(domains: Iterable[Domain], devices: Iterable[Device], absent: Iter
     return (*uncovered(domains, devices), *lacking(domains, (part for each in absent for part in each.covers)))
 
 
-def told(missing: Iterable[str], domains: Iterable[Domain]) -> tuple[str, ...]:
-    """What has no meter, for a reader. A host with a name is named as a whole if these domains cover nothing on it."""
+def unmetered_parts(domains: Iterable[Domain], devices: Iterable[Device]) -> tuple[str, ...]:
+    """The devices without a meter, for a reader. A host is named as a whole if these domains cover nothing on it."""
+    domains = tuple(domains)
     metered = {host for each in domains for host in each.hosts}
-    return tuple(dict.fromkeys(each if host_of(each) in metered else host_of(each) or each for each in missing))
+    missing = uncovered(domains, devices)
+    return tuple(dict.fromkeys(each if host_of(each) in metered else named(host_of(each)) for each in missing))
 
 
-def apart(domains: Sequence[Domain], devices: Sequence[Device]) -> Iterator[str]:
+def why_no_boundary(domains: Sequence[Domain], devices: Sequence[Device]) -> Iterator[str]:
     """Why these domains have no common energy: some device has no meter, or no boundary holds all devices."""
-    if missing := uncovered(domains, devices):
-        yield from (f"{each} is not metered" for each in told(missing, domains))
+    if missing := unmetered_parts(domains, devices):
+        yield from (f"{each} is not metered" for each in missing)
         return
     ids, kinds = {each.id for each in domains}, dict[str, list[Boundary]]()
     for host in dict.fromkeys(each.host for each in devices):

@@ -28,13 +28,13 @@ from mixmark.harness.judge.energy.coverage import (
     LEFT_OUT,
     WHOLE,
     antichain,
-    apart,
     contains,
     is_whole,
     lacking,
     needed,
     rivals,
     uncovered,
+    why_no_boundary,
     within,
 )
 from mixmark.harness.judge.energy.reading import EnergyReading, cumulative, idle_watts, in_phase, power, same
@@ -118,7 +118,7 @@ def boundary(
             return _sum(kind, chosen, readings, tuple(gone), devices)
     chosen = within("devices", domains, valid)
     missing = uncovered(chosen, devices)
-    reasons = [*apart([each for each in domains if each.id in announced], devices), *unheld]
+    reasons = [*why_no_boundary([each for each in domains if each.id in announced], devices), *unheld]
     reasons += [
         f"{each.id}: {', '.join(why(readings[each.id], lost or {}))}" for each in domains if not readings[each.id].valid
     ]

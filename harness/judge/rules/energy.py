@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mixmark.harness.contracts.schema import Domain, Finding, FindingValue, Metering, Result
-from mixmark.harness.judge.energy.coverage import antichain, apart, lacking, told, uncovered
+from mixmark.harness.judge.energy.coverage import antichain, lacking, unmetered_parts, why_no_boundary
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, in_phase
 from mixmark.harness.judge.energy.total import (
     MachineEnergy,
@@ -29,7 +29,7 @@ def energy_measured(evidence: Evidence) -> Iterator[Finding]:
     """At least one energy source was sampled. If none was, the absent meters say what would be needed."""
     if not evidence.result.domains:
         absent = any(absence.kind == "meter" for absence in evidence.result.absent)
-        missing = tuple(told(uncovered((), to_meter(evidence.result)), ()))
+        missing = unmetered_parts((), to_meter(evidence.result))
         yield found("energy_measured.absent" if absent else "energy_measured.none", missing=missing)
 
 
@@ -38,7 +38,7 @@ def energy_complete(evidence: Evidence) -> Iterator[Finding]:
     machine announces to meter."""
     result, devices = evidence.result, to_meter(evidence.result)
     unread = lacking(_meterable(result), (part for each in result.absent for part in each.covers))
-    nothing = "; ".join((*apart(_measured(result), devices), *(f"{part} is not metered" for part in unread)))
+    nothing = "; ".join((*why_no_boundary(_measured(result), devices), *(f"{part} is not metered" for part in unread)))
     if nothing and result.domains:
         if modelled := tuple(domain.id for domain in result.domains if domain.method == "modelled"):
             yield found("energy_complete.modelled", why=nothing, domains=modelled)
