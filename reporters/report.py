@@ -12,7 +12,7 @@ from typing import Literal
 from mixmark.harness.contracts.schema import Result, System
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Relative
-from mixmark.reporters import caps, document, figures, loads, measurements, pictures, scores
+from mixmark.reporters import caps, document, figures, hosts, loads, measurements, pictures, scores
 from mixmark.reporters.document import Block, Bullets, Chart, Document, Facts, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.summary import Summary, summary
@@ -195,22 +195,15 @@ def _system(result: Result) -> Iterator[Block]:
         for device in result.devices
     ]
     yield Heading("System", "system")
-    yield Facts([(name, _machine(system)) for name, system in scores.groups(result)])
+    yield Facts([(hosts.label(group), hosts.described(group.system)) for group in result.groups])
     yield Table("", header, rows, text_columns=5)
 
 
-def _machine(system: System) -> str:
-    memory = None if system.memory_bytes is None else figures.gibibytes(system.memory_bytes)
-    threads = None if system.cpu_threads is None else figures.counted(system.cpu_threads, "thread")
-    parts = (system.cpu_model, threads, memory, system.operating_system, system.kernel)
-    return " · ".join(figures.name(part) for part in (*parts, system.virtualization, system.container) if part)
-
-
 def _systems(result: Result) -> Iterator[tuple[str, str]]:
-    """The disclosure of the machine, or of each group of equal hosts."""
-    for group, system in scores.groups(result):
-        yield "system of", group
-        yield from _disclosed(system)
+    """The disclosure of each group of equal hosts."""
+    for group in result.groups:
+        yield "system of", hosts.label(group)
+        yield from _disclosed(group.system)
 
 
 def _disclosed(system: System) -> Iterator[tuple[str, str]]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.schema import Mix, Placement, Result, System
+from mixmark.harness.contracts.schema import Mix, Placement, Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, ScoredRun
 from mixmark.harness.judge.score import Score
-from mixmark.reporters import figures, loads
+from mixmark.reporters import figures, hosts, loads
 from mixmark.reporters.document import Facts, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN, significant
 from mixmark.reporters.summary import summary
 
 STEADINESS = {True: "steady", False: "not steady", None: "too short to tell whether it was steady"}
-MOST = 12  # hosts that a table lists; the others are in the JSON
-YES_OR_NO = {True: "yes", False: "NO", None: "not known"}
 
 
 def explained(assessment: Assessment) -> Iterator[Paragraph | Facts | Table]:
@@ -28,9 +26,9 @@ def explained(assessment: Assessment) -> Iterator[Paragraph | Facts | Table]:
     facts, tables = [] if found.problems else [("grade", found.graded)], []
     if run := found.median_run():
         diagnosis = assessment.diagnoses[run.phase]
-        facts += [*_facts(run, diagnosis, assessment.result), *_nominal(found), *_traffic(run), *_unscaled(assessment)]
+        facts += [*_facts(run, diagnosis, assessment.result), *_nominal(found), *hosts.facts(run, assessment.scaling)]
         tables += [_streams(run, found.mix), _parts(diagnosis, figures.device_names(assessment.result))]
-        tables += [_hosts(run), _scaling(assessment)]
+        tables += hosts.tables(run, assessment.scaling)
     if len(found.runs) > 1:
         tables.append(_runs(assessment, found))
     yield Paragraph(summary(assessment).limits)
@@ -147,71 +145,3 @@ def _runs(assessment: Assessment, found: Score) -> Table:
         for run in found.runs
     ]
     return Table("Runs", ("run", "window", "mixes", "mix/h", "mix/kWh", "κ"), rows)
-
-
-def groups(result: Result) -> Iterator[tuple[str, System]]:
-    """("2 hosts: host1, host2", their system) of each group of equal hosts, or of the machine."""
-    if not result.hosts:
-        yield "machine", result.system
-    for group in result.hosts:
-        yield f"{figures.counted(len(group.names), 'host')}: {_listed(group.names)}", group.system
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - MOST
-    return ", ".join(names[:MOST]) + (f" and {more} more" if more > 0 else "")
-
-
-def _traffic(run: ScoredRun) -> Iterator[tuple[str, str]]:
-    """How well the clocks of a run's hosts were known, and whether the run was self-contained."""
-    if not run.traffic:
-        return
-    longer = figures.duration(2 * run.clock_bound_ns)
-    yield "clocks", f"known to ±{figures.duration(run.clock_bound_ns)}; the window is counted {longer} longer for it"
-    outside = sum(traffic.outside_bytes for traffic in run.traffic)
-    agents = sum(traffic.agent_bytes for traffic in run.traffic)
-    answers = {traffic.self_contained for traffic in run.traffic}
-    known = "self-contained" if None not in answers else "self-contained as far as known"
-    conclusion = "not self-contained" if False in answers else known
-    carried = f"{figures.prefixed(outside, 'B')} beside the agents' own {figures.prefixed(agents, 'B')}"
-    yield "traffic", f"{carried}: {conclusion}"
-
-
-def _hosts(run: ScoredRun) -> Table:
-    """The traffic of the hosts with the most other traffic."""
-    rows = [
-        (
-            traffic.host,
-            figures.prefixed(traffic.agent_bytes, "B"),
-            figures.prefixed(traffic.outside_bytes, "B") if traffic.seconds else UNKNOWN,
-            figures.prefixed(traffic.outside_per_s, "B/s") if traffic.seconds else UNKNOWN,
-            YES_OR_NO[traffic.self_contained],
-        )
-        for traffic in sorted(run.traffic, key=lambda traffic: -traffic.outside_per_s)[:MOST]
-    ]
-    return Table("Hosts", ("host", "its agent", "other traffic", "a second", "self-contained"), rows)
-
-
-def _scaling(assessment: Assessment) -> Table:
-    """The mix on the first hosts and on all of them."""
-    rows = [
-        (
-            str(len(step.hosts)),
-            figures.estimate(step.mixes_per_hour),
-            figures.estimate(step.mixes_per_kwh),
-            significant(step.bound_per_hour),
-            figures.whole_percent(step.efficiency),
-        )
-        for step in assessment.scaling
-    ]
-    return Table("Scaling", ("hosts", "mix/h", "mix/kWh", "λ*", "efficiency"), rows)
-
-
-def _unscaled(assessment: Assessment) -> Iterator[tuple[str, str]]:
-    """Why a step of the scaling has no rate or no efficiency. The last step is the score, which has its own reason."""
-    for step in assessment.scaling[:-1]:
-        if why := step.problem or step.unmeasured:
-            yield (
-                f"on {figures.counted(len(step.hosts), 'host')}",
-                f"{'no rate' if step.problem else 'no mix/kWh'}: {why}",
-            )

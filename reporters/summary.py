@@ -21,7 +21,7 @@ from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.verdict import VerdictWord
 from mixmark.harness.plan.phases import RouteKey
-from mixmark.reporters import figures
+from mixmark.reporters import figures, hosts
 from mixmark.reporters.figures import significant
 
 MOST_OTHERS = 2  # routes that a line compares with the best route
@@ -124,10 +124,11 @@ def _sentence(assessment: Assessment) -> str:
     found, mix = assessment.score, assessment.result.mix
     if mix is None:
         return "This run has no mix, and so no score: each suite was measured alone."
+    subject = hosts.subject(assessment.result)
     unit_words = {suite.name: suite.unit_names.work for suite in assessment.result.suites}
     if found is None or found.mixes_per_hour is None:
-        return f"{_machine(assessment)} has no score for the mix {figures.name(mix.name)} ({work(mix, unit_words)})."
-    return f"{_machine(assessment)} {does(mix, unit_words, found.mixes_per_hour, found.mixes_per_kwh)}."
+        return f"{subject} has no score for the mix {figures.name(mix.name)} ({work(mix, unit_words)})."
+    return f"{subject} {does(mix, unit_words, found.mixes_per_hour, found.mixes_per_kwh)}."
 
 
 def _limits(assessment: Assessment) -> str:
@@ -150,11 +151,6 @@ def _limits(assessment: Assessment) -> str:
         f"The largest part of its time goes into {figures.name(suite)} ({time}{speed}); with all suites at once it "
         f"reaches {reached} of the best possible."
     )
-
-
-def _machine(assessment: Assessment) -> str:
-    count = sum(len(group.names) for group in assessment.result.hosts)
-    return f"This cluster of {count} hosts" if count > 1 else "This machine"
 
 
 def _scale(assessment: Assessment) -> Iterator[str]:

@@ -281,18 +281,8 @@ def _load(ladder: Ladder | None) -> LoadFigures | None:
 
 def machine_of(result: Result) -> DisclosedMachine:
     """The machine as a result discloses it."""
-    machine = result.machine
     return DisclosedMachine(
-        hosts=result.hosts,
-        cpu_model=machine.cpu_model,
-        cpu_cores=machine.cpu_cores,
-        cpu_threads=machine.cpu_threads,
-        memory_bytes=machine.memory_bytes,
-        operating_system=machine.operating_system,
-        kernel=machine.kernel,
-        virtualization=machine.virtualization,
-        devices=result.devices,
-        environments=result.environments,
+        hosts=result.groups, whole=result.machine, devices=result.devices, environments=result.environments
     )
 
 

@@ -31,6 +31,7 @@ from mixmark.harness.contracts.schema import (
     Fact,
     Finding,
     Hosts,
+    System,
     Tier,
     WeightClass,
 )
@@ -211,25 +212,19 @@ class LoadFigures(Fact):
 
 
 class DisclosedMachine(Fact):
-    """The machine as the first result discloses it. The figures of several hosts are added."""
+    """The machine as the first result discloses it."""
 
     hosts: tuple[Hosts, ...]
-    """The hosts, equal ones once. Empty if it is one machine."""
-    cpu_model: str | None
-    cpu_cores: int | None
-    cpu_threads: int | None
-    memory_bytes: int | None
-    operating_system: str | None
-    kernel: str
-    virtualization: str | None
+    """The hosts, equal ones once; see `Result.groups`."""
+    whole: System
+    """All hosts together; see `Result.machine`."""
     devices: tuple[Device, ...]
     environments: dict[str, Environment]
     """The software that each adapter ran in, as in a result."""
 
     def processor_of(self, device: str) -> str | None:
         """The model of the processor of a device's host."""
-        groups = (group.system.cpu_model for group in self.hosts if host_of(device) in group.names)
-        return next(groups, self.cpu_model)
+        return next((group.system.cpu_model for group in self.hosts if host_of(device) in group.names), None)
 
 
 class Signed(Fact):

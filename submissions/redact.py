@@ -198,7 +198,7 @@ def _texts(content: Any, version: bool = False) -> Iterator[tuple[str, bool]]:
 
 def host_names(result: Result) -> Iterator[tuple[str, str]]:
     """(name, its kind) of each host of a run. Hosts that are only numbered, such as host1, are left out."""
-    for name in filter(None, result.systems):
+    for name in (name for group in result.hosts for name in group.names):
         if not re.fullmatch(r"(host|node)[0-9]+", name):
             yield name, "machine"
 

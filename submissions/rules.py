@@ -17,7 +17,7 @@ from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.findings import words
 from mixmark.harness.record import store
 from mixmark.submissions import files, signature
-from mixmark.submissions.conclude import Contribution, machine_of, unlike
+from mixmark.submissions.conclude import Contribution, unlike
 from mixmark.submissions.entry import CONFORMANCE, DECLARATION, MANIFEST, RESULTS, SIGNATURE, Entry, is_slug
 from mixmark.submissions.submission import Submission
 
@@ -234,7 +234,7 @@ def declared(submission: Submission) -> Breaches:
     entry = submission.entry
     if entry.boundary == "wall" and not entry.declaration.meter:
         yield DECLARATION, "a score at the wall needs the make and model of its meter: --meter"
-    hypervisor, form = entry.machine.virtualization, entry.declaration.form_factor
+    hypervisor, form = entry.machine.whole.virtualization, entry.declaration.form_factor
     if hypervisor and form not in ("virtual machine", "other"):
         yield DECLARATION, f"its form factor is {form}, but it ran under a hypervisor ({hypervisor}): virtual machine"
 
@@ -290,8 +290,8 @@ def _identity(contribution: Contribution) -> object:
     def software(environment: Environment) -> tuple[object, ...]:
         return environment.origin, environment.python, environment.packages, environment.vendor
 
-    machine = machine_of(contribution.header)
+    header, machine = contribution.header, contribution.header.machine
     return (
-        *(machine.cpu_model, machine.cpu_cores, machine.cpu_threads, machine.kernel, [*map(lasting, machine.devices)]),
-        {adapter: software(environment) for adapter, environment in machine.environments.items()},
+        *(machine.cpu_model, machine.cpu_cores, machine.cpu_threads, machine.kernel, [*map(lasting, header.devices)]),
+        {adapter: software(environment) for adapter, environment in header.environments.items()},
     )

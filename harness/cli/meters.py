@@ -53,7 +53,7 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
         return
     from mixmark.harness.discover import config as configuration
     from mixmark.harness.discover import setup
-    from mixmark.harness.judge.energy.coverage import antichain, rivals, unmetered
+    from mixmark.harness.judge.energy.coverage import antichain, needed, rivals, unmetered
     from mixmark.harness.judge.energy.total import CLAIM
     from mixmark.harness.measure import meter_trial
     from mixmark.harness.measure.metering import metered
@@ -66,8 +66,9 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     readable = {
         live.domain.id for live in seen if live.domain.method != "modelled" and SHORT.issuperset(live.reading.reasons)
     }
-    chosen = antichain(found.domains, readable, found.devices)
-    unread = unmetered(chosen, found.devices, found.absent)
+    parts = needed(found.devices)
+    chosen = antichain(found.domains, readable, parts)
+    unread = unmetered(chosen, parts, found.absent)
     overlaps = rivals([live.domain for live in seen if live.domain.id in readable])
     claims = [CLAIM.format(one=first.id, other=second.id) for first, second in overlaps]
     boundary = chosen[0].boundary if chosen and not unread and not claims else None
@@ -158,7 +159,7 @@ def try_(name: str | None, seconds: float, wait_idle_s: float | None, config: Pa
     from mixmark.harness.contracts.errors import choose_by_name
     from mixmark.harness.discover import config as configuration
     from mixmark.harness.discover import setup
-    from mixmark.harness.judge.energy.coverage import antichain, unmetered
+    from mixmark.harness.judge.energy.coverage import antichain, needed, unmetered
     from mixmark.harness.measure import meter_trial
     from mixmark.harness.measure.metering import Meters
     from mixmark.harness.plugins import registry
@@ -178,8 +179,9 @@ def try_(name: str | None, seconds: float, wait_idle_s: float | None, config: Pa
             click.echo(f"Idle, all CPUs busy, idle: three times {seconds:g} seconds …", err=True)
         tried = meter_trial.trials(found, seconds, CHART)
     readable = {each.domain.id for each in tried if each.response.full_watts is not None and not each.lost}
-    chosen = antichain(found.domains, readable, found.devices)
-    boundary = chosen[0].boundary if chosen and not unmetered(chosen, found.devices, found.absent) else None
+    parts = needed(found.devices)
+    chosen = antichain(found.domains, readable, parts)
+    boundary = chosen[0].boundary if chosen and not unmetered(chosen, parts, found.absent) else None
     missing = (*found.absent, *map(_unconfigured, found.unconfigured))
     if as_json:
         sources = [

@@ -25,6 +25,11 @@ def kind_of(name: str) -> str:
     return local(name).partition(":")[0]
 
 
+def named(host: str) -> str:
+    """The host in a sentence: its name, or `the machine` if it has none, as the only host of a run."""
+    return host or "the machine"
+
+
 def on(host: str, name: str) -> str:
     """The name with its host; unchanged if the host is empty."""
     return f"{host}/{name}" if host else name

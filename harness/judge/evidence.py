@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.device_ids import part_of
+from mixmark.harness.contracts.device_ids import named, part_of
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import (
@@ -53,7 +53,7 @@ class Measurement:
     @property
     def machine(self) -> str:
         """The name of the host that it ran on, in a sentence."""
-        return self.record.route.host or "the machine"
+        return named(self.record.route.host)
 
     @property
     def clock_bound_ns(self) -> int:

@@ -98,11 +98,8 @@ def carried(result: Result, phase: str, host: str, blocks: tuple[Conditions, ...
 
 
 def traffic(result: Result, phase: str, begin_ns: int, end_ns: int) -> tuple[Traffic, ...]:
-    """The traffic of each host in a window of a phase. Empty if the run has this machine alone."""
-    if not result.hosts:
-        return ()
-    watched: dict[str, tuple[Conditions, ...]] = {}
-    for record in result.records:
-        if record.phase == phase:
-            watched.setdefault(record.route.host, record.conditions)
-    return tuple(carried(result, phase, host, touching(blocks, begin_ns, end_ns)) for host, blocks in watched.items())
+    """The traffic of each host that the leading host reached, in a window of a phase. Empty if the run has this
+    machine alone."""
+    watched = {record.route.host: record.conditions for record in reversed(result.records) if record.phase == phase}
+    reached = (connection.host for connection in result.connections if connection.phase == phase)
+    return tuple(carried(result, phase, host, touching(watched.get(host, ()), begin_ns, end_ns)) for host in reached)

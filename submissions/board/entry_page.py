@@ -7,10 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.schema import Hosts
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.solo import Solo
-from mixmark.reporters import charts, figures
+from mixmark.reporters import charts, figures, hosts
 from mixmark.reporters.document import (
     Block,
     Bullets,
@@ -180,16 +179,10 @@ def _bar(label: str, figure: Estimate, rate: str, most: float, more: Sequence[st
 
 def _machine(entry: Entry) -> Iterator[tuple[str, str]]:
     machine = entry.machine
-    cores = f"{_count(machine.cpu_cores, 'core')}, {_count(machine.cpu_threads, 'thread')}"
-    yield "CPU", f"{machine.cpu_model or figures.UNKNOWN}; {cores}"
-    yield "Memory", _gib(machine.memory_bytes)
-    yield from map(_hosts, machine.hosts)
+    yield from ((hosts.label(group).capitalize(), hosts.described(group.system)) for group in machine.hosts)
     for device in machine.devices:
         memory = f", {_gib(device.memory_bytes)}" if device.memory_bytes else ""
         yield f"Device {device.id}", f"{device.kind}: {device.name or figures.UNKNOWN}{memory}"
-    yield "Operating system", machine.operating_system or figures.UNKNOWN
-    yield "Kernel", machine.kernel
-    yield "Virtualisation", machine.virtualization or "none"
     for adapter, environment in machine.environments.items():
         versions = {**environment.packages, **environment.vendor}
         packages = ", ".join(f"{name} {version}" for name, version in versions.items()) or "no packages reported"
@@ -200,15 +193,6 @@ def _machine(entry: Entry) -> Iterator[tuple[str, str]]:
     yield "Runs", f"{_count(len(entry.runs), 'mixed run')}, from {entry.began_utc} to {entry.ended_utc}"
     signed = {"none": "no", "not verified": "yes, not verified by this board", "good": f"by {entry.signed.signer}"}
     yield "Signed", signed[entry.signed.state]
-
-
-def _hosts(group: Hosts) -> tuple[str, str]:
-    """(2 hosts: host1, host2; the hardware and system of each)."""
-    system = group.system
-    memory = None if system.memory_bytes is None else f"{system.memory_bytes / 2**30:.3g} GiB"
-    threads = None if system.cpu_threads is None else f"{system.cpu_threads} threads"
-    parts = (system.cpu_model, threads, memory, system.operating_system, system.kernel, system.virtualization)
-    return f"{_count(len(group.names), 'host')}: {', '.join(group.names)}", ", ".join(part for part in parts if part)
 
 
 def _declared(entry: Entry) -> Iterator[tuple[str, str]]:

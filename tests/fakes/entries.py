@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.schema import Boundary, Device, Environment, UnitNames
+from mixmark.harness.contracts.schema import Boundary, Device, Environment, Hosts, UnitNames
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.score import Grade
 from mixmark.harness.judge.solo import Energy, Solo
@@ -22,6 +22,7 @@ from mixmark.submissions.entry import (
     Signed,
 )
 from tests.fakes.solos import solo
+from tests.golden.sample import system
 
 MAKERS = ("Acme", "Borealis", "Cobalt", "Dynamo", "Ember", "Fathom", "Granite", "Helix")
 CHIPS = ("Topaz", "Quartz", "Onyx", "Jasper", "Beryl", "Agate")
@@ -42,6 +43,7 @@ def made(number: int, seed: int = 1) -> Entry:
     declaration = _declaration(rng, maker, f"{maker} {chip} {number}")
     cpu = Device(id="cpu:0", kind="cpu", name=f"{maker} Quartz", memory_pool="host", memory_bytes=1 << 36)
     gpu = Device(id="gpu:0", kind="gpu", name=f"{maker} {chip}", memory_pool="gpu:0", memory_bytes=1 << 35)
+    whole = system().model_copy(update={"cpu_model": cpu.name})
     devices = (cpu, gpu) if rng.random() < 0.7 else (cpu,)
     metered = rng.random() < 0.8
     scored = _scored(rng, metered)
@@ -75,14 +77,8 @@ def made(number: int, seed: int = 1) -> Entry:
         else (),
         unmeasured="" if metered else "no meter was read",
         machine=DisclosedMachine(
-            hosts=(),
-            cpu_model=cpu.name,
-            cpu_cores=16,
-            cpu_threads=32,
-            memory_bytes=1 << 36,
-            operating_system="Example Linux 12",
-            kernel="6.12.0 x86_64",
-            virtualization=None,
+            hosts=(Hosts(names=("host1",), system=whole),),
+            whole=whole,
             devices=devices,
             environments={
                 "torch": Environment(

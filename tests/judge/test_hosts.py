@@ -203,7 +203,9 @@ def test_the_cache_is_that_of_the_record_s_own_host(two: Result) -> None:
         update={"hosts": (Hosts(names=("host1",), system=small), Hosts(names=("host2",), system=large))}
     )
     assert (told.system_of("host1"), told.system_of("host2")) == (small, large)
-    assert one_run(None).system_of("") == one_run(None).system
+    alone = one_run(None)
+    assert [(group.names, group.system) for group in alone.groups] == [(("",), alone.system)]
+    assert alone.system_of("") == alone.system
 
 
 def test_what_is_too_fast_for_the_cache_of_its_host_is_told() -> None:
@@ -269,6 +271,9 @@ def test_traffic_beside_the_agent_s_own_is_told_of_its_host(two: Result) -> None
     assert {about.split(".")[-1] for _, about, _ in found} <= {"host2-gpu-0", "host2-cpu-0"}
     [run] = scored(loud).runs
     assert [(each.host, each.self_contained) for each in run.traffic] == [("host1", True), ("host2", False)]
+    [unreached] = scored(two.model_copy(update={"connections": two.connections[:1]})).runs
+    assert [each.host for each in unreached.traffic] == ["host1"]
+    assert scored(one_run(None)).runs[0].traffic == ()
     streamed = tuple(
         connection(each.phase, each.host, received_bytes=300_000_000) if each.phase == "mixed.1" else each
         for each in loud.connections
@@ -303,13 +308,16 @@ def test_the_hosts_of_a_result_do_not_contradict_each_other() -> None:
     double = Hosts(names=("host1",), system=group.system)
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"hosts": (group, double)}, "two of the hosts have the same name"),
-        ({"hosts": (Hosts(names=("host1",), system=group.system),)}, "host2/gpu:0 is of host2, which is not among"),
-        ({"hosts": ()}, "host1/plug is of host1, which is not among the hosts"),
+        ({"hosts": (Hosts(names=("host1",), system=group.system),)}, "host2/gpu:0 belongs to no host of the run"),
+        ({"hosts": ()}, "host1/plug belongs to no host of the run"),
         ({"connections": (first, *good.connections)}, "two of the connections have the same name"),
-        ({"connections": (connection(first.phase, "host9"), *good.connections)}, "is of host9, which is not among"),
+        (
+            {"connections": (connection(first.phase, "host9"), *good.connections)},
+            f"host9 in {first.phase} belongs to no host of the run",
+        ),
         ({"connections": others}, "was measured on host1, and the bound of its clock is not known"),
-        ({"devices": (*good.devices, device("gpu:7"))}, "gpu:7 is of no host, which is not among the hosts"),
-        ({"environments": {"host9/acme": environment_of("3.12")}}, "host9/acme is of host9, which is not among"),
+        ({"devices": (*good.devices, device("gpu:7"))}, "gpu:7 belongs to no host of the run"),
+        ({"environments": {"host9/acme": environment_of("3.12")}}, "host9/acme belongs to no host of the run"),
     )
     assert contradicted(good) == []
     for changed, text in cases:
@@ -336,11 +344,11 @@ def test_a_clock_that_drifts_as_none_does_and_a_device_of_two_hosts_are_no_facts
     gpu, *rest = good.devices
     pair = gpu.model_copy(update={"parts": ("host1/gpu:0", "host2/gpu:0")})
     assert contradicted(good.model_copy(update={"devices": (pair, *rest)})) == [
-        "host1/gpu:0 has parts or memory of host2"
+        "host1/gpu:0 has parts or memory of another host"
     ]
     pooled = gpu.model_copy(update={"memory_pool": "host2/gpu:0"})
     assert contradicted(good.model_copy(update={"devices": (pooled, *rest)})) == [
-        "host1/gpu:0 has parts or memory of host2"
+        "host1/gpu:0 has parts or memory of another host"
     ]
     with pytest.raises(ValidationError):
         connection("mixed.1", "host1", 1 << 61)

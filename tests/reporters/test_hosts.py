@@ -13,6 +13,7 @@ from mixmark.harness.contracts.schema import Hosts
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.plan import mixes
 from mixmark.reporters import report
+from mixmark.reporters.hosts import label
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE, one_run
 from tests.golden.sample import system
@@ -74,6 +75,12 @@ def test_the_summary_names_the_cluster_and_a_line_its_processors(clustered: Asse
     first = dict(zip(header.split(","), next(csv.reader(lines)), strict=True))
     assert (first["cpu_model"], first["cpu_threads"]) == ("2 × Acme Quartz 9000, Acme Onyx", "72")
     assert int(first["memory_bytes"]) == (64 + 64 + 16) << 30
+
+
+def test_a_group_is_named_by_its_first_hosts() -> None:
+    many = Hosts(names=tuple(f"host{number}" for number in range(1, 15)), system=system())
+    assert label(many).startswith("14 hosts: host1, ") and label(many).endswith(", host12 and 2 more")
+    assert [*map(label, one_run(None).groups)] == ["machine"]
 
 
 def test_one_machine_has_no_words_about_hosts() -> None:

@@ -10,7 +10,7 @@ from mixmark.harness.contracts.schema import Device, Environment, Hosts, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plan import mixes
-from mixmark.submissions.board.entry_page import _hosts
+from mixmark.reporters.hosts import label
 from mixmark.submissions.board.row import device_name, devices
 from mixmark.submissions.conclude import contribution_of, machine_of, unlike
 from mixmark.submissions.entry import Entry
@@ -77,9 +77,9 @@ def test_an_entry_lists_equal_hosts_once_and_counts_what_they_have_together() ->
     before = named("host1", "host2", "host3")
     groups = (Hosts(names=("host1", "host3"), system=system()), Hosts(names=("host2",), system=ONYX))
     machine = machine_of(before.model_copy(update={"hosts": groups}))
-    assert [_hosts(group)[0] for group in machine.hosts] == ["2 hosts: host1, host3", "1 host: host2"]
-    assert _hosts(machine.hosts[1])[1].startswith("Acme Onyx, 8 threads, 64 GiB, Example Linux 12")
-    assert (machine.cpu_model, machine.cpu_cores, machine.cpu_threads) == ("2 × Acme Quartz 9000, Acme Onyx", 36, 72)
+    assert [*map(label, machine.hosts)] == ["2 hosts: host1, host3", "1 host: host2"]
+    whole = machine.whole
+    assert (whole.cpu_model, whole.cpu_cores, whole.cpu_threads) == ("2 × Acme Quartz 9000, Acme Onyx", 36, 72)
     slices = tuple(
         Device(id=f"{host}/cpu:0.{at}", kind="cpu", memory_pool=f"{host}/host", slice_of=f"{host}/cpu:0", cores=(at,))
         for host in ("host1", "host2")

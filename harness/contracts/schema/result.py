@@ -313,9 +313,14 @@ class Result(Fact):
         return self.seed is not None
 
     @property
+    def groups(self) -> tuple[Hosts, ...]:
+        """All hosts, equal ones once. A run on this machine alone has one host, whose name is empty."""
+        return self.hosts or (Hosts.model_construct(names=("",), system=self.system),)
+
+    @property
     def systems(self) -> dict[str, System]:
-        """The system of each host by its name, which is empty if the run has one host."""
-        return {name: group.system for group in self.hosts for name in group.names} or {"": self.system}
+        """The system of each host by its name."""
+        return {name: group.system for group in self.groups for name in group.names}
 
     @property
     def machine(self) -> System:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import get_args
 
-from mixmark.harness.contracts.device_ids import host_of, is_covered, meet, on, piece
-from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Boundary, Device, Domain
+from mixmark.harness.contracts.device_ids import host_of, is_covered, meet, named, on, piece
+from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Absent, Boundary, Device, Domain
 
 WHOLE = "node"  # the name that a domain covers if it covers its whole host, with devices known or not
 CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first
@@ -104,16 +104,22 @@ def _rank(domain: Domain, known: Mapping[str, Domain]) -> tuple[object, ...]:
     return (-covered, METHODS.index(domain.method), domain.accuracy or 1, len(_ancestors(domain, known)), domain.id)
 
 
-def uncovered(domains: Iterable[Domain], devices: Iterable[Device]) -> tuple[str, ...]:
-    """The devices that are not wholly covered, in order. A host's processor is one even if no adapter reaches it."""
-    covers, needed = {each for domain in domains for each in domain.covers}, tuple(devices)
-    of_hosts = dict.fromkeys(each.host for each in needed) or {"": None}
-    computing = {each.host for each in needed if each.on_host}
-    processors = (on(host, HOST_PROCESSOR) for host in of_hosts if host not in computing)
-    return (
-        *(each for each in processors if not is_held(each, covers)),
-        *(each.id for each in needed if not is_whole(each, covers)),
+def needed(devices: Iterable[Device], hosts: Iterable[str] = ("",)) -> tuple[Device, ...]:
+    """What must be metered: the processor of each host, even if no adapter reaches it, and the devices."""
+    devices = tuple(devices)
+    computing = {device.host for device in devices if device.on_host}
+    processors = (
+        Device(id=on(host, HOST_PROCESSOR), kind="cpu", memory_pool=on(host, HOST_POOL))
+        for host in hosts
+        if host not in computing
     )
+    return (*processors, *devices)
+
+
+def uncovered(domains: Iterable[Domain], devices: Iterable[Device]) -> tuple[str, ...]:
+    """The devices that are not wholly covered, in order."""
+    covers = {each for domain in domains for each in domain.covers}
+    return tuple(each.id for each in devices if not is_whole(each, covers))
 
 
 def unmetered(domains: Iterable[Domain], devices: Iterable[Device], absent: Iterable[Absent]) -> tuple[str, ...]:
@@ -122,27 +128,26 @@ def unmetered(domains: Iterable[Domain], devices: Iterable[Device], absent: Iter
     return (*uncovered(domains, devices), *lacking(domains, (part for each in absent for part in each.covers)))
 
 
-def told(missing: Iterable[str], domains: Iterable[Domain]) -> tuple[str, ...]:
-    """What has no meter, for a reader. A host is named as a whole if these domains cover nothing on it."""
+def unmetered_parts(domains: Iterable[Domain], devices: Iterable[Device]) -> tuple[str, ...]:
+    """The devices without a meter, for a reader. A host is named as a whole if these domains cover nothing on it."""
+    domains = tuple(domains)
     metered = {host for each in domains for host in each.hosts}
-    return tuple(dict.fromkeys(each if host_of(each) in {"", *metered} else host_of(each) for each in missing))
+    missing = uncovered(domains, devices)
+    return tuple(dict.fromkeys(each if host_of(each) in metered else named(host_of(each)) for each in missing))
 
 
-def apart(domains: Sequence[Domain], devices: Sequence[Device]) -> Iterator[str]:
-    """Why several hosts have no common energy: some have no meter, or no boundary holds all of them. Empty for one."""
-    hosts = dict.fromkeys(each.host for each in devices)
-    if len(hosts) == 1:
-        return
-    if missing := uncovered(domains, devices):
-        yield from (f"{each} is not metered" for each in told(missing, domains))
+def why_no_boundary(domains: Sequence[Domain], devices: Sequence[Device]) -> Iterator[str]:
+    """Why these domains have no common energy: some device has no meter, or no boundary holds all devices."""
+    if missing := unmetered_parts(domains, devices):
+        yield from (f"{each} is not metered" for each in missing)
         return
     ids, kinds = {each.id for each in domains}, dict[str, list[Boundary]]()
-    for host in hosts:
+    for host in dict.fromkeys(each.host for each in devices):
         own = [each for each in devices if each.host == host]
         kinds[host] = [kind for kind in CLASSES if not uncovered(within(kind, domains, ids), own)]
     if not set(CLASSES).intersection(*kinds.values()):
-        by = ", ".join(f"{host} by {' or '.join(each) or 'several'}" for host, each in kinds.items())
-        yield f"the hosts are metered by different boundaries, which are never added: {by}"
+        by = ", ".join(f"{named(host)} by {' or '.join(each) or 'several'}" for host, each in kinds.items())
+        yield f"different boundaries are never added: {by}"
 
 
 def is_whole(device: Device, covers: Collection[str]) -> bool:

@@ -12,8 +12,6 @@ import numpy as np
 from mixmark.harness.contracts.device_ids import is_covered, local, on, piece
 from mixmark.harness.contracts.published import RAW, figure
 from mixmark.harness.contracts.schema import (
-    HOST_POOL,
-    HOST_PROCESSOR,
     Absent,
     Boundary,
     Device,
@@ -30,12 +28,13 @@ from mixmark.harness.judge.energy.coverage import (
     LEFT_OUT,
     WHOLE,
     antichain,
-    apart,
     contains,
     is_whole,
     lacking,
+    needed,
     rivals,
     uncovered,
+    why_no_boundary,
     within,
 )
 from mixmark.harness.judge.energy.reading import EnergyReading, cumulative, idle_watts, in_phase, power, same
@@ -77,12 +76,9 @@ class MachineEnergy:
         return None if self.joules is None else sum(each for each in watts if each is not None)
 
 
-def needed(result: Result) -> tuple[Device, ...]:
-    """What must be metered: the devices, and the processor of each host that has none among them."""
-    known = {each.host for each in result.devices}
-    without = (name for each in result.hosts for name in each.names if name not in known)
-    processors = (Device(id=on(host, HOST_PROCESSOR), kind="cpu", memory_pool=on(host, HOST_POOL)) for host in without)
-    return (*result.devices, *processors)
+def to_meter(result: Result) -> tuple[Device, ...]:
+    """The devices of a run that must be metered; see `needed`."""
+    return needed(result.devices, result.systems)
 
 
 def boundary(
@@ -115,18 +111,14 @@ def boundary(
         if claims := list(rivals(each for each in domains if each.boundary == kind and each.id in announced)):
             reasons = [CLAIM.format(one=one.id, other=other.id) for one, other in claims]
             return MachineEnergy(None, None, (), uncovered((), devices), tuple(reasons), None, readings, tuple(gone))
-        needed = [part for each in planned for part in each.covers]
+        held = [part for each in planned for part in each.covers]
         unread = [each for each in absent if kind == "devices" and lacking(planned, each.covers)]
         unheld += [f"{each.name} is not read, and the boundary {kind} must hold it" for each in unread]
-        if not (uncovered(chosen, devices) or lacking(chosen, needed) or unread):
+        if not (uncovered(chosen, devices) or lacking(chosen, held) or unread):
             return _sum(kind, chosen, readings, tuple(gone), devices)
     chosen = within("devices", domains, valid)
     missing = uncovered(chosen, devices)
-    broken = [each for each in domains if each.id in announced - valid]
-    dark = [f"{each} is not metered" for each in uncovered((*chosen, *broken), devices)]
-    if len({each.host for each in devices}) > 1:
-        dark = list(apart([each for each in domains if each.id in announced], devices))
-    reasons = dark + unheld
+    reasons = [*why_no_boundary([each for each in domains if each.id in announced], devices), *unheld]
     reasons += [
         f"{each.id}: {', '.join(why(readings[each.id], lost or {}))}" for each in domains if not readings[each.id].valid
     ]
@@ -144,7 +136,7 @@ def _sum(
     devices: Iterable[Device],
 ) -> MachineEnergy:
     added = [readings[each.id] for each in chosen]
-    outside = tuple(_outside(kind, chosen, dict.fromkeys(each.host for each in devices) or {"": None}))
+    outside = tuple(_outside(kind, chosen, dict.fromkeys(each.host for each in devices)))
     joules = sum(each.joules for each in added if each.joules is not None)
     edges = max((each.edge_uncertainty for each in added if each.edge_uncertainty is not None), default=None)
     return MachineEnergy(kind, joules, tuple(each.domain for each in added), outside, (), edges, readings, lost)
@@ -189,10 +181,10 @@ def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> MachineEner
     """The machine's energy in a window of a phase. If a meter is missing, the reasons say so."""
     metering = metered(result, phase)
     if metering is None or not result.domains:
-        missing = uncovered((), needed(result))
+        missing = uncovered((), to_meter(result))
         return MachineEnergy(None, None, (), missing, ("no meter was read",), None, {})
     readings = {each.id: in_phase(each, metering, begin_ns, end_ns) for each in result.domains}
-    found = boundary(result.domains, readings, needed(result), metering.lost, result.absent)
+    found = boundary(result.domains, readings, to_meter(result), metering.lost, result.absent)
     if doubled := list(twins(found.domains, metering)):
         reasons = tuple(f"{one} and {other} show one and the same reading" for one, other in doubled)
         return replace(found, boundary=None, joules=None, reasons=reasons)
@@ -243,7 +235,7 @@ def profile(result: Result, phase: str, edges_ns: Int64s) -> Floats:
         if domain.method != "modelled" and (samples := metering.samples.get(domain.id))
     }
     readable = {id for id, (_, steps) in powers.items() if np.isfinite(steps).any()}
-    chosen = antichain(result.domains, readable, needed(result))
+    chosen = antichain(result.domains, readable, to_meter(result))
     if not chosen:
         return watts
     length_s = np.diff(edges_ns) / 1e9
@@ -282,7 +274,7 @@ def current_power(
             known = np.isfinite(steps)
             if known.any():
                 watts[domain.id] = float(np.average(steps[known], weights=np.diff(at_ns)[known]))
-    devices = tuple(devices)
+    devices = needed(devices)
     chosen = antichain(domains, watts.keys(), devices)
     if not chosen:
         return None

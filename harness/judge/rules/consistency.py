@@ -119,25 +119,24 @@ def _names(result: Result) -> Iterator[str]:
 
 def _hosts(result: Result) -> Iterator[str]:
     """Everything that belongs to a host belongs to one of the run, and each host was reached while it measured."""
-    known = set(result.systems)
     for device in result.devices:
-        if foreign := {*map(host_of, device.silicon), host_of(device.memory_pool)} - {device.host}:
-            yield f"{device.id} has parts or memory of {', '.join(sorted(name or 'no host' for name in foreign))}"
-    owners = [(device.id, device.host) for device in result.devices]
-    owners += [(domain.id, host) for domain in result.domains for host in sorted(domain.hosts)]
-    owners += [(f"the environment {name}", host_of(name) or sorted(known)[0]) for name in result.environments]
-    owners += [(f"a connection in {connection.phase}", connection.host) for connection in result.connections]
-    for what, host in owners:
-        if host not in known:
-            yield f"{what} is of {host or 'no host'}, which is not among the hosts"
+        if {*map(host_of, device.silicon), host_of(device.memory_pool)} != {device.host}:
+            yield f"{device.id} has parts or memory of another host"
+    known = result.systems.keys()
+    strays = [device.id for device in result.devices if device.host not in known]
+    strays += [domain.id for domain in result.domains if not domain.hosts <= known]
+    strays += [f"the environment {name}" for name in result.environments if host_of(name) not in {*known, ""}]
+    strays += [f"{each.host} in {each.phase}" for each in result.connections if each.host not in known]
+    yield from (f"{stray} belongs to no host of the run" for stray in strays)
     for connection in result.connections:
         if not abs(connection.clock.drift) <= LARGEST_DRIFT:
             drift = connection.clock.drift
             yield f"the clock of {connection.host} drifts by {drift:g} in {connection.phase}, as no clock does"
     reached = {(connection.phase, connection.host) for connection in result.connections}
+    led = {name for group in result.hosts for name in group.names}
     for record in result.records:
         host = record.route.host
-        if result.hosts and record.completions is not None and (record.phase, host) not in reached:
+        if host in led and record.completions is not None and (record.phase, host) not in reached:
             yield f"{record.key} was measured on {host}, and the bound of its clock is not known"
 
 

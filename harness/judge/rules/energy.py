@@ -6,9 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mixmark.harness.contracts.schema import Domain, Finding, FindingValue, Metering, Result
-from mixmark.harness.judge.energy.coverage import antichain, apart, told, uncovered, unmetered
+from mixmark.harness.judge.energy.coverage import antichain, lacking, unmetered_parts, why_no_boundary
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, in_phase
-from mixmark.harness.judge.energy.total import MachineEnergy, contradictions, disagreements, metered, needed, twins, why
+from mixmark.harness.judge.energy.total import (
+    MachineEnergy,
+    contradictions,
+    disagreements,
+    metered,
+    to_meter,
+    twins,
+    why,
+)
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.findings import found
 
@@ -21,17 +29,17 @@ def energy_measured(evidence: Evidence) -> Iterator[Finding]:
     """At least one energy source was sampled. If none was, the absent meters say what would be needed."""
     if not evidence.result.domains:
         absent = any(absence.kind == "meter" for absence in evidence.result.absent)
-        missing = tuple(told(uncovered((), needed(evidence.result)), ()))
+        missing = unmetered_parts((), to_meter(evidence.result))
         yield found("energy_measured.absent" if absent else "energy_measured.none", missing=missing)
 
 
 def energy_complete(evidence: Evidence) -> Iterator[Finding]:
     """The measured domains cover every device, used or not, the processor of every host, and everything else that the
     machine announces to meter."""
-    result, devices = evidence.result, needed(evidence.result)
-    missing = unmetered(_meterable(result), devices, result.absent) if result.domains else ()
-    if missing:
-        nothing = "; ".join(apart(_measured(result), devices)) or f"nothing meters {', '.join(missing)}"
+    result, devices = evidence.result, to_meter(evidence.result)
+    unread = lacking(_meterable(result), (part for each in result.absent for part in each.covers))
+    nothing = "; ".join((*why_no_boundary(_measured(result), devices), *(f"{part} is not metered" for part in unread)))
+    if nothing and result.domains:
         if modelled := tuple(domain.id for domain in result.domains if domain.method == "modelled"):
             yield found("energy_complete.modelled", why=nothing, domains=modelled)
         else:
@@ -106,7 +114,7 @@ def _measured(result: Result) -> list[Domain]:
 
 def _meterable(result: Result) -> tuple[Domain, ...]:
     """The domains that would be added if all of them were read well."""
-    return antichain(result.domains, {domain.id for domain in _measured(result)}, needed(result))
+    return antichain(result.domains, {domain.id for domain in _measured(result)}, to_meter(result))
 
 
 @dataclass(frozen=True)

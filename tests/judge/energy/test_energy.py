@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.energy.coverage import rivals, uncovered
+from mixmark.harness.judge.energy.coverage import needed, rivals, uncovered
 from mixmark.harness.judge.energy.reading import EnergyReading, cumulative, in_phase, power, reading, same
 from mixmark.harness.judge.energy.total import (
     MachineEnergy,
@@ -292,7 +292,7 @@ def summed(
     readings = {each.id: valid(each.id) for each in domains}
     readings |= {id: EnergyReading(id, 0, 10 * S, "counter", None, ("gap",)) for id in broken}
     readings |= {id: EnergyReading(id, 0, 10 * S, "counter", None, ("window too short",)) for id in slow}
-    return boundary(domains, readings, devices, absent=absent)
+    return boundary(domains, readings, needed(devices), absent=absent)
 
 
 PACKAGE = domain("package")
@@ -423,6 +423,12 @@ def test_what_is_not_metered_is_named() -> None:
     assert summed(WALL).unmetered == ()
 
 
+def test_one_machine_has_no_joules_if_no_boundary_holds_all_of_it() -> None:
+    shunt = domain("shunt", ("gpu:a",), boundary="node", method="integrated")
+    found = summed(PACKAGE, shunt)
+    assert (found.joules, found.reasons) == (None, ("different boundaries are never added: the machine by several",))
+
+
 def test_what_a_device_draws_that_the_run_left_out_is_in_the_score() -> None:
     told = one_run(WATTS_AT_THE_WALL)
     metering, *others = told.meterings
@@ -446,6 +452,7 @@ def test_what_a_device_draws_that_the_run_left_out_is_in_the_score() -> None:
 
 def test_the_host_counts_even_where_no_adapter_reaches_it() -> None:
     assert summed(BOARD, devices=(GPU,)).unmetered == ("cpu:0",)
+    assert summed(devices=()).unmetered == ("cpu:0",)
     assert summed(BOARD, PACKAGE, devices=(GPU,)).boundary == "devices"
     assert (
         summed(domain("plug", ("gpu:a", "node"), boundary="wall", method="external"), devices=(GPU,)).boundary == "wall"
@@ -695,7 +702,8 @@ def test_no_joule_is_counted_twice(made: Metered) -> None:
         for leaf in joules
         if leaf != "memory"
     )
-    found = boundary(domains, readings, devices)
+    parts = needed(devices)
+    found = boundary(domains, readings, parts)
     known = {each.id: each for each in domains}
     added = [known[id] for id in found.domains]
     covered = [leaf for each in added for leaf in each.covers]
@@ -716,10 +724,10 @@ def test_no_joule_is_counted_twice(made: Metered) -> None:
         leaf for each in measured if each.id not in made.broken and each.boundary == "devices" for leaf in each.covers
     }
     plugged = any(each.boundary == "wall" and each.id not in made.broken for each in measured)
-    needed = {"cpu:0", *(device.id for device in devices)}
+    every = {each.id for each in parts}
     outside = [each for each in measured if each.boundary == "devices" and each.method == "external"]
     doubtful = any(one.id in {each.id for each in pair} for pair in rivals(outside) for one in outside)
-    whole = needed <= usable if plugged else needed <= narrow <= held and not doubtful
+    whole = every <= usable if plugged else every <= narrow <= held and not doubtful
     assert (found.boundary is not None) == whole, "what was announced is covered, or there are no joules"
 
 

@@ -7,7 +7,7 @@ import pytest
 from mixmark.harness.contracts.device_ids import on
 from mixmark.harness.contracts.schema import Device, Domain, Hosts, Metering, Result, Samples
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.energy.coverage import antichain, uncovered
+from mixmark.harness.judge.energy.coverage import antichain, needed, uncovered
 from mixmark.harness.judge.energy.reading import in_phase
 from mixmark.harness.judge.energy.total import contradictions, total
 from mixmark.harness.judge.rules import energy
@@ -69,9 +69,9 @@ def test_a_host_of_which_no_device_is_in_the_run_is_metered_too(two: Result) -> 
 
 
 def test_each_host_has_its_own_processor_and_its_own_node() -> None:
-    gpus = [device("host1/gpu:0"), device("host2/gpu:0")]
+    gpus = needed([device("host1/gpu:0"), device("host2/gpu:0")], NAMES)
     assert uncovered((), gpus) == ("host1/cpu:0", "host2/cpu:0", "host1/gpu:0", "host2/gpu:0")
-    mixed = [device("host1/cpu:0"), device("host2/gpu:0")]
+    mixed = needed([device("host1/cpu:0"), device("host2/gpu:0")], NAMES)
     assert uncovered((), mixed) == ("host2/cpu:0", "host1/cpu:0", "host2/gpu:0"), "one host's is not another's"
     node = domain("a", ("host1/node",))
     assert uncovered([node], gpus) == ("host2/cpu:0", "host2/gpu:0")
@@ -80,7 +80,8 @@ def test_each_host_has_its_own_processor_and_its_own_node() -> None:
         "host2/gpu:0",
     )
     halves = [domain(at, (f"host1/node/{at}-of-2",)) for at in "12"]
-    assert uncovered(halves, gpus[:1]) == () and uncovered(halves[:1], gpus[:1]) == ("host1/cpu:0", "host1/gpu:0")
+    first = needed([device("host1/gpu:0")], ("host1",))
+    assert uncovered(halves, first) == () and uncovered(halves[:1], first) == ("host1/cpu:0", "host1/gpu:0")
     assert uncovered([domain("a", ("node",))], gpus), "the node of no host is none of theirs"
     rack = domain("rack", ("host1/node", "host2/node"))
     assert uncovered([rack], gpus) == (), "one meter may hold several hosts"
@@ -101,8 +102,7 @@ def test_one_boundary_holds_all_hosts() -> None:
 def test_hosts_that_are_metered_by_different_boundaries_are_never_added(two: Result) -> None:
     node = two.domains[1].model_copy(update={"boundary": "node", "method": "integrated"})
     assert scored(two.model_copy(update={"domains": (two.domains[0], node)})).headline.endswith(
-        "EFFICIENCY NOT MEASURED: the hosts are metered by different boundaries, which are never added: "
-        "host1 by wall, host2 by node"
+        "EFFICIENCY NOT MEASURED: different boundaries are never added: host1 by wall, host2 by node"
     )
 
 
@@ -113,9 +113,7 @@ def test_what_lies_outside_of_the_boundary_is_named_with_its_host() -> None:
     at = [each * SECOND // 10 for each in range(700)]
     read = {each.id: samples(at, [factor * each / SECOND for each in at]) for factor, each in enumerate(domains, 50)}
     metering = Metering(phase="a", begin_ns=0, end_ns=70 * SECOND, cpu_ns=0, samples=read)
-    bare = cluster(seconds=1).model_copy(
-        update={"devices": tuple(cpus), "domains": domains, "meterings": (metering,), "hosts": ()}
-    )
+    bare = cluster(seconds=1).model_copy(update={"devices": tuple(cpus), "domains": domains, "meterings": (metering,)})
     found = total(bare, "a", 5 * SECOND, 65 * SECOND)
     assert found.watts == pytest.approx(101)
     assert found.unmetered == ("memory of host2", "mainboard", "drives", "fans", "network", "power supply")

@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 from typing import cast
 
-from mixmark.harness.contracts.schema import ScenarioName
+from mixmark.harness.contracts.schema import Hosts, ScenarioName
 from mixmark.harness.judge.findings import found
 from mixmark.submissions.board.row import Website
 from mixmark.submissions.entry import Entry
@@ -53,13 +53,17 @@ def hostile(number: int = 0, text: str = ESCAPE + HOSTILE) -> Entry:
         )
         for index, solo in enumerate(entry.solos)
     )
-    named = dict.fromkeys(("cpu_model", "operating_system", "kernel", "virtualization"), text)
+    whole = machine.whole.model_copy(
+        update=dict.fromkeys(("cpu_model", "operating_system", "kernel", "virtualization"), text)
+    )
+    hosts = (Hosts(names=("host1",), system=whole),)
+    disclosed = {"hosts": hosts, "whole": whole, "devices": devices, "environments": {text: environment}}
     return entry.model_copy(
         update={
             "declaration": declared.model_copy(update={**words, "price": price}),
             "mixmark": text,
             "tuning": text,
-            "machine": machine.model_copy(update={**named, "devices": devices, "environments": {text: environment}}),
+            "machine": machine.model_copy(update=disclosed),
             "reasons": dict.fromkeys(("division", "tuning", "grade", "ranked", "weight_class", "boundary"), (text,)),
             "unmeasured": text,
             "suites": {text: text},

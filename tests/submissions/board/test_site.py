@@ -147,7 +147,7 @@ def test_the_page_of_an_entry_says_all_of_it() -> None:
     for word in (
         *(declared.organisation, declared.system, declared.origin, f"{declared.price} on 2026-01-02"),
         *("Rank 1 of 1", "mixmark run --preset official", f"mixmark check {entry.path}", entry.results[0]),
-        *(entry.machine.kernel, "torch 2.9.0", words(entry.findings[0]), "Declared, not measured"),
+        *(entry.machine.whole.kernel, "torch 2.9.0", words(entry.findings[0]), "Declared, not measured"),
     ):
         assert word in page.text, word
     assert "badge.svg" in page.values("src")

@@ -1,0 +1,85 @@
+"""The hosts of a run for a reader: what they are, their clocks and traffic, and how the rate grows with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mixmark.harness.contracts.schema import Hosts, Result, System
+from mixmark.harness.judge.mixed_run import ScoredRun
+from mixmark.harness.judge.scaling import ScalingStep
+from mixmark.reporters import figures
+from mixmark.reporters.document import Table
+from mixmark.reporters.figures import UNKNOWN, significant
+
+MOST = 12  # hosts that a table lists; the others are in the JSON
+YES_OR_NO = {True: "yes", False: "NO", None: "not known"}
+
+
+def subject(result: Result) -> str:
+    """The subject of the sentence that says what was measured."""
+    count = len(result.systems)
+    return f"This cluster of {count} hosts" if count > 1 else "This machine"
+
+
+def label(group: Hosts) -> str:
+    """`2 hosts: host1, host2`; `machine` for the machine that led its own run."""
+    names = [name for name in group.names if name]
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return f"{figures.counted(len(names), 'host')}: {', '.join(names[:MOST])}{more}" if names else "machine"
+
+
+def described(system: System) -> str:
+    """Acme Quartz · 32 threads · 64.0 GiB · Example Linux 12 · 6.12.0 x86_64."""
+    memory = None if system.memory_bytes is None else figures.gibibytes(system.memory_bytes)
+    threads = None if system.cpu_threads is None else figures.counted(system.cpu_threads, "thread")
+    parts = (system.cpu_model, threads, memory, system.operating_system, system.kernel)
+    return " · ".join(figures.name(part) for part in (*parts, system.virtualization, system.container) if part)
+
+
+def facts(run: ScoredRun, steps: Sequence[ScalingStep]) -> Iterator[tuple[str, str]]:
+    """How well the clocks of the hosts were known, whether the run was self-contained, and why a step of the scaling
+    has no figure. The last step is the score, which has its own reason."""
+    if run.traffic:
+        longer = figures.duration(2 * run.clock_bound_ns)
+        known = f"known to ±{figures.duration(run.clock_bound_ns)}; the window is counted {longer} longer for it"
+        yield "clocks", known
+        yield "traffic", _traffic(run)
+    for step in steps[:-1]:
+        if why := step.problem or step.unmeasured:
+            lacks = "no rate" if step.problem else "no mix/kWh"
+            yield f"on {figures.counted(len(step.hosts), 'host')}", f"{lacks}: {why}"
+
+
+def _traffic(run: ScoredRun) -> str:
+    outside = sum(traffic.outside_bytes for traffic in run.traffic)
+    agents = sum(traffic.agent_bytes for traffic in run.traffic)
+    answers = {traffic.self_contained for traffic in run.traffic}
+    known = "self-contained" if None not in answers else "self-contained as far as known"
+    conclusion = "not self-contained" if False in answers else known
+    return f"{figures.prefixed(outside, 'B')} beside the agents' own {figures.prefixed(agents, 'B')}: {conclusion}"
+
+
+def tables(run: ScoredRun, steps: Sequence[ScalingStep]) -> Iterator[Table]:
+    """The hosts with the most other traffic, and the mix on the first hosts and on all of them."""
+    rows = [
+        (
+            traffic.host,
+            figures.prefixed(traffic.agent_bytes, "B"),
+            figures.prefixed(traffic.outside_bytes, "B") if traffic.seconds else UNKNOWN,
+            figures.prefixed(traffic.outside_per_s, "B/s") if traffic.seconds else UNKNOWN,
+            YES_OR_NO[traffic.self_contained],
+        )
+        for traffic in sorted(run.traffic, key=lambda traffic: -traffic.outside_per_s)[:MOST]
+    ]
+    yield Table("Hosts", ("host", "its agent", "other traffic", "a second", "self-contained"), rows)
+    rows = [
+        (
+            str(len(step.hosts)),
+            figures.estimate(step.mixes_per_hour),
+            figures.estimate(step.mixes_per_kwh),
+            significant(step.bound_per_hour),
+            figures.whole_percent(step.efficiency),
+        )
+        for step in steps
+    ]
+    yield Table("Scaling", ("hosts", "mix/h", "mix/kWh", "λ*", "efficiency"), rows)
