@@ -8,6 +8,7 @@ from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Mix, Placement, Result, System
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.diagnosis import Diagnosis
+from mixmark.harness.judge.findings import in_full, words
 from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, ScoredRun
 from mixmark.harness.judge.score import Score
 from mixmark.reporters import figures, loads
@@ -46,7 +47,7 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis, result: Result) -> list[tuple[s
             f"{figures.prefixed(run.total.joules, 'J')} of the {run.total.boundary}, {watts} on average, idle included"
         )
     estimated = ", an estimate, since a device ran several feeds at a time" if diagnosis.bound_is_estimate else ""
-    proof = f"NOT PROVEN: {'; '.join(diagnosis.unproven)}" if diagnosis.unproven else "proven by its prices"
+    proof = f"NOT PROVEN: {'; '.join(map(words, diagnosis.unproven))}" if diagnosis.unproven else "proven by its prices"
     if diagnosis.faster and not diagnosis.unproven:
         proof = (
             f"with the rates in the mix of {', '.join(f'{part.suite} on {part.device}' for part in diagnosis.faster)}"
@@ -210,8 +211,6 @@ def _scaling(assessment: Assessment) -> Table:
 def _unscaled(assessment: Assessment) -> Iterator[tuple[str, str]]:
     """Why a step of the scaling has no rate or no efficiency. The last step is the score, which has its own reason."""
     for step in assessment.scaling[:-1]:
-        if why := step.problem or step.unmeasured:
-            yield (
-                f"on {figures.counted(len(step.hosts), 'host')}",
-                f"{'no rate' if step.problem else 'no mix/kWh'}: {why}",
-            )
+        if why := "; ".join(map(in_full, step.problems)) or step.unmeasured:
+            lacks = "no rate" if step.problems else "no mix/kWh"
+            yield f"on {figures.counted(len(step.hosts), 'host')}", f"{lacks}: {why}"
