@@ -89,8 +89,8 @@ TABLE: Mapping[str, Says] = {
     ),
     "mix_complete.too_short": warning("{known} of {suites} suites of the mix were measured alone; {why}", "{longer}"),
     "mix_bounded.faster": warning(
-        "{phase}: faster in the mix than alone: {parts}; λ* counts what they did in the mix, for the machine was slow "
-        "when they were measured alone: measure them again"
+        "{phase}: {suite} on {device} was {times:.2f} times as fast in the mix as alone, so λ* counts its rate in the "
+        "mix: the machine was slow when it was measured alone, measure it again"
     ),
     "mix_bounded.overlap": note("{phase}: κ is {kappa:.2f}: feeds that overlap did more than one at a time"),
     "mix_bounded.above": warning(

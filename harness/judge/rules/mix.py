@@ -85,9 +85,10 @@ def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
     """No more was done than the solo rates allow, and no route was clearly faster in the mix than alone."""
     for run in evidence.runs:
         diagnosis = evidence.diagnoses[run.phase]
-        if diagnosis.faster:
-            faster = ", ".join(f"{part.suite} on {part.device} {part.retained:.2f} times" for part in diagnosis.faster)
-            yield found("mix_bounded.faster", phase=run.phase, parts=faster)
+        for part in diagnosis.faster:
+            assert part.retained is not None  # it is faster than its solo rate
+            values = {"phase": run.phase, "suite": part.suite, "device": part.device}
+            yield found("mix_bounded.faster", **values, times=part.retained)
         kappa, lowest = diagnosis.kappa.estimate, diagnosis.lowest_kappa(run)
         if lowest > 1 and diagnosis.bound_is_estimate:
             yield found("mix_bounded.overlap", phase=run.phase, kappa=kappa)
