@@ -162,8 +162,9 @@ def policy_runs(result: Result, score: Score | None, doubts: Sequence[Finding]) 
         phases = [phase for phase in result.phases if phase.purpose == "policy" and phase.policy == policy]
         runs = [run for phase in phases if (run := run_of(result, score.mix, phase, doubts)) is not None]
         problems = [*score.problems, *(problem for run in runs for problem in run.problems)]
-        missing = {phase.name for phase in phases} - {run.phase for run in runs} if phases else {policy}
-        problems += [found("mix_complete.unfinished", phase=name) for name in sorted(missing)]
+        ended = {run.phase for run in runs}
+        names = [phase.name for phase in phases] or [policy]
+        problems += [found("mix_complete.unfinished", phase=name) for name in names if name not in ended]
         figure = gain = None
         if not problems:
             rates = [run.mixes_per_hour.estimate for run in runs]

@@ -314,8 +314,9 @@ def _problems(
         if (fault := faults.get(record.key)) and record.route.host not in lost:
             part = {"phase": phase, "suite": record.route.suite, "device": record.route.device}
             problems.append(found("mix_complete.failed", **part, kind=fault.kind, message=fault.message))
+        if problems:
+            explained.add(record.route.suite)
         yield from problems
-        explained |= {record.route.suite} if problems else set()
     for progress in suites:
         if not progress.units and progress.suite not in explained:
             own = [record for record in records if record.route.suite == progress.suite and record.completions]
