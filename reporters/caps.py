@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.caps import CappedRun, Frontier
+from mixmark.harness.judge.findings import in_full
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.reporters import charts, figures
 from mixmark.reporters.document import Chart, Table
@@ -21,8 +22,8 @@ def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
         return
     yield "less power", _in_words(found)
     for run in found.runs:
-        for why in run.problems:
-            yield f"at {percent(run.cap)} power", f"does not count: {why}"
+        for problem in run.run.problems:
+            yield f"at {percent(run.cap)} power", f"does not count: {in_full(problem)}"
     for why in found.missing:
         yield "not run", why
 
@@ -57,7 +58,7 @@ def table(assessment: Assessment) -> Table | None:
 
 
 def _state(run: CappedRun) -> str:
-    return "void" if run.problems else BINDS[run.binds]
+    return "void" if run.run.problems else BINDS[run.binds]
 
 
 def _figures(run: ScoredRun) -> tuple[str, ...]:
@@ -75,7 +76,7 @@ def charts_of(assessment: Assessment) -> list[Chart]:
     found = assessment.frontier
     if found is None:
         return []
-    runs = [*((run.cap, run.run) for run in reversed(found.runs) if not run.problems), (1.0, found.full)]
+    runs = [*((run.cap, run.run) for run in reversed(found.runs) if not run.run.problems), (1.0, found.full)]
     per_hour = [(cap * 100, run.mixes_per_hour.estimate) for cap, run in runs]
     per_kwh = [(cap * 100, run.mixes_per_kwh.estimate) for cap, run in runs if run.mixes_per_kwh]
     kinds = (("pace", "Throughput", per_hour, "mixes per hour"), ("gain", "Efficiency", per_kwh, "mixes per kWh"))

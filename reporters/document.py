@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LONGEST = 2000  # letters of a text
-LISTED = re.compile(r"^(\d*)([-+.)])(?=\s)")  # at the begin of a line Markdown makes a list of it
+LISTED = re.compile(r"^(\d*)([-+.)])(?=\s|$|-[\s-]*$)")  # at the begin of a line Markdown makes a list or a rule of it
 WIDTH = 100  # columns of a file or a pipe
 NARROWEST = 60  # a narrower terminal breaks the lines itself
 PADDING = 2  # blank characters between two columns of a table

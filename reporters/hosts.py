@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mixmark.harness.contracts.schema import Hosts, Result, System
+from mixmark.harness.judge.findings import in_full
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.reporters import figures
@@ -45,8 +46,8 @@ def facts(run: ScoredRun, steps: Sequence[ScalingStep]) -> Iterator[tuple[str, s
         yield "clocks", known
         yield "traffic", _traffic(run)
     for step in steps[:-1]:
-        if why := step.problem or step.unmeasured:
-            lacks = "no rate" if step.problem else "no mix/kWh"
+        if why := "; ".join(map(in_full, step.problems)) or step.unmeasured:
+            lacks = "no rate" if step.problems else "no mix/kWh"
             yield f"on {figures.counted(len(step.hosts), 'host')}", f"{lacks}: {why}"
 
 

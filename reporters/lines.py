@@ -16,7 +16,7 @@ from typing import Any
 from mixmark.harness.contracts.schema import Environment
 from mixmark.harness.contracts.text import escaped, plain
 from mixmark.harness.judge.assessment import Assessment, Provenance
-from mixmark.harness.judge.findings import words
+from mixmark.harness.judge.findings import in_full, words
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.score import Score
 
@@ -127,7 +127,7 @@ def _mixed(score: Score, number: int, run: ScoredRun) -> dict[str, Value]:
         "scenario": "mixed",
         "run": number,
         "status": "no score" if run.problems else "left out" if left_out else score.grade,
-        "reason": "; ".join(problem.text for problem in run.problems) or why,
+        "reason": "; ".join(map(in_full, run.problems)) or why,
     }
 
 

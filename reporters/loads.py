@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from mixmark.harness.contracts.schema import BY_PLAN, Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.drill import DrillOutcome
+from mixmark.harness.judge.findings import in_full
 from mixmark.harness.judge.load import Ladder, Level, PolicyRuns, Responses, ready_watts
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.reporters import charts, figures
@@ -21,8 +22,8 @@ def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
         for name, why in ladder.missing.items():
             yield f"not served: {figures.name(name)}", why
         for level in ladder.levels:
-            for why in level.problems:
-                yield f"at {_name(level)}", f"does not count: {why}"
+            for problem in level.problems:
+                yield f"at {_name(level)}", f"does not count: {in_full(problem)}"
     if assessment.drill:
         yield "a device lost", _drill(assessment.drill)
     for policy in assessment.policies:
@@ -31,7 +32,7 @@ def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
 
 def _drill(found: DrillOutcome) -> str:
     if found.problems or not found.before_per_hour or found.without_per_hour is None or found.after_per_hour is None:
-        return f"not known: {'; '.join(found.problems) or 'nothing was completed before the loss'}"
+        return f"not known: {'; '.join(map(in_full, found.problems)) or 'nothing was completed before the loss'}"
     best = found.best_without_per_hour
     of_best = f" ({percent(found.without_per_hour / best)} of the plan of the rest)" if best else ""
     coped = "never steady" if found.coped_after_ns is None else f"steady after {figures.duration(found.coped_after_ns)}"
@@ -62,7 +63,7 @@ def _signed(ladder: Ladder) -> str:
 
 def _gain(policy: PolicyRuns) -> str:
     if policy.problems or policy.gain is None:
-        return f"not known: {'; '.join(policy.problems) or 'no pair of runs'}"
+        return f"not known: {'; '.join(map(in_full, policy.problems)) or 'no pair of runs'}"
     within = f" {figures.within(policy.gain)}" if policy.gain.half_width else "; one pair of runs has no interval"
     by = UNKNOWN if policy.mixes_per_hour is None else significant(policy.mixes_per_hour.estimate)
     return f"{significant(policy.gain.estimate)} × its {by} mixes per hour{within}"

@@ -8,6 +8,7 @@ from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Mix, Placement, Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.diagnosis import Diagnosis
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, ScoredRun
 from mixmark.harness.judge.score import Score
 from mixmark.reporters import figures, hosts, loads
@@ -44,7 +45,7 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis, result: Result) -> list[tuple[s
             f"{figures.prefixed(run.total.joules, 'J')} of the {run.total.boundary}, {watts} on average, idle included"
         )
     estimated = ", an estimate, since a device ran several feeds at a time" if diagnosis.bound_is_estimate else ""
-    proof = f"NOT PROVEN: {'; '.join(diagnosis.unproven)}" if diagnosis.unproven else "proven by its prices"
+    proof = f"NOT PROVEN: {'; '.join(map(words, diagnosis.unproven))}" if diagnosis.unproven else "proven by its prices"
     if diagnosis.faster and not diagnosis.unproven:
         proof = (
             f"with the rates in the mix of {', '.join(f'{part.suite} on {part.device}' for part in diagnosis.faster)}"

@@ -201,7 +201,7 @@ def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> tuple[Evidence, tu
         rates = solo_rates.solo(evidence, result.mix, invalid)
         explained = diagnoses(result, result.mix, runs, rates, known)
         evidence = replace(evidence, mixed_runs=runs, diagnoses=explained)
-    unproven = {phase: diagnosis.unproven for phase, diagnosis in evidence.diagnoses.items()}
+    unproven = [finding for diagnosis in evidence.diagnoses.values() for finding in diagnosis.unproven]
     found = score.score(result, runs, unproven, doubts, disturbances(evidence))
     return replace(evidence, score=found), scaling.steps(result, found, doubts, rates)
 

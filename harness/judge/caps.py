@@ -22,8 +22,6 @@ class CappedRun:
     run: ScoredRun
     binds: bool | None
     """Whether a device took more power than this cap in the median run of the score. None if no meter tells."""
-    problems: tuple[Reason, ...]
-    """Why its figures do not count. Empty if they do."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Frontier:
     @figure
     def best(self) -> float | None:
         """The cap with the most mixes per kWh; 1: none is better than all power. None if MX is not known."""
-        found = {run.cap: run.run.mixes_per_kwh for run in self.runs if not run.problems}
+        found = {run.cap: run.run.mixes_per_kwh for run in self.runs if not run.run.problems}
         known = {cap: figure.estimate for cap, figure in {1.0: self.full.mixes_per_kwh, **found}.items() if figure}
         return max(known, key=known.__getitem__) if 1.0 in known and len(known) > 1 else None
 
@@ -60,7 +58,7 @@ def frontier(result: Result, score: Score | None, doubts: Sequence[Finding]) -> 
             missing += [f"{phase.name}: {failures[0].message if failures else 'nothing was recorded'}"]
             continue
         binds = _binds(phase.cap, result.power_limits, full.total.readings)
-        runs.append(CappedRun(phase.cap, run, binds, tuple(problem.text for problem in run.problems)))
+        runs.append(CappedRun(phase.cap, run, binds))
     return Frontier(full, tuple(sorted(runs, key=lambda each: -each.cap)), tuple(missing))
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.contracts.published import RAW, figure
-from mixmark.harness.contracts.schema import Completions, Device, Mix, Placement, Rate, Result
+from mixmark.harness.contracts.schema import Completions, Device, Finding, Mix, Placement, Rate, Result
+from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.mixed_run import HOUR_S, ScoredRun, device_time_ns
 from mixmark.harness.judge.statistics.intervals import WIDEST
 from mixmark.harness.judge.statistics.timestamps import in_flight_ns, most_in_flight, throughput_per_s
@@ -62,7 +62,7 @@ class Diagnosis:
     """λ*, from the best rate of each route of the plan in this run. Its half-width is the mean half-width of its rates,
     weighted by how much each matters: one slow minute makes many rates too low at once, so their errors do not
     cancel."""
-    unproven: tuple[str, ...]
+    unproven: tuple[Finding, ...]
     """What is wrong with λ* or the plan; empty: the stored prices prove them."""
     bound_is_estimate: bool
     """Whether λ* is no bound, because a device ran more than one feed at a time."""
@@ -100,7 +100,6 @@ class _Planned:
     faster: Collection[tuple[str, str]]
     best_kind: str
     best_kind_per_hour: float
-    unproven: tuple[str, ...]
     other_plan: Placement | None
 
 
@@ -117,18 +116,19 @@ def diagnoses(
     """
     plans = {phase.name: phase.placement for phase in result.phases if phase.placement is not None}
     planned: dict[tuple[str, tuple[float, ...]], _Planned] = {}
-    found = {}
+    diagnosed = {}
     for run in runs:
         plan = plans[run.phase]
         own = known[run.phase]
         key = plan.model_dump_json(), tuple(each.rate.units_per_s for each in own)
         if key not in planned:
-            planned[key] = _planned(plan, result, mix, solo, own)
-        found[run.phase] = _diagnosis(result, run, plan, planned[key], own)
-    return found
+            planned[key] = _planned(plan, result, mix, own)
+        wrong = tuple(unproven(run.phase, plan, mix.units, result.devices, solo))
+        diagnosed[run.phase] = _diagnosis(result, run, plan, planned[key], own, wrong)
+    return diagnosed
 
 
-def _planned(plan: Placement, result: Result, mix: Mix, solo: Sequence[Rate], known: Sequence[BestRate]) -> _Planned:
+def _planned(plan: Placement, result: Result, mix: Mix, known: Sequence[BestRate]) -> _Planned:
     limit = _bound(plan, mix, known, result.devices)
     kind, alone_per_s = best_kind(mix.units, [each.rate for each in known], result.devices)
     return _Planned(
@@ -136,20 +136,27 @@ def _planned(plan: Placement, result: Result, mix: Mix, solo: Sequence[Rate], kn
         faster={(each.rate.suite, each.rate.device) for each in known if each.in_mix},
         best_kind=kind,
         best_kind_per_hour=alone_per_s * HOUR_S,
-        unproven=(*verify(plan, mix.units, result.devices), *unmeasured(plan, solo)),
         other_plan=None if plan.rest_watts is None else _other(plan, mix, result),
     )
 
 
-def unmeasured(plan: Placement, solo: Sequence[Rate]) -> Iterator[str]:
-    """The rates of a plan must equal the rates of the solo records. Higher rates would understate what was reached, and
-    lower ones overstate what the devices gain together."""
+def unproven(
+    phase: str, plan: Placement, units: Mapping[str, float], devices: Sequence[Device], solo: Sequence[Rate]
+) -> Iterator[Finding]:
+    """What is wrong with the plan of a phase and its λ*: the stored prices do not prove them, or its rates are not the
+    rates of the solo records. Higher rates would understate what was reached, and lower ones overstate what the devices
+    gain together."""
+    if why := verify(plan, units, devices):
+        yield found("mix_complete.unproven", phase=phase, why=why)
     measured = {(rate.suite, rate.device, rate.adapter, rate.precision, rate.batch): rate.units_per_s for rate in solo}
     for rate in plan.rates:
-        found = measured.get((rate.suite, rate.device, rate.adapter, rate.precision, rate.batch))
-        if found is None or not math.isclose(found, rate.units_per_s, rel_tol=EXACT):
-            seen = "no solo record that passed" if found is None else f"its solo record {significant(found)} units/s"
-            yield f"the plan has {rate.suite} on {rate.device} at {significant(rate.units_per_s)} units/s, and {seen}"
+        per_s = measured.get((rate.suite, rate.device, rate.adapter, rate.precision, rate.batch))
+        part = {"phase": phase, "suite": rate.suite, "device": rate.device}
+        if per_s is None:
+            yield found("mix_complete.no_rate", **part, planned_per_s=rate.units_per_s)
+        elif not math.isclose(per_s, rate.units_per_s, rel_tol=EXACT):
+            rates = {"planned_per_s": rate.units_per_s, "measured_per_s": per_s}
+            yield found("mix_complete.other_rate", **part, **rates)
 
 
 def _other(plan: Placement, mix: Mix, result: Result) -> Placement | None:
@@ -161,7 +168,12 @@ def _other(plan: Placement, mix: Mix, result: Result) -> Placement | None:
 
 
 def _diagnosis(
-    result: Result, run: ScoredRun, plan: Placement, planned: _Planned, known: Sequence[BestRate]
+    result: Result,
+    run: ScoredRun,
+    plan: Placement,
+    planned: _Planned,
+    known: Sequence[BestRate],
+    wrong: tuple[Finding, ...],
 ) -> Diagnosis:
     records = [record for record in result.records if record.phase == run.phase]
     window_ns = run.begin_ns, run.end_ns
@@ -185,7 +197,7 @@ def _diagnosis(
     return Diagnosis(
         phase=run.phase,
         bound_per_hour=planned.bound_per_hour,
-        unproven=planned.unproven,
+        unproven=wrong,
         bound_is_estimate=any(most_in_flight(*each, inside=window_ns) > 1 for each in of_device.values()),
         kappa=Estimate(
             measured.estimate / planned.bound_per_hour.estimate,

@@ -9,7 +9,6 @@ import numpy as np
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Finding, Phase, Result
-from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.mixed_run import HOUR_NS, HOUR_S, lost, pace, run_of
 from mixmark.harness.judge.score import Score
 from mixmark.harness.plan.placement import place
@@ -38,7 +37,7 @@ class DrillOutcome:
     """How long after the loss the others first had COPES of their later pace. None if they never had it."""
     lost_feeds: int
     """The feeds that the device had begun and that counted nothing."""
-    problems: tuple[Reason, ...]
+    problems: tuple[Finding, ...]
     """Why its figures do not count. Empty if they do."""
 
 
@@ -56,11 +55,10 @@ def outcome(result: Result, score: Score | None, doubts: Sequence[Finding]) -> D
     mixes = pace(result, score.mix, phase, edges)
     later = mixes[1 + BLOCKS // 2 : 1 + BLOCKS].mean()
     coping = np.flatnonzero(mixes[1 : 1 + BLOCKS] >= COPES * later)
-    problems = tuple(problem.text for problem in run.problems)
     rates = mixes[0], mixes[1:-1].sum(), mixes[-1]
     lengths_ns = drill.lost_ns, back_ns - lost_ns, run.end_ns - back_ns
     before, without, after = (
-        None if problems else float(each) * HOUR_NS / ns for each, ns in zip(rates, lengths_ns, strict=True)
+        None if run.problems else float(each) * HOUR_NS / ns for each, ns in zip(rates, lengths_ns, strict=True)
     )
     records = [each for each in result.records if each.phase == phase.name and each.completions is not None]
     return DrillOutcome(
@@ -71,7 +69,7 @@ def outcome(result: Result, score: Score | None, doubts: Sequence[Finding]) -> D
         best_without_per_hour=_best_without(result, score, phase),
         coped_after_ns=int(outage[coping[0]] - lost_ns) if later > 0 and len(coping) else None,
         lost_feeds=sum(int(lost(record, phase).sum()) for record in records),
-        problems=problems,
+        problems=run.problems,
     )
 
 

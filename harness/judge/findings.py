@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Any
 
-from mixmark.harness.contracts.numbers import change, counted, duration, percent
+from mixmark.harness.contracts.numbers import change, counted, duration, percent, significant
 from mixmark.harness.contracts.schema import Finding, FindingValue, Severity
 
 AGAIN = "run again on an idle machine, or with --wait-idle 60"
@@ -53,9 +53,33 @@ TABLE: Mapping[str, Says] = {
     "finished.going_on": warning("the run is still going on"),
     "finished.stopped": warning("the run was interrupted", "continue it with --resume"),
     "finished.nothing": invalid("nothing was measured"),
-    "hosts_took_part": invalid("{why}"),
-    "mix_complete": invalid("no score: {why}"),
-    "mix_complete.harmless": warning("no score: {why}"),
+    "hosts_took_part": invalid("{host} took no part: {why}"),
+    "mix_complete.absent": warning("{why}"),
+    "mix_complete.simulated": warning("{devices} took part and is no silicon: a driver simulates it"),
+    "mix_complete.other_mix": invalid("this is not the mix that was published as {mix}"),
+    "mix_complete.unfinished": invalid("{phase} was not run to its end"),
+    "mix_complete.host_failed": invalid("{phase}: {host}: all of its parts failed: {failures}"),
+    "mix_complete.failed": invalid("{phase}: {suite} on {device}: {kind}: {message}"),
+    "mix_complete.no_feed": warning("{phase}: {suite}: no feed finished"),
+    "mix_complete.unaudited": invalid("{phase}: {suite}: it was not audited: {why}"),
+    "mix_complete.late": invalid("{phase}: {suite}: no unit counts in the window, {late} broke their limits"),
+    "mix_complete.no_unit": invalid("{phase}: {suite}: no unit counts in the window"),
+    "mix_complete.other_rate": invalid(
+        "{phase}: the plan has {suite} on {device} at {planned_per_s:significant} units/s, and its solo record "
+        "{measured_per_s:significant} units/s"
+    ),
+    "mix_complete.no_rate": invalid(
+        "{phase}: the plan has {suite} on {device} at {planned_per_s:significant} units/s, and no solo record that "
+        "passed"
+    ),
+    "mix_complete.unproven": invalid("{phase}: λ* is not proven: {why}"),
+    "mix_complete.overloaded": warning(
+        "overloaded: {left} of {arrived:counted request} of {suite} were not answered when the level ended"
+    ),
+    "mix_complete.delayed": warning(
+        "the harness took requests up {delay_ns:duration} late (p99), more than {limit:percent} of the shortest limit, "
+        "{shortest_ns:duration}"
+    ),
     "mix_complete.not_run": warning(
         "{known} of {suites} suites of the mix were measured alone; {why}",
         "--mix none measures the suites alone and asks for no mix",
@@ -65,8 +89,8 @@ TABLE: Mapping[str, Says] = {
     ),
     "mix_complete.too_short": warning("{known} of {suites} suites of the mix were measured alone; {why}", "{longer}"),
     "mix_bounded.faster": warning(
-        "{phase}: faster in the mix than alone: {parts}; λ* counts what they did in the mix, for the machine was slow "
-        "when they were measured alone: measure them again"
+        "{phase}: {suite} on {device} was {times:.2f} times as fast in the mix as alone, so λ* counts its rate in the "
+        "mix: the machine was slow when it was measured alone, measure it again"
     ),
     "mix_bounded.overlap": note("{phase}: κ is {kappa:.2f}: feeds that overlap did more than one at a time"),
     "mix_bounded.above": warning(
@@ -354,6 +378,7 @@ RULES: tuple[str, ...] = tuple(dict.fromkeys(code.partition(".")[0] for code in 
 
 FORMATS: Mapping[str, Callable[..., str]] = {
     "percent": percent,
+    "significant": significant,
     "change": change,
     "duration": duration,
     "counted": counted,
@@ -380,7 +405,9 @@ class _Words(Formatter):
         name, *argument = format_spec.split(" ", 1)
         if name in FORMATS:
             return FORMATS[name](value, *argument)
-        return ", ".join(value) if isinstance(value, tuple) else format(value, format_spec)
+        if isinstance(value, tuple):
+            return ", ".join(words(each) if isinstance(each, Finding) else each for each in value)
+        return format(value, format_spec)
 
 
 def found(code: str, about: str = "", /, **values: FindingValue) -> Finding:
@@ -391,6 +418,11 @@ def found(code: str, about: str = "", /, **values: FindingValue) -> Finding:
 def words(finding: Finding) -> str:
     """What a finding says."""
     return _written(TABLE[finding.code].words, finding.values)
+
+
+def in_full(finding: Finding) -> str:
+    """What a finding says, after the name of what it is about."""
+    return words(finding) if finding.about == "run" else f"{finding.about}: {words(finding)}"
 
 
 def remedy(finding: Finding) -> str:
@@ -406,7 +438,7 @@ def words_of_all(findings: Iterable[Finding]) -> str:
 
 def is_like(finding: Finding) -> tuple[object, ...]:
     """Equal for findings that differ in numbers only."""
-    texts = (value for value in finding.values.values() if not _is_number(value))
+    texts = (str(value) for value in finding.values.values() if not _is_number(value))
     return finding.code, finding.severity, *texts
 
 

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from mixmark.harness.contracts.published import figure
-from mixmark.harness.contracts.schema import Conditions, Connection, Record, Result
+from mixmark.harness.contracts.schema import Conditions, Connection, Finding, Record, Result
+from mixmark.harness.judge.findings import found
 
 AT_REST_BYTES_PER_S = 64_000  # received and sent: a remote shell, discovery of services and a meter stay below
 
@@ -46,10 +47,12 @@ class Traffic:
         return self.outside_per_s <= AT_REST_BYTES_PER_S if self.seconds else None
 
 
-def took_no_part(result: Result) -> tuple[str, ...]:
-    """The hosts that were asked for and took no part, each with its reason."""
+def took_no_part(result: Result) -> tuple[Finding, ...]:
+    """A finding for each host that was asked for and took no part."""
     return tuple(
-        f"{absence.name} took no part: {absence.reason}" for absence in result.absent if absence.kind == "host"
+        found("hosts_took_part", host=absence.name, why=absence.reason)
+        for absence in result.absent
+        if absence.kind == "host"
     )
 
 

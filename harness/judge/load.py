@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.numbers import counted, duration, percent
 from mixmark.harness.contracts.published import figure
 from mixmark.harness.contracts.schema import BY_PLAN, Finding, Int64s, LatencyLimits, Mix, Phase, Record, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy import total as machine
+from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.mixed_run import ScoredRun, run_of
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.intervals import holds, over_runs, percentile
@@ -68,7 +68,7 @@ class Level:
     responses: tuple[Responses, ...]
     delay_ns: int
     """The harness's own delay, p99: from when requests were due until it took them up."""
-    problems: tuple[Reason, ...]
+    problems: tuple[Finding, ...]
     """Why its figures do not count. Empty if they do."""
 
     @property
@@ -149,7 +149,7 @@ class PolicyRuns:
     """If None, `problems` says why."""
     gain: Estimate | None
     """TX by the plan over TX by the policy, over the pairs of runs."""
-    problems: tuple[Reason, ...]
+    problems: tuple[Finding, ...]
     """Why the figures are not known. Empty if they are."""
 
 
@@ -157,22 +157,22 @@ def policy_runs(result: Result, score: Score | None, doubts: Sequence[Finding]) 
     """The runs of each policy, beside the plan's runs in the same minutes. doubts: of the integrity rules."""
     if score is None:
         return ()
-    found = []
+    compared = []
     for policy in result.policies:
         phases = [phase for phase in result.phases if phase.purpose == "policy" and phase.policy == policy]
         runs = [run for phase in phases if (run := run_of(result, score.mix, phase, doubts)) is not None]
-        problems = [problem.text for problem in score.problems]
-        problems += [f"{run.phase}: {problem.text}" for run in runs for problem in run.problems]
-        if len(runs) < len(phases) or not phases:
-            problems.append("it was not run to its end")
+        problems = [*score.problems, *(problem for run in runs for problem in run.problems)]
+        ended = {run.phase for run in runs}
+        names = [phase.name for phase in phases] or [policy]
+        problems += [found("mix_complete.unfinished", phase=name) for name in names if name not in ended]
         figure = gain = None
         if not problems:
             rates = [run.mixes_per_hour.estimate for run in runs]
             figure = _over(rates)
             planned = [run.mixes_per_hour.estimate for run in score.runs]
             gain = _over([by_plan / rate for by_plan, rate in zip(planned, rates, strict=False)])
-        found.append(PolicyRuns(policy, figure, gain, tuple(dict.fromkeys(problems))))
-    return tuple(found)
+        compared.append(PolicyRuns(policy, figure, gain, tuple(problems)))
+    return tuple(compared)
 
 
 def ladder(result: Result, score: Score | None, doubts: Sequence[Finding]) -> Ladder | None:
@@ -218,7 +218,7 @@ def _level(result: Result, mix: Mix, phase: Phase, full: Estimate, doubts: Seque
         run=run,
         responses=responses,
         delay_ns=delay_ns,
-        problems=(*(problem.text for problem in run.problems), *_problems(responses, delay_ns)),
+        problems=(*run.problems, *_problems(responses, delay_ns)),
     )
 
 
@@ -269,19 +269,15 @@ def requests_ns(records: Sequence[Record], units: int) -> tuple[Int64s, Int64s, 
     return columns[:, 0], columns[:, 1], columns[:, 2]
 
 
-def _problems(responses: Sequence[Responses], delay_ns: int) -> Iterator[Reason]:
+def _problems(responses: Sequence[Responses], delay_ns: int) -> Iterator[Finding]:
     for each in responses:
         left = each.arrived - each.answered
         if left > OVERLOADED * each.arrived:
-            requests = counted(each.arrived, "request")
-            yield f"overloaded: {left} of {requests} of {each.suite} were not answered when the level ended"
+            yield found("mix_complete.overloaded", suite=each.suite, left=left, arrived=each.arrived)
     known = [each.limits for each in responses if each.limits]
     limits = [ns for each in known for ns in (each.first_ns, each.per_unit_ns, each.total_ns) if ns]
     if limits and delay_ns > LARGEST_DELAY * min(limits):
-        yield (
-            f"the harness took requests up {duration(delay_ns)} late (p99), more than {percent(LARGEST_DELAY)} of the "
-            f"shortest limit, {duration(min(limits))}"
-        )
+        yield found("mix_complete.delayed", delay_ns=delay_ns, limit=LARGEST_DELAY, shortest_ns=min(limits))
 
 
 def unknown_due(phase: Phase, records: Sequence[Record]) -> int:

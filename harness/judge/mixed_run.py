@@ -7,7 +7,7 @@ B   = min_w G_w / m_w        TX = λ = B / T   (mix/h)        MX = B / E   (mix/
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +29,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.total import MachineEnergy
-from mixmark.harness.judge.findings import words
+from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.hosts import Traffic
 from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, mean_interval, ratio_interval
 from mixmark.harness.judge.statistics.steadiness import MOST_BLOCKS, Stretch, other_level
@@ -72,27 +72,6 @@ class SuiteProgress:
 
 
 @dataclass(frozen=True)
-class ScoreProblem:
-    """Why there is no score."""
-
-    message: str
-    suite: str = ""
-    device: str = ""
-    """The device, or the host."""
-    phase: str = ""
-    """The run that it is about. Empty if it is about all of them, or there is only one."""
-    harmless: bool = False
-    """Whether nothing is wrong: the mix could not be run, the window was too short for the machine, or a simulated
-    device took part. The solo measurements stand."""
-
-    @property
-    def text(self) -> str:
-        """The problem in one line: mixed.1: llm on cpu:0: no feed finished."""
-        about = " on ".join(name for name in (self.suite, self.device) if name)
-        return ": ".join(part for part in (self.phase, about, self.message) if part)
-
-
-@dataclass(frozen=True)
 class ScoredRun:
     """One mixed phase."""
 
@@ -120,7 +99,7 @@ class ScoredRun:
     surplus: float
     """The fraction of the window's work that no mix counts. It is the lead of suites over the least advanced one, and
     the work on feeds under way at the end. The dual prices of the plan weigh the work."""
-    problems: tuple[ScoreProblem, ...]
+    problems: tuple[Finding, ...]
     """Why this run has no score."""
     disturbed: Finding | None = None
     """Why the run does not count if there is one that nothing disturbed. None if the counters of the machine show no
@@ -211,7 +190,7 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
         mixes_per_hour=_figure(mixes * HOUR_NS / (end_ns - begin_ns), pace_interval),
         mixes_per_kwh=None if total.joules is None else _figure(mixes * KWH_J / total.joules, energy_interval),
         surplus=_surplus(suites, mix, phase),
-        problems=tuple(_problems(suites, records, doubts)),
+        problems=tuple(_problems(phase.name, suites, records, doubts)),
     )
 
 
@@ -321,28 +300,27 @@ def _progress(suite: str, mix: Mix, counted: Sequence[_Counted], begin_ns: int, 
 
 
 def _problems(
-    suites: Sequence[SuiteProgress], records: Sequence[Record], doubts: Sequence[Finding]
-) -> list[ScoreProblem]:
+    phase: str, suites: Sequence[SuiteProgress], records: Sequence[Record], doubts: Sequence[Finding]
+) -> Iterator[Finding]:
     """A record is invalid, a device or a host failed, or a suite has no unit that counts."""
-    problems: list[ScoreProblem] = []
     faults = {record.key: fault for record in records if (fault := _fault(record))}
     lost = hosts.lost(records, faults)
     for host, own in lost.items():
-        failures = [faults[record.key] for record in own]
-        failed = dict.fromkeys(f"{failure.kind}: {failure.message}" for failure in failures)
-        problems.append(ScoreProblem(f"all of its parts failed: {'; '.join(failed)}", device=host))
+        failures = dict.fromkeys(f"{faults[record.key].kind}: {faults[record.key].message}" for record in own)
+        yield found("mix_complete.host_failed", phase=phase, host=host, failures=tuple(failures))
+    explained = {record.route.suite for own in lost.values() for record in own}
     for record in records:
-        messages = [words(each) for each in doubts if each.about == record.key and each.voids]
-        if record.key in faults and record.route.host not in lost:
-            messages.append(f"{faults[record.key].kind}: {faults[record.key].message}")
-        problems += [ScoreProblem(message, record.route.suite, record.route.device) for message in messages]
-    explained = {problem.suite for problem in problems}
-    explained |= {record.route.suite for own in lost.values() for record in own}
+        problems = [each for each in doubts if each.about == record.key and each.voids]
+        if (fault := faults.get(record.key)) and record.route.host not in lost:
+            part = {"phase": phase, "suite": record.route.suite, "device": record.route.device}
+            problems.append(found("mix_complete.failed", **part, kind=fault.kind, message=fault.message))
+        if problems:
+            explained.add(record.route.suite)
+        yield from problems
     for progress in suites:
         if not progress.units and progress.suite not in explained:
             own = [record for record in records if record.route.suite == progress.suite and record.completions]
-            problems.append(ScoreProblem(_why_nothing_counts(progress, own), progress.suite, harmless=not own))
-    return problems
+            yield _nothing_counts(phase, progress, own)
 
 
 def _fault(record: Record) -> Failure | None:
@@ -350,16 +328,18 @@ def _fault(record: Record) -> Failure | None:
     return record.cut_short or (record.error if record.error and record.error.attempted else None)
 
 
-def _why_nothing_counts(progress: SuiteProgress, records: Sequence[Record]) -> str:
-    """records: the suite's records with a finished feed."""
+def _nothing_counts(phase: str, progress: SuiteProgress, records: Sequence[Record]) -> Finding:
+    """Why no unit of a suite counts. records: the suite's records with a finished feed."""
+    suite = {"phase": phase, "suite": progress.suite}
     unaudited = [record for record in records if record.audit is None or not record.audit.passed]
     if not records:
-        return "no feed finished"
+        return found("mix_complete.no_feed", **suite)
     if unaudited:
         why = next((record.unaudited for record in unaudited if record.unaudited), "no output was compared")
-        return f"it was not audited: {why}"
-    late = f", {progress.late} broke their limits" if progress.late else ""
-    return f"no unit counts in the window{late}"
+        return found("mix_complete.unaudited", **suite, why=why)
+    if progress.late:
+        return found("mix_complete.late", **suite, late=progress.late)
+    return found("mix_complete.no_unit", **suite)
 
 
 def _figure(estimate: float, around: Estimate | None) -> Estimate:

@@ -15,10 +15,10 @@ from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import Finding, Phase, Rate, Result
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.judge.diagnosis import unmeasured
+from mixmark.harness.judge.diagnosis import unproven
+from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.mixed_run import HOUR_S, run_of
 from mixmark.harness.judge.score import Score, mixed
-from mixmark.harness.plan.bound import verify
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class ScalingStep:
     hosts: tuple[str, ...]
     """Their names."""
     mixes_per_hour: Estimate | None
-    """TX. If None, `problem` says why."""
+    """TX. If None, `problems` say why."""
     mixes_per_kwh: Estimate | None
-    """MX, from the energy of these hosts alone. If None, `problem` or `unmeasured` says why."""
+    """MX, from the energy of these hosts alone. If None, `problems` or `unmeasured` say why."""
     bound_per_hour: float
     """λ* of the plan over these hosts."""
     efficiency: float | None = None
     """None if λ is not known, or λ of one host is not."""
-    problem: Reason | None = None
-    """Why there is no λ."""
+    problems: tuple[Finding, ...] = ()
+    """Why there is no λ. Empty if there is one."""
     unmeasured: Reason | None = None
     """Why there is λ and no MX."""
 
@@ -52,28 +52,28 @@ def steps(
     whole = mixed(result)[:1]
     if score is None or not phases or not whole:
         return ()
-    found = [_step(result, score, phase, doubts, solo) for phase in phases]
+    taken = [_step(result, score, phase, doubts, solo) for phase in phases]
     assert whole[0].placement is not None  # as the schema demands
-    found.append(
+    taken.append(
         ScalingStep(
             hosts=_hosts(whole[0]),
             mixes_per_hour=score.mixes_per_hour,
             mixes_per_kwh=score.mixes_per_kwh,
             bound_per_hour=whole[0].placement.bound_per_s * HOUR_S,
-            problem="; ".join(problem.text for problem in score.problems) or None,
+            problems=score.problems,
             unmeasured=score.unmeasured,
         )
     )
-    found.sort(key=lambda step: len(step.hosts))
-    first = found[0]
+    taken.sort(key=lambda step: len(step.hosts))
+    first = taken[0]
     if len(first.hosts) != 1 or first.mixes_per_hour is None or not first.mixes_per_hour.estimate:
-        return tuple(found)
+        return tuple(taken)
     reached = first.mixes_per_hour.estimate / first.bound_per_hour
     return tuple(
         replace(step, efficiency=step.mixes_per_hour.estimate / step.bound_per_hour / reached)
         if step.mixes_per_hour
         else step
-        for step in found
+        for step in taken
     )
 
 
@@ -84,12 +84,9 @@ def _step(result: Result, score: Score, phase: Phase, doubts: Sequence[Finding],
     only = _of_hosts(result, names)
     run = run_of(only, score.mix, phase, doubts)
     if run is None:
-        return replace(step, problem="it was not run to its end")
-    problems = [problem.text for problem in run.problems]
-    unproven = (*verify(plan, score.mix.units, result.devices), *unmeasured(plan, solo))
-    problems += [f"λ* is not proven: {why}" for why in unproven]
-    if problems:
-        return replace(step, problem="; ".join(problems))
+        return replace(step, problems=(found("mix_complete.unfinished", phase=phase.name),))
+    if problems := (*run.problems, *unproven(phase.name, plan, score.mix.units, result.devices, solo)):
+        return replace(step, problems=problems)
     why_no_mx = "; ".join((*run.total.reasons, *run.total.lost)) or None
     if result.domains and not only.domains:
         why_no_mx = "no meter reads these hosts without others"

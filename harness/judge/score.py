@@ -18,8 +18,8 @@ from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
-from mixmark.harness.judge.findings import TABLE, found, words
-from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, ScoredRun, ScoreProblem, run_of
+from mixmark.harness.judge.findings import TABLE, found, in_full, words
+from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, ScoredRun, run_of
 from mixmark.harness.judge.statistics.intervals import over_runs
 from mixmark.harness.plan import mixes
 
@@ -41,7 +41,7 @@ class Score:
     mix: Mix
     runs: tuple[ScoredRun, ...]
     """All of them, also those that are left out."""
-    problems: tuple[ScoreProblem, ...]
+    problems: tuple[Finding, ...]
     """Why there is no score; then both figures are None."""
     mixes_per_hour: Estimate | None
     """TX."""
@@ -97,7 +97,7 @@ class Score:
     def headline(self) -> str:
         """The score in words and numbers, as every report shows it."""
         if self.problems:
-            return f"NO SCORE: {'; '.join(problem.text for problem in self.problems)}"
+            return f"NO SCORE: {'; '.join(map(in_full, self.problems))}"
         about = f"{self.mix.name}, {self.grade}, {self.weight_class}-bit weights"
         if self.mixes_per_kwh is None:
             return f"TX {_words(self.mixes_per_hour, 'hour')} ({about}). {NOT_MEASURED}: {self.unmeasured}"
@@ -130,22 +130,18 @@ def scored_runs(result: Result, doubts: Sequence[Finding], disturbed: Mapping[st
 def score(
     result: Result,
     runs: tuple[ScoredRun, ...],
-    unproven: Mapping[str, Sequence[str]],
+    unproven: Sequence[Finding],
     doubts: Sequence[Finding],
     disturbances: Sequence[Finding],
 ) -> Score | None:
     """None if no mix was asked for, or none was run yet.
 
-    runs: see `scored_runs`. unproven: what is wrong with the proof of each run's λ*, by its phase; empty: it holds.
+    runs: see `scored_runs`. unproven: what is wrong with the plans and the proofs of λ*.
     disturbances: why the result is disturbed; then it has no rank.
     """
     if result.mix is None or not (mixed(result) or _no_score(result)):
         return None
-    problems = list(_problems(result, result.mix, runs))
-    if not problems:  # a plan that is not proven, or the rates behind it, were changed
-        problems = [
-            ScoreProblem(f"λ* is not proven: {'; '.join(why)}", phase=phase) for phase, why in unproven.items() if why
-        ]
+    problems = tuple(_problems(result, result.mix, runs)) or tuple(unproven)
     phases = {run.phase for run in runs}
     records = [record for record in result.records if record.phase in phases and record.completions]
     weight_class = min((record.route.weight_class for record in records), default=16)
@@ -166,14 +162,17 @@ def joined(scores: Sequence[Score]) -> Score:
     return _scored(
         scores[0].mix,
         tuple(replace(run, phase=f"{n}/{run.phase}") for n, score in enumerate(scores, 1) for run in score.runs),
-        [
-            replace(problem, phase=f"{n}/{problem.phase}" if problem.phase else "")
-            for n, score in enumerate(scores, 1)
-            for problem in score.problems
-        ],
+        tuple(_of_result(n, problem) for n, score in enumerate(scores, 1) for problem in score.problems),
         min(score.weight_class for score in scores),
         tuple(unranked),
     )
+
+
+def _of_result(number: int, problem: Finding) -> Finding:
+    """The problem with the number of its result before the name of the phase or the record."""
+    about = problem.about if problem.about == "run" else f"{number}/{problem.about}"
+    phase = {"phase": f"{number}/{problem.values['phase']}"} if "phase" in problem.values else {}
+    return problem.model_copy(update={"about": about, "values": {**problem.values, **phase}})
 
 
 def figures(runs: Sequence[ScoredRun]) -> tuple[Estimate | None, Estimate | None, Reason | None]:
@@ -194,7 +193,7 @@ def widest(tx: Estimate | None, mx: Estimate | None) -> float | None:
 def _scored(
     mix: Mix,
     runs: tuple[ScoredRun, ...],
-    problems: Sequence[ScoreProblem],
+    problems: tuple[Finding, ...],
     weight_class: int,
     unranked: tuple[Finding, ...],
 ) -> Score:
@@ -204,7 +203,7 @@ def _scored(
     return Score(
         mix=mix,
         runs=runs,
-        problems=tuple(problems),
+        problems=problems,
         mixes_per_hour=tx,
         mixes_per_kwh=mx,
         boundary=own[0].total.boundary if mx else None,
@@ -216,34 +215,33 @@ def _scored(
     )
 
 
-def _problems(result: Result, mix: Mix, runs: Sequence[ScoredRun]) -> Iterator[ScoreProblem]:
-    if reason := _no_score(result):
-        yield ScoreProblem(reason, harmless=True)
-    for message in hosts.took_no_part(result):
-        yield ScoreProblem(message)
+def _problems(result: Result, mix: Mix, runs: Sequence[ScoredRun]) -> Iterator[Finding]:
+    if why := _no_score(result):
+        yield why
+    yield from hosts.took_no_part(result)
     for run in runs:
-        yield from (replace(problem, phase=run.phase if len(runs) > 1 else "") for problem in run.problems)
+        yield from run.problems
     if mix.frozen and mix != mixes.frozen().get(mix.name, mix):
-        yield ScoreProblem(f"this is not the mix that was published as {mix.name}")
+        yield found("mix_complete.other_mix", mix=mix.name)
     reached = {run.phase for run in runs}
     for phase in mixed(result):
         if phase.name not in reached:
-            yield ScoreProblem(f"{phase.name} was not run to its end")
+            yield found("mix_complete.unfinished", phase=phase.name)
 
 
-def _no_score(result: Result) -> Reason | None:
+def _no_score(result: Result) -> Finding | None:
     """Why there is no score though nothing is wrong: the mix was not run after the solo measurements, for example
     because no device runs one of its suites, or a simulated device took part. None if neither is so, or no mix was
     asked for.
     """
     wanted = ("mix", result.mix.name if result.mix else "")
     not_run = next((absence.reason for absence in result.absent if (absence.kind, absence.name) == wanted), None)
+    if not_run:
+        return found("mix_complete.absent", why=not_run)
     phases = {phase.name for phase in mixed(result)}
     in_mix = {record.route.device for record in result.records if record.phase in phases}
     simulated = sorted(each.id for each in result.devices if each.kind == "simulated" and each.id in in_mix)
-    return not_run or (
-        f"{', '.join(simulated)} took part and is no silicon: a driver simulates it" if simulated else None
-    )
+    return found("mix_complete.simulated", devices=tuple(simulated)) if simulated else None
 
 
 def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[Finding]:

@@ -20,8 +20,8 @@ from typing import Literal
 
 from mixmark.harness.contracts.schema import Finding, FindingValue
 from mixmark.harness.judge.evidence import Evidence
-from mixmark.harness.judge.findings import RULES, TABLE, found, remedy, words
-from mixmark.harness.judge.mixed_run import HOUR_S, ScoreProblem
+from mixmark.harness.judge.findings import RULES, TABLE, found, in_full, remedy
+from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.judge.rules.interference import MUCH_FOREIGN, MUCH_STOLEN, speed_drifts
 from mixmark.harness.judge.rules.records import interval_known
@@ -49,8 +49,7 @@ class Verdict:
     @property
     def in_words(self) -> list[tuple[str, str]]:
         """(what it says, what the reader can do about it or an empty text) of each reason."""
-        abouts = ["" if reason.about == "run" else f"{reason.about}: " for reason in self.reasons]
-        return [(about + words(each), remedy(each)) for about, each in zip(abouts, self.reasons, strict=True)]
+        return [(in_full(reason), remedy(reason)) for reason in self.reasons]
 
     @property
     def reason(self) -> str:
@@ -81,7 +80,7 @@ def verdict(evidence: Evidence, findings: Sequence[Finding], solos: Sequence[Sol
         return Verdict("invalid", tuple(_wrong(evidence, findings)) or (found("finished.nothing"),))
     if much := disturbances(evidence):
         return Verdict("disturbed", much)
-    if problems := evidence.score.problems if evidence.score else ():  # harmless ones: of others the exit code is 1
+    if problems := evidence.score.problems if evidence.score else ():  # warnings, since the exit code is 0
         return Verdict("partial", (_partial(evidence, solos, problems[0]), *_noticed(evidence, findings)))
     if little := (*_missing(evidence, solos), *_noticed(evidence, findings)):
         return Verdict("fair", little)
@@ -103,13 +102,13 @@ def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]
             yield finding.model_copy(update={"about": labels.get(finding.about, "run")})
 
 
-def _partial(evidence: Evidence, solos: Sequence[Solo], problem: ScoreProblem) -> Finding:
+def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Finding:
     suites = evidence.result.mix.units if evidence.result.mix else {}
     known = {solo.route.suite for solo in solos if solo.status == "ok"}.intersection(suites)
-    values: dict[str, FindingValue] = {"known": len(known), "suites": len(suites), "why": problem.text}
+    values: dict[str, FindingValue] = {"known": len(known), "suites": len(suites), "why": (problem,)}
     if not evidence.runs:
         return found("mix_complete.not_run", **values)
-    if not problem.suite:
+    if problem.code != "mix_complete.no_feed":
         return found("mix_complete.no_figure", **values)
     return found("mix_complete.too_short", **values, longer=longer(max(run.length_ns for run in evidence.runs)))
 

@@ -151,7 +151,7 @@ COMMON = {
     "runs": "The number of runs.",
     "scenario": "How feeds are issued.",
     "schema_version": "The version of this format.",
-    "severity": "How serious it is; what is `invalid` makes the command exit with 1.",
+    "severity": "How serious it is. An `invalid` one among `findings` makes the command exit with 1.",
     "source": "Who set the limits.",
     "suite": "The name of the suite.",
     "suite_options": "The options of the suite.",

@@ -129,23 +129,24 @@ def test_a_stamp_may_be_as_late_as_its_clock_is_off(two: Result) -> None:
 
 def test_a_host_that_was_asked_for_and_took_no_part_leaves_no_score(two: Result) -> None:
     absent = (Absent(kind="host", name="host3", reason="its Mixmark is 0.0.9, and this one 0.1.0"),)
-    reason = "host3 took no part: its Mixmark is 0.0.9, and this one 0.1.0"
+    missing = says("hosts_took_part", "run", host="host3", why=absent[0].reason)
     lost = two.model_copy(update={"absent": absent})
-    assert scored(lost).headline == f"NO SCORE: {reason}"
+    assert list(map(facts, scored(lost).problems)) == [missing]
     found = judge(lost)
-    assert (found.verdict.word, found.verdict.reason, found.exit_code) == ("invalid", f"no score: {reason}", 1)
+    assert (found.verdict.word, list(map(facts, found.verdict.reasons)), found.exit_code) == ("invalid", [missing], 1)
     without = lost.model_copy(update={"mix": None, "phases": ()})
-    assert said(mix.hosts_took_part, without) == [says("hosts_took_part", "run", why=reason)]
-    assert said(mix.hosts_took_part, two) == [] and said(mix.hosts_took_part, lost) == [], "the score says it"
+    assert said(mix.hosts_took_part, without) == said(mix.hosts_took_part, lost) == [missing]
+    assert said(mix.hosts_took_part, two) == []
 
 
 def test_a_host_all_of_whose_parts_failed_is_named_once(two: Result) -> None:
     gone = Failure(kind="crashed", message="the agent on host2 is gone")
     lost = on_host(two, "host2", cut_short=gone)
-    reason = "host2: all of its parts failed: crashed: the agent on host2 is gone"
-    assert scored(lost).headline == f"NO SCORE: {reason}"
+    failures = (f"crashed: {gone.message}",)
+    failed = says("mix_complete.host_failed", "run", phase="mixed.1", host="host2", failures=failures)
+    assert list(map(facts, scored(lost).problems)) == [failed]
     dead = on_host(two, "host2", completions=None, error=gone, audit=None, parent_window_ns=None, skew_ns=None)
-    assert scored(dead).headline == f"NO SCORE: {reason}"
+    assert list(map(facts, scored(dead).problems)) == [failed]
     [first, *_] = [each for each in two.records if each.route.device == "host2/gpu:0" and each.phase == "mixed.1"]
     one = two.model_copy(
         update={
@@ -154,9 +155,8 @@ def test_a_host_all_of_whose_parts_failed_is_named_once(two: Result) -> None:
             )
         }
     )
-    assert scored(one).headline == (
-        f"NO SCORE: {first.route.suite} on host2/gpu:0: crashed: the agent on host2 is gone"
-    )
+    [(code, _, values)] = map(facts, scored(one).problems)
+    assert (code, values["suite"], values["device"]) == ("mix_complete.failed", first.route.suite, "host2/gpu:0")
 
 
 # what each host went through

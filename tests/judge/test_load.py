@@ -24,7 +24,7 @@ from mixmark.harness.contracts.schema import (
     Samples,
 )
 from mixmark.harness.judge.assessment import Assessment, judge
-from mixmark.harness.judge.load import Ladder, Level, requests_ns
+from mixmark.harness.judge.load import LARGEST_DELAY, Ladder, Level, requests_ns
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.measure.request_queue import RequestQueue
 from mixmark.harness.plan import mixes, policies
@@ -32,6 +32,7 @@ from mixmark.harness.plan.load import load_at, request_units
 from mixmark.harness.plan.presets import PRESETS
 from mixmark.reporters import report
 from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, SECOND, WALL, Machine, one_run, phase, record
+from tests.judge.found import facts, says
 
 LEVELS = (0.75, 0.5, 0.25)
 IDLE_W, FULL_W = 100.0, 600.0
@@ -168,9 +169,8 @@ def test_what_was_not_answered_or_taken_up_late_makes_a_level_void(base: Result)
     served, records = level_of(base, 0.5)
     lazy = [each.model_copy(update={"arrival_delay_ns": SECOND}) for each in records]
     [late] = ladder_of(judge(with_ladder(base, (served, lazy)))).levels
-    assert late.problems == (
-        "the harness took requests up 1.00 s late (p99), more than 1.0 % of the shortest limit, 60.0 s",
-    )
+    delayed = says("mix_complete.delayed", "run", delay_ns=SECOND, limit=LARGEST_DELAY, shortest_ns=60 * SECOND)
+    assert list(map(facts, late.problems)) == [delayed]
     half = []
     for each in records:
         done = each.completions
@@ -181,7 +181,7 @@ def test_what_was_not_answered_or_taken_up_late_makes_a_level_void(base: Result)
         )
         half.append(each.model_copy(update={"completions": cut}))
     [over] = ladder_of(judge(with_ladder(base, (served, half)))).levels
-    assert any(why.startswith("overloaded: ") for why in over.problems)
+    assert "mix_complete.overloaded" in [each.code for each in over.problems]
     assert over.keeps_limits is False
     assert ladder_of(judge(with_ladder(base, (served, half)))).mixes_per_kwh is None
 
@@ -248,7 +248,7 @@ def test_policies_are_compared_with_the_plan_of_the_same_minutes() -> None:
     assert found.gain.half_width == pytest.approx(0.025, abs=0.01), "runs of the plan are 1 % apart"
     missing = judge(result.model_copy(update={"phases": base.phases, "records": base.records}))
     assert missing.policies[0].gain is None
-    assert missing.policies[0].problems == ("it was not run to its end",)
+    assert [each.code for each in missing.policies[0].problems] == ["mix_complete.unfinished"]
 
 
 def _whole(spans: list[tuple[int, int]], units: int) -> Completions:

@@ -24,6 +24,7 @@ from mixmark.submissions.conclude import contribution_of
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE, GPU_AND_CPU
 from tests.golden.sample import phase
+from tests.judge.found import facts, says
 
 THREE = ("host1", "host2", "host3")
 
@@ -107,11 +108,11 @@ def test_a_part_that_failed_has_no_rate_and_says_why(three: Result) -> None:
 
     found = steps(changed("scaling2", cut_short=gone))
     assert (found[2].mixes_per_hour, found[2].efficiency) == (None, None)
-    assert (found[2].problem or "").startswith("host1: all of its parts failed: crashed: the agent is gone")
+    assert {each.code for each in found[2].problems} == {"mix_complete.host_failed"}
     assert found[3].efficiency == pytest.approx(1, rel=0.02)
     without = three.model_copy(update={"records": tuple(e for e in three.records if e.phase != "scaling1")})
     found = steps(without)
-    assert found[1].problem == "it was not run to its end"
+    assert [facts(each) for each in found[1].problems] == [says("mix_complete.unfinished", "run", phase="scaling1")]
     assert [step.efficiency for step in found.values()] == [None, None, None], "nothing to compare with"
     assert judge(changed("scaling2", cut_short=gone)).score == judge(three).score
 
@@ -125,7 +126,8 @@ def test_a_bound_that_its_prices_do_not_prove_makes_no_efficiency(three: Result)
         for phase in three.phases
     )
     found = steps(three.model_copy(update={"phases": phases}))
-    assert found[2].efficiency is None and "λ* is not proven" in (found[2].problem or "")
+    assert found[2].efficiency is None
+    assert [each.code for each in found[2].problems] == ["mix_complete.unproven"]
 
 
 def test_the_energy_of_a_part_is_not_known_where_one_meter_holds_several_hosts(three: Result) -> None:

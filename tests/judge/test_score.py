@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mixmark.harness.contracts.estimate import Estimate
 from mixmark.harness.contracts.schema import (
+    NO_GATE,
     Absent,
     Completions,
     Conditions,
@@ -22,8 +23,7 @@ from mixmark.harness.contracts.schema import (
     ServiceLimits,
 )
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.mixed_run import ScoreProblem
-from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.score import Score, joined
 from mixmark.harness.judge.statistics.timestamps import in_time
 from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.plan import mixes
@@ -45,7 +45,7 @@ from tests.fakes.machine import (
     result,
     solo,
 )
-from tests.judge.found import facts, says
+from tests.judge.found import Said, facts, says
 
 IDS = ("gpu:0", "cpu:0")
 WATTS = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
@@ -96,8 +96,8 @@ def of(
     return result(list(runs), mix, watts, seconds * SECOND, IDS, probes)
 
 
-def texts(found: Score) -> tuple[str, ...]:
-    return tuple(each.text for each in found.problems)
+def problems(found: Score) -> list[Said]:
+    return list(map(facts, found.problems))
 
 
 def scored(told: Result) -> Score:
@@ -227,7 +227,7 @@ def test_even_streams_have_no_surplus() -> None:
 def test_a_late_feed_counts_nothing_and_its_energy_counts() -> None:
     strict = EDGE.model_copy(update={"name": "mine", "limits": {"diffusion": ServiceLimits(total_ns=4 * SECOND)}})
     late = scored(of(run(), mix=strict))
-    assert late.problems == (ScoreProblem("no unit counts in the window, 120 broke their limits", "diffusion"),)
+    assert problems(late) == [says("mix_complete.late", "run", phase="mixed.1", suite="diffusion", late=120)]
     assert late.runs[0].total.joules == pytest.approx(312_000, rel=1e-5)
     spans = even(120, 600)
     spans[100] = (spans[100][0], spans[100][1] + 1)
@@ -252,7 +252,7 @@ def test_what_is_stamped_behind_the_end_does_not_count() -> None:
     found = scored(of((short, plan)))
     assert found.runs[0].mixes == 60
     assert found.runs[0].mixes_per_hour.estimate == pytest.approx(720)
-    assert found.problems[0].text == "llm on gpu:0: feeds were issued when the phase was not on"
+    assert problems(found)[0] == says("window_bracketed.off", "mixed.1.llm.gpu-0")
 
 
 def test_the_window_is_the_time_in_which_the_harness_dispatched() -> None:
@@ -272,7 +272,8 @@ def test_no_score_without_every_suite() -> None:
     lacking = [each for each in records if each.route.suite != "dlrm"]
     found = scored(of((lacking, plan)))
     assert (found.mixes_per_hour, found.mixes_per_kwh) == (None, None)
-    assert found.headline == "NO SCORE: dlrm: no feed finished"
+    assert problems(found) == [says("mix_complete.no_feed", "run", phase="mixed.1", suite="dlrm")]
+    assert found.headline == "NO SCORE: mixed.1: dlrm: no feed finished"
 
 
 def test_no_score_where_an_output_was_wrong_or_not_audited() -> None:
@@ -280,16 +281,20 @@ def test_no_score_where_an_output_was_wrong_or_not_audited() -> None:
     wrong = next(each.audit for each in records if each.route.suite == "llm")
     assert wrong
     bad = changed(records, "llm", audit=wrong.model_copy(update={"values": (0.1, 2.0), "feeds": (0, 1)}))
-    [problem] = texts(scored(of(bad)))
-    assert problem.startswith("llm on gpu:0: wrong outputs: 1 of 2 audited feeds fail")
+    [(code, about, values)] = problems(scored(of(bad)))
+    assert (code, about) == ("audited.wrong", "mixed.1.llm.gpu-0")
+    assert (values["wrong"], values["audited"]) == (1, 2)
     blind = changed(records, "llm", audit=None, unaudited="the reference needs 40 GB")
-    assert texts(scored(of(blind))) == ("llm on gpu:0: not audited: the reference needs 40 GB",)
+    missing = says("audited.missing", "mixed.1.llm.gpu-0", why="the reference needs 40 GB")
+    assert problems(scored(of(blind))) == [missing]
+    unasked = says("mix_complete.unaudited", "run", phase="mixed.1", suite="llm", why=NO_GATE)
+    assert problems(scored(of(changed(records, "llm", audit=None, unaudited=NO_GATE)))) == [unasked]
 
 
 def test_no_score_where_a_record_breaks_a_rule_of_honesty() -> None:
     records, _ = run()
     touched = scored(of(changed(records, "llm", skew_ns=2 * SECOND)))
-    assert texts(touched) == ("llm on gpu:0: a timestamp lies 2.00 s outside of the time that its feed took here",)
+    assert problems(touched) == [says("window_bracketed.skewed", "mixed.1.llm.gpu-0", skew_s=2.0)]
     assert touched.mixes_per_hour is None
     assert scored(of(changed(records, "llm", skew_ns=-SECOND))).problems == ()
 
@@ -327,14 +332,31 @@ def test_a_score_without_a_probe_of_each_device_has_no_rank() -> None:
 def test_no_score_where_a_device_fell_out_but_all_that_was_measured() -> None:
     died = Failure(kind="crashed", message="signal 9")
     found = scored(of(changed(run()[0], "resnet50", cut_short=died)))
-    assert found.headline == "NO SCORE: resnet50 on gpu:0: crashed: signal 9"
+    part = {"phase": "mixed.1", "suite": "resnet50", "device": "gpu:0"}
+    assert problems(found) == [says("mix_complete.failed", "run", **part, kind="crashed", message="signal 9")]
     assert found.runs[0].mixes == 120
 
 
 def test_no_score_where_a_run_is_missing() -> None:
     told = of(run(), run("mixed.2"))
     told = told.model_copy(update={"records": tuple(each for each in told.records if each.phase == "mixed.1")})
-    assert texts(scored(told)) == ("mixed.2 was not run to its end",)
+    assert problems(scored(told)) == [says("mix_complete.unfinished", "run", phase="mixed.2")]
+
+
+def test_the_problems_of_joined_results_have_the_number_of_their_result() -> None:
+    lost = changed(run()[0], "resnet50", cut_short=Failure(kind="crashed", message="signal 9"))
+    blind = changed(run()[0], "llm", audit=None, unaudited="the reference needs 40 GB")
+    absent = (Absent(kind="host", name="host3", reason="no route to it"),)
+    results = of(run()), of(lost), of(blind), of(run()).model_copy(update={"absent": absent})
+    found = joined([scored(each) for each in results])
+    part = {"phase": "2/mixed.1", "suite": "resnet50", "device": "gpu:0"}
+    assert problems(found) == [
+        says("mix_complete.failed", "run", **part, kind="crashed", message="signal 9"),
+        says("audited.missing", "3/mixed.1.llm.gpu-0", why="the reference needs 40 GB"),
+        says("hosts_took_part", "run", host="host3", why="no route to it"),
+    ]
+    assert [each.phase for each in found.runs] == [f"{number}/mixed.1" for number in (1, 2, 3, 4)]
+    assert (found.mixes_per_hour, found.mixes_per_kwh) == (None, None)
 
 
 def test_without_joules_the_headline_says_so() -> None:
@@ -441,7 +463,10 @@ def test_what_is_left_out_is_said_and_disturbs_nothing() -> None:
     found = judge(loaded(five(), "mixed.3"))
     left_out, missing = (facts(each) for each in found.findings if each.rule == "score_graded")
     assert (left_out[0], left_out[2]["phase"]) == ("score_graded.left_out", "mixed.3")
-    assert found.verdict.word == "solid" and "4 of 5 runs" in missing[2]["missing"]
+    assert [each.rule for each in left_out[2]["why"]] == ["no_foreign_load"]
+    assert found.verdict.word == "solid" and says("score_graded.runs", "run", runs=4, needed=5) in [
+        facts(each) for each in missing[2]["missing"]
+    ]
     assert "no_foreign_load" not in [each.rule for each in found.verdict.reasons], "no figure is of that run"
 
 
@@ -644,7 +669,8 @@ def test_a_route_that_failed_counts_against_the_run_and_one_that_was_refused_doe
     records, plan = run()
     lost = records[0].model_copy(update={"key": "lost", "completions": None, "audit": None})
     crashed = lost.model_copy(update={"error": Failure(kind="crashed", message="exit code 139")})
-    assert texts(scored(of(([*records, crashed], plan)))) == ("llm on gpu:0: crashed: exit code 139",)
+    [(code, _, values)] = problems(scored(of(([*records, crashed], plan))))
+    assert (code, values["suite"], values["message"]) == ("mix_complete.failed", "llm", "exit code 139")
     refused = lost.model_copy(update={"error": Failure(kind="unsupported", message="no int4 here")})
     assert scored(of(([*records, refused], plan))).problems == ()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.schema import Result
+from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge import verdict as verdicts
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
@@ -54,7 +54,7 @@ def test_three_runs_that_agree_are_solid() -> None:
 def test_the_less_certain_of_mx_and_tx_decides(tx: float | None, verdict: str, case: str) -> None:
     evidence = gather(one_run(WATTS_AT_THE_WALL, runs=3))
     result = evidence.result
-    scored = score(result, scored_runs(result, (), {}), {}, (), ())
+    scored = score(result, scored_runs(result, (), {}), (), (), ())
     assert scored and scored.mixes_per_kwh and scored.mixes_per_kwh.half_width
     figure = Estimate(1.0) if tx is None else Estimate(1.0, 1 - tx, 1 + tx)
     evidence = replace(evidence, score=replace(scored, mixes_per_hour=figure))
@@ -64,6 +64,16 @@ def test_the_less_certain_of_mx_and_tx_decides(tx: float | None, verdict: str, c
         assert told.reasons[0].values["widest_pct"] == pytest.approx(30)
 
 
+def test_a_refused_route_is_no_run_that_agrees() -> None:
+    steps = [[1000]] * 64, [[1001]] * 64, [[999]] * 64
+    runs = [
+        record(f"b{run}", "llm", "token", closed_loop(own)).model_copy(update={"run": run})
+        for run, own in enumerate(steps, start=1)
+    ]
+    refused = record("c", "llm", "token", adapter="other", error=Failure(kind="unsupported", message="no fp32 here"))
+    assert verdict(result(*runs, refused)) == ("solid", says("score_graded.solid", "run", runs=3, widest_pct=5.0))
+
+
 def test_one_run_is_fair_however_good_it_is() -> None:
     assert verdict(one_run(WATTS_AT_THE_WALL)) == ("fair", says("score_graded.one_run", "run"))
 
@@ -71,7 +81,7 @@ def test_one_run_is_fair_however_good_it_is() -> None:
 def test_a_range_instead_of_a_number_is_fair() -> None:
     evidence = gather(one_run(None, runs=3))
     result = evidence.result
-    scored = score(result, scored_runs(result, (), {}), {}, (), ())
+    scored = score(result, scored_runs(result, (), {}), (), (), ())
     assert scored
     runs = tuple(replace(run, end_ns=run.begin_ns + 600 * SECOND) for run in scored.runs)
     ranged = replace(scored, runs=runs, mixes_per_hour=Estimate(1.0, 1.0, 1.2, kind="bracket"))
@@ -201,7 +211,7 @@ def test_a_speed_that_wanders_through_a_window_disturbs_its_figure() -> None:
 
 
 def test_the_text_has_at_most_two_reasons_in_full() -> None:
-    reasons = tuple(found("hosts_took_part", why=why) for why in ("one", "two", "three", "four"))
+    reasons = tuple(found("mix_complete.absent", why=why) for why in ("one", "two", "three", "four"))
     assert str(Verdict("fair", reasons)) == "fair: one; two; and 2 more"
     assert str(Verdict("fair", reasons[:1])) == "fair: one"
 

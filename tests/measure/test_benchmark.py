@@ -111,7 +111,7 @@ def test_a_ladder_follows_the_mix_by_each_policy_and_levels_that_cannot_be_are_t
     planned, mine = judged.ladder.levels
     assert planned.actual == pytest.approx(0.6, rel=0.2)
     assert all(each.answered == each.arrived for each in planned.responses)
-    assert any(why.startswith("overloaded: ") for why in mine.problems), "all goes to one device"
+    assert "mix_complete.overloaded" in [each.code for each in mine.problems], "all goes to one device"
     assert judged.drill is not None and not judged.drill.problems
     assert judged.drill.lost_feeds >= 1
     assert "a device lost without npu:" in told

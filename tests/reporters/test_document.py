@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from mixmark.reporters import document
@@ -203,6 +204,28 @@ def test_hostile_text_has_no_effect_in_any_renderer(width: int) -> None:
     assert "<" not in bare and "`" not in bare and "](" not in bare
     rows = [line for line in bare.splitlines() if line.startswith("|")]
     assert {row.count("|") for row in rows} == {3}, "no bar of a table is from a text"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("1. x", "2) x", "- y", "+ y", "* y", "-", "+", "1.", "12)", "--", "---", "- - -", "-- -"),
+        *("# z", "#", "> q", "***", "___", "===", "```", "~~~", "[x]: y", "- [ ] x", "| - |", "a|b", r"a\|b", "|"),
+        *("&lt;", "&amp;", "&#35;", "<b>", "<!-- x -->", "<https://example.org/>", "\\", "a\\", "a[", "]a"),
+        *("`c`", "**b**", "_i_", "~~s~~", "[x](y)", "![x](y)", "1.2 x", "-1 x"),
+    ],
+)
+def test_markdown_shows_a_text_as_it_is_wherever_it_stands(text: str) -> None:
+    parser = MarkdownIt().enable(["table", "strikethrough"])
+
+    def page(text: str) -> Page:
+        linked = Table("", ("page",), ((Link(text, "b.html"),),))
+        made = hostile(text)
+        return Page(parser.render(document.markdown(replace(made, blocks=(*made.blocks, linked)))))
+
+    usual, shown = page("usual"), page(text)
+    assert shown.tags == usual.tags
+    assert shown.words == [words.replace("usual", text) for words in usual.words]
 
 
 def test_a_table_that_is_too_wide_goes_on_below_with_its_names() -> None:

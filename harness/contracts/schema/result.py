@@ -143,7 +143,6 @@ class Connection(Fact):
 
 Severity = Literal["note", "warning", "pending", "invalid"]
 """pending: the run ended before the audit that would tell; what it is about counts for nothing either way."""
-FindingValue = str | int | float | tuple[str, ...] | tuple[int, int]
 
 
 class Finding(Fact):
@@ -155,7 +154,7 @@ class Finding(Fact):
     about: str
     """The key of a record, the name of a phase, the id of a device or a host, or `run`."""
     values: Mapping[str, SkipValidation[FindingValue]] = Field(default_factory=dict)
-    """What was found: texts, ids, and numbers with the unit in the name."""
+    """What was found: texts, ids, numbers with the unit in the name, and other findings."""
 
     @property
     def rule(self) -> str:
@@ -165,6 +164,10 @@ class Finding(Fact):
     def voids(self) -> bool:
         """Whether the record, phase or run that the finding is about does not count."""
         return self.severity in ("pending", "invalid")
+
+
+FindingValue = str | int | float | tuple[str, ...] | tuple[int, int] | tuple[Finding, ...]
+Finding.model_rebuild()
 
 
 class Domain(Fact):

@@ -27,6 +27,7 @@ from mixmark.harness.judge.compare.solo import (
     solo_measurements,
     work_of,
 )
+from mixmark.harness.judge.findings import in_full
 from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J
 from mixmark.harness.judge.solo import Solo, best
 
@@ -250,7 +251,7 @@ def _machine(label: str, name: str, results: int, assessment: Assessment) -> Com
     if score is None:
         return replace(facts, no_score="the run ended before its mix" if result.mix else "no mix was asked for")
     if score.problems:
-        return replace(facts, no_score="; ".join(problem.text for problem in score.problems))
+        return replace(facts, no_score="; ".join(map(in_full, score.problems)))
     return replace(
         facts,
         mixes_per_hour=score.mixes_per_hour,

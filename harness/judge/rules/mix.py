@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge.evidence import Evidence
-from mixmark.harness.judge.findings import found, words
+from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.hosts import took_no_part
 
 LARGEST_CLOCK_FRACTION = 0.001
@@ -17,10 +17,8 @@ THREADS_PER_ACCELERATOR = 2
 
 
 def hosts_took_part(evidence: Evidence) -> Iterator[Finding]:
-    """Every host that was asked for took part. A score says this itself, as a problem."""
-    if evidence.score is None:
-        for why in took_no_part(evidence.result):
-            yield found("hosts_took_part", why=why)
+    """Every host that was asked for took part."""
+    yield from took_no_part(evidence.result)
 
 
 def clocks_synchronised(evidence: Evidence) -> Iterator[Finding]:
@@ -49,11 +47,11 @@ def clocks_synchronised(evidence: Evidence) -> Iterator[Finding]:
 def mix_complete(evidence: Evidence) -> Iterator[Finding]:
     """Every suite of the mix has units that count, no device and no host failed, and the stored prices prove λ*.
 
-    A mix that cannot be run here, or not to the first feed, or that a simulated device took part in, is no error: the
-    solo measurements stand.
+    It is a warning if the mix cannot be run here, if a suite finished no feed, or if a simulated device took part: the
+    solo measurements stand. What other rules found about a record, they say themselves.
     """
-    for problem in evidence.score.problems if evidence.score else ():
-        yield found("mix_complete.harmless" if problem.harmless else "mix_complete", why=problem.text)
+    problems = evidence.score.problems if evidence.score else ()
+    yield from (problem for problem in problems if problem.rule == "mix_complete")
 
 
 def accelerators_fed(evidence: Evidence) -> Iterator[Finding]:
@@ -78,19 +76,19 @@ def score_graded(evidence: Evidence) -> Iterator[Finding]:
         return
     for run in score.runs:
         if run.disturbed and run.phase in score.left_out:
-            yield found("score_graded.left_out", phase=run.phase, why=words(run.disturbed))
+            yield found("score_graded.left_out", phase=run.phase, why=(run.disturbed,))
     if score.missing:
-        missing = tuple(map(words, score.missing))
-        yield found("score_graded.missing", grade=score.grade, better=score.better_grade, missing=missing)
+        yield found("score_graded.missing", grade=score.grade, better=score.better_grade, missing=score.missing)
 
 
 def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
     """No more was done than the solo rates allow, and no route was clearly faster in the mix than alone."""
     for run in evidence.runs:
         diagnosis = evidence.diagnoses[run.phase]
-        if diagnosis.faster:
-            faster = ", ".join(f"{part.suite} on {part.device} {part.retained:.2f} times" for part in diagnosis.faster)
-            yield found("mix_bounded.faster", phase=run.phase, parts=faster)
+        for part in diagnosis.faster:
+            assert part.retained is not None  # it is faster than its solo rate
+            values = {"phase": run.phase, "suite": part.suite, "device": part.device}
+            yield found("mix_bounded.faster", **values, times=part.retained)
         kappa, lowest = diagnosis.kappa.estimate, diagnosis.lowest_kappa(run)
         if lowest > 1 and diagnosis.bound_is_estimate:
             yield found("mix_bounded.overlap", phase=run.phase, kappa=kappa)

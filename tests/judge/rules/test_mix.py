@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.schema import Result, ServiceLimits
+from mixmark.harness.contracts.schema import Finding, Result, ServiceLimits
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.rules import mix
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
@@ -35,7 +36,7 @@ def _published(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
 
 
-def lacking(*missing: str) -> Said:
+def lacking(*missing: Finding) -> Said:
     return says("score_graded.missing", "run", grade="indicative", better="ranked", missing=missing)
 
 
@@ -43,13 +44,14 @@ def test_a_mix_that_came_whole_is_only_graded() -> None:
     told = one_run(WATTS_AT_THE_WALL)
     assert said(mix.mix_complete, told) == []
     assert said(mix.mix_bounded, told) == []
-    assert said(mix.score_graded, told) == [lacking("1 of 3 runs")]
+    assert said(mix.score_graded, told) == [lacking(found("score_graded.runs", runs=1, needed=3))]
 
 
 def test_a_mix_that_is_not_whole_has_no_score() -> None:
     told = one_run(WATTS_AT_THE_WALL)
     less = told.model_copy(update={"records": tuple(each for each in told.records if each.route.suite != "dlrm")})
-    assert said(mix.mix_complete, less) == [says("mix_complete.harmless", "run", why="dlrm: no feed finished")]
+    assert said(mix.mix_complete, less) == [says("mix_complete.no_feed", "run", phase="mixed.1", suite="dlrm")]
+    assert judge(less).exit_code == 0
     assert said(mix.score_graded, less) == []
 
 
@@ -92,7 +94,7 @@ def test_another_mix_under_a_published_name_has_no_score(change: dict[str, objec
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
     forged = told.model_copy(update={"mix": told.mix.model_copy(update=change)})
-    assert ("mix_complete", "run") in [(code, about) for code, about, _ in said(mix.mix_complete, forged)]
+    assert says("mix_complete.other_mix", "run", mix="edge-9") in said(mix.mix_complete, forged)
     found = judge(forged).score
     assert found and (found.mixes_per_hour, found.mixes_per_kwh) == (None, None)
 
@@ -106,12 +108,10 @@ def test_a_plan_has_the_rates_of_the_solo_records() -> None:
     forged = place(MIX, [first, *others], told.devices)
     flattered = told.model_copy(update={"phases": (phase.model_copy(update={"placement": forged}),)})
     lost = told.model_copy(update={"records": tuple(each for each in told.records if each.key != "solo.llm.gpu-0")})
-    for forgery, rates in (
-        (flattered, "200 units/s, and its solo record 100"),
-        (lost, "100 units/s, and no solo record"),
-    ):
-        [(code, _, values)] = said(mix.mix_complete, forgery)
-        assert code == "mix_complete" and f"λ* is not proven: the plan has llm on gpu:0 at {rates}" in values["why"]
+    route = {"phase": "mixed.1", "suite": "llm", "device": "gpu:0"}
+    other = says("mix_complete.other_rate", "run", **route, planned_per_s=200.0, measured_per_s=100.0)
+    assert said(mix.mix_complete, flattered) == [other]
+    assert said(mix.mix_complete, lost) == [says("mix_complete.no_rate", "run", **route, planned_per_s=100.0)]
 
 
 def sandbagged(told: Result, slower: Mapping[str, float]) -> Result:
@@ -134,9 +134,9 @@ def test_a_rate_that_the_mix_exceeded_clearly_gives_way_in_the_bound() -> None:
     assert seen.bound_per_hour.estimate == pytest.approx(honest.bound_per_hour.estimate, rel=5e-3)
     assert seen.kappa.estimate == pytest.approx(honest.kappa.estimate, abs=5e-3)
     assert {each.suite for each in seen.faster} == set(MIX)
-    [(code, _, values)] = said(mix.mix_bounded, told)
-    assert (code, values["phase"]) == ("mix_bounded.faster", "mixed.1")
-    assert values["parts"].startswith("llm on gpu:0 1.20 times")
+    faster = said(mix.mix_bounded, told)
+    assert {(code, values["suite"]) for code, _, values in faster} == {("mix_bounded.faster", suite) for suite in MIX}
+    assert {round(values["times"], 2) for *_, values in faster} == {1.2}
     one = judge(sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})).diagnoses["mixed.1"]
     assert {each.suite for each in one.faster} == {"dlrm"}
     assert one.kappa.estimate == pytest.approx(honest.kappa.estimate, abs=5e-3)
@@ -193,7 +193,7 @@ def test_a_plan_that_lacks_a_suite_is_not_proven_whatever_the_mix_did() -> None:
     fewer = tuple(rate for rate in phase.placement.rates if rate.suite != "llm")
     false = phase.model_copy(update={"placement": phase.placement.model_copy(update={"rates": fewer})})
     [(code, _, values)] = said(mix.mix_complete, told.model_copy(update={"phases": (false,)}))
-    assert code == "mix_complete" and "λ* is not proven" in values["why"]
+    assert (code, values["phase"]) == ("mix_complete.unproven", "mixed.1")
 
 
 def test_a_score_whose_bound_is_not_proven_is_none() -> None:
@@ -204,5 +204,5 @@ def test_a_score_whose_bound_is_not_proven_is_none() -> None:
     honest, forged = judge(told), judge(told.model_copy(update={"phases": (false,)}))
     assert honest.score and honest.score.mixes_per_kwh and honest.exit_code == 0
     assert forged.score and (forged.score.mixes_per_hour, forged.score.mixes_per_kwh) == (None, None)
-    assert forged.score.headline.startswith("NO SCORE: mixed.1: λ* is not proven")
+    assert [each.code for each in forged.score.problems] == ["mix_complete.unproven"]
     assert forged.exit_code == 1
