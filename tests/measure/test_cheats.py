@@ -81,7 +81,7 @@ def equipment(options: Mapping[str, str]) -> Equipment:
 
 
 def limits(scenario: ScenarioName, suite: str = "chain") -> Limits:
-    more = {"bulky": {"min_feeds": 60}, "server": {"min_ns": 500_000_000}}
+    more = {"bulky": {"min_feeds": 60, "max_ns": 60 * 10**9}, "server": {"min_ns": 500_000_000}}
     return LIMITS.model_copy(update=more.get(suite) or more.get(scenario))
 
 

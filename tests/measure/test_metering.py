@@ -18,6 +18,7 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering
 from mixmark.harness.discover.config import Config
+from mixmark.harness.judge.energy import reading as energy_reading
 from mixmark.harness.judge.energy.reading import cumulative, reading
 from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters, metered
@@ -223,6 +224,7 @@ def typed(
     monkeypatch.setattr(command, "LIVE_S", 1.0)
     monkeypatch.setattr(metering, "PATIENCE_S", 2.0)  # a busy machine is slow to start the meters
     monkeypatch.setattr(metering, "ASKING_S", 2.0)
+    monkeypatch.setattr(energy_reading, "MOST_MISSED", 50)  # and may stand still for a moment between two reads
     with TemporaryDirectory() as folder:
         config = Path(folder) / "mixmark.toml"
         config.write_text("".join(f'[meter.{each}]\nmode = "{mode}"\n' for each in sections))
