@@ -12,8 +12,8 @@ from bench.separation import activations
 from bench.separation.resnet50 import BLOCKS, Eager, loaded, skipped
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Weights
-from mixmark.suites.quality import unexplained_variance
-from mixmark.suites.resnet50 import AT_MOST, GREY, PARAMETERS, SAMPLES, SCALE, TRAINED, ResNet50, statistics
+from mixmark.suites.limits import unexplained_variance
+from mixmark.suites.resnet50 import AT_MOST, GREY, PARAMETERS, SAMPLES, SCALE, TRAINED, ArrayPool, ResNet50, statistics
 from mixmark.suites.resnet50.network import BatchNorm, resnet50
 
 pytestmark = pytest.mark.slow
@@ -291,3 +291,18 @@ def test_winograd_takes_a_quarter_of_a_3x3_convolution(tier: str) -> None:
 def test_an_unknown_tier_is_refused() -> None:
     with pytest.raises(Unsupported, match="no tier 'huge'"):
         ResNet50("huge", {})
+
+
+def test_memory_is_used_again_once_no_view_of_it_is_held() -> None:
+    memory = ArrayPool((4, 8), np.uint8)
+    first = memory()
+    at = first.ctypes.data
+    part = first.reshape(8, 4)[1:]
+    second = memory()
+    assert not np.shares_memory(first, second)
+    del first
+    third = memory()  # `part` is held still
+    assert not np.shares_memory(part, third)
+    del part
+    assert memory().ctypes.data == at
+    assert third.shape == (4, 8) and third.dtype == np.uint8
