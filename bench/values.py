@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.bfloat16 import round_to_bf16
+from mixmark.harness.contracts.weights import round_to_bf16
 from mixmark.harness.plugins.registry import load_suite
 from mixmark.suites.weights import MULTISET
 
