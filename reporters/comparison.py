@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import NoiseFloor
 from mixmark.harness.contracts.text import Reason, days_between, plain
 from mixmark.harness.judge.compare.machines import BestRoute, BestRoutes, ComparedMachine, MachineComparison

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from mixmark.harness.contracts.published import published
+from mixmark.harness.contracts.figures import published
 from mixmark.harness.contracts.text import escaped
 from mixmark.harness.judge.assessment import Assessment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.numbers import percent, prefixed, significant
 from mixmark.harness.judge.catalogue import Checked
 from mixmark.harness.plan.machine import Answer

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from mixmark.harness.contracts.published import RAW, figure
+from mixmark.harness.contracts.figures import RAW, figure
 from mixmark.harness.contracts.schema import Absent, Finding, Rate, Result, Tier
 from mixmark.harness.judge import caps, drill, load, scaling, score, solo, solo_rates
 from mixmark.harness.judge.caps import Frontier

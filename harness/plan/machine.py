@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.numbers import counted, significant
 from mixmark.harness.plan.bound import EXACT, NOTHING
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
-from mixmark.harness.contracts.published import published
+from mixmark.harness.contracts.figures import published
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import Assessment, Provenance
 from mixmark.harness.judge.compare.machines import MachineComparison

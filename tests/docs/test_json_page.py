@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Record, Result
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
