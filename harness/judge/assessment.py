@@ -19,9 +19,8 @@ from mixmark.harness.judge.findings import RULES, words
 from mixmark.harness.judge.load import Ladder, PolicyRuns
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
-from mixmark.harness.judge.rules import consistency, energy, integrity, interference, mix, records
+from mixmark.harness.judge.rules import Rule, consistency, energy, integrity, interference, mix, records
 from mixmark.harness.judge.rules.consistency import SuiteClaims
-from mixmark.harness.judge.rules.rule import Rule
 from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Matrix, Solo
