@@ -17,9 +17,9 @@ from mixmark.harness.judge.compare.machines import BestRoute, BestRoutes, Compar
 from mixmark.harness.judge.compare.solo import LEAST_DELTA, Comparison, SuiteWork
 from mixmark.reporters import document, figures
 from mixmark.reporters.charts import PixelAxis
+from mixmark.reporters.data import written
 from mixmark.reporters.document import Block, Chart, Document, Heading, Notes, Paragraph, Table, drawing
 from mixmark.reporters.figures import UNKNOWN, significant
-from mixmark.reporters.json import written
 
 SHORT_ID = 8  # letters of a UUID that are enough to recognise a device
 MOST_NAMED = 3  # things that a note names; the others are counted

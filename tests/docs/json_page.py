@@ -21,7 +21,7 @@ from mixmark.harness.contracts.figures import published
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import Assessment, Provenance
 from mixmark.harness.judge.compare.machines import MachineComparison
-from mixmark.reporters.lines import ENERGY, MIXED, SOLO, columns
+from mixmark.reporters.data import ENERGY, MIXED, SOLO, columns
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "json.md"
