@@ -29,7 +29,7 @@ from mixmark.harness.discover.machine.disclosure import disclose
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.plugins import install
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import messages, software
+from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
 from mixmark.harness.worker.process import cgroups
@@ -315,7 +315,7 @@ def _interpreter(
 
 def _differences(hello: messages.Hello) -> Iterator[str]:
     """The versions of another interpreter that differ from this one's."""
-    here = {"Python": software.python(), **software.packages()}
+    here = {"Python": messages.python_version(), **messages.package_versions()}
     for name, version in {"Python": hello.python, **hello.packages}.items():
         if here.get(name) != version:
             yield f"{name} {version.split()[-1]} ({f'here {here[name].split()[-1]}' if name in here else 'not here'})"

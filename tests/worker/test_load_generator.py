@@ -17,10 +17,10 @@ from mixmark.harness.contracts.protocols import Array, Feed, Runner
 from mixmark.harness.contracts.schema import Completions, Device, Limits
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.worker.batch_search import BatchFound, BatchSearch, busy_rate, highest_rate
+from mixmark.harness.worker.failures import Overloaded
 from mixmark.harness.worker.load_generator import (
     FeedLog,
     NextFeed,
-    Overloaded,
     closed_loop,
     host_array,
     independent_feeds,
