@@ -16,10 +16,10 @@ from click.shell_completion import get_completion_class
 
 from mixmark.harness.cli import (
     adapters,
-    agent,
     cache,
     devices,
     export,
+    hosts,
     leaderboard,
     meters,
     plan,
@@ -103,4 +103,4 @@ main.place(
         "Files and shell": (export.export, cache.cache, completion),
     }
 )
-main.add_command(agent.agent)
+main.add_command(hosts.agent)

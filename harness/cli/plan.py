@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mixmark.harness.cli.options import JSON
+from mixmark.harness.cli.printing import print_json
 from mixmark.harness.cli.show import result_or_newest
-from mixmark.harness.cli.tables import print_json
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, choose_by_name
 from mixmark.harness.contracts.text import plain
 

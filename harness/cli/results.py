@@ -10,8 +10,8 @@ import click
 
 from mixmark.harness.cli import complete
 from mixmark.harness.cli.options import JSON, Seconds
+from mixmark.harness.cli.printing import print_json, print_table
 from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, result_or_newest
-from mixmark.harness.cli.tables import print_json, print_table
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:

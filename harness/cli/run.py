@@ -26,8 +26,8 @@ from mixmark.harness.cli.options import (
     levels,
     weight_classes,
 )
+from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, write_page
-from mixmark.harness.cli.tables import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.presets import PRESETS
 
