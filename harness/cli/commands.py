@@ -82,7 +82,7 @@ def main() -> None:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script by which a shell completes the commands and options of mixmark.
+    """Print the shell script that completes the commands and options of mixmark.
 
     \b
     Examples: eval "$(mixmark completion bash)"     in ~/.bashrc
