@@ -79,7 +79,7 @@ def inputs_of(suite: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
 
 
 def rows(tier: str) -> Iterator[tuple[str, str, Values]]:
-    """(what, in which format, its values)."""
+    """(name, format, values) of each tensor."""
     gauss = np.random.default_rng(0).standard_normal(MOST).astype(np.float32)
     yield "a Gaussian tensor", "bf16", values(bf16(gauss), 16)
     for name in SUITES:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 from mixmark.harness.contracts.text import Reason
 
 RAW: Mapping[str, bool] = {"raw": True}
-"""The metadata of a field that is not published: material of which others are computed."""
+"""The metadata of a field that is not published: other figures are computed from it."""
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 

@@ -160,7 +160,7 @@ def cpu_limit(state: Inspected) -> Iterator[Check]:
         tightest = min(quotas, key=lambda quota: quota.cpus)
         here = tightest.file.relative_to(state.root)
         cpus, fix = tightest.cpus, f"echo {tightest.none} | sudo tee /{here}"
-        message = f"the cgroup may use {cpus:.2f} CPUs, and is stopped for the rest of a period in which it has"
+        message = f"the cgroup may use {cpus:.2f} CPUs, and is stopped for the rest of a period once it has used them"
         yield Check("cpu limit", "warn", message, fix)
     else:
         yield Check("cpu limit", "ok", "no CPU quota was found")

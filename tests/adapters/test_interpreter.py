@@ -225,7 +225,7 @@ def test_a_meter_is_read_there(
     if lost is None:
         assert len(joules.values) > 10
         watts = np.diff(joules.values)[1:] / (np.diff(joules.before_ns)[1:] / 1e9)
-        assert np.median(watts) == pytest.approx(WATTS, rel=0.2), "the timestamps are those of the reads"
+        assert np.median(watts) == pytest.approx(WATTS, rel=0.2), "a timestamp is taken at each read"
         assert (joules.after_ns >= joules.before_ns).all() and joules.before_ns[0] >= drained.begin_ns
     assert not psutil.pid_exists(pid)
 

@@ -191,8 +191,8 @@ def test_a_split_into_many_parts_becomes_slices() -> None:
     assert [node.op_type for node in model.graph.node] == ["Slice"] * 3
     x = np.arange(12, dtype=np.float32).reshape(2, 6)
     parts = import_runtime().InferenceSession(model.SerializeToString(), session_options(1), [CPU]).run(None, {"x": x})
-    for mine, theirs in zip(parts, np.split(x, [1, 3], axis=1), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    for part, expected in zip(parts, np.split(x, [1, 3], axis=1), strict=True):
+        np.testing.assert_array_equal(part, expected)
 
 
 def test_linear_layers_are_replaced_and_other_uses_of_their_weights_stay(tmp_path: Path) -> None:

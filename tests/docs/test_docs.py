@@ -138,7 +138,7 @@ def test_the_time_for_close_routes() -> None:
 
 
 def test_gates() -> None:
-    """A row for each suite, or for some of its tiers; a limit for each way in which declared precisions round."""
+    """A row for each suite, or for some of its tiers; a limit for each group of precisions that round alike."""
     tiers = "smoke, edge, server"
     rows = [[name, where.replace("all", tiers), *rest] for name, where, *rest in table(RULES, "suite", "tiers")]
     told = [(row[0], tier) for row in rows for tier in row[1].split(", ")]

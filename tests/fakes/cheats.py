@@ -918,7 +918,7 @@ class Bundled:
 
 
 class Cheats:
-    """options: `as`, one of the classes above; others are theirs."""
+    """options: `as`, one of the classes above; the class gets all others."""
 
     name = "cheats"
 

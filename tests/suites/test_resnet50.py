@@ -72,16 +72,16 @@ def test_it_equals_transformers_resnet(network: nn.Module) -> None:
     ours.load_state_dict(state, assign=True)
     config = ResNetConfig.from_dict(dict(ResNet50("edge", {}).config))
     with torch.device("meta"):
-        theirs = ResNetForImageClassification(config)
-    missing, unexpected = theirs.load_state_dict(_of_transformers(state), strict=False, assign=True)
+        peer = ResNetForImageClassification(config)
+    missing, unexpected = peer.load_state_dict(_of_transformers(state), strict=False, assign=True)
     assert not unexpected and all(name.endswith("num_batches_tracked") for name in missing)
 
-    theirs.train(False)
+    peer.train(False)
 
     images = torch.randint(256, (2, 3, 96, 96), dtype=torch.uint8)
     with torch.inference_mode():
-        ours_says, theirs_says = ours(images)[0], theirs((images.float() - GREY) / SCALE).logits
-    assert (ours_says - theirs_says).abs().max() <= 1e-4 * theirs_says.abs().max()
+        ours_says, expected = ours(images)[0], peer((images.float() - GREY) / SCALE).logits
+    assert (ours_says - expected).abs().max() <= 1e-4 * expected.abs().max()
 
 
 def test_different_images_get_different_classes(network: nn.Module) -> None:
@@ -184,7 +184,7 @@ def test_a_checkpoint_has_a_gate_of_its_own() -> None:
 
 
 def test_shipped_statistics_are_those_of_the_drawn_weights() -> None:
-    """Other images than those of the calibration leave every batch norm centred and, over its channels, of power 1."""
+    """Images that the calibration has not seen leave every batch norm centred and, over its channels, of power 1."""
     suite = ResNet50("edge", {})
     network, weights = resnet50().to_empty(device="cpu"), suite.weights()
     for name, tensor in network.state_dict().items():
