@@ -54,7 +54,7 @@ def ours(queries: int, units: int = 1) -> npt.NDArray[np.int64]:
     return np.diff(done.issued_ns)
 
 
-def theirs(queries: int) -> npt.NDArray[np.int64]:
+def loadgens(queries: int) -> npt.NDArray[np.int64]:
     """The ns from each issue to the next, by timestamps of the system under test."""
     times_ns: list[int] = []
 
@@ -84,8 +84,8 @@ def theirs(queries: int) -> npt.NDArray[np.int64]:
 def main() -> None:
     blocks = int(sys.argv[1]) if len(sys.argv) > 1 else 11
     ours(QUERIES)
-    theirs(QUERIES)
-    rows = [(ours(QUERIES), theirs(QUERIES), ours(QUERIES // UNITS, UNITS)) for _ in range(blocks)]
+    loadgens(QUERIES)
+    rows = [(ours(QUERIES), loadgens(QUERIES), ours(QUERIES // UNITS, UNITS)) for _ in range(blocks)]
     print(f"{blocks} alternating blocks of {QUERIES} queries; microseconds, medians over the blocks")
     for name, figure in (("median", np.median), ("mean", np.mean)):
         mine, peer, _ = ([float(figure(block)) / 1e3 for block in column] for column in zip(*rows, strict=True))

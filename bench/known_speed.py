@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mixmark.harness.adapters.onnxruntime import OnnxRuntime
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.protocols import Array, Feed, Runner, Suite, Use
 from mixmark.harness.contracts.schema import Device
 from mixmark.harness.plan import mixes

@@ -228,12 +228,12 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Overhe
         loop = LOOPS[suite_name](suite, bare)
         feeds = map(suite.feeds(batch, 0), itertools.count())
         first = next(feeds)
-        theirs = [np.array(out) for out in runner(first)]  # this also warms up
+        expected = [np.array(out) for out in runner(first)]  # this also warms up
         with bare.around():
             begin = time.monotonic_ns()
             ours = [np.array(out) for out in loop(first)]
             feed_ns = time.monotonic_ns() - begin
-        for one, other in zip(theirs, ours, strict=True):
+        for one, other in zip(expected, ours, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3 * float(np.abs(one).max()))
         count = min(MOST_FEEDS, max(1, BLOCK_NS // feed_ns))
         limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=10**15, min_feeds=count)

@@ -13,7 +13,7 @@ import sys
 import time
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.plan.machine import Kind, Limits, Planner, Question, Speed
 
 GAP = 0.01

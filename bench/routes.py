@@ -126,7 +126,7 @@ def rate(suite: str, done: Completions) -> float:
 
 
 @contextmanager
-def theirs(row: RouteRow) -> Iterator[Callable[[], float]]:
+def peers(row: RouteRow) -> Iterator[Callable[[], float]]:
     """A function that runs the peer for a while and returns its rate."""
     if row.peer == EAGER:
         with ours(replace(row, adapter="torch", precision=row.peer_precision, options={})) as (eager, _):
@@ -161,7 +161,7 @@ def be_peer(module: str, suite: str, precision: str) -> None:
 
 
 def compare(name: str, row: RouteRow) -> None:
-    with ours(row) as (window, what), theirs(row) as peer:
+    with ours(row) as (window, what), peers(row) as peer:
         pairs = [(window(), peer()) for _ in range(ROUNDS)]
     mine, other = ([pair[side] for pair in pairs] for side in (0, 1))
     ratio = statistics.median(a / b for a, b in pairs)

@@ -58,7 +58,7 @@ def ours(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[flo
     return [float(ordered[math.ceil(q * queries) - 1]) / 1e6 for q in PERCENTILES]
 
 
-def theirs(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[float]:
+def loadgens(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[float]:
     """LoadGen's logged percentiles of the response time in ms, also counted from the scheduled time."""
     waiting: queue.SimpleQueue[loadgen.QuerySample | None] = queue.SimpleQueue()
 
@@ -107,7 +107,7 @@ def main() -> None:
     for sleep_s, rate_per_s in SYSTEMS:
         queries = int(seconds * rate_per_s)
         rows = [
-            (ours(sleep_s, rate_per_s, queries, seed), theirs(sleep_s, rate_per_s, queries, seed))
+            (ours(sleep_s, rate_per_s, queries, seed), loadgens(sleep_s, rate_per_s, queries, seed))
             for seed in range(1, ROUNDS + 1)
         ]
         print(f"  a system of {sleep_s * 1e3:g} ms at {rate_per_s:g}/s, {queries} queries a block")

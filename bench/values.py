@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.bfloat16 import round_to_bf16
+from mixmark.harness.contracts.weights import round_to_bf16
 from mixmark.harness.plugins.registry import load_suite
 from mixmark.suites.weights import MULTISET
 
@@ -79,7 +79,7 @@ def inputs_of(suite: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
 
 
 def rows(tier: str) -> Iterator[tuple[str, str, Values]]:
-    """(what, in which format, its values)."""
+    """(name, format, values) of each tensor."""
     gauss = np.random.default_rng(0).standard_normal(MOST).astype(np.float32)
     yield "a Gaussian tensor", "bf16", values(bf16(gauss), 16)
     for name in SUITES:

@@ -10,16 +10,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import NoiseFloor
 from mixmark.harness.contracts.text import Reason, days_between, plain
 from mixmark.harness.judge.compare.machines import BestRoute, BestRoutes, ComparedMachine, MachineComparison
 from mixmark.harness.judge.compare.solo import LEAST_DELTA, Comparison, SuiteWork
 from mixmark.reporters import document, figures
 from mixmark.reporters.charts import PixelAxis
+from mixmark.reporters.data import written
 from mixmark.reporters.document import Block, Chart, Document, Heading, Notes, Paragraph, Table, drawing
 from mixmark.reporters.figures import UNKNOWN, significant
-from mixmark.reporters.json import written
 
 SHORT_ID = 8  # letters of a UUID that are enough to recognise a device
 MOST_NAMED = 3  # things that a note names; the others are counted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.numbers import UNKNOWN as UNKNOWN
 from mixmark.harness.contracts.numbers import bare as bare
 from mixmark.harness.contracts.numbers import counted as counted

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.solo import Relative, Solo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Mix, Placement, Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.diagnosis import Diagnosis

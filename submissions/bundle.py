@@ -15,7 +15,7 @@ from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plugins.suite_claims import judge_stored
 from mixmark.harness.record import store
 from mixmark.harness.record.files import sha256_of
-from mixmark.submissions import check, files, redact, signature
+from mixmark.submissions import check, files, redact
 from mixmark.submissions.conclude import Contribution, contribution_of, entry, unlike
 from mixmark.submissions.entry import (
     DECLARATION,
@@ -84,7 +84,7 @@ def bundle(
         (folder / DECLARATION).write_bytes(files.written(declaration))
         manifest = files.write_manifest(folder)
         if key is not None:
-            signature.sign(folder, key)
+            files.sign(folder, key)
         (verdict,) = check.check([folder])
         if verdict.entry is not None and not dry_run:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -165,7 +165,7 @@ def unlike(report: Report, contribution: Contribution) -> Reason | None:
         if not environment.sha256 or environment.sha256 != report.sha256:
             return f"{name} ran another code of {report.name} than the kit checked"
         if environment.mixmark != report.mixmark:
-            return f"{name} was measured by Mixmark {environment.mixmark}, and the kit was that of {report.mixmark}"
+            return f"{name} was measured by Mixmark {environment.mixmark}, and the kit ran with {report.mixmark}"
     return None
 
 

@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from mixmark.harness.contracts.device_ids import host_of
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import (
     Boundary,
     Device,

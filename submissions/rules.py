@@ -16,7 +16,7 @@ from mixmark.harness.contracts.schema import Device, Environment
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.findings import words
 from mixmark.harness.record import store
-from mixmark.submissions import files, signature
+from mixmark.submissions import files
 from mixmark.submissions.conclude import Contribution, unlike
 from mixmark.submissions.entry import CONFORMANCE, DECLARATION, MANIFEST, RESULTS, SIGNATURE, Entry, is_slug
 from mixmark.submissions.submission import Submission
@@ -56,8 +56,8 @@ def limits(submission: Submission) -> Breaches:
     for name in (DECLARATION, MANIFEST, *tree.reports):
         if tree.sizes.get(name, 0) > MAX_DOCUMENT_BYTES:
             yield name, f"it is larger than {MAX_DOCUMENT_BYTES >> 20} MiB"
-    if tree.sizes.get(SIGNATURE, 0) > signature.MAX_SIGNATURE_BYTES:
-        yield SIGNATURE, f"it is larger than {signature.MAX_SIGNATURE_BYTES} bytes"
+    if tree.sizes.get(SIGNATURE, 0) > files.MAX_SIGNATURE_BYTES:
+        yield SIGNATURE, f"it is larger than {files.MAX_SIGNATURE_BYTES} bytes"
 
 
 def layout(submission: Submission) -> Breaches:

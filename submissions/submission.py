@@ -25,7 +25,7 @@ from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plugins.suite_claims import judge_stored
 from mixmark.harness.record import store
 from mixmark.harness.record.files import sha256_of
-from mixmark.submissions import conclude, files, redact, signature
+from mixmark.submissions import conclude, files, redact
 from mixmark.submissions.conclude import Contribution
 from mixmark.submissions.entry import CONFORMANCE, DECLARATION, MANIFEST, RESULTS, Declaration, Entry, Manifest, Signed
 
@@ -132,7 +132,7 @@ class Submission:
     def signed(self) -> Signed | ValueError:
         """The state of the signature, or why it is bad."""
         try:
-            return signature.verified(self.folder, self.declaration.folders[0], self.allowed)
+            return files.verified(self.folder, self.declaration.folders[0], self.allowed)
         except ValueError as error:
             return error
 

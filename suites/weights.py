@@ -1,5 +1,7 @@
 """A suite's weights: synthetic weights that are exact at four bits, or a public checkpoint.
 
+The random generators of weights and feeds are counter-based (Philox), so they are equal on every platform.
+
 Random Gaussian weights would make a quality gate useless: honest int4 would be as far from the reference as a skipped
 layer. So every group of 32 weights along the contraction axis (all axes after axis 0, flattened; groups restart at each
 row) is one permutation of the same multiset, times one power of two per tensor. Such weights are exact in int4
@@ -9,6 +11,7 @@ mean of the activations would grow from layer to layer and the network would col
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -25,7 +28,6 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Spec, Weights
-from mixmark.suites.random_generators import philox_key
 
 GROUP = 32
 # The counts resemble a rounded bell curve. The multiset contains -8, so that absmax / 8 is the tensor's power of two.
@@ -54,6 +56,16 @@ class Draw:
     def scale(self, shape: Sequence[int]) -> float:
         fan_in = math.prod(shape[1:])
         return 2.0 ** round(math.log2(self.gain / (RMS * math.sqrt(fan_in))))
+
+
+def philox_key(text: str) -> int:
+    """A 128-bit key from the text."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
+
+
+def generator(*words: object) -> np.random.Generator:
+    """A generator seeded by these words. Generators of different words are independent."""
+    return np.random.Generator(np.random.Philox(key=philox_key("/".join(map(str, words)))))
 
 
 Fill = float | Draw

@@ -69,7 +69,7 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
 @pytest.fixture
 def outsider(wheel: Path, tmp_path: Path) -> Callable[[str], str]:
     """Types lines into a shell in a virtual environment that has the wheel and nothing of the checkout; what else a
-    plugin needs is that of the tests' own environment, so that nothing is downloaded. Returns what is printed."""
+    plugin needs comes from the tests' own environment, so that nothing is downloaded. Returns what is printed."""
     venv.create(tmp_path / "venv")
     scripts, site = (
         Path(sysconfig.get_path(name, "venv", {"base": str(tmp_path / "venv")})) for name in ("scripts", "purelib")
@@ -94,7 +94,7 @@ def outsider(wheel: Path, tmp_path: Path) -> Callable[[str], str]:
 
 
 def test_a_vendor_comes_from_nothing_to_a_checked_submission(outsider: Callable[[str], str]) -> None:
-    """The blocks of docs/vendors.md, typed one after the other, and those of docs/submit.md with the same result."""
+    """The blocks of docs/vendors.md, then the blocks of docs/submit.md with the same result, typed one by one."""
     write(outsider, VENDORS)
     new, listed, run, submitted = (outsider(block) for block in blocks(VENDORS))
     assert "mixmark-acme/mixmark_acme.py" in new

@@ -43,12 +43,12 @@ def diffusion(tier: str, precision: str) -> Iterator[Callable[[], float]]:
 def drawer(suite: Diffusion, dtype: torch.dtype, compiled: bool) -> Callable[[Feed], torch.Tensor]:
     """A function that draws the images of a feed like the public pipeline."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    theirs, transformers = (importlib.import_module(name) for name in ("diffusers", "transformers"))
+    diffusers, transformers = (importlib.import_module(name) for name in ("diffusers", "transformers"))
     text = transformers.CLIPTextModel(transformers.CLIPTextConfig(**_part(suite, "text_encoder")))
     encoder = _filled(text, suite, "text_encoder", dtype)
-    unet = _filled(theirs.UNet2DConditionModel(**_part(suite, "unet")), suite, "unet", dtype)
-    vae = _filled(theirs.AutoencoderKL(**_part(suite, "vae")), suite, "vae", dtype)
-    scheduler = theirs.EulerDiscreteScheduler(**_part(suite, "scheduler"))
+    unet = _filled(diffusers.UNet2DConditionModel(**_part(suite, "unet")), suite, "unet", dtype)
+    vae = _filled(diffusers.AutoencoderKL(**_part(suite, "vae")), suite, "vae", dtype)
+    scheduler = diffusers.EulerDiscreteScheduler(**_part(suite, "scheduler"))
     if compiled:
         unet, vae.decode = torch.compile(unet), torch.compile(vae.decode)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from bench.separation import Row, activations, integers
-from mixmark.suites import onnx_graphs, quality, weights
+from mixmark.suites import limits, onnx_graphs, weights
 from mixmark.suites.diffusion import HOME, Diffusion, rule
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def rows(networks: Networks, wanted: Callable[[str], object]) -> Iterator[Row]:
 
 
 def distance(output: Array, reference: Array) -> float:
-    return float(quality.unexplained_variance(output, reference, reference.mean((2, 3), keepdims=True)).max())
+    return float(limits.unexplained_variance(output, reference, reference.mean((2, 3), keepdims=True)).max())
 
 
 def layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mixmark.harness.cli import complete
-from mixmark.harness.cli.conformance import OUT, shown
 from mixmark.harness.cli.options import (
     ADAPTER,
     CONFIG,
     JSON,
+    REPORT,
     WAIT_IDLE,
     Seconds,
     SectionedGroup,
     refuse_before_subcommand,
 )
-from mixmark.harness.cli.tables import print_absent, print_json, print_table
+from mixmark.harness.cli.printing import print_absent, print_json, print_table, run_kit
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
 
@@ -95,7 +95,7 @@ def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | N
     help="Write what the devices, their driver, the meters and the first steps told, without names, paths and serial "
     "numbers: the file to send of new silicon.",
 )
-@OUT
+@REPORT
 @WAIT_IDLE
 @CONFIG
 @JSON
@@ -133,7 +133,7 @@ def check(
         recorded = _recorded(report, result, config) if recording else ""
 
     with reserve(Path.cwd(), "smoke", wait_idle_s):
-        code = shown(lambda on_check: adapter.report(name, config, timeout_s, on_check, device, keep), out, as_json)
+        code = run_kit(lambda on_check: adapter.report(name, config, timeout_s, on_check, device, keep), out, as_json)
     if recording is not None:
         try:
             recording.write_text(recorded, "utf-8")  # the report is shown by now: a full disk loses no result

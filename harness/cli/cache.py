@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mixmark.harness.cli.options import JSON
-from mixmark.harness.cli.tables import print_json, print_table
+from mixmark.harness.cli.printing import print_json, print_table
 from mixmark.harness.contracts.numbers import counted, filesize
 
 

@@ -16,10 +16,10 @@ from click.shell_completion import get_completion_class
 
 from mixmark.harness.cli import (
     adapters,
-    agent,
     cache,
     devices,
     export,
+    hosts,
     leaderboard,
     meters,
     plan,
@@ -82,7 +82,7 @@ def main() -> None:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script by which a shell completes the commands and options of mixmark.
+    """Print the shell script that completes the commands and options of mixmark.
 
     \b
     Examples: eval "$(mixmark completion bash)"     in ~/.bashrc
@@ -103,4 +103,4 @@ main.place(
         "Files and shell": (export.export, cache.cache, completion),
     }
 )
-main.add_command(agent.agent)
+main.add_command(hosts.agent)

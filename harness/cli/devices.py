@@ -10,7 +10,7 @@ import click
 
 from mixmark.harness.cli.hosts import HOSTS, gathered, named
 from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON
-from mixmark.harness.cli.tables import plugins_print_to_stderr, print_absent, print_json, print_table
+from mixmark.harness.cli.printing import plugins_print_to_stderr, print_absent, print_json, print_table
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.numbers import gibibytes
 from mixmark.harness.contracts.text import plain

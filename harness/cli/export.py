@@ -8,7 +8,7 @@ import click
 
 from mixmark.harness.cli import complete
 from mixmark.harness.cli.options import CONFIG, JSON, TIER
-from mixmark.harness.cli.tables import plugins_print_to_stderr, print_json, print_table
+from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.text import plain
 

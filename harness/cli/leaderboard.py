@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mixmark.harness.cli.options import JSON, SIGNERS
-from mixmark.harness.cli.tables import print_json
+from mixmark.harness.cli.printing import print_json
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.text import plain

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mixmark.harness.cli import complete
-from mixmark.harness.cli.conformance import OUT, shown
 from mixmark.harness.cli.options import (
     ADAPTER,
     CONFIG,
     JSON,
+    REPORT,
     WAIT_IDLE,
     Seconds,
     SectionedGroup,
     refuse_before_subcommand,
 )
-from mixmark.harness.cli.tables import plugins_print_to_stderr, print_absent, print_json, print_table
+from mixmark.harness.cli.printing import plugins_print_to_stderr, print_absent, print_json, print_table, run_kit
 from mixmark.harness.contracts.numbers import duration, significant
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _described(live: LiveReading, counted: bool) -> dict[str, Any]:
 
 @meters.command()
 @click.argument("name", metavar="NAME|FILE:CLASS", shell_complete=complete.METER)
-@OUT
+@REPORT
 @WAIT_IDLE
 @CONFIG
 @JSON
@@ -132,7 +132,7 @@ def check(name: str, out: Path | None, wait_idle_s: float | None, config: Path |
     from mixmark.harness.measure.conformance import check_meter
 
     with reserve(Path.cwd(), "smoke", wait_idle_s):
-        code = shown(lambda on_check: check_meter(name, config, on_check), out, as_json)
+        code = run_kit(lambda on_check: check_meter(name, config, on_check), out, as_json)
     sys.exit(code)
 
 

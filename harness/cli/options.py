@@ -25,6 +25,9 @@ ADAPTER = click.option(
     shell_complete=complete.ADAPTER,
     help="Use only this adapter; ./acme.py:Acme loads one from a file. Repeatable.",
 )
+REPORT = click.option(
+    "--out", metavar="FILE", type=click.Path(path_type=Path), help="Write the report to a file, for a submission."
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mixmark.harness.cli.options import JSON
+from mixmark.harness.cli.printing import print_json
 from mixmark.harness.cli.show import result_or_newest
-from mixmark.harness.cli.tables import print_json
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, choose_by_name
 from mixmark.harness.contracts.text import plain
 
@@ -67,7 +67,9 @@ class Source:
 @click.option(
     "--years", type=POSITIVE, default=3.0, show_default=True, help="Years of electricity that --tariff pays for."
 )
-@click.option("--front", is_flag=True, help="Also list the machines of which none is better in work, price and power.")
+@click.option(
+    "--front", is_flag=True, help="Also list the machines that no other beats in work, price and power at once."
+)
 @click.option("--check", "checks", is_flag=True, help="Compare the prediction for RESULTS with their measured mixes.")
 @JSON
 def plan(
@@ -82,9 +84,9 @@ def plan(
 ) -> None:
     """Predict what to buy, what to add and what to switch off, from measured solo rates.
 
-    The devices of RESULTS (by default the newest result) are owned and cost only electricity; those of --entries can be
-    bought. A host brings its processors and takes as many accelerators as it was measured with. One program finds whole
-    numbers of devices; each answer says whether it is proved to be the best.
+    The devices of RESULTS (by default the newest result) are owned and cost only electricity; the devices of --entries
+    can be bought. A host brings its processors and takes as many accelerators as it was measured with. One program
+    finds whole numbers of devices; each answer says whether it is proved to be the best.
 
     Every figure is a prediction at full load, and none is ranked. The devices' names are in the output; docs/plan.md
     shows the file of prices.
@@ -248,7 +250,7 @@ def _kinds(
             own = replace(kind, owned=kind.owned if source.owned else 0)
             offered |= set() if source.owned else {kind.name}
             if source.price and len(machine.kinds) > 1:
-                whole = (plain(f"the price of {machine.name}"), "it is that of the host with its accelerators")
+                whole = (plain(f"the price of {machine.name}"), "it covers the host and its accelerators")
                 left_out += [] if whole in left_out else [whole]
             elif source.price:
                 own = replace(own, price=float(source.price.amount), declared=frozenset({"price"}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.numbers import percent, prefixed, significant
 from mixmark.harness.judge.catalogue import Checked
 from mixmark.harness.plan.machine import Answer
@@ -42,7 +42,7 @@ def _blocks(outlook: Outlook) -> Iterator[Block]:
         yield Heading(f"{TITLES[answer.question]}, predicted ({_proof(answer)})")
         yield Facts(list(_answer(outlook, answer)))
     if outlook.front:
-        yield Heading("Predicted machines of which none is better in work, price and power at once")
+        yield Heading("Predicted machines that no other beats in work, price and power at once")
         rows = [(_counts(answer), *_does(outlook, answer)) for answer in outlook.front]
         yield Table("", ("machine", "does", "price", "power"), rows)
     questions = [("not answered", TITLES[question].lower(), why) for question, why in outlook.not_answered.items()]

@@ -10,8 +10,8 @@ import click
 
 from mixmark.harness.cli import complete
 from mixmark.harness.cli.options import JSON, Seconds
+from mixmark.harness.cli.printing import print_json, print_table
 from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, result_or_newest
-from mixmark.harness.cli.tables import print_json, print_table
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def report(
 ) -> None:
     """Show the report of a result folder, by default of the newest in ./results.
 
-    Every figure is computed again from the raw data. The exit code is that of `mixmark run`: 1 if something is invalid
-    or nothing was measured.
+    Every figure is computed again from the raw data. As with `mixmark run`, the exit code is 1 if something is
+    invalid or nothing was measured.
 
     \b
     Examples: mixmark report
@@ -78,7 +78,7 @@ def report(
     "--gate",
     type=click.FloatRange(0, 100),
     metavar="PCT",
-    help="Exit with 1 if a solo measurement is proven slower than that of A by more than PCT %.",
+    help="Exit with 1 if a solo measurement is proven slower than in A by more than PCT %.",
 )
 @click.option(
     "--format",

@@ -26,8 +26,8 @@ from mixmark.harness.cli.options import (
     levels,
     weight_classes,
 )
+from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, write_page
-from mixmark.harness.cli.tables import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.presets import PRESETS
 
@@ -75,9 +75,9 @@ SECTIONS = {
     callback=weight_classes,
     metavar="16|8|4",
     shell_complete=complete.names(lambda: ("16", "8", "4")),
-    help="Weight class: the fewest bits that a weight may have. 16 uses formats of 16 and 32 bits, 8 also those of 8 "
-    "bits, and 4 all. With several, such as 16,8,4, each route is measured once, and the mix once for each class.  "
-    "[default: 16]",
+    help="Weight class: the fewest bits that a weight may have. 16 uses formats of 16 and 32 bits, 8 adds formats of 8 "
+    "bits, and 4 adds all others. With several, such as 16,8,4, each route is measured once, and the mix once for each "
+    "class.  [default: 16]",
 )
 @click.option(
     "--all-routes",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mixmark.harness.cli.options import JSON, SIGNERS
+from mixmark.harness.cli.printing import print_json, print_table
 from mixmark.harness.cli.show import result_or_newest
-from mixmark.harness.cli.tables import print_json, print_table
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import counted, filesize
 from mixmark.harness.contracts.text import plain

@@ -1,4 +1,4 @@
-"""Cleans text of vendors' libraries, drivers and files, and names the facts in which two mappings differ."""
+"""Cleans text of vendors' libraries, drivers and files, and names the facts that differ between two mappings."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from mixmark.harness.discover.machine.disclosure import disclose
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.plugins import install
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import messages, software
+from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
 from mixmark.harness.worker.process import cgroups
@@ -160,7 +160,7 @@ def cpu_limit(state: Inspected) -> Iterator[Check]:
         tightest = min(quotas, key=lambda quota: quota.cpus)
         here = tightest.file.relative_to(state.root)
         cpus, fix = tightest.cpus, f"echo {tightest.none} | sudo tee /{here}"
-        message = f"the cgroup may use {cpus:.2f} CPUs, and is stopped for the rest of a period in which it has"
+        message = f"the cgroup may use {cpus:.2f} CPUs, and is stopped for the rest of a period once it has used them"
         yield Check("cpu limit", "warn", message, fix)
     else:
         yield Check("cpu limit", "ok", "no CPU quota was found")
@@ -315,7 +315,7 @@ def _interpreter(
 
 def _differences(hello: messages.Hello) -> Iterator[str]:
     """The versions of another interpreter that differ from this one's."""
-    here = {"Python": software.python(), **software.packages()}
+    here = {"Python": messages.python_version(), **messages.package_versions()}
     for name, version in {"Python": hello.python, **hello.packages}.items():
         if here.get(name) != version:
             yield f"{name} {version.split()[-1]} ({f'here {here[name].split()[-1]}' if name in here else 'not here'})"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from mixmark.harness.contracts.published import RAW, figure
+from mixmark.harness.contracts.figures import RAW, figure
 from mixmark.harness.contracts.schema import Absent, Finding, Rate, Result, Tier
 from mixmark.harness.judge import caps, drill, load, scaling, score, solo, solo_rates
 from mixmark.harness.judge.caps import Frontier
@@ -19,9 +19,8 @@ from mixmark.harness.judge.findings import RULES, words
 from mixmark.harness.judge.load import Ladder, PolicyRuns
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
-from mixmark.harness.judge.rules import consistency, energy, integrity, interference, mix, records
+from mixmark.harness.judge.rules import Rule, consistency, energy, integrity, interference, mix, records
 from mixmark.harness.judge.rules.consistency import SuiteClaims
-from mixmark.harness.judge.rules.rule import Rule
 from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Matrix, Solo

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mixmark.harness.contracts.published import figure
+from mixmark.harness.contracts.figures import figure
 from mixmark.harness.contracts.schema import Finding, PowerLimit, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy.reading import EnergyReading

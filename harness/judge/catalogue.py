@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Device, Mix, Result, weight_class
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.assessment import Assessment

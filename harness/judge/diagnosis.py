@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.published import RAW, figure
+from mixmark.harness.contracts.figures import RAW, Estimate, figure
 from mixmark.harness.contracts.schema import Completions, Device, Finding, Mix, Placement, Rate, Result
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.mixed_run import HOUR_S, ScoredRun, device_time_ns

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.device_ids import named, part_of
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import (
     AcceleratorConditions,
     Completions,

@@ -100,7 +100,7 @@ TABLE: Mapping[str, Says] = {
     "mix_bounded.much": warning(
         "the mix did {times:.2f} times what its devices alone allow, so those were slowed down", AGAIN
     ),
-    "mix_bounded.noticed": warning("the solo rates do not fit those of the mix", "measure again"),
+    "mix_bounded.noticed": warning("the solo rates do not fit the rates of the mix", "measure again"),
     "consistency": invalid("{contradiction}"),
     "audited.problem": invalid("wrong outputs: {problem}"),
     "audited.wrong": invalid(

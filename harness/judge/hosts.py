@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from mixmark.harness.contracts.published import figure
+from mixmark.harness.contracts.figures import figure
 from mixmark.harness.contracts.schema import Conditions, Connection, Finding, Record, Result
 from mixmark.harness.judge.findings import found
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.published import figure
+from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.schema import BY_PLAN, Finding, Int64s, LatencyLimits, Mix, Phase, Record, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy import total as machine

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.published import figure
+from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.schema import (
     Completions,
     Failure,

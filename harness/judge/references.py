@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from pydantic import Field, TypeAdapter
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Boundary, Fact, Result
 from mixmark.harness.judge.score import Grade, Score
 from mixmark.harness.judge.solo import Solo, best, by_suite

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.device_ids import host_of
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Finding, Phase, Rate, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.diagnosis import unproven

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.numbers import percent, significant
-from mixmark.harness.contracts.published import figure
 from mixmark.harness.contracts.schema import Boundary, Finding, Mix, Phase, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import hosts

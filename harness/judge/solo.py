@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal, Protocol, TypeVar
 
-from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.published import figure
+from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.schema import (
     Boundary,
     Completions,

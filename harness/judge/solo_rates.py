@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from statistics import median
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Mix, Rate, Result, ServiceLimits
 from mixmark.harness.judge.diagnosis import BestRate
 from mixmark.harness.judge.energy.total import device_watts, total

@@ -304,7 +304,7 @@ def _load(state: RunState, level: float, name: str) -> Load:
     seed = next((record.seed for record in records if record.seed), None)
     rate_per_s = _rate_per_s(state)
     if seed is None or not rate_per_s:
-        raise UsageError("the mixed runs have no rate of which it would be a share")
+        raise UsageError("the mixed runs have no rate, so a level has no meaning")
     quanta = {(each.route.suite, each.route.device): each.feed_units for each in records if each.feed_units}
     units = request_units(quanta)
     return load_at(level, rate_per_s, state.mix.units, units, state.procedure.mix_limits, seeds.derived(seed, name))

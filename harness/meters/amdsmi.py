@@ -25,7 +25,7 @@ from mixmark.harness.meters.common import card_domain, gpu_ids, library_reader
 
 SOURCE = "rocm.docs.amd.com/projects/amdsmi"
 WATCH_TIMES, WATCH_S = 10, 0.1
-AGREE = 2.0  # the factor by which counter and power may differ: power is in whole watts and lags the counter
+AGREE = 2.0  # counter and power may differ by this factor: power is in whole watts and lags the counter
 POWERS = ("current_socket_power", "average_socket_power", "socket_power")  # watts; a card reports some of these
 NO_POWER = (0, 0xFFFF)  # AMD SMI's values for an unknown power
 INSTALL = "install ROCm, and the amdsmi of /opt/rocm/share/amd_smi with pip"

@@ -30,7 +30,7 @@ STATE = re.compile(r"Power reading state is:\s*(\w+)")
 
 
 class Ipmi:
-    """root: the file system in which the device of the controller is searched."""
+    """root: the file system that is searched for the controller's device."""
 
     name = "ipmi"
 

@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.numbers import counted, significant
 from mixmark.harness.plan.bound import EXACT, NOTHING
 
@@ -602,6 +602,6 @@ def _undominated(answers: Sequence[Answer]) -> list[Answer]:
     for answer in sorted(answers, key=merits, reverse=True):
         own = merits(answer)
         others = (zip(merits(other), own, strict=True) for other in kept)
-        if not any(all(theirs >= ours - EXACT * abs(ours) for theirs, ours in pairs) for pairs in others):
+        if not any(all(merit >= mine - EXACT * abs(mine) for merit, mine in pairs) for pairs in others):
             kept.append(answer)
     return sorted(kept, key=merits)

@@ -76,9 +76,9 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
     "reporters": {
         "console": "mixmark.reporters.report:console",
         "full": "mixmark.reporters.report:full",
-        "json": "mixmark.reporters.json:report",
-        "csv": "mixmark.reporters.lines:as_csv",
-        "jsonl": "mixmark.reporters.lines:as_json_lines",
+        "json": "mixmark.reporters.data:as_json",
+        "csv": "mixmark.reporters.data:as_csv",
+        "jsonl": "mixmark.reporters.data:as_json_lines",
         "markdown": "mixmark.reporters.report:markdown",
         "html": "mixmark.reporters.report:html",
     },

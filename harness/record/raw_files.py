@@ -89,7 +89,7 @@ def _check_directory(file: BinaryIO) -> None:
         raise ValueError("it does not end as a raw file does")
     *_, directory_bytes, _, comment_bytes = ZIP_END.unpack(end)
     if directory_bytes > MAX_DIRECTORY_BYTES or comment_bytes:
-        raise ValueError("its directory is longer than that of any raw file")
+        raise ValueError("its directory is longer than any raw file's")
     file.seek(0)
 
 

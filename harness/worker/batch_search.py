@@ -15,6 +15,7 @@ import numpy as np
 from mixmark.harness.contracts.protocols import Feed, Preparer, Runner
 from mixmark.harness.contracts.schema import Completions, Limits, RateTrial, SearchEnd, Trial
 from mixmark.harness.judge.statistics.timestamps import finished_by, steps_begin_ns
+from mixmark.harness.worker.failures import out_of_memory
 from mixmark.harness.worker.load_generator import Clock, FeedLog, closed_loop
 
 STEP = 4  # from one batch size to the next: fewer shapes to compile, and larger differences than the noise
@@ -24,14 +25,6 @@ ROUNDS = 3  # the fewest rounds of the confirmation that may change the result
 TURNS = 80  # a turn takes this part of the search's time
 LONGEST_FEED_NS = 500_000_000  # the mixes leave a batch 2 s, and a busy machine may take four times as long
 CLOSE = 1.05  # a rate is found when the lowest failed rate is within 5 % of the highest kept one
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory is used up. Frameworks have no common error type for it (torch raises
-    RuntimeError), so the message counts too."""
-    words = f"{type(error).__name__}: {error}".lower()
-    signs = ("outofmemory", "out of memory", "can't allocate memory", "failed to allocate memory")
-    return isinstance(error, MemoryError) or any(sign in words for sign in signs)
 
 
 @dataclass(frozen=True)

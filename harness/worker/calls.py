@@ -8,21 +8,25 @@ A call is one line of JSON, and so is its reply:
 
 The annotations of the method are the schema: pydantic validates the arguments and the reply by them. Methods take
 keyword arguments only. A peer may run hostile code, so a line that breaks the schema raises Garbled and nothing of it
-is used.
+is used. `serve` is the loop of the process that takes the calls.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Failure
+from mixmark.harness.worker.failures import failure_of
 
 LONGEST_BYTES = 16 << 20  # a longer line is an error, so that a peer cannot fill the memory of this process
 
@@ -113,6 +117,27 @@ def read(line: bytes, interface: type) -> Call | Reply | Failed:
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         cause = "a field is wrong" if isinstance(error, ValidationError) else "not a message"
         raise Garbled(f"{cause}: {start_of(line)}") from error
+
+
+def serve(calls: Iterable[Call], service: Callable[[], object], send: Callable[[bytes], object]) -> None:
+    """Serves calls one after the other. An exception that a call raises becomes the line `failed`.
+
+    service: returns the object that has the methods.
+    """
+    for call in calls:
+        try:
+            value = getattr(service(), call.name)(**call.arguments)
+            if not isinstance(value, Later):
+                send(write_reply(call.method, value))
+        except (Exception, SystemExit) as error:  # of a plugin, the disk or the call
+            send(failed(error))
+
+
+def failed(error: BaseException) -> bytes:
+    """The line about an exception. Writes the traceback to the log of this process."""
+    traceback.print_exception(error)
+    sys.stderr.flush()
+    return write_failed(Failed(failure=failure_of(error), misuse=isinstance(error, UsageError)))
 
 
 def start_of(line: bytes) -> str:

@@ -54,13 +54,11 @@ from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import batch_search, calls, load_generator, messages
-from mixmark.harness.worker.calls import Call, Later, P, Reply
-from mixmark.harness.worker.dispatcher import failed, serve
-from mixmark.harness.worker.failures import WorkerFailed
+from mixmark.harness.worker.calls import Call, Later, P, Reply, failed, serve
+from mixmark.harness.worker.failures import Overloaded, WorkerFailed
 from mixmark.harness.worker.messages import AdapterCalls, MeterCalls, ParentCalls
 from mixmark.harness.worker.outputs import WORKER_COLUMNS, Outputs
 from mixmark.harness.worker.process import memory
-from mixmark.harness.worker.software import packages, python
 
 Item = TypeVar("Item", Call, Reply)
 MOST_TEXT = 200  # characters of a name or a value that an adapter discloses
@@ -427,8 +425,8 @@ def _hello(setup: messages.Setup) -> messages.Hello:
     return messages.Hello(
         mixmark=VERSION,
         protocol=messages.PROTOCOL,
-        python=python(),
-        packages=packages(),
+        python=messages.python_version(),
+        packages=messages.package_versions(),
         origin=origin,
         spec=spec,
         source=source,
@@ -496,7 +494,7 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
         threads = loaded.runner.concurrency
         try:
             done = load_generator.open_loop(loaded.runner, feeds, arrivals, trial, threads=threads, new_log=new_log)
-        except load_generator.Overloaded:
+        except Overloaded:
             return 0, False
         return len(done), bool(timestamps.keeps_up(done, threads) and intervals.within_limits(done, limits))
 

@@ -1,4 +1,4 @@
-"""Turns an error of a worker into the `Failure` that its record keeps."""
+"""The errors of a worker, and the `Failure` that a record keeps of each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Literal
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, WrongOutput
 from mixmark.harness.contracts.schema import Failure
 from mixmark.harness.plugins.calls import error_with_line
-from mixmark.harness.worker.batch_search import out_of_memory
-from mixmark.harness.worker.load_generator import Overloaded
 
 LOST = (
     *("device lost", "device_lost", "device removed", "device_removed"),  # Vulkan, Direct3D, WebGPU
@@ -34,6 +32,10 @@ class Misused(WorkerFailed):
     """The adapter refused its configuration, such as an option that it does not know."""
 
 
+class Overloaded(Exception):
+    """Feeds arrive faster than the device completes them."""
+
+
 def failure_of(error: BaseException) -> Failure:
     """The failure that stands for an exception, whichever plugin or framework raised it."""
     if isinstance(error, WorkerFailed):
@@ -51,3 +53,11 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(kind="device lost", message=message, hint=GET_BACK)
     kind: Literal["out of memory", "raised"] = "out of memory" if out_of_memory(error) else "raised"
     return Failure(kind=kind, message=message)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that memory is used up. Frameworks have no common error type for it (torch raises
+    RuntimeError), so the message counts too."""
+    words = f"{type(error).__name__}: {error}".lower()
+    signs = ("outofmemory", "out of memory", "can't allocate memory", "failed to allocate memory")
+    return isinstance(error, MemoryError) or any(sign in words for sign in signs)

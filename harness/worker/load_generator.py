@@ -24,6 +24,7 @@ from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.numbers import counted, duration
 from mixmark.harness.contracts.protocols import Array, Feed, Runner
 from mixmark.harness.contracts.schema import Completions, Device, Limits
+from mixmark.harness.worker.failures import Overloaded
 from mixmark.harness.worker.messages import RunnerChecked
 from mixmark.harness.worker.outputs import Outputs
 
@@ -38,10 +39,6 @@ NO_OUTPUT = "the runner yielded nothing for a feed"
 LOOK_GROWTH = 1.5  # between two looks at the precision. Each look inflates the chance of a false stop: at 1.1 the
 # intervals of autocorrelated steps covered the truth too seldom in simulation
 UNIT_BYTES = 64 << 20  # the largest output for one unit: five images of the largest tier
-
-
-class Overloaded(Exception):
-    """Feeds arrive faster than the device completes them."""
 
 
 def host_array(value: object) -> Array:

@@ -12,7 +12,9 @@ Arrays do not travel in lines: an argument names the file that the caller wrote,
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import platform
 from collections.abc import Mapping
 from typing import Annotated, Literal, Protocol
 
@@ -31,8 +33,14 @@ from mixmark.harness.contracts.schema import (
     Tier,
     Trial,
 )
+from mixmark.harness.contracts.text import plain
 from mixmark.harness.worker.calls import Garbled, Later, Message, start_of
 
+PACKAGES = """
+    numpy torch triton onnxruntime onnxruntime-gpu onnx onnxscript openvino tensorrt safetensors
+    intel-extension-for-pytorch mkl nvidia-ml-py nvidia-cublas-cu12 nvidia-cudnn-cu12 pydantic psutil
+"""
+"""The packages whose versions are disclosed."""
 PROTOCOL = 9  # counted up whenever a call changes its meaning or its arguments
 MAX_CONCURRENCY = 64
 
@@ -105,6 +113,23 @@ class Hello(Message):
     """The file or package whose code was hashed; empty: not found."""
     sha256: str
     """The SHA-256 of that code."""
+
+
+def python_version() -> str:
+    """The implementation and version of this interpreter."""
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def package_versions() -> dict[str, str]:
+    """The versions of the disclosed packages in this interpreter's environment."""
+    return {name: version for name in PACKAGES.split() if (version := _version(name))}
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return plain(importlib.metadata.version(distribution), 40)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def greeting(line: bytes) -> Hello:

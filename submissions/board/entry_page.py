@@ -6,7 +6,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.solo import Solo
 from mixmark.reporters import charts, figures, hosts

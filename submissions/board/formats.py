@@ -1,13 +1,18 @@
-"""The board for programs and other pages: JSON, CSV, Markdown, and a badge for each entry."""
+"""The board for programs and other pages: JSON, CSV, Markdown, and a badge and a preview picture for each entry."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
+import numpy.typing as npt
 
 from mixmark.harness.contracts.text import escaped, plain
 from mixmark.reporters import document, figures
@@ -22,6 +27,11 @@ SCHEMA = 1
 RANKS = "Entries whose 95 % intervals overlap with the interval of the best of a group share its rank."
 LETTER_PX, PAD_PX, BADGE_PX = 6.6, 7, 20
 """The width of a letter at 11 px, the space beside a text, and the height of a badge."""
+WIDTH_PX, HEIGHT_PX, MARGIN_PX = 600, 315, 24
+"""The preview picture."""
+MOST_BARS = 9
+COLOURS = bytes.fromhex("fdfdfb b9c9e4 1b55b8")
+"""Its paper, the bars of others and the bar of the entry, as on the pages in daylight."""
 
 
 def as_json(site: Website, boards: Sequence[Board], entries: Sequence[Entry]) -> str:
@@ -221,3 +231,35 @@ def badge(entry: Entry, standings: Sequence[Standing]) -> str:
 
 def _xml(words: str) -> str:
     return escape(plain(words))
+
+
+def picture(values: Sequence[float], own: int | None) -> bytes:
+    """The PNG that other sites show beside a link to a page: bars from zero, the largest first.
+
+    Such a site shows the title and the description beside the picture, and takes no SVG.
+
+    values: descending; only MOST_BARS of them are drawn. own: the index of the bar in colour; None means the first.
+    """
+    own = own or 0
+    first = max(0, min(own - MOST_BARS // 2, len(values) - MOST_BARS))
+    shown = values[first : first + MOST_BARS]
+    pixels = np.zeros((HEIGHT_PX, WIDTH_PX), np.uint8)
+    step = (HEIGHT_PX - 2 * MARGIN_PX) // MOST_BARS
+    for index, value in enumerate(shown):
+        top = MARGIN_PX + index * step
+        length = max(2, round(value / values[0] * (WIDTH_PX - 2 * MARGIN_PX))) if values[0] else 2
+        pixels[top : top + step * 2 // 3, MARGIN_PX : MARGIN_PX + length] = 2 if first + index == own else 1
+    return _png(pixels)
+
+
+def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
+    """Pixels of a palette as a file (ISO/IEC 15948)."""
+    height, width = pixels.shape
+    lines = np.hstack((np.zeros((height, 1), np.uint8), pixels))  # each begins with its filter: none
+    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"PLTE", COLOURS), (b"IDAT", zlib.compress(lines.tobytes(), 6)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in chunks)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from mixmark.harness.contracts.device_ids import part_of
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.judge.mixed_run import HOUR_NS
 from mixmark.harness.judge.solo import Solo, best, by_suite
 from mixmark.harness.plan import mixes

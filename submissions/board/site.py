@@ -21,7 +21,6 @@ from mixmark.harness.plan import mixes
 from mixmark.reporters import document, figures, summary
 from mixmark.reporters.charts import decades, steps
 from mixmark.submissions.board import entry_page, formats, rank, row
-from mixmark.submissions.board.picture import bars
 from mixmark.submissions.board.rank import Board, Key, Metric, Place, figure_of
 from mixmark.submissions.board.row import IntervalAxis, Standing, Website
 from mixmark.submissions.entry import Entry
@@ -118,13 +117,13 @@ def pictures(boards: Sequence[Board]) -> Iterator[tuple[str, bytes]]:
         listed = board.ranked or board.unranked
         values = sorted((figure_of(place.entry, board.key.metric).estimate for place in listed), reverse=True)
         if not drawn:
-            yield "preview.png", bars(values, None)
+            yield "preview.png", formats.picture(values, None)
         for place in _places(board):
             if place.entry.path not in drawn:
                 drawn.add(place.entry.path)
                 own = figure_of(place.entry, board.key.metric).estimate
                 others = values if own in values else sorted((*values, own), reverse=True)
-                yield f"entries/{place.entry.path}/preview.png", bars(others, others.index(own))
+                yield f"entries/{place.entry.path}/preview.png", formats.picture(others, others.index(own))
 
 
 def _page(site: Website, template: str, address: str, shown: Mapping[str, Any]) -> str:

@@ -20,12 +20,11 @@ import numpy as np
 from mixmark.harness.contracts.errors import Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames
-from mixmark.suites import onnx_graphs, quality, weights
+from mixmark.suites import onnx_graphs, weights
 from mixmark.suites.diffusion import shapes
 from mixmark.suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
-from mixmark.suites.latency_limits import SECOND, mlperf_limits, own_limits
-from mixmark.suites.random_generators import generator
-from mixmark.suites.weights import Draw, Fill
+from mixmark.suites.limits import SECOND, check_output, gate_bound, mlperf_limits, own_limits, unexplained_variance
+from mixmark.suites.weights import Draw, Fill, generator
 
 if TYPE_CHECKING:
     from torch import nn
@@ -301,7 +300,7 @@ class Diffusion:
         return batch
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if "weights" in self.options else quality.gate_bound(AT_MOST[self.tier], precision)
+        at_most = TRAINED if "weights" in self.options else gate_bound(AT_MOST[self.tier], precision)
         return Gate(metric=METRIC, at_most=at_most)
 
     def reference(self) -> Diffusion:
@@ -313,8 +312,8 @@ class Diffusion:
         A constant image has 1. The mean of many images, which is not constant near the edges, has at least 0.7 at the
         smoke tier.
         """
-        quality.check_output(output, reference.shape)
-        return float(quality.unexplained_variance(output, reference, reference.mean((2, 3), keepdims=True)).max())
+        check_output(output, reference.shape)
+        return float(unexplained_variance(output, reference, reference.mean((2, 3), keepdims=True)).max())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """The cost of one batch.

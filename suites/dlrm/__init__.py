@@ -23,10 +23,8 @@ from mixmark.harness.contracts.errors import Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
 from mixmark.suites import onnx_graphs
-from mixmark.suites.latency_limits import MS, SECOND, mlperf_limits, own_limits
-from mixmark.suites.quality import check_output, gate_bound
-from mixmark.suites.random_generators import generator
-from mixmark.suites.weights import Draw, Fill, Synthetic, checkpoint
+from mixmark.suites.limits import MS, SECOND, check_output, gate_bound, mlperf_limits, own_limits
+from mixmark.suites.weights import Draw, Fill, Synthetic, checkpoint, generator
 
 if TYPE_CHECKING:
     from torch import nn

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Suite, Weights
+from mixmark.harness.contracts.weights import read_weight
 from mixmark.suites import onnx_graphs
-from mixmark.suites.formats.safetensors import tensor, write_tensor
+from mixmark.suites.formats.safetensors import write_tensor
 
 
 def write(suite: Suite, precision: str, folder: Path) -> None:
@@ -31,4 +32,4 @@ def _write_data(path: Path, model: bytes, weights: Weights, precision: str) -> N
             if initialiser.data_location == onnx.TensorProto.EXTERNAL:
                 position = {entry.key: entry.value for entry in initialiser.external_data}
                 file.seek(int(position["offset"]))
-                write_tensor(file, tensor(weights, initialiser.name), precision)
+                write_tensor(file, read_weight(weights, initialiser.name), precision)

@@ -15,9 +15,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.contracts.bfloat16 import round_to_bf16
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Array, Suite, Weights
+from mixmark.harness.contracts.weights import read_weight, round_to_bf16
 from mixmark.suites.formats.layouts import layout
 
 TYPES = {"fp32": ("F32", 4), "bf16": ("BF16", 2), "fp16": ("F16", 2)}
@@ -88,14 +88,7 @@ def _write_file(path: Path, names: dict[str, str], weights: Weights, precision: 
     with path.open("wb") as file:
         file.write(len(head).to_bytes(8, "little") + head)
         for own in names.values():
-            write_tensor(file, tensor(weights, own), precision)
-
-
-def tensor(weights: Weights, name: str) -> npt.NDArray[np.float32]:
-    """A tensor of the weights, as a new array."""
-    into = np.empty(tuple(map(int, weights.spec(name).shape)), np.float32)
-    weights.read(name, into)
-    return into
+            write_tensor(file, read_weight(weights, own), precision)
 
 
 def write_tensor(file: BinaryIO, values: npt.NDArray[np.float32], precision: str) -> None:

@@ -34,9 +34,8 @@ from mixmark.harness.contracts.errors import Unsupported, UsageError, refuse_opt
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
 from mixmark.suites import onnx_graphs
-from mixmark.suites.quality import check_output, gate_bound
-from mixmark.suites.random_generators import generator, philox_key
-from mixmark.suites.weights import RMS, Draw, Fill, Synthetic
+from mixmark.suites.limits import check_output, gate_bound
+from mixmark.suites.weights import RMS, Draw, Fill, Synthetic, generator, philox_key
 
 if TYPE_CHECKING:
     from torch import nn

@@ -10,6 +10,8 @@ shipped, because a new measurement would differ from machine to machine. `calibr
 from __future__ import annotations
 
 import math
+import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,11 +24,8 @@ from mixmark.harness.contracts.errors import Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
 from mixmark.suites import onnx_graphs
-from mixmark.suites.array_pool import ArrayPool
-from mixmark.suites.latency_limits import MS, SECOND, mlperf_limits, own_limits
-from mixmark.suites.quality import check_output, gate_bound, unexplained_variance
-from mixmark.suites.random_generators import generator
-from mixmark.suites.weights import Draw, Fill, Synthetic, checkpoint
+from mixmark.suites.limits import MS, SECOND, check_output, gate_bound, mlperf_limits, own_limits, unexplained_variance
+from mixmark.suites.weights import Draw, Fill, Synthetic, checkpoint, generator
 
 if TYPE_CHECKING:
     from torch import nn
@@ -293,3 +292,27 @@ class Calibrated:
             into[...] = self._statistics[name]
         else:
             self._weights.read(name, into)
+
+
+UNUSED = 3  # references to an array that is free: the pool's list, the loop over it, and the call of getrefcount
+
+
+class ArrayPool:
+    """Arrays of one shape and type. An array is handed out again once no reference to it or to a view of it is left.
+
+    A fresh page costs as much time as the bytes that a feed writes into it.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+        self._shape, self._dtype = shape, dtype
+        self._lock = threading.Lock()
+        self._arrays: list[Array] = []
+
+    def __call__(self) -> Array:
+        """An array with arbitrary values. It is a view: it and all views of it refer to the array in the list."""
+        with self._lock:
+            for array in self._arrays:
+                if sys.getrefcount(array) == UNUSED:
+                    return array[:]
+            self._arrays.append(np.empty(self._shape, self._dtype))
+            return self._arrays[-1][:]

@@ -30,7 +30,7 @@ from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import install
 from mixmark.harness.plugins.registry import BUILT_IN, Plugin
 from mixmark.harness.record.store import open as open_result
-from mixmark.harness.worker import handle, software
+from mixmark.harness.worker import handle, messages
 from mixmark.harness.worker.messages import PROTOCOL
 from mixmark.harness.worker.process.child_process import ChildProcess
 from tests.fakes.meters import WATTS
@@ -225,7 +225,7 @@ def test_a_meter_is_read_there(
     if lost is None:
         assert len(joules.values) > 10
         watts = np.diff(joules.values)[1:] / (np.diff(joules.before_ns)[1:] / 1e9)
-        assert np.median(watts) == pytest.approx(WATTS, rel=0.2), "the timestamps are those of the reads"
+        assert np.median(watts) == pytest.approx(WATTS, rel=0.2), "a timestamp is taken at each read"
         assert (joules.after_ns >= joules.before_ns).all() and joules.before_ns[0] >= drained.begin_ns
     assert not psutil.pid_exists(pid)
 
@@ -243,7 +243,7 @@ def test_doctor_starts_each_interpreter_and_shows_what_differs(complete: Environ
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime\nVersion: 1.2.3\n")
     found = {each.name: each for each in doctor.interpreters(configuration.load(None))}
     shutil.rmtree(info)
-    runs = f"it runs {software.python()} with Mixmark {VERSION}; what differs from here: "
+    runs = f"it runs {messages.python_version()} with Mixmark {VERSION}; what differs from here: "
     differs = f"onnxruntime 1.2.3 (here {version('onnxruntime')})"
     assert list(found) == [
         f"[{name}] python" for name in ("adapter.acme", "adapter.old", "adapter.gone", "meter.joules")

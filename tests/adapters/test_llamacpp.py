@@ -17,11 +17,11 @@ from mixmark.harness.adapters.llamacpp import LlamaCpp, gguf, missing, offloadin
 from mixmark.harness.adapters.llamacpp import devices as ggml_devices
 from mixmark.harness.adapters.llamacpp.devices import Properties, described
 from mixmark.harness.adapters.llamacpp.gguf import TYPES
-from mixmark.harness.adapters.onnx_weights import read_weight
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Array, Runner, Use
 from mixmark.harness.contracts.schema import Device
+from mixmark.harness.contracts.weights import read_weight
 from mixmark.harness.plugins import model_cache
 from mixmark.harness.worker.child import MOST_TEXT
 from mixmark.suites.dlrm import Dlrm

@@ -13,7 +13,6 @@ import onnx
 import pytest
 
 from mixmark.harness.adapters import devices as adapter_devices
-from mixmark.harness.adapters.onnx_weights import lift
 from mixmark.harness.adapters.onnxruntime import (
     OnnxRuntime,
     OnnxSession,
@@ -78,23 +77,6 @@ def test_the_probe_writes_no_matrix_to_a_disk() -> None:
     assert where == {"inputs, bound once"}
 
 
-def test_a_table_that_a_layer_reads_too_stays_a_weight() -> None:
-    def weight(name: str) -> onnx.TensorProto:
-        place = onnx.StringStringEntryProto(key="location", value="weights.bin")
-        external = onnx.TensorProto.EXTERNAL
-        kind = onnx.TensorProto.FLOAT
-        return onnx.TensorProto(name=name, data_type=kind, dims=[4, 4], data_location=external, external_data=[place])
-
-    nodes = [
-        onnx.helper.make_node("Gather", ["table", "rows"], ["a"]),
-        onnx.helper.make_node("Gather", ["tied", "rows"], ["b"]),
-        onnx.helper.make_node("MatMul", ["a", "tied"], ["c"]),
-    ]
-    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "", [], [], [weight("table"), weight("tied")]))
-    assert lift(model, tables_only=True) == ["table"]
-    assert [each.name for each in model.graph.initializer] == ["tied"]
-
-
 def test_layers_choose_the_layout_of_their_weights_and_tables_are_not_copied() -> None:
     with OnnxRuntime({}).open(cpu(), Dlrm("smoke", {}), "fp32", Use.of("offline")) as runner:
         assert isinstance(runner, GraphRunner)
@@ -145,15 +127,6 @@ def test_batch_norms_fold_into_convolutions(tmp_path: Path) -> None:
     operators = [node.op_type for node in onnx.load(tmp_path / "optimised.onnx", load_external_data=False).graph.node]
     assert "BatchNormalization" not in operators
     assert sum(operator.endswith("Conv") for operator in operators) == 1
-
-
-def test_lifted_weights_are_inputs_and_constants_stay() -> None:
-    model = onnx.load_from_string(Toy().graphs()["step"].onnx())
-    assert set(lift(model)) == {"table.weight", "qkv.weight"}
-    assert {"table.weight", "qkv.weight"} < {value.name for value in model.graph.input}
-    assert lift(model) == []  # nothing is left to lift, and the graph's own inputs are no weights
-    assert model.graph.initializer
-    assert all(each.data_location == onnx.TensorProto.DEFAULT for each in model.graph.initializer)
 
 
 def test_a_damaged_converted_model_is_named_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,8 +191,8 @@ def test_a_split_into_many_parts_becomes_slices() -> None:
     assert [node.op_type for node in model.graph.node] == ["Slice"] * 3
     x = np.arange(12, dtype=np.float32).reshape(2, 6)
     parts = import_runtime().InferenceSession(model.SerializeToString(), session_options(1), [CPU]).run(None, {"x": x})
-    for mine, theirs in zip(parts, np.split(x, [1, 3], axis=1), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    for part, expected in zip(parts, np.split(x, [1, 3], axis=1), strict=True):
+        np.testing.assert_array_equal(part, expected)
 
 
 def test_linear_layers_are_replaced_and_other_uses_of_their_weights_stay(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from mixmark.harness.adapters import openvino as adapter
 from mixmark.harness.adapters.openvino import OpenVino
 from mixmark.harness.adapters.openvino.quantised import unit_of
 from mixmark.harness.adapters.torch import Torch
-from mixmark.harness.contracts.bfloat16 import round_to_bf16
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported
 from mixmark.harness.contracts.protocols import Array, GraphRunner, Use
 from mixmark.harness.contracts.schema import Device
+from mixmark.harness.contracts.weights import round_to_bf16
 from mixmark.suites.diffusion import Diffusion
 from mixmark.suites.llm import Llm
 from mixmark.suites.resnet50 import ResNet50

@@ -136,8 +136,8 @@ def outputs(device, precision):
 
 exact = outputs(host, "fp32")
 for precision, off in (("fp32", 1e-5), ("fp16", 0.01), ("bf16", 0.05)):
-    for mine, theirs in zip(outputs(acme, precision), exact, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=off, atol=off * np.abs(theirs).max())
+    for output, expected in zip(outputs(acme, precision), exact, strict=True):
+        np.testing.assert_allclose(output, expected, rtol=off, atol=off * np.abs(expected).max())
 """
 
 
@@ -158,8 +158,8 @@ def test_an_accelerator_agrees_with_the_cpu() -> None:
         with Torch({}).open(device, suite, "fp32", ALONE) as runner:
             outputs.append(list(runner(feed)))
     for other in outputs[1:]:
-        for mine, theirs in zip(outputs[0], other, strict=True):
-            np.testing.assert_allclose(theirs, mine, rtol=1e-4, atol=1e-4)
+        for expected, output in zip(outputs[0], other, strict=True):
+            np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_outputs_that_lie_elsewhere_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

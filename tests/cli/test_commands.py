@@ -121,7 +121,7 @@ def test_ctrl_c_keeps_every_finished_measurement_and_resume_goes_on(shell: Shell
 
 def test_a_killed_run_resumes_too(shell: Shell) -> None:
     assert interrupted(shell, signal.SIGKILL).returncode == -signal.SIGKILL
-    assert shell("report", "out").returncode == 130, "the exit code is that of the interrupted run"
+    assert shell("report", "out").returncode == 130, "the same exit code as of the interrupted run"
     assert shell("run", "--resume", "out", "--adapter", ACME).returncode == 0
     assert outcomes(shell) == ["measured", "measured"]
 

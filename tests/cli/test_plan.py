@@ -77,7 +77,7 @@ def test_every_text_says_that_it_is_a_prediction(mine: Path) -> None:
     text = typed(mine, "--front", "--hosts", 1).stdout
     assert text.startswith("PREDICTED from solo rates at full load, not measured and never ranked.")
     assert "Most work, predicted (proved optimal)" in text
-    assert "Predicted machines of which none is better" in text
+    assert "Predicted machines that no other beats" in text
     assert typed("--check", mine).stdout.startswith("PREDICTED")
 
 

@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:
-    """Runs a line of the shell, in which "$@" is mixmark."""
+    """Runs a line of the shell; "$@" stands for mixmark."""
     line = ["sh", "-c", command, "sh", sys.executable, "-P", "-m", "mixmark"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)

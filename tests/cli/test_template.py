@@ -173,8 +173,8 @@ def test_the_session_runs_every_suite(tmp_path: Path, suite: Any) -> None:
     from mixmark.harness.adapters.torch import Torch
 
     small = suite("smoke", {})
-    mine, theirs = outputs(acme(tmp_path, "session"), small), outputs(Torch({}), small)
-    np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+    output, expected = outputs(acme(tmp_path, "session"), small), outputs(Torch({}), small)
+    np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
     (
         "cpu limit",  # the one above ours is tighter
         {"sys/fs/cgroup/job/cpu.max": "400000 100000\n", "sys/fs/cgroup/cpu.max": "150000 100000\n"},
-        "the cgroup may use 1.50 CPUs, and is stopped for the rest of a period in which it has",
+        "the cgroup may use 1.50 CPUs, and is stopped for the rest of a period once it has used them",
         "echo max | sudo tee /sys/fs/cgroup/cpu.max",
     ),
     (
@@ -140,7 +140,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
             "sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000\n",
             "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
         },
-        "the cgroup may use 0.50 CPUs, and is stopped for the rest of a period in which it has",
+        "the cgroup may use 0.50 CPUs, and is stopped for the rest of a period once it has used them",
         "echo -1 | sudo tee /sys/fs/cgroup/cpu/job/cpu.cfs_quota_us",
     ),
     (

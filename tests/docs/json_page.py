@@ -17,11 +17,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
-from mixmark.harness.contracts.published import published
+from mixmark.harness.contracts.figures import published
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import Assessment, Provenance
 from mixmark.harness.judge.compare.machines import MachineComparison
-from mixmark.reporters.lines import ENERGY, MIXED, SOLO, columns
+from mixmark.reporters.data import ENERGY, MIXED, SOLO, columns
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "json.md"

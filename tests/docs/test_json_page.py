@@ -14,13 +14,13 @@ from typing import Any, Literal, Union, get_args, get_origin
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Record, Result
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
 from mixmark.harness.judge.score import Grade
 from mixmark.harness.judge.solo import Status
-from mixmark.reporters import json as json_reporter
+from mixmark.reporters import data
 from tests.docs import json_page
 from tests.fakes.machine import one_run
 from tests.golden.sample import sample, unmetered
@@ -64,13 +64,13 @@ def interrupted() -> Result:
 @pytest.mark.parametrize("result", [sample(), unmetered(), interrupted(), one_run(300.0, runs=3), one_run(None)])
 def test_a_report_has_exactly_the_fields_types_and_words_of_the_page(result: Result) -> None:
     assessment = judge(result)
-    assert contradictions(json.loads(json_reporter.report(assessment)), Assessment) == []
+    assert contradictions(json.loads(data.as_json(assessment)), Assessment) == []
 
 
 def test_a_comparison_has_exactly_the_fields_of_the_page() -> None:
     first, second = ([judge(one_run(watts))] for watts in (300.0, 200.0))
     found = compare_machines([("a", first), ("b", second)])
-    assert contradictions(json.loads(json_reporter.written(found)), MachineComparison) == []
+    assert contradictions(json.loads(data.written(found)), MachineComparison) == []
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_comparison_has_exactly_the_fields_of_the_page() -> None:
     ],
 )
 def test_a_report_that_departs_from_the_page_is_found(change: dict[str, Any], said: str) -> None:
-    told = json.loads(json_reporter.report(judge(sample())))
+    told = json.loads(data.as_json(judge(sample())))
     told["runs"][0].update(change)
     assert any(said in one for one in contradictions(told, Assessment))
 

@@ -102,8 +102,8 @@ def test_every_option_that_a_page_names_exists() -> None:
     known = {option for _, command in cli_page.commands(main) for one in command.params for option in one.opts}
     for page in (*DOCS.glob("*.md"), ROOT / "CHANGELOG.md"):
         others = r"uv|pipx|pip|nvidia-smi|turbostat|powermetrics"  # commands that have options of their own
-        theirs = rf"`(?:{others}) [^`]*`|^pip .*$"
-        ours = re.sub(theirs, "", page.read_text("utf-8"), flags=re.MULTILINE)
+        foreign = rf"`(?:{others}) [^`]*`|^pip .*$"
+        ours = re.sub(foreign, "", page.read_text("utf-8"), flags=re.MULTILINE)
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", ours))
         assert named <= known | {"--help", "--version"}, page.name
 

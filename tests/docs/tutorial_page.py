@@ -34,7 +34,7 @@ def typed(page: str) -> list[str]:
 
 
 def shell(folder: Path) -> dict[str, str]:
-    """The environment of a shell in which `mixmark` is this checkout, and prints what a page shows."""
+    """The environment of a shell: `mixmark` is this checkout, and prints what a page shows."""
     script = folder / "bin" / "mixmark"
     script.parent.mkdir()
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mixmark "$@"\n')

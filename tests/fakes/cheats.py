@@ -43,7 +43,7 @@ from mixmark.harness.contracts.seeds import poisson
 from mixmark.harness.worker import child, load_generator, messages
 from mixmark.harness.worker import outputs as kept
 from mixmark.harness.worker.messages import ParentCalls
-from mixmark.suites.quality import check_output, gate_bound
+from mixmark.suites.limits import check_output, gate_bound
 from tests.fakes.null import NoWeights
 
 DEVICE = Device(
@@ -918,7 +918,7 @@ class Bundled:
 
 
 class Cheats:
-    """options: `as`, one of the classes above; others are theirs."""
+    """options: `as`, one of the classes above; the class gets all others."""
 
     name = "cheats"
 

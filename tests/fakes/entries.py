@@ -6,7 +6,7 @@ import datetime
 import random
 from typing import Any
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Boundary, Device, Environment, Hosts, UnitNames
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.score import Grade

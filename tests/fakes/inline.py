@@ -28,10 +28,10 @@ class InlineProcess:
     ) -> None:
         log.touch()
         setup = messages.Setup.model_validate_json(arguments[0])
-        self._channel, theirs = socket.socketpair()
+        self._channel, far_end = socket.socketpair()
 
         def work() -> None:
-            with theirs, theirs.makefile("rb") as reader, theirs.makefile("wb") as writer:
+            with far_end, far_end.makefile("rb") as reader, far_end.makefile("wb") as writer:
                 child.work(reader, writer, setup)
 
         self._thread = threading.Thread(target=work, name="inline", daemon=True)

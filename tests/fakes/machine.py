@@ -83,7 +83,7 @@ class Machine:
         may_wait: bool = False,
         source: mixed.Source | None = None,
     ) -> None:
-        """marks: the number of equal steps in which the units of a suite's feed come, one where it is not named.
+        """marks: the number of equal steps that a suite's feed has, 1 for a suite that is not named.
         may_wait: whether all devices may wait at once, as the devices of a host without credit do. source: makes what
         hands out the feeds; None: a dispatcher by the plan."""
         devices = [device(id) for id in dict.fromkeys(id for _, id in rates)]
@@ -355,8 +355,8 @@ def _at(rates: Rates, pair: Pair, at_s: float) -> float:
 
 
 def one_run(watts: float | None, runs: int = 1) -> Result:
-    """The GPU and the CPU of the method's worked example, kept busy for 10 minutes; again for each run, of which the
-    second is 1 % faster and the third 1 % slower."""
+    """The GPU and the CPU of the method's worked example, kept busy for 10 minutes; again for each run; the second
+    is 1 % faster and the third 1 % slower."""
     ids = ("gpu:0", "cpu:0")
     at_work = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
     power = None if watts is None else Power({"gpu:0": 60, "cpu:0": 50}, 120)

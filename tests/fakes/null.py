@@ -23,7 +23,7 @@ from mixmark import (
     Value,
     Weights,
 )
-from mixmark.suites.quality import check_output
+from mixmark.suites.limits import check_output
 
 
 class NoWeights:

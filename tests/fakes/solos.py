@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Route, UnitNames
 from mixmark.harness.judge.solo import Solo
 

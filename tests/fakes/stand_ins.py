@@ -40,8 +40,7 @@ from mixmark.harness.measure.dispatch import Grant, Tally
 from mixmark.harness.measure.mixed import LoadedSuites
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.record import store
-from mixmark.harness.worker.calls import Call, Later, P, read, write_call
-from mixmark.harness.worker.dispatcher import serve
+from mixmark.harness.worker.calls import Call, Later, P, read, serve, write_call
 from mixmark.harness.worker.messages import Covered
 from tests.golden import sample
 

@@ -189,9 +189,9 @@ def computes_as_torch(runner: Runner, device: Device) -> None:
     with Torch({}).open(device, suite, "fp32", Use.of("single-stream")) as reference:
         for batch, feed in zip((1, 3), map(suite.feeds(1, seed=1), range(2)), strict=True):
             feed = {**feed, **{name: np.repeat(feed[name], batch, axis=0) for name in ("image", "index")}}
-            for mine, theirs in zip(runner(feed), reference(feed), strict=True):
-                assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
-                np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+            for output, expected in zip(runner(feed), reference(feed), strict=True):
+                assert (output.dtype, output.shape) == (expected.dtype, expected.shape)
+                np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-import mixmark.reporters.json
-import mixmark.reporters.lines
+import mixmark.reporters.data
 import mixmark.reporters.report
 from mixmark.harness.contracts.schema import (
     NOT_ASKED,
@@ -49,8 +48,8 @@ REPORTERS: dict[str, Callable[[Assessment], str]] = {
     "report.txt": mixmark.reporters.report.console,
     "full.txt": mixmark.reporters.report.full,
     "report.md": mixmark.reporters.report.markdown,
-    "report.csv": mixmark.reporters.lines.as_csv,
-    "report.json": mixmark.reporters.json.report,
+    "report.csv": mixmark.reporters.data.as_csv,
+    "report.json": mixmark.reporters.data.as_json,
 }
 MS = 1_000_000
 

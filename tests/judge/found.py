@@ -9,7 +9,7 @@ import pytest
 from mixmark.harness.contracts.schema import Conditions, Cost, Failure, Finding, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.rules.rule import Rule
+from mixmark.harness.judge.rules import Rule
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
 FORWARD = (Cost(name="forward", flops=1e10, bytes=1e8),)

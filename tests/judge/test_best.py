@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.judge.solo import best, by_suite, merged, solos
 from tests.fakes.solos import solo
 

@@ -29,7 +29,7 @@ def sample(spec: str) -> FindingValue:
 
 
 def literals() -> Iterator[str]:
-    """All strings of the judge but those of the table. `{}` stands for the fields of an f-string."""
+    """All strings of the judge, the table left out. `{}` stands for the fields of an f-string."""
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.JoinedStr):

@@ -53,7 +53,7 @@ def test_the_efficiency_of_equal_hosts_is_their_rate_against_so_many_times_that_
         assert efficiency == pytest.approx(of_one, rel=0.02)
     assert found[2].hosts == ("host1", "host2")
     per_kj = [step.mixes_per_kwh.estimate for step in found.values() if step.mixes_per_kwh]
-    assert per_kj[0] == pytest.approx(per_kj[2], rel=0.02), "the joules are those of the hosts of the step alone"
+    assert per_kj[0] == pytest.approx(per_kj[2], rel=0.02), "only the hosts of a step count in its joules"
     assert per_kj[1] == pytest.approx(0.8 * per_kj[0], rel=0.02)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import (
     NO_GATE,
     Absent,
@@ -408,7 +408,7 @@ def test_what_an_official_score_needs_beside_its_runs() -> None:
     lacks = [(each.code, each.values) for each in scored(five(audits=29)).missing]
     assert lacks == [("score_graded.audits", {"suite": suite, "audits": 29, "needed": 30}) for suite in MIX]
     assert scored(of(*(run(f"mixed.{index}") for index in range(5)), watts=None)).grade == "official", "TX has no meter"
-    few = {pair: (10, round(MIX[pair[0]])) for pair in FEEDS}  # of which all were audited
+    few = {pair: (10, round(MIX[pair[0]])) for pair in FEEDS}  # all of them were audited
     assert scored(five(feeds=few, audits=10)).grade == "official"
 
 
@@ -421,7 +421,7 @@ def test_each_run_needs_its_audits() -> None:
 
 
 def of_runs(step: int) -> Score:
-    """Five runs, each of which finishes so many feeds more than the one before."""
+    """Five runs; each finishes `step` % more feeds than the one before."""
     paces = [1 + step * index / 100 for index in range(5)]
     made = [{pair: (round(count * pace), units) for pair, (count, units) in FEEDS.items()} for pace in paces]
     return scored(of(*[run(f"mixed.{index}", feeds=feeds) for index, feeds in enumerate(made)]))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge import verdict as verdicts
 from mixmark.harness.judge.assessment import judge

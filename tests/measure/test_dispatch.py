@@ -103,7 +103,7 @@ def test_no_stream_leads_by_more_than_2_percent_or_the_feeds_that_devices_may_ho
 
 def test_a_long_feed_on_one_device_lets_no_other_wait_while_rates_wander() -> None:
     """On two halves of a CPU one once waited for 21 % of a window: its part of the plan had become a little smaller
-    than that of the other half, so it was to lead no stream, and the least advanced one stood still for 29 s."""
+    than the other half's, so it was to lead no stream, and the least advanced one stood still for 29 s."""
     units = {"llm": 50.2, "diffusion": 5.53, "dlrm": 234_000.0, "resnet50": 917.0}
     feeds = {"llm": 128, "diffusion": 1, "dlrm": 1024, "resnet50": 8}
     rates = {
@@ -163,7 +163,7 @@ def test_a_feed_that_has_the_device_to_itself_has_its_pace_beside_suites_that_ru
     given = Counter(dispatcher.next("cpu:0", 0) for _ in range(3))
     assert given[Handed("llm")] and given[Handed("dlrm")]
     dispatcher.finished("cpu:0", Handed("llm"), 0, SECOND, 10)  # at its solo rate
-    dispatcher.finished("cpu:0", Handed("dlrm"), SECOND, 3 * SECOND, 10)  # two of them in two seconds: at theirs
+    dispatcher.finished("cpu:0", Handed("dlrm"), SECOND, 3 * SECOND, 10)  # two of them in two seconds: at its solo rate
     assert dispatcher.tally(3 * SECOND).paces == pytest.approx(dict.fromkeys(rates, 1.0))
 
 

@@ -21,7 +21,7 @@ from mixmark.harness.measure import meter_trial
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins.registry import find
 from mixmark.harness.record import store
-from mixmark.reporters.json import report
+from mixmark.reporters.data import as_json
 from tests.cli.shell import ACME, Shell
 from tests.fakes.plugs import PlugServer
 from tests.measure.test_metering import CPU
@@ -76,7 +76,7 @@ def run(folder: Path, options: dict[str, str]) -> dict[str, Any]:
     done = shell("run", *words)
     assert done.returncode == 0, done.stderr
     result = store.open(folder / "out")
-    shown: dict[str, Any] = json.loads(report(judge(result)))
+    shown: dict[str, Any] = json.loads(as_json(judge(result)))
     [figures] = [row for row in shown["runs"] if row["route"]["suite"] == "null"]
     return shown | {"figures": figures, "domains": [each.model_dump_json() for each in result.domains]}
 

@@ -107,7 +107,7 @@ def test_a_meter_that_needs_a_section_is_asked_only_with_one() -> None:
 def test_without_a_domain_nothing_is_read_and_no_time_is_spent() -> None:
     before = set(threading.enumerate())
     with Meters(Config(), (), FAKES) as meters:
-        assert set(threading.enumerate()) <= before  # those of others may end meanwhile
+        assert set(threading.enumerate()) <= before  # threads of other tests may end meanwhile
         meters.begin()
         meters.rest(1000)
         assert meters.drain("a") is None

@@ -119,7 +119,7 @@ def test_shares_of_one_way_have_one_worker_and_a_record_each(folder: Path) -> No
 
 
 def several(count: int, at: Path, pool: str = "", waits_s: int = 20) -> tuple[Phase, Equipment]:
-    """A phase of a share on each of several devices, each of which waits in `open` until all are being opened. pool:
+    """A phase of a share on each of several devices. Each device waits in `open` until all are being opened. pool:
     the memory that they share."""
     devices = [
         DEVICE.model_copy(update={"id": (id := f"npu:acme{n}"), "memory_pool": pool or id}) for n in range(count)

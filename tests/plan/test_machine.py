@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Device, Rate
 from mixmark.harness.plan.bound import bound
 from mixmark.harness.plan.machine import Answer, Energy, Kind, Limits, Planner, Retained, Speed

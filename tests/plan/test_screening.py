@@ -1,5 +1,4 @@
-"""The routes that are measured: those of a weight class, ranked by screening runs of a few seconds. No device, no
-clock."""
+"""The routes of a weight class that are measured, ranked by screening runs of a few seconds. No device, no clock."""
 
 from __future__ import annotations
 
@@ -83,8 +82,8 @@ def began(routes: tuple[Phase, ...]) -> Result:
 def went(
     before: Result, speeds: Mapping[str, float | Sequence[float]], audit: Audit | None = PASSED, load_s: float = 2.5
 ) -> Result:
-    """Every phase that has no record gets one. speeds: units per second by adapter or precision; several are those of
-    its screening runs in turn, and 0 is a crash."""
+    """Every phase that has no record gets one. speeds: units per second by adapter or precision; several are the speeds
+    of its screening runs in turn, and 0 is a crash."""
     known = {record.phase for record in before.records}
     fresh = []
     for phase in (phase for phase in before.phases if phase.name not in known):
@@ -339,7 +338,7 @@ def test_a_feed_that_was_broken_off_goes_on_at_its_pace() -> None:
 
 
 def measured(speeds: Mapping[str, float | Sequence[float]], speed: float) -> Result:
-    """A pair of routes, screened at `speeds`, of which the fastest was measured at `speed`."""
+    """A pair of routes, screened at `speeds`; the fastest was measured at `speed`."""
     after = screened(began(candidates(*PAIR)), speeds)
     fastest = stages.choose(state(after))
     return went(grown(after, *fastest), {"torch": speed, "onnxruntime": speed})

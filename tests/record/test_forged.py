@@ -209,7 +209,7 @@ def probeless(folder: Path) -> None:
         (wide, "has another gate than its suite"),
         (four_bit, "has (another gate|other costs) than its suite"),
         (unoffered, "ran in fp16, which cpu:0 does not offer"),
-        (audited_screening, "is a screening run, of which no output is kept, and has an audit"),
+        (audited_screening, "is a screening run, which keeps no output, and has an audit"),
         (probeless, "probe.* was planned, and has neither timestamps nor an error"),
     ],
     ids=[

@@ -322,7 +322,7 @@ def hostile(raw: Path, case: str) -> None:
     elif case == "backwards":
         columns["yielded_ns"] = np.array([-5])
         np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
-    elif case == "out of order":  # the time in flight would be that of the last feed alone
+    elif case == "out of order":  # only the last feed's time would count as in flight
         columns = {name: np.array(column) for name, column in SHUFFLED.items()}
         np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
     elif case == "beyond":

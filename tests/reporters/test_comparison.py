@@ -51,7 +51,7 @@ def with_verdicts() -> MachineComparison:
 
 
 def hostile_result(text: str) -> Result:
-    """A result with hostile text in a folder that can be opened: its devices are those of its records."""
+    """A result with hostile text in a folder that can be opened: it has exactly the devices of its records."""
     whole = hostile(text)
     records = tuple(
         each.model_copy(update={"route": each.route.model_copy(update={"device": "cpu:0"})}) for each in whole.records

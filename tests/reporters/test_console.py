@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Failure, Record, Result
 from mixmark.harness.judge import references
 from mixmark.harness.judge.assessment import Assessment, judge

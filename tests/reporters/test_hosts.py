@@ -7,8 +7,7 @@ import json
 
 import pytest
 
-import mixmark.reporters.json
-import mixmark.reporters.lines
+import mixmark.reporters.data
 from mixmark.harness.contracts.schema import Hosts
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.plan import mixes
@@ -59,7 +58,7 @@ def test_scaling_is_a_small_table(clustered: Assessment) -> None:
     assert lines[at].split() == ["hosts", "mix/h", "mix/kWh", "λ*", "efficiency"]
     assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["1", "2", "3"]
     assert lines[at + 1].endswith("100 %") and lines[at + 2].endswith("80 %")
-    found = json.loads(mixmark.reporters.json.report(clustered))
+    found = json.loads(mixmark.reporters.data.as_json(clustered))
     grown = [(len(each["hosts"]), round(each["efficiency"], 1)) for each in found["scaling"]]
     assert grown == [(1, 1), (2, 0.8), (3, 1)]
     [run] = found["score"]["runs"]
@@ -71,7 +70,7 @@ def test_scaling_is_a_small_table(clustered: Assessment) -> None:
 
 def test_the_summary_names_the_cluster_and_a_line_its_processors(clustered: Assessment) -> None:
     assert "This cluster of 3 hosts does one edge mix" in flat(report.console(clustered))
-    header, *lines = mixmark.reporters.lines.as_csv(clustered).splitlines()
+    header, *lines = mixmark.reporters.data.as_csv(clustered).splitlines()
     first = dict(zip(header.split(","), next(csv.reader(lines)), strict=True))
     assert (first["cpu_model"], first["cpu_threads"]) == ("2 × Acme Quartz 9000, Acme Onyx", "72")
     assert int(first["memory_bytes"]) == (64 + 64 + 16) << 30

@@ -15,7 +15,7 @@ from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import found, words
 from mixmark.harness.judge.solo import latency
 from mixmark.reporters import figures, report
-from mixmark.reporters.lines import _safe, as_csv
+from mixmark.reporters.data import _safe, as_csv
 from tests.golden.sample import DOMAINS, FOLDER, GPU, REPORTERS, closed_loop, record, result, sample
 from tests.judge.found import facts
 from tests.reporters.hostile import HOSTILE, LONG, hostile

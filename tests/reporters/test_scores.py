@@ -9,8 +9,7 @@ from io import StringIO
 
 import pytest
 
-import mixmark.reporters.json
-import mixmark.reporters.lines
+import mixmark.reporters.data
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.reporters import figures, report, scores, summary
@@ -65,21 +64,21 @@ def test_a_run_that_is_left_out_is_shown_as_such() -> None:
     found = judge(loaded(one_run(WATTS_AT_THE_WALL, runs=3), "mixed.2"))
     text = report.full(found)
     assert "mixed.2, left out" in text and "mixed.1, left out" not in text
-    rows = {row["key"]: row for row in csv.DictReader(StringIO(mixmark.reporters.lines.as_csv(found)))}
+    rows = {row["key"]: row for row in csv.DictReader(StringIO(mixmark.reporters.data.as_csv(found)))}
     assert (rows["mixed.2"]["status"], rows["mixed.1"]["status"]) == ("left out", "indicative")
     assert "10 %" in rows["mixed.2"]["reason"]
 
 
 def test_numbers_for_machines(measured: Result) -> None:
-    report = json.loads(mixmark.reporters.json.report(judge(measured)))
+    report = json.loads(mixmark.reporters.data.as_json(judge(measured)))
     score = report["score"]
     assert score["grade"] == "ranked"
     assert score["runs"][0]["suites"][1]["suite"] == "diffusion"
     assert report["diagnoses"]["mixed.1"]["kappa"]["estimate"] == pytest.approx(1, abs=0.01)
-    *_, row = csv.DictReader(StringIO(mixmark.reporters.lines.as_csv(judge(measured))))
+    *_, row = csv.DictReader(StringIO(mixmark.reporters.data.as_csv(judge(measured))))
     assert (row["scenario"], row["status"], row["boundary"]) == ("mixed", "ranked", "wall")
     assert float(row["mixes_per_kwh"]) == score["runs"][2]["mixes_per_kwh"]["estimate"]
-    assert json.loads(mixmark.reporters.json.report(judge(bare())))["score"] is None
+    assert json.loads(mixmark.reporters.data.as_json(judge(bare())))["score"] is None
 
 
 def beside() -> Result:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.submissions import signature
+from mixmark.submissions import files
 from mixmark.submissions.entry import SIGNATURE
 from tests.submissions.made import edited, verdict
 
@@ -53,7 +53,7 @@ def test_a_signature_is_optional_and_names_its_signer(
     folder: Path, keys: Path, signed: bool, signers: tuple[tuple[str, str], ...] | None, state: str, signer: str
 ) -> None:
     if signed:
-        signature.sign(folder, keys / "ours")
+        files.sign(folder, keys / "ours")
     found = verdict(folder, allowed=allowed(keys, *signers) if signers else None).entry
     assert found is not None and (found.signed.state, found.signed.signer) == (state, signer)
 
@@ -69,13 +69,13 @@ def test_a_signature_is_optional_and_names_its_signer(
 def test_a_signature_of_another_party_is_rejected(
     folder: Path, keys: Path, lines: list[tuple[str, str]], message: str
 ) -> None:
-    signature.sign(folder, keys / "ours")
+    files.sign(folder, keys / "ours")
     (problem,) = verdict(folder, allowed=allowed(keys, *lines)).problems
     assert problem.code == "E-SIGNED" and message in problem.message
 
 
 def test_a_manifest_that_was_changed_after_it_was_signed_is_rejected(folder: Path, keys: Path) -> None:
-    signature.sign(folder, keys / "ours")
+    files.sign(folder, keys / "ours")
     edited(folder, notes="better")
     (problem,) = verdict(folder, allowed=allowed(keys, (ORGANISATION, "ours"))).problems
     assert (problem.code, problem.message) == ("E-SIGNED", "its signature does not fit its manifest")
@@ -90,8 +90,8 @@ def test_a_signature_that_is_none_is_rejected(folder: Path, keys: Path, content:
 
 def test_a_file_that_is_no_key_is_an_error(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(MixmarkError, match="is not a file"):
-        signature.sign(folder, tmp_path / "nothing")
+        files.sign(folder, tmp_path / "nothing")
     (tmp_path / "key").write_text("x")
     (tmp_path / "key").chmod(0o600)
     with pytest.raises(MixmarkError, match="ssh-keygen cannot sign"):
-        signature.sign(folder, tmp_path / "key")
+        files.sign(folder, tmp_path / "key")

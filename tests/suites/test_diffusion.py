@@ -41,8 +41,8 @@ def transformers() -> Iterator[ModuleType]:
     yield pytest.importorskip("transformers")
 
 
-def relative_difference(ours: Any, theirs: Any) -> float:
-    return float((ours - theirs).abs().max() / theirs.abs().max())
+def relative_difference(ours: Any, peer: Any) -> float:
+    return float((ours - peer).abs().max() / peer.abs().max())
 
 
 def randomised(module: Any) -> Any:
@@ -87,45 +87,45 @@ def clip_config(transformers: ModuleType, shape: TextShape) -> Any:
     )
 
 
-def load_clip(theirs: Any, ours: TextEncoder) -> None:
+def load_clip(peer: Any, ours: TextEncoder) -> None:
     """By the public files' names; transformers 5 dropped the `text_model.` of its own encoder without projection."""
     state = {name.removeprefix("text_model."): tensor for name, tensor in ours.state_dict().items()}
-    own = {name.removeprefix("text_model."): name for name in theirs.state_dict()}
-    missing, _ = theirs.load_state_dict({own[name]: tensor for name, tensor in state.items()}, strict=False)
+    own = {name.removeprefix("text_model."): name for name in peer.state_dict()}
+    missing, _ = peer.load_state_dict({own[name]: tensor for name, tensor in state.items()}, strict=False)
     unused = [name for name in missing if "layers.2" not in name and "final_layer_norm" not in name]
     assert not [name for name in unused if "position_ids" not in name]
 
 
 def test_the_first_text_encoder_is_clip(transformers: ModuleType) -> None:
     ours = randomised(TextEncoder(SMALL_TEXT))
-    theirs = transformers.CLIPTextModel(clip_config(transformers, SMALL_TEXT)).eval()
-    load_clip(theirs, ours)
+    peer = transformers.CLIPTextModel(clip_config(transformers, SMALL_TEXT)).eval()
+    load_clip(peer, ours)
     ids = prompts(100)
     with torch.no_grad():
         (context,) = ours(ids)
-        assert relative_difference(context, theirs(ids).last_hidden_state) < 1e-4
+        assert relative_difference(context, peer(ids).last_hidden_state) < 1e-4
 
 
 def test_sdxl_takes_the_first_encoder_without_its_last_layer(transformers: ModuleType) -> None:
     ours = randomised(TextEncoder(replace(SMALL_TEXT, penultimate=True)))
     assert not [name for name in ours.state_dict() if "layers.2" in name or "final" in name]
-    theirs = transformers.CLIPTextModel(clip_config(transformers, SMALL_TEXT)).eval()
-    load_clip(theirs, ours)
+    peer = transformers.CLIPTextModel(clip_config(transformers, SMALL_TEXT)).eval()
+    load_clip(peer, ours)
     ids = prompts(100)
     with torch.no_grad():
         (context,) = ours(ids)
-        assert relative_difference(context, theirs(ids, output_hidden_states=True).hidden_states[-2]) < 1e-4
+        assert relative_difference(context, peer(ids, output_hidden_states=True).hidden_states[-2]) < 1e-4
 
 
 def test_the_second_text_encoder_is_openclip_with_its_projection(transformers: ModuleType) -> None:
     shape = replace(SMALL_TEXT, activation="gelu", penultimate=True, projection=48)
     ours = randomised(TextEncoder(shape))
-    theirs = transformers.CLIPTextModelWithProjection(clip_config(transformers, shape)).eval()
-    load_clip(theirs, ours)
+    peer = transformers.CLIPTextModelWithProjection(clip_config(transformers, shape)).eval()
+    load_clip(peer, ours)
     ids = prompts(100)
     with torch.no_grad():
         context, pooled = ours(ids)
-        expected = theirs(ids, output_hidden_states=True)
+        expected = peer(ids, output_hidden_states=True)
         assert relative_difference(context, expected.hidden_states[-2]) < 1e-4
         assert relative_difference(pooled, expected.text_embeds) < 1e-4
 
@@ -175,24 +175,24 @@ def their_unet(diffusers: ModuleType, shape: UNetShape) -> Any:
 
 def test_the_unet_is_that_of_sd15(diffusers: ModuleType) -> None:
     ours = randomised(UNet(SMALL_SD15))
-    theirs = their_unet(diffusers, SMALL_SD15)
-    theirs.load_state_dict(ours.state_dict())
+    peer = their_unet(diffusers, SMALL_SD15)
+    peer.load_state_dict(ours.state_dict())
     latent, context, timestep = random(2, 4, 16, 16), random(2, 77, 48), torch.tensor([501.0])
     with torch.no_grad():
-        expected = theirs(latent, timestep, context).sample
+        expected = peer(latent, timestep, context).sample
         assert relative_difference(ours(latent, timestep, context), expected) < 1e-4
 
 
 def test_the_unet_is_that_of_sdxl(diffusers: ModuleType) -> None:
     shape = SMALL_SDXL
     ours = randomised(UNet(shape))
-    theirs = their_unet(diffusers, shape)
-    theirs.load_state_dict(ours.state_dict())
+    peer = their_unet(diffusers, shape)
+    peer.load_state_dict(ours.state_dict())
     latent, context, pooled, timestep = random(2, 4, 16, 16), random(2, 77, 48), random(2, 40), torch.tensor([501.0])
     sizes = torch.tensor([1024.0, 1024.0, 0.0, 0.0, 1024.0, 1024.0])
     with torch.no_grad():
         added = {"text_embeds": pooled, "time_ids": sizes.expand(2, -1)}
-        expected = theirs(latent, timestep, context, added_cond_kwargs=added).sample
+        expected = peer(latent, timestep, context, added_cond_kwargs=added).sample
         assert relative_difference(ours(latent, timestep, context, pooled, sizes), expected) < 1e-4
 
 
@@ -214,13 +214,13 @@ def their_vae(diffusers: ModuleType, shape: VaeShape) -> Any:
 
 def test_the_vae_decodes_like_the_public_one(diffusers: ModuleType) -> None:
     ours = randomised(Vae(SMALL_VAE))
-    theirs = their_vae(diffusers, SMALL_VAE)
-    missing, unexpected = theirs.load_state_dict(ours.state_dict(), strict=False)
+    peer = their_vae(diffusers, SMALL_VAE)
+    missing, unexpected = peer.load_state_dict(ours.state_dict(), strict=False)
     assert not unexpected
     assert all(name.startswith(("encoder.", "quant_conv.")) for name in missing)
     latent = random(2, 4, 8, 8)
     with torch.no_grad():
-        assert relative_difference(ours(latent), theirs.decode(latent / SMALL_VAE.scaling).sample) < 1e-4
+        assert relative_difference(ours(latent), peer.decode(latent / SMALL_VAE.scaling).sample) < 1e-4
 
 
 def euler(diffusers: ModuleType, steps: int, velocity: bool) -> Any:
@@ -257,15 +257,15 @@ def test_a_guided_loop_ends_where_the_public_one_does(diffusers: ModuleType, vel
     ours = randomised(Denoise(SMALL_SDXL, steps, guidance, size, velocity))
     noise, context, pooled = random(1, 4, 16, 16), random(1, 2, 77, 48), random(1, 2, 40)
     scheduler = euler(diffusers, steps, velocity)
-    theirs = their_unet(diffusers, SMALL_SDXL)
-    theirs.load_state_dict(ours.unet.state_dict())
+    peer = their_unet(diffusers, SMALL_SDXL)
+    peer.load_state_dict(ours.unet.state_dict())
     added = {"text_embeds": pooled[0], "time_ids": torch.tensor([[size, size, 0, 0, size, size]] * 2)}
     latent, step, expected = noise, torch.zeros(1, dtype=torch.int64), noise * (scheduler.sigmas[0] ** 2 + 1) ** 0.5
     with torch.no_grad():
         for timestep in scheduler.timesteps:
             latent, step = ours(latent, step, context, pooled)
             scaled = scheduler.scale_model_input(expected, timestep).expand(2, -1, -1, -1)
-            unconditional, own = theirs(scaled, timestep, context[0], added_cond_kwargs=added).sample
+            unconditional, own = peer(scaled, timestep, context[0], added_cond_kwargs=added).sample
             predicted = unconditional + guidance * (own - unconditional)
             expected = scheduler.step(predicted[None], timestep, expected).prev_sample
     assert step.tolist() == [steps]
@@ -277,8 +277,8 @@ def test_the_published_parameter_counts(diffusers: ModuleType) -> None:
         assert count(TextEncoder(shapes.CLIP_L)) == 123_060_480
         assert count(UNet(SD15_UNET)) == 859_520_964
         assert count(UNet(SDXL_UNET)) == 2_567_463_684
-        theirs = their_vae(diffusers, SD15_VAE)
-        assert count(Vae(SD15_VAE)) == count(theirs.decoder) + count(theirs.post_quant_conv)
+        peer = their_vae(diffusers, SD15_VAE)
+        assert count(Vae(SD15_VAE)) == count(peer.decoder) + count(peer.post_quant_conv)
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -632,7 +632,7 @@ def test_the_config_builds_the_public_networks(diffusers: ModuleType, transforme
             assert not ours(part)
             continue
         with torch.device("meta"):
-            theirs = shapes_of(transformers.CLIPTextModelWithProjection(transformers.CLIPTextConfig(**config(part))))
-        expected = {name: theirs[name] for name in ours(part)}  # an encoder without projection leaves its end out
+            peer = shapes_of(transformers.CLIPTextModelWithProjection(transformers.CLIPTextConfig(**config(part))))
+        expected = {name: peer[name] for name in ours(part)}  # an encoder without projection leaves its end out
         assert ours(part) == expected
     assert suite.config["_class_name"] == ("StableDiffusionPipeline" if tier == "edge" else "StableDiffusionXLPipeline")

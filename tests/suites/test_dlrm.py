@@ -29,7 +29,7 @@ from mixmark.suites.dlrm import (
     rule,
 )
 from mixmark.suites.dlrm.network import dlrm
-from mixmark.suites.quality import FP32
+from mixmark.suites.limits import FP32
 from mixmark.suites.weights import RMS, Draw
 
 pytestmark = pytest.mark.slow

@@ -79,7 +79,7 @@ class Eager:
 def test_equal_to_transformers(tied: bool) -> None:
     transformers = pytest.importorskip("transformers")
     shape = replace(TINY, tied=tied)
-    theirs = transformers.LlamaForCausalLM(
+    peer = transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
             vocab_size=shape.vocabulary,
             hidden_size=shape.width,
@@ -101,13 +101,13 @@ def test_equal_to_transformers(tied: bool) -> None:
             },
         )
     ).eval()
-    for parameter in theirs.parameters():
+    for parameter in peer.parameters():
         parameter.normal_(std=0.2)
     ours = step(shape)
-    state = {name: tensor for name, tensor in theirs.state_dict().items() if not (tied and name == "lm_head.weight")}
+    state = {name: tensor for name, tensor in peer.state_dict().items() if not (tied and name == "lm_head.weight")}
     ours.load_state_dict(state)
     ids = torch.randint(shape.vocabulary, (shape.tokens_in,))
-    expected = theirs(ids[None]).logits[0, -1:]
+    expected = peer(ids[None]).logits[0, -1:]
     got = ours.logits(ids, torch.zeros(1, dtype=torch.int64), *caches(shape))
     assert ((got - expected).norm() / expected.norm()).item() < 1e-5
 
@@ -324,7 +324,7 @@ def test_the_config_builds_the_public_network(tier: str) -> None:
         **{name.split(".")[1]: value for name, value in suite.config.items() if name.startswith("rope_scaling.")},
     }
     with torch.device("meta"):
-        theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).state_dict()
+        peer = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).state_dict()
     weights = suite.weights()
     ours = {name: weights.spec(name).shape for name in weights.names()}
-    assert ours == {name: tuple(each.shape) for name, each in theirs.items() if name != "lm_head.weight"}
+    assert ours == {name: tuple(each.shape) for name, each in peer.items() if name != "lm_head.weight"}

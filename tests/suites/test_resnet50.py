@@ -12,8 +12,8 @@ from bench.separation import activations
 from bench.separation.resnet50 import BLOCKS, Eager, loaded, skipped
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Weights
-from mixmark.suites.quality import unexplained_variance
-from mixmark.suites.resnet50 import AT_MOST, GREY, PARAMETERS, SAMPLES, SCALE, TRAINED, ResNet50, statistics
+from mixmark.suites.limits import unexplained_variance
+from mixmark.suites.resnet50 import AT_MOST, GREY, PARAMETERS, SAMPLES, SCALE, TRAINED, ArrayPool, ResNet50, statistics
 from mixmark.suites.resnet50.network import BatchNorm, resnet50
 
 pytestmark = pytest.mark.slow
@@ -72,16 +72,16 @@ def test_it_equals_transformers_resnet(network: nn.Module) -> None:
     ours.load_state_dict(state, assign=True)
     config = ResNetConfig.from_dict(dict(ResNet50("edge", {}).config))
     with torch.device("meta"):
-        theirs = ResNetForImageClassification(config)
-    missing, unexpected = theirs.load_state_dict(_of_transformers(state), strict=False, assign=True)
+        peer = ResNetForImageClassification(config)
+    missing, unexpected = peer.load_state_dict(_of_transformers(state), strict=False, assign=True)
     assert not unexpected and all(name.endswith("num_batches_tracked") for name in missing)
 
-    theirs.train(False)
+    peer.train(False)
 
     images = torch.randint(256, (2, 3, 96, 96), dtype=torch.uint8)
     with torch.inference_mode():
-        ours_says, theirs_says = ours(images)[0], theirs((images.float() - GREY) / SCALE).logits
-    assert (ours_says - theirs_says).abs().max() <= 1e-4 * theirs_says.abs().max()
+        ours_says, expected = ours(images)[0], peer((images.float() - GREY) / SCALE).logits
+    assert (ours_says - expected).abs().max() <= 1e-4 * expected.abs().max()
 
 
 def test_different_images_get_different_classes(network: nn.Module) -> None:
@@ -184,7 +184,7 @@ def test_a_checkpoint_has_a_gate_of_its_own() -> None:
 
 
 def test_shipped_statistics_are_those_of_the_drawn_weights() -> None:
-    """Other images than those of the calibration leave every batch norm centred and, over its channels, of power 1."""
+    """Images that the calibration has not seen leave every batch norm centred and, over its channels, of power 1."""
     suite = ResNet50("edge", {})
     network, weights = resnet50().to_empty(device="cpu"), suite.weights()
     for name, tensor in network.state_dict().items():
@@ -291,3 +291,18 @@ def test_winograd_takes_a_quarter_of_a_3x3_convolution(tier: str) -> None:
 def test_an_unknown_tier_is_refused() -> None:
     with pytest.raises(Unsupported, match="no tier 'huge'"):
         ResNet50("huge", {})
+
+
+def test_memory_is_used_again_once_no_view_of_it_is_held() -> None:
+    memory = ArrayPool((4, 8), np.uint8)
+    first = memory()
+    at = first.ctypes.data
+    part = first.reshape(8, 4)[1:]
+    second = memory()
+    assert not np.shares_memory(first, second)
+    del first
+    third = memory()  # `part` is held still
+    assert not np.shares_memory(part, third)
+    del part
+    assert memory().ctypes.data == at
+    assert third.shape == (4, 8) and third.dtype == np.uint8

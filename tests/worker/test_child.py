@@ -168,4 +168,4 @@ def test_a_slice_is_pinned_before_its_adapter_is_loaded(tmp_path: Path) -> None:
     with Worker(ACME, {"mode": "fine"}, tmp_path, tmp_path / "log", cores=cores) as acme:
         assert opened(acme).facts == {"engine": "acme 1"}
         threads = psutil.Process(acme.pid).threads()
-        assert {tuple(os.sched_getaffinity(each.id)) for each in threads} == {tuple(cores)}, "those of numpy too"
+        assert {tuple(os.sched_getaffinity(each.id)) for each in threads} == {tuple(cores)}, "the threads of numpy too"

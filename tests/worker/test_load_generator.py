@@ -17,10 +17,10 @@ from mixmark.harness.contracts.protocols import Array, Feed, Runner
 from mixmark.harness.contracts.schema import Completions, Device, Limits
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.worker.batch_search import BatchFound, BatchSearch, busy_rate, highest_rate
+from mixmark.harness.worker.failures import Overloaded
 from mixmark.harness.worker.load_generator import (
     FeedLog,
     NextFeed,
-    Overloaded,
     closed_loop,
     host_array,
     independent_feeds,
@@ -411,11 +411,11 @@ def test_each_batch_size_is_prepared_once_before_its_first_feed() -> None:
             return super().__call__(feed)
 
     best_batch(Preparing(clock, 0, 1000), batches, 3000, clock=clock)
-    assert seen == ["prepare 1", *["feed 1"] * 3]  # that of the preparation, and two of the turn
+    assert seen == ["prepare 1", *["feed 1"] * 3]  # one for the preparation, and two of the turn
 
 
 class Streams:
-    """A device of two streams, the second of which takes half as long again. Time goes on once each thread that may
+    """A device of two streams; the second one takes half as long again. Time goes on once each thread that may
     still work on it does, so that no digit depends on when a thread gets a processor. Threads come in pairs."""
 
     concurrency = 2

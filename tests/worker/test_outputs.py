@@ -70,7 +70,7 @@ def test_each_feed_tells_the_digest_of_its_output() -> None:
 
 
 def run(feeds: int, most: int, commitments: Commitments, folder: Path) -> Handed:
-    """The outputs for so many feeds, each of which is the number of its feed, with room for `most`."""
+    """The outputs of `feeds` feeds, with room for `most`. An output is the number of its feed."""
     kept = Outputs(commitments.draw_key, most * (8 + AROUND_BYTES))
     for serial in range(feeds):
         output = np.array([serial])

@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.adapters.lowbit import GROUP, Integers, in_groups, packed
-from mixmark.harness.contracts.bfloat16 import round_to_bf16
 from mixmark.harness.contracts.errors import PluginError, Unsupported
 from mixmark.harness.contracts.protocols import Array, Suite, Value
 from mixmark.harness.contracts.schema import Precision
+from mixmark.harness.contracts.weights import round_to_bf16
 
 BYTES_PER_GROUP = {"F32": 128, "BF16": 64, "F16": 64, "Q8_0": 34, "Q4_0": 18}
 """The bytes of 32 values of a matrix, by type."""

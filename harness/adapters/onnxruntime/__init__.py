@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mixmark.harness.adapters.devices import cores, threads_option
-from mixmark.harness.adapters.onnx_weights import lift, read_weight
+from mixmark.harness.adapters.onnx_weights import lift
 from mixmark.harness.adapters.onnxruntime import convert
 from mixmark.harness.adapters.onnxruntime.decoder import describes_llama
 from mixmark.harness.adapters.onnxruntime.devices import (
@@ -44,6 +44,7 @@ from mixmark.harness.adapters.onnxruntime.devices import (
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Device
+from mixmark.harness.contracts.weights import read_weight
 from mixmark.harness.plugins.model_cache import converted, engines
 
 if TYPE_CHECKING:

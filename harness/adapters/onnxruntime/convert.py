@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mixmark.harness.adapters.onnx_weights import read_weight
 from mixmark.harness.adapters.onnxruntime.decoder import decoder, describes_llama
 from mixmark.harness.adapters.onnxruntime.files import GROUP, Files
 from mixmark.harness.contracts.protocols import Suite
+from mixmark.harness.contracts.weights import read_weight
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

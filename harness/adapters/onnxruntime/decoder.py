@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mixmark.harness.adapters.onnx_weights import read_weight
 from mixmark.harness.adapters.onnxruntime.files import GROUP, OURS, Files, Floats
 from mixmark.harness.contracts.protocols import Graph, Value
+from mixmark.harness.contracts.weights import read_weight
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -29,8 +29,7 @@ from typing import Any, cast
 import numpy as np
 
 from mixmark.harness.adapters.devices import cores, cpu, threads_option
-from mixmark.harness.adapters.onnx_weights import lift
-from mixmark.harness.adapters.openvino.batch_norms import fold
+from mixmark.harness.adapters.onnx_weights import fold, lift
 from mixmark.harness.adapters.openvino.models import StoredWeights, network, reshaped, uses
 from mixmark.harness.adapters.openvino.quantised import Rounding, WatchedSession
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported

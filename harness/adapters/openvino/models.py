@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.adapters import lowbit
-from mixmark.harness.contracts.bfloat16 import round_to_bf16
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.protocols import Array, Graph, Weights
+from mixmark.harness.contracts.weights import read_weight, round_to_bf16
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -96,8 +96,7 @@ class StoredWeights:
             self._map = mmap.mmap(file.fileno(), end)
         path.unlink()
         for name in dict.fromkeys(name for name, _ in sorted(uses)):
-            values = np.empty(tuple(map(int, weights.spec(name).shape)), np.float32)
-            weights.read(name, values)
+            values = read_weight(weights, name)
             for use in ((name, True), (name, False)):
                 if (stored := self._forms.get(use)) is not None:
                     begin, size = begins.get(name, 0), math.prod(stored.shape)

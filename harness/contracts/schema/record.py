@@ -268,7 +268,7 @@ class Conditions(Fact):
     stolen_ns: int | None = Field(default=None, ge=0)
     """CPU time that the hypervisor gave to other machines."""
     throttled_periods: int | None = Field(default=None, ge=0)
-    """The number of periods in which this process's cgroup, or a cgroup above it, had used up its CPU quota."""
+    """How often this process's cgroup, or a cgroup above it, was stopped because it had used up its CPU quota."""
     throttled_ns: int | None = Field(default=None, ge=0)
     cpu_stall_ns: int | None = Field(default=None, ge=0)
     """The time during which a task of any process waited for a CPU."""

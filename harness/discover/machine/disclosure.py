@@ -19,9 +19,9 @@ from mixmark.harness import VERSION
 from mixmark.harness.contracts.schema import System
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.discover.machine import processor
+from mixmark.harness.worker.messages import package_versions, python_version
 from mixmark.harness.worker.process import cgroups, memory
 from mixmark.harness.worker.process.files import MAX_TEXT, ROOT, line, table, text
-from mixmark.harness.worker.software import packages, python
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -82,8 +82,8 @@ def disclose(
         container=_container(root),
         cgroup_limits=dict(cgroups.limits(root)),
         accelerators=tuple(dict(each) for each in accelerators),
-        python=python(),
-        packages=packages(),
+        python=python_version(),
+        packages=package_versions(),
         environment=dict(_variables(os.environ if environment is None else environment)),
         mixmark=VERSION,
         git_commit=git_commit(checkout),

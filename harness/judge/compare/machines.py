@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.estimate import Estimate
-from mixmark.harness.contracts.published import figure
+from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.schema import NoiseFloor, Result, Tier
 from mixmark.harness.contracts.text import Reason, differences
 from mixmark.harness.judge.assessment import Assessment, Provenance, models

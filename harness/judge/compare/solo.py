@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from mixmark.harness.contracts.estimate import Estimate, exponential
+from mixmark.harness.contracts.figures import Estimate, exponential
 from mixmark.harness.contracts.schema import (
     Device,
     LatencyLimits,

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from mixmark.harness.contracts.device_ids import is_covered, local, on, piece
-from mixmark.harness.contracts.published import RAW, figure
+from mixmark.harness.contracts.figures import RAW, figure
 from mixmark.harness.contracts.schema import (
     Absent,
     Boundary,

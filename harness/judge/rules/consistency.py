@@ -178,7 +178,7 @@ def _audit(record: Record) -> Iterator[str]:
     if record.route.hosted:
         yield f"{record.key} is of a hosted service, which cannot be audited, and has an audit"
     if record.screening:
-        yield f"{record.key} is a screening run, of which no output is kept, and has an audit"
+        yield f"{record.key} is a screening run, which keeps no output, and has an audit"
     if audit.values and not audit.problem and len(audit.values) != len(audit.feeds):
         yield f"{record.key} has {counted(len(audit.values), 'value')} of {counted(len(audit.feeds), 'audited feed')}"
     if len(set(audit.feeds)) != len(audit.feeds):
@@ -352,8 +352,8 @@ def _times(result: Result) -> Iterator[str]:
 
 
 def _watched(record: Record, last_ns: int, failed: bool, slack_ns: int) -> Iterator[str]:
-    """The blocks of a record follow each other. Those of the watch cover its window and little more; the canaries ran
-    before and after.
+    """The blocks of a record follow each other. The watch's blocks cover the window and little more; the canaries ran
+    before and after it.
 
     last_ns: the last timestamp of the phase, whose other parts may have ended later. failed: whether a worker of the
     phase failed, for which the others may have waited. slack_ns: the largest error of the timestamps of its hosts.

@@ -17,7 +17,7 @@ from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.findings import RULES as RULE_NAMES
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.hosts import AT_REST_BYTES_PER_S
-from mixmark.harness.judge.rules.rule import Rule, record_rule
+from mixmark.harness.judge.rules import Rule, record_rule
 from mixmark.harness.judge.statistics.intervals import CONFIDENCE
 from mixmark.harness.judge.statistics.timestamps import most_in_flight
 from mixmark.harness.plan.presets import OUT_OF_CACHE

@@ -13,7 +13,7 @@ from mixmark.harness.contracts.schema import PROTECTIVE, ClockReason, Finding, F
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.roofline import CeilingKey, ceilings, passes
-from mixmark.harness.judge.rules.rule import record_rule
+from mixmark.harness.judge.rules import record_rule
 
 DRIFT = 0.10  # a probe that moves further than this between its records: the machine changed speed
 

@@ -11,7 +11,7 @@ from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge import screening
 from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
 from mixmark.harness.judge.findings import found
-from mixmark.harness.judge.rules.rule import record_rule
+from mixmark.harness.judge.rules import record_rule
 from mixmark.harness.judge.statistics.intervals import (
     FEWEST_BLOCKS,
     FEWEST_INDEPENDENT,

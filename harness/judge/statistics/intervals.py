@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from mixmark.harness.contracts.estimate import Estimate, exponential
+from mixmark.harness.contracts.figures import Estimate, exponential
 from mixmark.harness.contracts.schema import Completions, Int64s, LatencyLimits
 from mixmark.harness.judge.statistics.distributions import binomial_cdf, student_t
 from mixmark.harness.judge.statistics.timestamps import Floats, first_unit_ns, latencies_ns, time_per_unit_ns

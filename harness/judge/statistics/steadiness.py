@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Completions, FindingValue, Int64s, Limits
 from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, mean_half_width, mean_interval
 from mixmark.harness.judge.statistics.timestamps import Floats, finished_by, steps_begin_ns, window_ns

@@ -3,8 +3,9 @@
 The throughput of a closed loop counts over the window as the parent timed it, so the time between feeds counts too.
 
 All latencies count from when a feed was due. A feed of a closed loop is due when it is issued, so its latencies are
-*service times*. Those of a server are *response times*, and a stall shows in every feed that had to wait for it. If the
-worker reported each feed, a feed ends when its report reaches the parent; otherwise its latency is the worker's word.
+*service times*. A server's latencies are *response times*, and a stall shows in every feed that had to wait for it. If
+the worker reported each feed, a feed ends when its report reaches the parent; otherwise its latency is the worker's
+word.
 """
 
 from __future__ import annotations

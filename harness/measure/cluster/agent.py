@@ -37,8 +37,7 @@ from mixmark.harness.measure.phase import Driver, Part, attend
 from mixmark.harness.plan.placement import place
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
-from mixmark.harness.worker.calls import Call, Garbled, P, read, write_call
-from mixmark.harness.worker.dispatcher import serve
+from mixmark.harness.worker.calls import Call, Garbled, P, read, serve, write_call
 from mixmark.harness.worker.messages import Covered, StageName
 
 PART_BYTES = 4 << 20  # of a file in one message

@@ -72,16 +72,16 @@ def gather(agents: Agents, hosts: Sequence[Host], query: messages.HostQuery, wor
 
 
 def _suite_problem(description: messages.HostDescription, workloads: Sequence[Workload]) -> Reason | None:
-    """A suite that the host lacks, or has otherwise than this one."""
+    """A suite that the host lacks, or has with another version or other weights than this host."""
     installed = {suite.name: suite for suite in description.suites}
-    for ours in workloads:
-        theirs = installed.get(ours.name)
-        if theirs is None:
-            return f"it has no suite {ours.name}"
-        if theirs.version != ours.version:
-            return f"it has version {theirs.version} of the suite {ours.name}, and this host {ours.version}"
-        if theirs.weights != ours.weights:
-            return f"its weights of {ours.name} are {theirs.weights}, and those of this host {ours.weights}"
+    for wanted in workloads:
+        found = installed.get(wanted.name)
+        if found is None:
+            return f"it has no suite {wanted.name}"
+        if found.version != wanted.version:
+            return f"it has version {found.version} of the suite {wanted.name}, and this host {wanted.version}"
+        if found.weights != wanted.weights:
+            return f"its weights of {wanted.name} are {found.weights}, and this host's are {wanted.weights}"
     return None
 
 
@@ -102,9 +102,9 @@ def _targets(
     for name, description in described.items():
         absent += description.found.absent
         earlier = neighbours[name][: neighbours[name].index(name)]
-        theirs = [target.device for neighbour in earlier for target in described[neighbour].found.targets]
+        seen = [target.device for neighbour in earlier for target in described[neighbour].found.targets]
         for target in description.found.targets:
-            if same := next((device for device in theirs if _is_same(device, target.device)), None):
+            if same := next((device for device in seen if _is_same(device, target.device)), None):
                 reason = f"it is the same device as {same.id}"
                 absent.append(Absent(kind="device", name=target.device.id, reason=reason))
             else:

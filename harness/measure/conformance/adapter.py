@@ -105,7 +105,7 @@ def yields_fit_the_table(trials: AdapterTrials) -> str:
     broken += trials.findings([integrity.audited], [record for record in claimed if _problem(record)])
     fail_for([*broken, *trials.findings([integrity.units_counted], claimed)])
     _ran(claimed)
-    return "units, shapes and dtypes are those of the table"
+    return "units, shapes and dtypes fit the table"
 
 
 def outputs_pass_their_gates(trials: AdapterTrials) -> str:
@@ -182,7 +182,7 @@ def memory_returns(trials: AdapterTrials) -> str:
         messages.append(f"{device}: {growth / 2**20:+.1f} MiB a session, {weights}")
         limit = max(GROWTH_BYTES, GROWTH * sessions.weights_bytes)
         fail_if(growth > limit, f"{messages[-1]}: free what `open` made after its yield")
-    return "; ".join((*messages, "host memory only: no watcher reports that of accelerators"))
+    return "; ".join((*messages, "host memory only: no watcher reports the memory of accelerators"))
 
 
 def idle_burns_nothing(trials: AdapterTrials) -> str:

@@ -56,7 +56,7 @@ class ChildProcess:
             raise MixmarkError("workers need a POSIX system", "run Mixmark in the Windows Subsystem for Linux")
         self._kills = _out_of_memory_kills()
         self._killed_here = False
-        self._channel, theirs = socket.socketpair()
+        self._channel, far_end = socket.socketpair()
 
         def start() -> int:
             with log.open("ab") as output:
@@ -66,13 +66,13 @@ class ChildProcess:
                         *(NO_SITE if isolated else NO_CURRENT_FOLDER),
                         "-c",
                         code,
-                        str(theirs.fileno()),
+                        str(far_end.fileno()),
                         *arguments,
                     ],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(far_end.fileno(),),
                     # Ctrl-C is the parent's to handle, and a group can be killed as a whole. An orphan in another
                     # session than this process's counts as left behind by a worker, so only workers get a session.
                     start_new_session=tracked,
@@ -81,7 +81,7 @@ class ChildProcess:
                 )
             return self._process.pid
 
-        with theirs:
+        with far_end:
             try:
                 orphans.start(start) if tracked else start()
             except OSError:

@@ -144,7 +144,7 @@ function refresh() {
   extend(STEP);
   $("none").hidden = shown.length > 0;
   $("count").textContent = shown.length === ranked.length
-    ? `${ranked.length.toLocaleString("en")} systems` : `${shown.length.toLocaleString("en")} of ${ranked.length.toLocaleString("en")} systems; ranks are those of the whole board`;
+    ? `${ranked.length.toLocaleString("en")} systems` : `${shown.length.toLocaleString("en")} of ${ranked.length.toLocaleString("en")} systems; ranks count the whole board`;
   for (const head of table.tHead.querySelectorAll("[data-sort]")) {
     if (head.dataset.sort === sorted.by) head.setAttribute("aria-sort", sorted.down ? "descending" : "ascending");
     else head.removeAttribute("aria-sort");

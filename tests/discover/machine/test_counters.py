@@ -42,7 +42,7 @@ def write(root: Path, files: dict[str, str]) -> None:
 def process(
     pid: int, ticks: tuple[int, int, int, int], faults: int = 0, switches: int = 0, child: str = ""
 ) -> dict[str, str]:
-    """One thread. ticks: user, system, and those of children that were waited for."""
+    """One thread. ticks: user, system, and the user and system ticks of children that were waited for."""
     fields = f"S 1 1 1 0 -1 0 10 0 {faults} 0 {' '.join(map(str, ticks))} 20 0 1 0"
     task = f"proc/{pid}/task/{pid}"
     return {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import (
     Audit,
     Completions,

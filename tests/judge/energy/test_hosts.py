@@ -82,7 +82,7 @@ def test_each_host_has_its_own_processor_and_its_own_node() -> None:
     halves = [domain(at, (f"host1/node/{at}-of-2",)) for at in "12"]
     first = needed([device("host1/gpu:0")], ("host1",))
     assert uncovered(halves, first) == () and uncovered(halves[:1], first) == ("host1/cpu:0", "host1/gpu:0")
-    assert uncovered([domain("a", ("node",))], gpus), "the node of no host is none of theirs"
+    assert uncovered([domain("a", ("node",))], gpus), "a node without a host is no node of these hosts"
     rack = domain("rack", ("host1/node", "host2/node"))
     assert uncovered([rack], gpus) == (), "one meter may hold several hosts"
 

@@ -29,8 +29,7 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.rules import integrity
-from mixmark.harness.judge.rules.rule import Rule
+from mixmark.harness.judge.rules import Rule, integrity
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 from tests.judge.found import Said, beside, block, facts, said, says
 

@@ -6,8 +6,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Absent, Cost, Record
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.rules import interference, records
-from mixmark.harness.judge.rules.rule import Rule
+from mixmark.harness.judge.rules import Rule, interference, records
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 from tests.judge.found import QUIET, SECOND, beside, block, canaries, done, failed, gpu_state, said, says, six
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Finding, Result, ServiceLimits
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather

@@ -215,4 +215,4 @@ def test_a_window_that_was_not_steady_goes_on_however_narrow_its_interval_is() -
     blocks = steadiness.block_rates(done, 1)
     assert blocks is not None and steadiness.twice_precise(blocks.rates_per_s, 0.05)
     assert not steadiness.enough(LIMITS, done)
-    assert not steadiness.enough(LIMITS, closed_loop([[0]])), "nor does one in which the clock did not tick end"
+    assert not steadiness.enough(LIMITS, closed_loop([[0]])), "a window without a tick of the clock does not end either"

@@ -37,7 +37,7 @@ def test_the_most_in_flight_are_those_inside_of_the_window() -> None:
 
 
 def test_suites_that_overlap_on_a_device_share_its_time() -> None:
-    """Two feeds of the first from 0 to 10, of which one goes on to 20 beside a feed of the second, which ends at 40."""
+    """Two feeds of the first begin at 0 and end at 10 and 20. A feed of the second goes on from 10 to 40."""
     first = Completions(*(np.array(column) for column in ([0, 0], [0, 0], [1, 2], [10, 20], [1, 1])))
     second = Completions(*(np.array(column) for column in ([10], [10], [1], [40], [1])))
     assert timestamps.part_in_flight_ns(first, [first, second]) == 10 + 5

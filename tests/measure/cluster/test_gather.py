@@ -79,7 +79,7 @@ class Refusing(StandIn):
         (Saying(suites=suites(version="2")), "it has version 2 of the suite low, and this host 1"),
         (
             Saying(suites=suites(weights="a sampled-sha256:1")),
-            "its weights of low are a sampled-sha256:1, and those of",
+            "its weights of low are a sampled-sha256:1, and this host's are",
         ),
         (Saying(suites=suites(name="other")), "it has no suite low"),
         (Refusing(), "there is no file llm.safetensors; copy it to every host"),

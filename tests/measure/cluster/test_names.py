@@ -163,10 +163,10 @@ def test_timestamps_keep_their_order_and_durations_change_by_the_drift_alone(clo
     moved = names.to_run("left", completions(stamps), clock)
     ours = np.ravel(np.column_stack([moved.issued_ns, moved.yielded_ns])).tolist()
     assert ours == sorted(ours)
-    assert ours == [clocks.ours_ns(clock, theirs) for theirs in stamps], "one timestamp and a column move alike"
+    assert ours == [clocks.ours_ns(clock, stamp) for stamp in stamps], "one timestamp and a column move alike"
     assert abs((ours[-1] - ours[0]) * (1 + clock.drift) - (stamps[-1] - stamps[0])) <= 2
-    for our, theirs in zip(ours, stamps, strict=True):
-        assert abs(theirs - our - clock.offset_ns - clock.drift * (our - clock.at_ns)) <= 2
+    for our, stamp in zip(ours, stamps, strict=True):
+        assert abs(stamp - our - clock.offset_ns - clock.drift * (our - clock.at_ns)) <= 2
 
 
 def metering(host: str, begin_ns: int, idle_ns: list[tuple[int, int]], clock: Clock = SAME) -> Metering:

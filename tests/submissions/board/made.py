@@ -29,7 +29,7 @@ def crowd(count: int) -> list[Entry]:
 
 
 def hostile(number: int = 0, text: str = ESCAPE + HOSTILE) -> Entry:
-    """An entry in which every text leaves its place, if it can; a check would reject most of it."""
+    """An entry whose every text leaves its place, if it can; a check would reject most of it."""
     entry = made(number)
     declared, machine = entry.declaration, entry.machine
     words = dict.fromkeys(("organisation", "system", "origin", "licence", "notes", "form_factor", "availability"), text)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.submissions.board.site import build
 from mixmark.submissions.entry import Entry
 from tests.fakes.entries import made

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mixmark.harness.contracts.schema import Device
-from mixmark.submissions.board import formats, picture, row
+from mixmark.submissions.board import formats, row
 from mixmark.submissions.board.rank import boards
 from mixmark.submissions.board.row import standings
 from mixmark.submissions.entry import Entry
@@ -118,11 +118,11 @@ def test_a_citation_names_the_score_its_conditions_and_where_it_stands() -> None
 
 @pytest.mark.parametrize(("count", "own"), [(1, None), (3, 2), (40, 0), (40, 20), (40, 39)])
 def test_a_picture_has_the_bar_of_the_entry_in_its_colour(count: int, own: int | None) -> None:
-    data = picture.bars([100.0 - each for each in range(count)], own)
+    data = formats.picture([100.0 - each for each in range(count)], own)
     header = struct.unpack(">II", data[16:24])
-    assert header == (picture.WIDTH_PX, picture.HEIGHT_PX)
+    assert header == (formats.WIDTH_PX, formats.HEIGHT_PX)
     pixels = zlib.decompress(data[data.index(b"IDAT") + 4 :])
     lines = [pixels[at : at + header[0] + 1] for at in range(0, len(pixels), header[0] + 1)]
     drawn = [max(line) for line in lines]
     begun = [now for before, now in pairwise(drawn) if now and not before]
-    assert len(begun) == min(count, picture.MOST_BARS) and begun.count(2) == 1
+    assert len(begun) == min(count, formats.MOST_BARS) and begun.count(2) == 1

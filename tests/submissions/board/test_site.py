@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.estimate import Estimate
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.judge.findings import words
 from mixmark.submissions.board import site as board_site

@@ -51,7 +51,7 @@ def choose(hosts: Path | None, launcher: str | None, address: str | None) -> tup
         raise UsageError(f"{hosts} says launcher = {in_file!r}, and --launcher says {launcher}", hint="omit one")
     (name,) = choose_by_name("launcher", [launcher or in_file or "local"], LAUNCHERS)
     if address and name != "ray":
-        raise UsageError("--address is that of a Ray cluster", hint="add --launcher ray, or omit it")
+        raise UsageError("--address names a Ray cluster", hint="add --launcher ray, or omit it")
     _refuse_doubles(hosts, name, listed)
     chosen = LAUNCHERS[name](address or "auto")
     if not listed and name not in FIND_HOSTS:

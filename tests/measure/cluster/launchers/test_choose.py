@@ -130,7 +130,7 @@ def test_what_is_no_list_of_hosts_is_refused(tmp_path: Path, content: str | byte
 
 
 def test_an_address_is_asked_of_ray_alone_and_a_node_may_be_any(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--address is that of a Ray cluster"):
+    with pytest.raises(UsageError, match="--address names a Ray cluster"):
         choose.choose(file(tmp_path, RACK), None, "auto")
     launcher, hosts = choose.choose(file(tmp_path, "[host.a]\n[host.b]"), "ray", "10.0.0.7:6379")
     assert isinstance(launcher, partial) and launcher.keywords == {"address": "10.0.0.7:6379"}

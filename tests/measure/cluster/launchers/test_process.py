@@ -99,7 +99,7 @@ def test_the_address_of_a_host_is_not_repeated() -> None:
 
 @pytest.fixture
 def allocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the stand-ins, in which steps are noted."""
+    """A folder with the stand-ins, which note their steps there."""
     programs = {"srun": SRUN.format(folder=tmp_path), "scontrol": '#!/bin/sh\necho "$3" | tr , "\\n"\n'}
     (tmp_path / "bin").mkdir()
     for name, script in programs.items():

@@ -53,7 +53,7 @@ def test_many_lines_arrive_in_their_order(ray_address: str, tmp_path: Path) -> N
 def test_a_cluster_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     package = pytest.importorskip("ray")
 
-    def init(**_: object) -> None:  # Ray's own looks for a cluster for minutes, or finds that of another test
+    def init(**_: object) -> None:  # Ray's own looks for a cluster for minutes, or finds another test's
         raise ConnectionError("Could not find any running Ray instance.")
 
     monkeypatch.setattr(package, "init", init)

@@ -1,11 +1,23 @@
-"""Rounds float32 values to bf16, the upper half of a float32, for which numpy has no type."""
+"""Reads a tensor of a suite's weights, and rounds it to bf16.
+
+bf16 is the upper half of a float32; numpy has no type for it.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
+from mixmark.harness.contracts.protocols import Weights
+
 CHUNK = 1 << 18  # values rounded at a time: 1 MiB, which stays in a core's cache
+
+
+def read_weight(weights: Weights, name: str) -> npt.NDArray[np.float32]:
+    """A tensor of the weights, as a new array."""
+    tensor = np.empty(tuple(map(int, weights.spec(name).shape)), np.float32)
+    weights.read(name, tensor)
+    return tensor
 
 
 def round_to_bf16(values: npt.NDArray[np.float32], into: npt.NDArray[np.uint16]) -> None:

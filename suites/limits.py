@@ -1,4 +1,9 @@
-"""Checks outputs, compares them with the fp32 reference, and returns the bounds of quality gates."""
+"""What a suite's outputs must keep to: their form, the gate of their quality, and the latency limits of a server.
+
+The server tier has the latency limits of MLPerf Inference v6.1 for the same work, at the same percentile. MLPerf
+publishes no limits for a personal machine, so the edge and smoke tiers have Mixmark's limits of the mixed run, at p90:
+a p90 needs 64 feeds, a p99 would need 662.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,12 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array
-from mixmark.harness.contracts.schema import weight_class
+from mixmark.harness.contracts.schema import LatencyLimits, weight_class
+
+MS = 1_000_000
+SECOND = 1000 * MS
+MLPERF = "MLPerf Inference v6.1, server scenario"
+OWN = "Mixmark: what a person who waits will bear"
 
 FP32 = 1e-6
 """The bound of every gate for fp32, which excludes fewer bits. Engines in fp32 reach 2e-10 at smoke and edge; fp16,
@@ -46,3 +56,13 @@ def unexplained_variance(output: Array, reference: Array, centre: Array | float)
     error = (output.astype(np.float64) - reference).reshape(rows, -1)
     spread = (reference.astype(np.float64) - centre).reshape(rows, -1)
     return np.asarray((error * error).mean(1) / (spread * spread).mean(1))
+
+
+def own_limits(**limits: int) -> LatencyLimits:
+    """Mixmark's limits, at p90; the keywords are the fields of LatencyLimits, in ns."""
+    return LatencyLimits(percentile=0.9, source=OWN, **limits)
+
+
+def mlperf_limits(**limits: int) -> LatencyLimits:
+    """MLPerf Inference's limits, at p99; the keywords are the fields of LatencyLimits, in ns."""
+    return LatencyLimits(percentile=0.99, source=MLPERF, **limits)

@@ -9,7 +9,7 @@ from io import StringIO
 import pytest
 
 from mixmark.harness.judge.assessment import judge
-from mixmark.reporters.lines import as_csv, as_json_lines, columns, lines
+from mixmark.reporters.data import as_csv, as_json_lines, columns, lines
 from tests.fakes.machine import WATTS_AT_THE_WALL
 from tests.golden.sample import sample
 from tests.judge.compare.test_machines import one_run

@@ -1,4 +1,4 @@
-"""Folding batch norms into convolutions: the same answers, without the norms."""
+"""External weights of a graph become its inputs, and batch norms fold into convolutions: the same outputs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from mixmark.harness.adapters.openvino.batch_norms import fold
+from mixmark.harness.adapters.onnx_weights import fold, lift
 from mixmark.harness.contracts.protocols import Array, Spec, Weights
-from tests.fakes.toys import Random
+from tests.fakes.toys import Random, Toy
 
 SHAPES = {"w": (4, 3, 1, 1), "b": (4,), "gain": (4,), "shift": (4,), "mean": (4,), "norm.running_var": (4,)}
 NORM = ["gain", "shift", "mean", "norm.running_var"]
@@ -55,3 +55,29 @@ def test_what_another_node_uses_is_left_as_it_is() -> None:
     shared = [model(conv, helper.make_node("BatchNormalization", ["c", *NORM], ["y"])) for _ in range(2)]
     fold(shared, random())
     assert [len(each.graph.node) for each in shared] == [2, 2]
+
+
+def test_a_table_that_a_layer_reads_too_stays_a_weight() -> None:
+    def weight(name: str) -> onnx.TensorProto:
+        place = onnx.StringStringEntryProto(key="location", value="weights.bin")
+        external = onnx.TensorProto.EXTERNAL
+        kind = onnx.TensorProto.FLOAT
+        return onnx.TensorProto(name=name, data_type=kind, dims=[4, 4], data_location=external, external_data=[place])
+
+    nodes = [
+        helper.make_node("Gather", ["table", "rows"], ["a"]),
+        helper.make_node("Gather", ["tied", "rows"], ["b"]),
+        helper.make_node("MatMul", ["a", "tied"], ["c"]),
+    ]
+    tied = helper.make_model(helper.make_graph(nodes, "", [], [], [weight("table"), weight("tied")]))
+    assert lift(tied, tables_only=True) == ["table"]
+    assert [each.name for each in tied.graph.initializer] == ["tied"]
+
+
+def test_lifted_weights_are_inputs_and_constants_stay() -> None:
+    step = onnx.load_from_string(Toy().graphs()["step"].onnx())
+    assert set(lift(step)) == {"table.weight", "qkv.weight"}
+    assert {"table.weight", "qkv.weight"} < {value.name for value in step.graph.input}
+    assert lift(step) == []  # nothing is left to lift, and the graph's own inputs are no weights
+    assert step.graph.initializer
+    assert all(each.data_location == onnx.TensorProto.DEFAULT for each in step.graph.initializer)

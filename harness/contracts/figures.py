@@ -1,12 +1,18 @@
-"""A figure and how far it may be off: the one type of every rate, score, ratio and prediction."""
+"""Figures: an estimate with its interval, the one type of every rate, score, ratio and prediction; and what a class of
+figures publishes: its fields but the raw ones, and the properties that are figures."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
 
 from mixmark.harness.contracts.text import Reason
+
+RAW: Mapping[str, bool] = {"raw": True}
+"""The metadata of a field that is not published: other figures are computed from it."""
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -62,3 +68,17 @@ def exponential(middle: float, half: float) -> Estimate:
     """An estimate from the middle and half-width of its logarithm. The ends are limited to the range of a float."""
     low, high = (math.exp(min(max(end, -700), 700)) for end in (middle - half, middle + half))
     return Estimate(math.exp(middle), low, high)
+
+
+def figure(method: _Method) -> _Method:
+    """Marks the method of a property as a figure that is published beside the fields."""
+    method.is_figure = True  # type: ignore[attr-defined]  # a callable has no such attribute
+    return method
+
+
+def published(dataclass: type) -> list[str]:
+    """The names of the published fields and properties of a dataclass, in their order."""
+    properties = [
+        name for name, member in vars(dataclass).items() if hasattr(getattr(member, "fget", None), "is_figure")
+    ]
+    return [*(field.name for field in fields(dataclass) if not field.metadata.get("raw")), *properties]

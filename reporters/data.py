@@ -1,7 +1,8 @@
-"""Every figure of a result as independent lines, for tables and databases that hold many results.
+"""An assessment as data: the reporters json, csv and jsonl. docs/json.md lists the keys and the columns.
 
-A line is a view: it selects figures and names columns. The names hold the units. The reporters csv and jsonl write
-these lines; docs/json.md lists the columns.
+json writes the result as it is stored and every figure that follows from it; the keys are what the classes of the
+assessment publish. csv and jsonl write independent lines, for tables and databases that hold many results. A line is a
+view: it selects figures and names columns. The names hold the units.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from dataclasses import asdict, fields, is_dataclass
 from io import StringIO
 from typing import Any
 
+from pydantic import BaseModel
+
+from mixmark.harness.contracts.figures import published
 from mixmark.harness.contracts.schema import Environment
 from mixmark.harness.contracts.text import escaped, plain
 from mixmark.harness.judge.assessment import Assessment, Provenance
@@ -72,6 +76,30 @@ ENERGY: Mapping[str, str] = {
     "edge_uncertainty": "edge_uncertainty",
 }
 """The columns of the energy in the window, of both."""
+
+
+def as_json(assessment: Assessment) -> str:
+    """One JSON object. Keys are sorted; unknown is null."""
+    return written(assessment)
+
+
+def written(value: object) -> str:
+    """The JSON text of dataclasses and models: keys sorted, safe on a terminal."""
+    data = json_data(value)
+    return escaped(json.dumps(data, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)) + "\n"
+
+
+def json_data(value: object) -> Any:
+    """Dataclasses and models as objects, arrays and plain values."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: json_data(getattr(value, name)) for name in published(type(value))}
+    if isinstance(value, Mapping):
+        return {key: json_data(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [json_data(item) for item in value]
+    return value
 
 
 def as_csv(assessment: Assessment) -> str:
