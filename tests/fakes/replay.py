@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ from mixmark.harness.contracts.schema import Device
 from mixmark.harness.measure.conformance import adapter
 from mixmark.harness.measure.conformance.adapter_trials import AdapterTrials
 from mixmark.harness.measure.conformance.first_contact import FirstContact
-from mixmark.harness.measure.conformance.report import apply
+from mixmark.harness.measure.conformance.report import CheckResult, apply
 
 REPLAYED = (
     adapter.devices_are_told_apart,
@@ -43,13 +44,21 @@ class Replay(AdapterTrials):
         return tuple(self._header.devices)
 
 
-def replayed(contact: FirstContact) -> dict[str, tuple[str, str]]:
-    """(state, message) of each check that can be replayed."""
+Found = tuple[str, list[str]]
+"""The state of a check and the figures in its message, whose words may change."""
+
+
+def replayed(contact: FirstContact) -> dict[str, Found]:
+    """The result of each check that can be replayed."""
     trials = Replay(contact)
-    return {each.__name__: (done.state, done.message) for each in REPLAYED for done in (apply(each, trials),)}
+    return {each.__name__: of(apply(each, trials)) for each in REPLAYED}
 
 
-def recorded(contact: FirstContact) -> dict[str, tuple[str, str]]:
+def recorded(contact: FirstContact) -> dict[str, Found]:
     """What these checks said on the machine of the recording."""
     names = {each.__name__ for each in REPLAYED}
-    return {each.check: (each.state, each.message) for each in contact.report.verdicts if each.check in names}
+    return {each.check: of(each) for each in contact.report.verdicts if each.check in names}
+
+
+def of(result: CheckResult) -> Found:
+    return result.state, re.findall(r"\d[\d.]*", result.message)
