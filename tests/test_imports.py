@@ -112,6 +112,7 @@ def test_only_the_command_line_knows_of_submissions_and_they_know_nothing_of_it(
             assert not named or (ROOT / "harness/cli") in path.parents, path
 
 
+@pytest.mark.slow
 def test_everything_is_imported_below_mixmark() -> None:
     for folder in ("harness", "suites", "reporters", "submissions", "tests", "bench"):
         for path in files(folder):

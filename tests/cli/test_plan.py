@@ -124,6 +124,7 @@ def test_declared_watts_are_called_declared(mine: Path, prices: Path) -> None:
     assert answer(planned(mine, "--prices", prices), "efficient")["watts"] <= 400
 
 
+@pytest.mark.slow
 def test_a_machine_is_bought_for_the_work_of_an_hour(entries: Path, prices: Path) -> None:
     declared = prices.read_text("utf-8").replace(HOST, "Acme One").replace("price", "watts = 100\nprice")
     prices.write_text(declared, "utf-8")

@@ -193,6 +193,7 @@ def test_tiers_of_llm() -> None:
             assert cells[-1] == weights_m(llm.Llm(tier, {}))
 
 
+@pytest.mark.slow
 def test_tiers_of_diffusion() -> None:
     for tier, *cells in table(of(RULES, "diffusion:"), "tier"):
         shape = diffusion.TIERS[tier]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -354,6 +354,7 @@ def _at(rates: Rates, pair: Pair, at_s: float) -> float:
     return rates[pair]
 
 
+@cache  # facts are frozen
 def one_run(watts: float | None, runs: int = 1) -> Result:
     """The GPU and the CPU of the method's worked example, kept busy for 10 minutes; again for each run; the second
     is 1 % faster and the third 1 % slower."""

@@ -101,6 +101,7 @@ def test_no_stream_leads_by_more_than_2_percent_or_the_feeds_that_devices_may_ho
         assert done["slow"] + lead - 3 <= done["fast"] <= done["slow"] + 2 + lead  # two of the GPU's are handed out
 
 
+@pytest.mark.slow
 def test_a_long_feed_on_one_device_lets_no_other_wait_while_rates_wander() -> None:
     """On two halves of a CPU one once waited for 21 % of a window: its part of the plan had become a little smaller
     than the other half's, so it was to lead no stream, and the least advanced one stood still for 29 s."""
@@ -167,6 +168,7 @@ def test_a_feed_that_has_the_device_to_itself_has_its_pace_beside_suites_that_ru
     assert dispatcher.tally(3 * SECOND).paces == pytest.approx(dict.fromkeys(rates, 1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suite", ["diffusion", "resnet50"])  # of a mix the first is 1 unit, the second 1,000
 def test_feeds_that_count_nothing_are_made_up_for(suite: str) -> None:
     """Each second feed of the suite on the GPU breaks its limit."""
@@ -219,6 +221,7 @@ def machine_of(devices: Mapping[str, Mapping[str, float]], speed: float, in_mix:
     return Machine(EDGE_1, rates, quanta, lambda pair, at_s: rates[pair] * in_mix, marks={"llm": FEEDS["llm"]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "speed"),
     [

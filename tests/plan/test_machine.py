@@ -218,6 +218,7 @@ def test_random_machines_are_those_of_an_exhaustive_search(
     assert reached == pytest.approx(max(does[counts] / watts[counts] for counts in does), rel=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(TABLE, st.integers(4, 30), st.integers(0, 10), st.integers(3, 30), st.integers(0, 10))
 def test_more_money_or_power_never_does_less(
@@ -238,6 +239,7 @@ def test_more_money_or_power_never_does_less(
     assert most(budget, watts + hotter) >= least * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(TABLE, st.integers(1, 3))
 def test_twice_the_machine_costs_twice_and_does_twice(table: list[tuple[float, float, int, int]], count: int) -> None:

@@ -48,6 +48,7 @@ def test_an_entry_is_made_and_obeys_the_rules(results: tuple[Path, Path], tmp_pa
     assert [path.name for path in out.iterdir()] == ["acme"]
 
 
+@pytest.mark.slow
 def test_a_report_of_the_kit_comes_along_and_is_shown(results: tuple[Path, Path], tmp_path: Path) -> None:
     for name, report in (
         ("passed", kit_report()),

@@ -18,6 +18,7 @@ def test_the_figures_of_known_words() -> None:
     assert random.toggling == pytest.approx(0.5, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUITES)
 def test_no_suite_computes_with_zeros(name: str) -> None:
     suite = load_suite(name, "smoke")
