@@ -93,7 +93,7 @@ def scope(rows: Iterable[Solo]) -> str:
     """The energy boundary and what lies outside of it, for the head of a report. Empty if no row has energy."""
     kinds = dict.fromkeys((row.energy.boundary, row.energy.left_out) for row in rows if row.energy)
     parts = [f"{boundary} (without {', '.join(left_out)})" if left_out else boundary for boundary, left_out in kinds]
-    return f"energy of the {' or the '.join(parts)}, idle included" if parts else ""
+    return f"of the {' or the '.join(parts)}, idle included" if parts else ""
 
 
 def idle(energy: Energy) -> str:

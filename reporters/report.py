@@ -89,7 +89,7 @@ def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iter
     else:
         yield Paragraph("No suite was measured alone.", style="quiet")
     if scope := figures.scope(assessment.runs):
-        yield Paragraph(f"{scope[0].upper()}{scope[1:]}.", style="quiet")
+        yield Paragraph(f"Energy {scope}.", style="quiet")
     if assessment.hosted:
         yield Heading(figures.HOSTED, "hosted")
         yield measurements.table(assessment.hosted, assessment)

@@ -319,7 +319,7 @@ def _energy(assessment: Assessment) -> str:
         accuracy = f", ± {figures.percent(max(declared))} as declared" if declared and None not in known else ""
         return f"of the {found.boundary}, idle included{power}{accuracy}"
     if scope := figures.scope(assessment.runs):
-        return scope.removeprefix("energy ")
+        return scope
     why = found.unmeasured if found is not None else ""
     if not why:
         why = "no meter covers the whole machine" if assessment.result.domains else "no meter was read"
