@@ -32,7 +32,6 @@ LIVE_S = 5.0
 CHART = 60  # columns of a source's chart
 BARS = " ▁▂▃▄▅▆▇█"
 LATE_NS = 100_000_000  # a smaller lag is not worth a line
-SHORT = {"window too short", "short window"}  # true of every source that is read for LIVE_S, so not worth a word
 
 
 @click.group(cls=SectionedGroup, invoke_without_command=True)
@@ -54,6 +53,7 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     from mixmark.harness.discover import config as configuration
     from mixmark.harness.discover import setup
     from mixmark.harness.judge.energy.coverage import antichain, needed, rivals, unmetered
+    from mixmark.harness.judge.energy.reading import SHORT_WINDOWS
     from mixmark.harness.judge.energy.total import CLAIM
     from mixmark.harness.measure import meter_trial
     from mixmark.harness.measure.metering import metered
@@ -64,7 +64,9 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
         seen = meter_trial.live(found, LIVE_S)
     missing = (*found.absent, *map(_unconfigured, found.unconfigured))
     readable = {
-        live.domain.id for live in seen if live.domain.method != "modelled" and SHORT.issuperset(live.reading.reasons)
+        live.domain.id
+        for live in seen
+        if live.domain.method != "modelled" and SHORT_WINDOWS.issuperset(live.reading.reasons)
     }
     parts = needed(found.devices)
     chosen = antichain(found.domains, readable, parts)
@@ -247,9 +249,12 @@ def _advice(tried: Sequence[MeterTrial], sections: Mapping[str, Mapping[str, str
 
 
 def _source_row(source: LiveReading, counted: bool) -> tuple[str, ...]:
+    from mixmark.harness.judge.energy.reading import SHORT_WINDOWS
+
     domain, reading = source.domain, source.reading
     unit = "J" if domain.quantity == "energy" else "W"
-    trouble = ", ".join(reason for reason in reading.reasons if reason not in SHORT)
+    # The sources are read for LIVE_S, so a short window is not worth a word.
+    trouble = ", ".join(reason for reason in reading.reasons if reason not in SHORT_WINDOWS)
     return (
         domain.id,
         ", ".join(domain.covers),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from mixmark.harness.contracts.schema import HOST_PROCESSOR, Domain, Int64s, Met
 from mixmark.harness.judge.energy.coverage import WHOLE
 from mixmark.harness.judge.statistics.timestamps import Floats
 
+TOO_SHORT: Final = "window too short"
+SHORT: Final = "short window"
+SHORT_WINDOWS = frozenset({TOO_SHORT, SHORT})
 ReadingProblem = Literal[
     "no samples",
     "began late",
@@ -117,10 +120,10 @@ def reading(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int,
     if period_ns is not None:
         edge = 2 * max(period_ns, domain.averaging_ns or 0) / length_ns
         if edge > 2 / FEWEST_PERIODS:
-            reasons.append("window too short")
+            reasons.append(TOO_SHORT)
     joules = None if reasons else float(np.diff(points.joules(np.array([begin_ns, end_ns])))[0])
     if joules is not None and edge is not None and edge > 2 / ENOUGH_PERIODS:
-        reasons.append("short window")
+        reasons.append(SHORT)
     return EnergyReading(
         domain=domain.id,
         begin_ns=begin_ns,

@@ -37,7 +37,7 @@ from mixmark.harness.judge.energy.coverage import (
     why_no_boundary,
     within,
 )
-from mixmark.harness.judge.energy.reading import EnergyReading, cumulative, idle_watts, in_phase, power, same
+from mixmark.harness.judge.energy.reading import TOO_SHORT, EnergyReading, cumulative, idle_watts, in_phase, power, same
 from mixmark.harness.judge.statistics.timestamps import Floats, window_ns
 
 CLAIM = (
@@ -106,7 +106,7 @@ def boundary(
         gone += [
             f"{each.id}: {', '.join(why(readings[each.id], lost or {}))}"
             for each in planned
-            if each.id not in valid and readings[each.id].reasons != ("window too short",)
+            if each.id not in valid and readings[each.id].reasons != (TOO_SHORT,)
         ]
         if claims := list(rivals(each for each in domains if each.boundary == kind and each.id in announced)):
             reasons = [CLAIM.format(one=one.id, other=other.id) for one, other in claims]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mixmark.harness.contracts.schema import Domain, Finding, FindingValue, Metering, Result
 from mixmark.harness.judge.energy.coverage import antichain, lacking, unmetered_parts, why_no_boundary
-from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, in_phase
+from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, SHORT, TOO_SHORT, in_phase
 from mixmark.harness.judge.energy.total import (
     MachineEnergy,
     contradictions,
@@ -54,9 +54,9 @@ def energy_valid(evidence: Evidence) -> Iterator[Finding]:
             continue
         for domain in _meterable(evidence.result):
             reading = window.energy.readings[domain.id]
-            if reading.reasons == ("short window",):
+            if reading.reasons == (SHORT,):
                 yield window.found("energy_valid.short", domain=domain.id, needed=ENOUGH_PERIODS)
-            elif reading.reasons == ("window too short",):
+            elif reading.reasons == (TOO_SHORT,):
                 yield window.found("energy_valid.too_short", domain=domain.id, needed=FEWEST_PERIODS)
             elif reading.reasons:
                 reasons = tuple(why(reading, window.metering.lost))
