@@ -63,7 +63,8 @@ def kept(runner: Runner, feeds: Iterator[Feed]) -> str:
     for pair in range(PAIRS):
         for keeping in (True, False) if pair % 2 else (False, True):
             feed = next(feeds)
-            issued_ns, marks, _ = logs[keeping].run(runner, feed, time.perf_counter_ns, serial=pair)
+            issued_ns = time.perf_counter_ns()
+            marks, _ = logs[keeping].run(runner, feed, time.perf_counter_ns, serial=pair)
             took[keeping].append((marks[-2] - issued_ns, time.perf_counter_ns() - issued_ns))
         if time.perf_counter() - begin > LONGEST_S:
             break

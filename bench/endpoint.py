@@ -79,7 +79,7 @@ def through(runner: Runner, feed: Feed) -> list[int]:
             sent.append(int(token[0]))
             yield token
 
-    _, marks, _ = FeedLog().run(cast(Runner, seen), feed, time.monotonic_ns)
+    marks, _ = FeedLog().run(cast(Runner, seen), feed, time.monotonic_ns)
     return [(at_ns // 1000 - id) % WRAP for at_ns, id in zip(marks[0::2], sent, strict=True)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mixmark.harness.contracts.figures import Estimate
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Mix, Placement, Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.diagnosis import Diagnosis
@@ -25,6 +26,7 @@ def explained(assessment: Assessment) -> Iterator[Paragraph | Facts | Table]:
     if found is None:
         return
     facts, tables = [] if found.problems else [("grade", found.graded)], []
+    facts.append(("mixed runs", f"{counted(found.started, 'run')} begun, {len(found.counted())} in the figures"))
     if run := found.median_run():
         diagnosis = assessment.diagnoses[run.phase]
         facts += [*_facts(run, diagnosis, assessment.result), *_nominal(found), *hosts.facts(run, assessment.scaling)]

@@ -139,6 +139,7 @@ def entry(
         watts=score.watts,
         aspects=aspects,
         runs=tuple(run for result in results for run in _runs(result)),
+        started=score.started,
         retained=tuple(fraction for result in results for fraction in result.retained),
         load=next((result.load for result in results if result.load), None),
         solos=tuple(solo for result in results for solo in result.solos),

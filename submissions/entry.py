@@ -267,6 +267,8 @@ class Entry(Fact):
     """Empty if there is no MX."""
     runs: tuple[MixedRun, ...]
     """The mixed runs of all results."""
+    started: int
+    """How many mixed runs were begun for these, also those that were ended before they had a record."""
     retained: tuple[float, ...] = ()
     """Measured over planned mixes per hour of each mixed run that counts."""
     load: LoadFigures | None = None

@@ -12,6 +12,8 @@ import numpy.typing as npt
 from mixmark.harness.contracts.errors import UsageError
 
 LONGEST_GAP = 37  # times the mean: no uniform number of 53 bits gives more
+SLOT_NS = 4_000_000
+"""The feeds of a server that are due within one slot share a secret. Sending it takes up to 1 % of a slot."""
 LOWEST_PER_S = 1e-6  # one arrival in twelve days; at much lower rates the times exceed 64 bits
 
 
@@ -33,6 +35,16 @@ def nonce(seed: int, serial: int, before: bytes = b"") -> int:
 def pool(seed: int) -> int:
     """The seed of the pool from which a suite generates the feeds of the window with this seed."""
     return derived(seed, "pool")
+
+
+def secret(seed: int, turn: int) -> int:
+    """What the nonces of a turn's feeds are derived from in place of the window's seed. The parent keeps it until the
+    turn comes.
+
+    turn: of a server, the slot of SLOT_NS that the feeds are due in, from the begin of the window; of a closed loop,
+    the number of the feed.
+    """
+    return derived(seed, "turn", turn)
 
 
 def arrivals(seed: int) -> int:

@@ -113,6 +113,15 @@ def lowered(controls: Sequence[Control], fraction: float, state: Path | None = N
             raise
 
 
+def check_lowered(controls: Sequence[Control], fraction: float) -> None:
+    """Raises CapFailed if a limit that was lowered to a fraction of its `limit` is higher now: what was measured since
+    then had more power."""
+    for control in controls:
+        watts, now = control.limit.watts * fraction, _read(control)
+        if not now <= watts * (1 + SLACK):  # nor if it reads as not a number
+            raise CapFailed(f"{control.limit.id} was limited to {watts:g} W, and reads {now:g} W at the end")
+
+
 def recover(state: Path | None = None) -> list[str]:
     """Restores the limits that a killed run left lowered; returns their ids. Raises UsageError if it cannot."""
     kept = state or STATE

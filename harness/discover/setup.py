@@ -38,11 +38,16 @@ from mixmark.harness.discover.machine.disclosure import disclose
 from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES, last_level_bytes
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.plan.placement import Objective
+from mixmark.harness.plugins import model_cache
 from mixmark.harness.plugins import registry as plugins
 from mixmark.harness.plugins.calls import error_text
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.isolation import isolation
+
+MODELS = "models"
+"""The folder of a run's own converted models, in the result folder while the run goes on."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,9 @@ class Equipment:
     """The seed that all others are derived from. If None, each seed is drawn when it is needed."""
     timeout_s: float
     """How long a worker may be silent beyond what a share's limits allow, before it counts as hung."""
+    own_models: bool = False
+    """Whether converted models are made anew in the run's folder, and not taken from the user's cache: anyone can write
+    there between two runs."""
 
     def choice(self, route: Route) -> messages.SuiteChoice:
         """A route's suite, as a worker builds it."""
@@ -80,9 +88,15 @@ class Equipment:
         return secrets.randbits(63) if self.seed is None else seeds.derived(self.seed, use, share.key)
 
     def worker(self, route: Route, scratch: Path, log: Path) -> Worker:
-        """A fresh process for the route, pinned to its cores if the device is a slice. Raises WorkerFailed."""
+        """A fresh process for the route, pinned to its cores if the device is a slice. scratch: a folder in the run's
+        folder. The probe of a built-in adapter is a witness, so nothing but Mixmark and the engine runs in its process.
+        Raises WorkerFailed."""
         chosen, device = self.config.adapter(route.adapter), self.devices[route.device, route.adapter]
-        return Worker(self.adapters[route.adapter], chosen.options, scratch, log, chosen.python, device.cores)
+        plugin, suite = self.adapters[route.adapter], self.suites[route.suite]
+        witness = suite.spec == plugins.BUILT_IN["suites"]["probe"] and plugin.origin == "built in"
+        apart = isolation(suite.spec, any_backend=device.kind not in ("cpu", "gpu")) if witness else None
+        models = {model_cache.FOLDER: str(scratch.parent / MODELS)} if self.own_models else {}
+        return Worker(plugin, chosen.options, scratch, log, chosen.python, device.cores, apart, models)
 
 
 @dataclass(frozen=True)
@@ -178,7 +192,7 @@ class Workbench:
             finished=False,
         )
 
-    def equipment(self, seed: int | None, timeout_s: float) -> Equipment:
+    def equipment(self, seed: int | None, timeout_s: float, own_models: bool = False) -> Equipment:
         """The equipment of a run's phases. It holds no devices of other hosts: their agents hold them."""
         return Equipment(
             adapters=self.adapters,
@@ -191,6 +205,7 @@ class Workbench:
             config=self.config,
             seed=seed,
             timeout_s=timeout_s,
+            own_models=own_models,
         )
 
     def check_same(self, before: Result) -> None:

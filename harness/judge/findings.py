@@ -129,9 +129,6 @@ TABLE: Mapping[str, Says] = {
     "window_bracketed.short": invalid(
         "the worker's timestamps cover {covered_s:.2f} s of a window of {window_s:.2f} s"
     ),
-    "window_bracketed.early": invalid("a feed was reported {early_ns:duration} before its last timestamp"),
-    "window_bracketed.skewed": invalid("a timestamp lies {skew_s:.2f} s outside of the time that its feed took here"),
-    "window_bracketed.off": invalid("feeds were issued when the phase was not on"),
     "on_schedule.unknown": invalid("its window has no seed or no possible rate, so when its feeds were due is unknown"),
     "on_schedule.other": invalid("the feeds were not due when the window's seed says"),
     "on_schedule.left_out": invalid(
@@ -140,11 +137,15 @@ TABLE: Mapping[str, Says] = {
     "latencies_bounded.window": note(
         "the latencies of {suites} are the worker's word: the parent timed only the window"
     ),
-    "latencies_bounded.inside": note("the times inside of a feed are the worker's word: the parent timed whole feeds"),
+    "latencies_bounded.inside": note(
+        "the times between the first yield of a feed and its last are the worker's word: the parent timed these two"
+    ),
     "concurrency_kept": invalid("{most} feeds were in flight at once on {device}, which takes {concurrency}"),
     "threads_pinned": invalid(
         "{threads:counted thread} of the phase's workers could run on cores outside of their slice"
     ),
+    "begun_once": warning("{phase} was begun {times:counted time}, and at most one of them has a record"),
+    "begun_once.unranked": warning("{phase} was begun {times:counted time} and recorded once at most"),
     "seed_random": warning("the seed was given, so that all feeds, and their outputs, could be known beforehand"),
     "seed_random.unranked": warning("its seed was given"),
     "seed_random.noticed": warning("the inputs were known beforehand, by --seed", "leave --seed away"),

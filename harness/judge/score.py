@@ -57,6 +57,8 @@ class Score:
     """What the next better grade asks for and is not there."""
     unranked: tuple[Finding, ...]
     """What keeps it from a rank, whatever its runs are."""
+    started: int
+    """How many mixed runs were begun, also those that were ended before they had a record."""
 
     def counted(self) -> tuple[ScoredRun, ...]:
         """The runs that the figures are of."""
@@ -145,7 +147,8 @@ def score(
     records = [record for record in result.records if record.phase in phases and record.completions]
     weight_class = min((record.route.weight_class for record in records), default=16)
     unranked = (*_unranked(result.mix, result, doubts), *disturbances)
-    return _scored(result.mix, runs, problems, weight_class, unranked)
+    started = sum(result.begun.count(phase.name) for phase in mixed(result))
+    return _scored(result.mix, runs, problems, weight_class, unranked, started)
 
 
 def joined(scores: Sequence[Score]) -> Score:
@@ -164,6 +167,7 @@ def joined(scores: Sequence[Score]) -> Score:
         tuple(_of_result(n, problem) for n, score in enumerate(scores, 1) for problem in score.problems),
         min(score.weight_class for score in scores),
         tuple(unranked),
+        sum(score.started for score in scores),
     )
 
 
@@ -195,6 +199,7 @@ def _scored(
     problems: tuple[Finding, ...],
     weight_class: int,
     unranked: tuple[Finding, ...],
+    started: int,
 ) -> Score:
     own = counted(runs)
     tx, mx, unmeasured = (None, None, None) if problems else figures(own)
@@ -211,6 +216,7 @@ def _scored(
         grade=grade,
         missing=missing,
         unranked=unranked,
+        started=max(started, len(runs)),
     )
 
 

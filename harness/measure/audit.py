@@ -16,7 +16,7 @@ import time
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import PluginError, WrongOutput
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import (
@@ -118,6 +119,7 @@ def _handed(
     for serial, output in zip(serials.tolist(), values, strict=True):
         if digest(serial, output.tobytes()) != rows[serial].tobytes():
             raise WrongOutput("the outputs do not match the commitments of the timed window")
+        commitments.verify_first(serial, output)
     _finite(values)
     return commitments.fair_sample(finished, most)
 
@@ -210,7 +212,7 @@ class Auditor:
         audit = record.audit
         assert audit is not None  # it is pending
         begin_ns = time.monotonic_ns()
-        found = self._compared(reference, record, kept_at(self._folder, record.key), audit.sha256)
+        found = self._compared(reference, record, audit.feeds, kept_at(self._folder, record.key), audit.sha256)
         if isolation.own_code() != self._code:
             message = "Mixmark's own files are not those that the run began with"
             raise PluginError(message, "repeat the audit elsewhere: mixmark audit FOLDER")
@@ -226,12 +228,21 @@ class Auditor:
         )
         return record.model_copy(update={"audit": done})
 
-    def _compared(self, reference: Worker, record: Record, outputs: Path, sha256: str) -> OutputsCompared:
-        """Compares the outputs in a file with this hash."""
-        assert record.batch is not None and record.seed is not None  # an audit was drawn from its feeds
+    def _compared(
+        self, reference: Worker, record: Record, feeds: Sequence[int], outputs: Path, sha256: str
+    ) -> OutputsCompared:
+        """Compares the outputs for these feeds, in a file with this hash."""
+        assert record.audit is not None and record.batch is not None and record.seed is not None  # an audit was drawn
         # Each feed is a stage: thirty of them may take longer than a hang is given.
         compare = reference.call(AdapterCalls.compare_outputs, self._timeout_s, per_stage=True)
-        return compare(key=REFERENCE, batch=record.batch, seed=record.seed, outputs=str(outputs), sha256=sha256)
+        return compare(
+            key=REFERENCE,
+            batch=record.batch,
+            pool=seeds.pool(record.seed),
+            seeds=tuple(_seed(record, feed) for feed in feeds),
+            outputs=str(outputs),
+            sha256=sha256,
+        )
 
     def _repeated(self, record: Record) -> Record:
         """The record with the difference that the CPU's reference makes on the first feed."""
@@ -244,11 +255,22 @@ class Auditor:
             with np.load(kept_at(self._folder, record.key), allow_pickle=False) as kept:
                 np.savez(first, **{name: column[:1] for name, column in kept.items()})
             sha256 = hashlib.sha256(first.read_bytes()).hexdigest()
-            found = self._compared(reference, record, first, sha256)
+            found = self._compared(reference, record, audit.feeds[:1], first, sha256)
         outcome: dict[str, Any] = {"problem": found.problem}
         if found.values:
             outcome["disagreement"] = abs(found.values[0] - audit.values[0])
         return record.model_copy(update={"audit": audit.model_copy(update=outcome)})
+
+
+def _seed(record: Record, feed: int) -> int:
+    """What the nonce of a feed is derived from: the window's seed, or the secret of its turn."""
+    assert record.seed is not None  # it was audited
+    if record.scenario == "server":
+        assert record.rate_per_s is not None  # it is a server
+        due_ns = int(seeds.schedule(record.rate_per_s, seeds.arrivals(record.seed), feed + 1)[-1])
+        return seeds.secret(record.seed, due_ns // seeds.SLOT_NS)
+    in_turns = record.stamped and record.scenario != "mixed"  # of a mix the parent hands out each nonce
+    return seeds.secret(record.seed, feed) if in_turns else record.seed
 
 
 def _words(failure: Failure) -> str:

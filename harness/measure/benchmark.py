@@ -14,7 +14,7 @@ from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.audit import Auditor
-from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest
+from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
 from mixmark.harness.measure.stages import Procedure, RunState, makes_up_for, next_steps, procedure
 from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.record.store import Store
@@ -103,9 +103,18 @@ class Benchmark:
         for phase in self.result.phases:
             if not any(record.phase == phase.name for record in self.result.records):
                 request = PhaseRequest(phase, self._idle_s(phase), self.result.mix, self.result.devices)
-                for facts in self._executor.measure(request, self._notify):
+                for facts in self._executor.measure(request, self._observe):
                     self._add(facts)
         self._auditor.run(self.result.records, self._audited, lambda record: self._notify(AuditStarted(record)))
+
+    def _observe(self, event: PhaseEvent) -> None:
+        """Writes down that a phase begins before anything of it is known: a run that is ended because of what it shows
+        has begun."""
+        if isinstance(event, WindowOpens):
+            self._keeper.begin(event.phase)
+            self.result = self.result.model_copy(update={"begun": (*self.result.begun, event.phase.name)})
+        else:
+            self._notify(event)
 
     def _plan(self) -> bool:
         """Plans the next phases. Returns whether there are any."""

@@ -52,6 +52,13 @@ class PhaseStarted:
 
 
 @dataclass(frozen=True)
+class WindowOpens:
+    """The workers of a phase are loaded and warm. No seed of a window has left this process yet."""
+
+    phase: Phase
+
+
+@dataclass(frozen=True)
 class StageStarted:
     """The worker of a share begins a stage, such as loading."""
 
@@ -59,7 +66,7 @@ class StageStarted:
     stage: str
 
 
-PhaseEvent = PhaseStarted | StageStarted | MixSnapshot
+PhaseEvent = PhaseStarted | StageStarted | WindowOpens | MixSnapshot
 """What happens while a phase is measured. Snapshots of a mixed phase follow each other."""
 
 
@@ -116,7 +123,8 @@ class LocalExecutor:
             notify(StageStarted(share, stage))
 
         if phase.placement is None:
-            return attend(phase, self.equipment, self.folder, solo.drive, staged, pids)
+            opens = WindowOpens(phase)
+            return attend(phase, self.equipment, self.folder, solo.drive, staged, pids, lambda parts: notify(opens))
         assert request.mix is not None  # a placement is of a mix
         policy = self.policies[phase.policy].load() if phase.purpose in ("policy", "load") else None
         planner = replanner(phase.placement, request.devices)
@@ -126,9 +134,19 @@ class LocalExecutor:
             if phase.cap:
                 stack.enter_context(power_caps.lowered(self.power, phase.cap))
             self.meters.rest(request.idle_s, ready=True)
+            notify(WindowOpens(phase))
             drive.on_ready(parts)
 
-        return attend(phase, self.equipment, self.folder, drive, staged, pids, on_ready)
+        def drive_capped(parts: Sequence[Part]) -> None:
+            drive(parts)
+            try:
+                power_caps.check_lowered(self.power if phase.cap else (), phase.cap or 1)
+            except power_caps.CapFailed:
+                for part in parts:
+                    part.draft.completions = None
+                raise
+
+        return attend(phase, self.equipment, self.folder, drive_capped, staged, pids, on_ready)
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         sizes = {device.memory_pool: device.memory_bytes for device in devices if device.memory_bytes}

@@ -11,19 +11,26 @@ from __future__ import annotations
 
 import threading
 import time
-from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
-
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Policy
-from mixmark.harness.contracts.schema import Completions, Failure, Limits, Mix, Phase, Placement, Rate, ServiceLimits
+from mixmark.harness.contracts.schema import (
+    Completion,
+    Completions,
+    Failure,
+    Limits,
+    Mix,
+    Phase,
+    Placement,
+    Rate,
+    ServiceLimits,
+)
 from mixmark.harness.judge.statistics.timestamps import is_in_time
 from mixmark.harness.measure.dispatch import (
     Dispatcher,
@@ -35,12 +42,13 @@ from mixmark.harness.measure.dispatch import (
     least_surplus,
     most_at_once,
 )
-from mixmark.harness.measure.phase import Part
+from mixmark.harness.measure.phase import Part, stamped
 from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan.placement import Planner
 from mixmark.harness.worker.calls import Garbled
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
-from mixmark.harness.worker.messages import AdapterCalls, Fed, Window
+from mixmark.harness.worker.messages import AdapterCalls, Window
+from mixmark.harness.worker.outputs import Commitments
 
 BRIEF_NS = 1_000_000_000  # a shorter feed has the next one queued behind it: waiting for the parent takes 1 ms
 BALANCED = 0.005  # the surplus with which a window ends: a quarter of what its score may be too low
@@ -128,35 +136,48 @@ def is_over(elapsed_ns: int, surplus: float, limits: Limits) -> bool:
 
 @dataclass
 class _Stream:
-    """The feeds of one part, finished and in flight."""
+    """The feeds of one part."""
 
     part: Part
-    done: list[tuple[int, int, list[int]]] = field(default_factory=list)
-    """(when it was due, when it was issued, its yields) of each finished feed; yields are timestamps in ns and units in
-    turn."""
+    done: list[Completion] = field(default_factory=list)
+    """The finished feeds."""
     seed: int = 0
     """The seed of the window, once it has begun."""
     sent: int = 0
     """The number of feeds that were sent."""
-    in_flight: dict[int, tuple[Handed, int]] = field(default_factory=dict)
-    """What was sent and is not finished, by its number: the feed, and when it was sent."""
-    skew_ns: int | None = None
 
     @property
     def pair(self) -> Pair:
         return self.part.share.route.suite, self.part.share.route.device
 
-    def send(self, handed: Handed) -> None:
-        """Sends the next feed to its worker."""
-        self.in_flight[self.sent] = handed, time.monotonic_ns()
-        nonce = seeds.nonce(self.seed, self.sent)
-        self.part.worker.send(AdapterCalls.feed, key=self.part.share.key, serial=self.sent, nonce=nonce)
+    def send(self) -> int:
+        """Sends the next feed to its worker, and returns its number."""
+        serial = self.sent
+        nonce = seeds.nonce(self.seed, serial)
+        self.part.worker.send(AdapterCalls.feed, key=self.part.share.key, serial=serial, nonce=nonce)
         self.sent += 1
+        return serial
 
     def may_queue_behind(self, held: int) -> bool:
         """Whether one more feed may be sent behind this suite's. held: the number of feeds at the worker."""
-        brief = bool(self.done) and self.done[-1][2][-2] - self.done[-1][1] < BRIEF_NS
+        brief = bool(self.done) and self.done[-1].done_ns - self.done[-1].issued_ns < BRIEF_NS
         return held < self.part.concurrency or (brief and held == self.part.concurrency)
+
+
+@dataclass
+class _Held:
+    """A feed that was sent to a device and is not finished."""
+
+    stream: _Stream
+    handed: Handed
+    serial: int
+    begun_ns: int | None
+    """When its turn came: when it was sent, or when the output arrived that it waited for. None while it waits behind
+    others."""
+
+    @property
+    def name(self) -> tuple[str, int]:
+        return self.stream.part.share.key, self.serial
 
 
 @dataclass
@@ -183,7 +204,7 @@ class MixDriver:
         loaded suites do not make a mix."""
         streams = [_Stream(part) for part in parts]
         for stream in streams:
-            stream.seed = stream.part.begin()
+            stream.seed, stream.part.commitments.reported = stream.part.begin(), True
         try:
             self._devices = _Devices(streams, self)
         except (ValueError, MixmarkError) as error:
@@ -200,8 +221,8 @@ class MixDriver:
         for stream in devices.streams.values():
             if stream.done:
                 draft = stream.part.draft
-                draft.completions, draft.ended_by = _columns(stream.done), "time"
-                draft.parent_window_ns, draft.skew_ns = parent_window_ns, stream.skew_ns
+                draft.completions, draft.ended_by = Completions.of(stream.done), "time"
+                draft.parent_window_ns, draft.stamped = parent_window_ns, True
                 draft.arrival_delay_ns = delay_ns
                 draft.latency_limits = stream.part.suite.latency if delay_ns is not None else None
 
@@ -210,8 +231,8 @@ class MixDriver:
 class _Holding:
     """What one device holds."""
 
-    feeds: deque[_Stream] = field(default_factory=deque)
-    """The streams of the feeds that were sent to it and are not finished."""
+    feeds: deque[_Held] = field(default_factory=deque)
+    """The feeds that were sent to it and are not finished, in that order."""
     next: tuple[_Stream, Handed] | None = None
     """The feed that was handed out and waits until another worker of the device is done."""
 
@@ -316,7 +337,7 @@ class _Devices(Window):
                 mixes=self.source.mixes,
                 planned_per_s=self.planned_per_s,
                 least_surplus=self.least_surplus,
-                running={id: each.feeds[0].pair[0] if each.feeds else "" for id, each in self.holding.items()},
+                running={id: each.feeds[0].stream.pair[0] if each.feeds else "" for id, each in self.holding.items()},
                 tally=self.source.tally(self.begin_ns + elapsed_ns),
                 feeds=dict(self.feeds),
                 mix_units=self.mix_units,
@@ -327,7 +348,7 @@ class _Devices(Window):
         holding = self.holding[device]
         while not self.stopping:
             held = holding.feeds
-            if holding.next is None and (not held or held[-1].may_queue_behind(len(held))):
+            if holding.next is None and (not held or held[-1].stream.may_queue_behind(len(held))):
                 try:
                     handed = self.source.next(device, time.monotonic_ns())
                 except MixmarkError as error:
@@ -335,12 +356,13 @@ class _Devices(Window):
                     self.changed.notify_all()
                     return
                 holding.next = (self.streams[handed.suite, device], handed) if handed else None
-            if holding.next is None or (held and held[0].part.worker is not holding.next[0].part.worker):
+            if holding.next is None or (held and held[0].stream.part.worker is not holding.next[0].part.worker):
                 return
             stream, handed = holding.next
             holding.next = None
-            held.append(stream)
-            stream.send(handed)
+            at_once = min(stream.part.concurrency, *(each.stream.part.concurrency for each in held)) if held else 1
+            begun_ns = time.monotonic_ns() if len(held) < at_once else None
+            held.append(_Held(stream, handed, stream.send(), begun_ns))
 
     def _receive(self, device: str) -> None:
         """Receives what the device finished, and sends it the next feeds, until the phase is over."""
@@ -354,12 +376,16 @@ class _Devices(Window):
                             return
                         self.changed.wait(TICK_NS / 1e9)
                         continue
-                    part = held[0].part
+                    part = held[0].stream.part
                 fed = part.worker.fed(part.timeout_s, window=self)
+                ended_ns = time.monotonic_ns()
                 with self.changed:
-                    held.remove(stream := self.by_key[fed.key])
-                stream.part.commitments.digests[fed.serial] = fed.digest
-                self._finished(stream, fed)
+                    (feed,) = (each for each in held if each.name == (fed.key, fed.serial))
+                    held.remove(feed)
+                    if waiting := next((each for each in held if each.begun_ns is None), None):
+                        waiting.begun_ns = ended_ns
+                feed.stream.part.commitments.digests[fed.serial] = fed.digest
+                self._finished(feed, fed.yields, ended_ns)
         except Exception as error:  # of any kind: the other devices go on
             failure = failure_of(error)
             for (_, ran_on), stream in self.streams.items():
@@ -372,39 +398,31 @@ class _Devices(Window):
                 self.changed.notify_all()
 
     def outputs_full(self, *, key: str, done: int, commitment: str) -> int:
-        """Draws a sampling key. The other calls of a window raise Garbled: the parent opens and closes this one."""
-        if key not in self.by_key:
-            raise Garbled("outputs_full came for a share that is not measured")
-        return self.by_key[key].part.commitments.draw_key(done, commitment)
+        """Draws a sampling key. `feed_finished` and `sealed` raise Garbled: this window is the parent's."""
+        return self._commitments(key).outputs_full(key=key, done=done, commitment=commitment)
 
-    def _finished(self, stream: _Stream, fed: Fed) -> None:
-        """Keeps the timestamps of a feed. Raises ValueError, TypeError, LookupError or OverflowError if they cannot be
-        any."""
+    def first_yielded(self, *, key: str, serial: int, units: int, digest: str) -> None:
+        self._commitments(key).first_yielded(key=key, serial=serial, units=units, digest=digest)
+
+    def _commitments(self, key: str) -> Commitments:
+        if key not in self.by_key:
+            raise Garbled("a message came for a share that is not measured")
+        return self.by_key[key].part.commitments
+
+    def _finished(self, feed: _Held, yields: Sequence[int], ended_ns: int) -> None:
+        """Keeps a finished feed. Raises ValueError or OverflowError if its timestamps cannot be any."""
+        stream, handed = feed.stream, feed.handed
         suite, device = stream.pair
-        issued_ns = fed.issued_ns
-        times_ns, units = array("q", [issued_ns, *fed.yields[0::2]]), array("q", fed.yields[1::2])
-        if list(times_ns) != sorted(times_ns):
-            raise ValueError("time runs backwards inside a feed")
-        if len(units) != len(times_ns) - 1 or min(units) <= 0:
-            raise ValueError("a yield without units")
-        handed, posted_ns = stream.in_flight.pop(fed.serial)
-        skew_ns = max(posted_ns - issued_ns, times_ns[-1] - time.monotonic_ns())
-        stream.skew_ns = skew_ns if stream.skew_ns is None else max(stream.skew_ns, skew_ns)
-        due_ns = issued_ns if handed.due_ns is None else min(handed.due_ns, issued_ns)
-        stream.done.append((due_ns, issued_ns, fed.yields))
+        if feed.begun_ns is None:
+            raise ValueError("a feed ended before its turn came")
+        due_ns = feed.begun_ns if handed.due_ns is None else handed.due_ns
+        done = stamped(due_ns, feed.begun_ns, yields, stream.part.commitments.first_ns.get(feed.serial), ended_ns)
+        stream.done.append(done)
         service = self.driver.service.get(suite, ServiceLimits())
-        kept = is_in_time(service, times_ns[1] - due_ns, times_ns[-1] - due_ns, sum(units[1:]))
+        units = [each for _, each in done.yields]
+        kept = is_in_time(service, done.yields[0][0] - due_ns, ended_ns - due_ns, sum(units[1:]))
         with self.changed:
             self.feeds[suite] = self.feeds.get(suite, 0) + 1
-            self.source.finished(device, handed, issued_ns, times_ns[-1], sum(units) if kept else 0)
+            self.source.finished(device, handed, done.issued_ns, ended_ns, sum(units) if kept else 0)
             self._end_if_over()
             self.changed.notify_all()
-
-
-def _columns(done: Sequence[tuple[int, int, list[int]]]) -> Completions:
-    """The finished feeds as a table, in the order of their issue."""
-    ordered = sorted(done, key=lambda feed: feed[1])
-    due, issued = (np.array([feed[column] for feed in ordered], np.int64) for column in (0, 1))
-    flat = np.concatenate([np.array(marks, np.int64) for _, _, marks in ordered])
-    ends = np.cumsum([len(marks) // 2 for _, _, marks in ordered])
-    return Completions(due, issued, ends, flat[0::2], flat[1::2])

@@ -22,6 +22,7 @@ from mixmark.harness.contracts.schema import (
     HOSTED,
     NO_GATE,
     NOT_ASKED,
+    Completion,
     Conditions,
     Device,
     Failure,
@@ -67,6 +68,8 @@ class Part:
     """Draws the seed of the window."""
     ahead: bool = False
     """Whether the worker makes the next feed while one runs."""
+    feed_ns: int = 0
+    """The longest time of a feed while the worker warmed up."""
     cores: tuple[int, ...] = ()
     """The cores that the worker is pinned to; empty: it may use any."""
     processes: tuple[int, ...] = ()
@@ -76,6 +79,11 @@ class Part:
     failure: Failure | None = None
     """What ended the part, before or after it had finished feeds."""
 
+    @property
+    def outputs(self) -> Path:
+        """The file to which the worker writes its outputs."""
+        return self.scratch / f"{self.share.key}.npz"
+
     def begin(self) -> int:
         """Draws the seed of the window, now that the worker is warm, and lets the worker make the pool of its feeds.
         The worker does not get the seed yet."""
@@ -83,6 +91,30 @@ class Part:
         begin = self.worker.call(AdapterCalls.begin, self.timeout_s, self.stage)
         begin(key=self.share.key, pool=seeds.pool(seed), ahead=self.ahead)
         return seed
+
+
+def stamped(due_ns: int, begun_ns: int, yields: Sequence[int], first_ns: int | None, ended_ns: int) -> Completion:
+    """A feed by the parent's clock: it begins when it could be known and ends when its digest arrived.
+
+    begun_ns: when its turn came; a closed loop's feed is due then. yields: timestamps of the worker and units in turn.
+    first_ns: when the digest of the first yield arrived; None if there is one yield. The yields between are the
+    worker's word, moved into that time. Raises ValueError if these cannot be timestamps.
+    """
+    times_ns, units = list(yields[0::2]), list(yields[1::2])
+    if not units or len(units) != len(times_ns) or min(units) <= 0:
+        raise ValueError("a yield without units")
+    if times_ns != sorted(times_ns):
+        raise ValueError("time runs backwards inside a feed")
+    if (first_ns is None) != (len(units) == 1):
+        raise ValueError("a feed of several yields has a first one, which is reported")
+    from_ns = begun_ns if first_ns is None else first_ns
+    if not begun_ns <= from_ns <= ended_ns:
+        raise ValueError("a feed ended before its turn came")
+    inside_ns = [min(max(each, from_ns), ended_ns) for each in times_ns]
+    if first_ns is not None:
+        inside_ns[0] = first_ns
+    inside_ns[-1] = ended_ns
+    return Completion(due_ns, begun_ns, tuple(zip(inside_ns, units, strict=True)))
 
 
 Driver = Callable[[Sequence[Part]], None]
@@ -118,8 +150,10 @@ def attend(
             if attended.parts:
                 watched = _driven(attended.parts, on_ready, drive, beside)
             for part in attended.parts:
-                _end(part, folder)
+                _hand_over(part)
             attended.close()
+        for part in attended.parts:  # no vendor's code runs any more: none can see the draw and end the run by it
+            _draw(part, folder)
     finally:
         shutil.rmtree(attended.scratch, ignore_errors=True)
     return attended.records(watched, (*seen, *watched.blocks, canary()))
@@ -255,6 +289,7 @@ def _prepared(
         stage=stage,
         seed=lambda: equipment.drawn(share, "window"),
         ahead=made_ahead(device, batch),
+        feed_ns=prepared.feed_ns,
         cores=device.cores,
         processes=prepared.processes,
     )
@@ -339,10 +374,10 @@ def _fail(parts: Sequence[Part], error: Exception) -> None:
         part.failure = part.failure or failure_of(error)
 
 
-def _end(part: Part, folder: Path) -> None:
-    """Takes over the outputs and draws a sample for the audit. Completions are kept if the worker failed after
-    them, and dropped if it lived and did not hand over its outputs."""
-    draft, share = part.draft, part.share
+def _hand_over(part: Part) -> None:
+    """Lets the worker write its outputs. Completions are kept if the worker failed after them, and dropped if it lived
+    and did not hand over its outputs."""
+    draft = part.draft
     if draft.completions is None:
         draft.error = part.failure
         return
@@ -351,15 +386,25 @@ def _end(part: Part, folder: Path) -> None:
         cause = WorkerFailed(part.failure)
         draft.unaudited = f"the worker was gone before it handed over its outputs: {cause}"
         return
-    outputs = part.scratch / f"{share.key}.npz"
     try:
-        draft.facts = part.worker.call(AdapterCalls.hand_over, part.timeout_s)(key=share.key, outputs=str(outputs))
+        hand_over = part.worker.call(AdapterCalls.hand_over, part.timeout_s)
+        draft.facts = hand_over(key=part.share.key, outputs=str(part.outputs))
+    except Exception as error:
+        draft.completions, draft.error = None, failure_of(error)
+
+
+def _draw(part: Part, folder: Path) -> None:
+    """Draws a sample of the outputs that were handed over, for the audit."""
+    draft, share = part.draft, part.share
+    if draft.completions is None or draft.unaudited:
+        return
+    try:
         gate = part.suite.gate(share.route.precision)
         if gate is None or share.route.hosted or not share.limits.audits:
             draft.unaudited = HOSTED if share.route.hosted else NOT_ASKED if gate else NO_GATE
             return
         done, into = len(draft.completions), audit.kept_at(folder, share.key)
-        draft.audit = audit.draw(outputs, gate, share.limits.audits, part.batch, done, part.commitments, into)
+        draft.audit = audit.draw(part.outputs, gate, share.limits.audits, part.batch, done, part.commitments, into)
     except Exception as error:
         draft.completions, draft.error = None, failure_of(error)
 

@@ -50,7 +50,7 @@ class RecordDraft:
     completions: Completions | None = None
     ended_by: Literal["precision", "cap", "time"] | None = None
     parent_window_ns: tuple[int, int] | None = None
-    skew_ns: int | None = None
+    stamped: bool = False
     arrival_delay_ns: int | None = None
     latency_limits: LatencyLimits | None = None
     audit: Audit | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ from mixmark.harness.discover import config as configuration
 from mixmark.harness.discover import power_caps, setup
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.power_caps import Control
-from mixmark.harness.discover.setup import Suites, Workbench
+from mixmark.harness.discover.setup import Equipment, Suites, Workbench
 from mixmark.harness.measure.benchmark import Observed, perform
 from mixmark.harness.measure.executor import Executor, LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
@@ -225,7 +226,7 @@ def this_machine(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
     devices = run.resumed.devices if run.resumed else bench.found.devices
     power = _power(bench, request, run.resumed)
     meters = stack.enter_context(metered(devices, () if run.resumed else request.adapters, run.config))
-    equipment = bench.equipment(request.seed, request.timeout_s)
+    equipment = _equipment(bench, request)
     return MeasuredMachine(
         bench,
         meters.devices,
@@ -290,9 +291,25 @@ def _perform(
     observed: Observed,
 ) -> Result:
     """keeper: of a new run; if None, the run in the folder is resumed."""
-    equipment = machine.bench.equipment(run.request.seed, run.request.timeout_s)
-    with store.locked(folder):
+    equipment = _equipment(machine.bench, run.request)
+    with store.locked(folder), _models_of(folder):
         return perform(header, machine.executor(folder), equipment, keeper or store.resume(folder), observed)
+
+
+def _equipment(bench: Workbench, request: RunRequest) -> Equipment:
+    """A run that may have a rank makes its converted models itself."""
+    return bench.equipment(request.seed, request.timeout_s, own_models=presets.PRESETS[request.preset].runs > 1)
+
+
+@contextmanager
+def _models_of(folder: Path) -> Iterator[None]:
+    """Removes a run's own converted models after the block, and before it: those of a run that was killed may have been
+    changed since."""
+    shutil.rmtree(folder / setup.MODELS, ignore_errors=True)
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder / setup.MODELS, ignore_errors=True)
 
 
 def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:

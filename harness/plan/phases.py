@@ -245,6 +245,7 @@ def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], al
             "bits": bits,
             "phases": (*phases, *(fresh if all_routes else screening_phases(candidates, phases))),
             "candidates": () if all_routes else candidates,
+            "begun": tuple(name for name in before.begun if name in names),
             "records": tuple(record for record in before.records if record.phase in names),
             "meterings": tuple(each for each in before.meterings if each.phase in names),
             "absent": tuple(

@@ -31,7 +31,6 @@ ZIP_END = struct.Struct("<4s4H2LH")  # the record at the end of a zip, without a
 ZIP64_LOCATOR = struct.Struct("<4sLQL")
 PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 COLUMNS = tuple(column.name for column in fields(Completions))
-OPTIONAL = frozenset({"seen_ns"})
 """The columns that a raw file of timestamps may lack."""
 SAMPLES = tuple(column.name for column in fields(Samples))
 MAX_RAW_BYTES = 512 << 20  # of all timestamps and samples of a folder: 13 million feeds of one timestamp each
@@ -112,9 +111,8 @@ class RawFiles:
         record = Record.model_validate(content | {"completions": stand_in})
         key = record.key
         with self._arrays(f"{key}.npz", self.raw) as arrays:
-            names = [name for name in COLUMNS if name in arrays.names or name not in OPTIONAL]
-            _check_owner(arrays, key, names)
-            columns = {name: arrays.read(name) for name in names}
+            _check_owner(arrays, key, COLUMNS)
+            columns = {name: arrays.read(name) for name in COLUMNS}
             if any(column.dtype != np.int64 or column.ndim != 1 for column in columns.values()):
                 raise ValueError("timestamps must be columns of int64")
             completions = Completions(**columns)

@@ -5,8 +5,8 @@ While a run goes on, the journal is the result:
     journal.jsonl           the first line is the result as it began. Each later line holds facts that were added
                             together, {"records": […]}, {"meterings": […]}, {"connections": […]} or {"phases": […]};
                             the later of two facts with the same key counts. {"sha256": {…}} beside records and
-                            meterings holds the hashes of their raw files. {"resumed": [12]} says that the run was
-                            resumed after twelve records
+                            meterings holds the hashes of their raw files. {"begun": ["mixed"]} says that the windows
+                            of a phase open, {"resumed": [12]} that the run was resumed after twelve records
     raw/<key>.npz           the timestamps of a record, and the record's key
     raw/<key>.outputs.npz   the audited outputs of a record, and the serial numbers of their feeds
     raw/<phase>.energy.npz  the samples of a metering, and the name of its phase
@@ -44,10 +44,8 @@ from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.schema import (
     SCHEMA,
-    Completions,
     Connection,
     Fact,
-    Int64s,
     Metering,
     Phase,
     Record,
@@ -91,7 +89,7 @@ class Store:
             sha256: dict[str, str] = {}
             for record in records:
                 if record.completions is not None:
-                    columns = {"key": np.array(record.key), **columns_of(record.completions)}
+                    columns = {"key": np.array(record.key), **vars(record.completions)}
                     sha256[f"{record.key}.npz"] = self._write(f"{record.key}.npz", columns)
                     if record.audit is not None and record.audit.feeds:
                         sha256[f"{record.key}.outputs.npz"] = record.audit.sha256
@@ -119,6 +117,11 @@ class Store:
         """Adds a phase that was planned during the run, after the phases that were planned before."""
         with explained(f"cannot write the plan of {phase.name} to {self.path}"):
             self._add("phases", (phase,))
+
+    def begin(self, phase: Phase) -> None:
+        """Adds that the windows of a phase open, before anything of it is known."""
+        with explained(f"cannot write to {self.path} that {phase.name} begins"):
+            append_line(self.path / JOURNAL, json.dumps({"begun": [phase.name]}).encode() + b"\n")
 
     def _write(self, name: str, columns: Mapping[str, np.ndarray[Any, Any]]) -> str:
         """Writes a raw file and returns its hash."""
@@ -154,11 +157,6 @@ class Store:
             with replaced(self.path / SUMS) as file:  # from here on the folder is finished
                 file.write(checksums(hashlib.sha256(content).hexdigest(), sha256))
             (self.path / JOURNAL).unlink()
-
-
-def columns_of(completions: Completions) -> dict[str, Int64s]:
-    """The columns of a raw file of timestamps, by their names."""
-    return {name: column for name, column in vars(completions).items() if column is not None}
 
 
 def checksums(summary: str, raw: Mapping[str, str]) -> bytes:
@@ -339,7 +337,8 @@ def _replayed(journal: Path) -> tuple[dict[str, Any], dict[str, str]]:
     header = parse_json(journal, first, 1)
     _check_version(journal, header)
     found: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in KEYS}
-    resumed: list[Any] = []
+    begun = header.get("begun")
+    told: dict[str, list[Any]] = {"begun": [*begun] if isinstance(begun, list) else [], "resumed": []}
     sha256: dict[str, str] = {}
     for number, text in enumerate(lines, 2):
         line = parse_json(journal, text, number)
@@ -347,8 +346,8 @@ def _replayed(journal: Path) -> tuple[dict[str, Any], dict[str, str]]:
         [(name, facts)] = line.items() if len(line) == 1 else [("", None)]
         if not isinstance(facts, list) or not isinstance(sums, dict):
             raise ResultError(f"line {number} of {journal} is not a journal line of Mixmark", EDITED)
-        if name == "resumed" and not sums:
-            resumed += facts
+        if name in told and not sums:
+            told[name] += facts
         elif name in KEYS and all(isinstance(fact, dict) for fact in facts):
             found[name] |= {tuple(str(fact.get(part)) for part in KEYS[name]): fact for fact in facts}
             sha256 |= sums
@@ -357,7 +356,7 @@ def _replayed(journal: Path) -> tuple[dict[str, Any], dict[str, str]]:
     planned = header.get("phases")
     phases = [*(planned if isinstance(planned, list) else ()), *found.pop("phases").values()]
     added = {name: list(facts.values()) for name, facts in found.items()}
-    return header | added | {"phases": phases, "resumed": resumed, "finished": False}, sha256
+    return header | added | told | {"phases": phases, "finished": False}, sha256
 
 
 def _check_version(source: Path, content: dict[str, Any]) -> None:

@@ -48,7 +48,7 @@ from mixmark.harness.contracts.schema import (
     RateTrial,
     ScenarioName,
 )
-from mixmark.harness.contracts.seeds import poisson
+from mixmark.harness.contracts.seeds import nonce, poisson
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
 from mixmark.harness.plugins import registry
@@ -57,7 +57,7 @@ from mixmark.harness.worker import batch_search, calls, load_generator, messages
 from mixmark.harness.worker.calls import Call, Later, P, Reply, failed, serve
 from mixmark.harness.worker.failures import Overloaded, WorkerFailed
 from mixmark.harness.worker.messages import AdapterCalls, MeterCalls, ParentCalls
-from mixmark.harness.worker.outputs import WORKER_COLUMNS, Outputs
+from mixmark.harness.worker.outputs import Outputs
 from mixmark.harness.worker.process import memory
 
 Item = TypeVar("Item", Call, Reply)
@@ -158,6 +158,9 @@ class AdapterService(AdapterCalls):
         self.feed_threads = ThreadPoolExecutor(messages.MAX_CONCURRENCY)
         self.in_flight: dict[Future[None], int] = {}
         """The concurrency of the runner of each feed that was begun."""
+        self.secrets: dict[int, int] = {}
+        """The secrets of the turns that have come."""
+        self.waiting_for_secret = threading.Lock()
 
     def _stage(self, name: messages.StageName) -> None:
         self.parent.call(ParentCalls.stage, name=name)
@@ -243,7 +246,7 @@ class AdapterService(AdapterCalls):
             self._stage("preparing a batch size")
             batch_search.prepare(loaded.runner, warm_up)
         self._stage("warming up")
-        load_generator.warm_up(loaded.runner, warm_up, limits)
+        feed_ns = load_generator.warm_up(loaded.runner, warm_up, limits)
         if scenario == "server" and rate_per_s is None:
             self._stage("searching the highest rate")
             rate_per_s, rate_trials = _highest_rate(loaded, limits, seed)
@@ -254,6 +257,7 @@ class AdapterService(AdapterCalls):
             search_ended_by=found.ended_by if found else None,
             rate_per_s=rate_per_s,
             rate_trials=rate_trials,
+            feed_ns=feed_ns,
             facts=_facts(loaded.runner),
             processes=_processes(loaded.runner),
         )
@@ -265,8 +269,12 @@ class AdapterService(AdapterCalls):
             self.parent.call(ParentCalls.outputs_full, key=key, done=done, commitment=commitment)
             return self.parent.reply().of(ParentCalls.outputs_full)
 
+        def first(serial: int, units: int, digest: bytes) -> None:
+            self.parent.call(ParentCalls.first_yielded, key=key, serial=serial, units=units, digest=digest.hex())
+
+        self.secrets.clear()
         loaded.feeds, loaded.ahead = loaded.suite.feeds(loaded.batch, pool), ahead
-        loaded.log = load_generator.FeedLog(loaded.suite.units(loaded.batch), Outputs(draw_key))
+        loaded.log = load_generator.FeedLog(loaded.suite.units(loaded.batch), Outputs(draw_key), on_first=first)
 
     def measure(self, *, key: str, seed: int, limits: Limits, out: str, report_feeds: bool = False) -> None:
         """Runs an open loop if there is an arrival rate, else a closed one. A screening run keeps no outputs."""
@@ -274,18 +282,27 @@ class AdapterService(AdapterCalls):
         make, units = loaded.feeds, loaded.log.units
         outputs = None if limits.screening else loaded.log.outputs
         assert make is not None  # `begin` made it
+        turns: list[int] = []  # of the feeds of an open loop
 
         def feeds(serial: int, previous_digest: bytes) -> Feed:
-            return make(seeds.nonce(seed, serial, previous_digest))
+            own = seed
+            if loaded.rate_per_s or report_feeds:
+                own = self._secret(turns[serial] if loaded.rate_per_s else serial)
+            return make(nonce(own, serial, previous_digest))
+
+        def arrivals_ns(rate_per_s: float) -> Iterator[int]:
+            for due_ns in poisson(rate_per_s, seed):
+                turns.append(due_ns // seeds.SLOT_NS)
+                yield due_ns
 
         def finished(serial: int, digest: bytes) -> None:
             self.parent.call(ParentCalls.feed_finished, key=key, serial=serial, digest=digest.hex())
 
-        on_finished = finished if report_feeds else None
+        on_finished, on_first = (finished, loaded.log.on_first) if report_feeds else (None, None)
         logs: list[load_generator.FeedLog] = []
 
         def new_log() -> load_generator.FeedLog:
-            logs.append(load_generator.FeedLog(units, outputs, on_finished))
+            logs.append(load_generator.FeedLog(units, outputs, on_finished, on_first))
             return logs[-1]
 
         if loaded.rate_per_s is None:
@@ -294,14 +311,28 @@ class AdapterService(AdapterCalls):
                 loaded.runner, feeds, limits, threads=loaded.threads, enough=enough, new_log=new_log, ahead=loaded.ahead
             )
         else:
-            arrivals_ns = poisson(loaded.rate_per_s, seeds.arrivals(seed))
+            due_ns = arrivals_ns(loaded.rate_per_s)
             done = load_generator.open_loop(
-                loaded.runner, feeds, arrivals_ns, limits, threads=loaded.threads, new_log=new_log
+                loaded.runner, feeds, due_ns, limits, threads=loaded.threads, new_log=new_log
             )
         self.parent.call(ParentCalls.sealed, key=key, commitment=outputs.commitment if outputs else "")
         with open(out, "wb") as file:
             serials = load_generator.serials(log for log in logs if log.ends)
-            np.savez(file, serials=serials, **{name: getattr(done, name) for name in WORKER_COLUMNS})
+            np.savez(file, serials=serials, **vars(done))
+
+    def reveal(self, *, key: str, turn: int, secret: int) -> Later[None]:
+        self.secrets[turn] = secret
+        return Later()
+
+    def _secret(self, turn: int) -> int:
+        """The secret of a turn; waits until the turn comes. Raises MixmarkError once the parent is gone."""
+        with self.waiting_for_secret:  # one issue thread reads the calls, in place of `serve`
+            while turn not in self.secrets:
+                call = next(iter(self.parent), None)
+                if call is None or call.method is not AdapterCalls.reveal:
+                    raise MixmarkError("the parent is gone")
+                self.reveal(**call.arguments)
+            return self.secrets[turn]
 
     def feed(self, *, key: str, serial: int, nonce: int) -> Later[messages.Fed]:
         """Runs a feed, and sends the reply itself. If the runner takes several feeds at once, the next feed may begin
@@ -312,8 +343,8 @@ class AdapterService(AdapterCalls):
 
         def run() -> None:
             try:
-                issued_ns, yields, digest = loaded.log.run(loaded.runner, feed, time.monotonic_ns, serial=serial)
-                fed = messages.Fed(key=key, serial=serial, issued_ns=issued_ns, yields=yields, digest=digest.hex())
+                yields, digest = loaded.log.run(loaded.runner, feed, time.monotonic_ns, serial=serial)
+                fed = messages.Fed(key=key, serial=serial, yields=yields, digest=digest.hex())
                 self.parent.send(calls.write_reply(AdapterCalls.feed, fed))
             except Exception as error:
                 self.parent.send(failed(error))
@@ -340,21 +371,21 @@ class AdapterService(AdapterCalls):
         return _facts(loaded.runner)
 
     def compare_outputs(
-        self, *, key: str, batch: int, seed: int, outputs: str, sha256: str
+        self, *, key: str, batch: int, pool: int, seeds: tuple[int, ...], outputs: str, sha256: str
     ) -> messages.OutputsCompared:
-        """Makes the audited feeds anew from the window's seed, and compares their outputs with the reference's."""
+        """Makes the audited feeds anew, and compares their outputs with the reference's."""
         loaded = self.loaded[key]
         content = Path(outputs).read_bytes()
         if hashlib.sha256(content).hexdigest() != sha256:
             return _compared({}, "the file of the audited outputs was changed after they were drawn")
         with np.load(io.BytesIO(content), allow_pickle=False) as kept:
             previous = [row.tobytes() if row.any() else b"" for row in kept["previous_digests"]]
-            rows = list(zip(kept["serials"].tolist(), previous, kept["outputs"], strict=True))
+            rows = list(zip(seeds, kept["serials"].tolist(), previous, kept["outputs"], strict=True))
         values: dict[int, float] = {}
-        feeds = loaded.suite.feeds(batch, seeds.pool(seed))
-        for serial, previous_digest, output in rows:
+        feeds = loaded.suite.feeds(batch, pool)
+        for seed, serial, previous_digest, output in rows:
             self._stage("auditing")
-            feed = feeds(seeds.nonce(seed, serial, previous_digest))
+            feed = feeds(nonce(seed, serial, previous_digest))
             try:
                 yields = loaded.runner({**feed, "output": output})
                 reference = np.concatenate([load_generator.host_array(value) for value in yields])
@@ -398,7 +429,7 @@ class MeterService(MeterCalls):
 def _untimed(suite: Suite, batch: int, seed: int, *use: object) -> Iterator[Feed]:
     """Feeds that occur in no window. A map, because several threads may ask it for the next feed at once."""
     own = seeds.derived(seed, *use)
-    return map(suite.feeds(batch, seeds.pool(own)), map(functools.partial(seeds.nonce, own), itertools.count()))
+    return map(suite.feeds(batch, seeds.pool(own)), map(functools.partial(nonce, own), itertools.count()))
 
 
 def _plugin(setup: messages.Setup) -> Plugin:

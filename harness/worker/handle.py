@@ -14,7 +14,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Concatenate
 
 import numpy as np
@@ -28,7 +30,6 @@ from mixmark.harness.worker.calls import Call, Failed, P, T
 from mixmark.harness.worker.failures import Misused, NotStarted, WorkerFailed
 from mixmark.harness.worker.isolation import Isolation
 from mixmark.harness.worker.messages import AdapterCalls, ParentCalls, Window
-from mixmark.harness.worker.outputs import WORKER_COLUMNS
 from mixmark.harness.worker.process.child_process import ChildProcess
 from mixmark.harness.worker.process.files import archive
 
@@ -39,15 +40,15 @@ SAMPLE_S = 0.5  # between two samples of the memory, while a reply is waited for
 
 OnStage = Callable[[str], None]
 NO_WINDOW = Window()
-TIMED = (AdapterCalls.measure, AdapterCalls.feed, messages.MeterCalls.read)
+TIMED = (AdapterCalls.measure, AdapterCalls.reveal, AdapterCalls.feed, messages.MeterCalls.read)
 
 
 class Worker:
     """A running worker. A context manager: leaving it kills the process and all its descendants.
 
     log: the file for its stdout and stderr. scratch: its TMPDIR, which the caller removes. cores: the CPU cores to
-    which it is pinned before its plugin is loaded; empty: all. isolation: starts it as an auditor, see
-    `worker.isolation`. Raises NotStarted.
+    which it is pinned before its plugin is loaded; empty: all. isolation: starts it as an auditor or a witness, see
+    `worker.isolation`. variables: more variables of its environment. Raises NotStarted.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Worker:
         python: str = sys.executable,
         cores: Sequence[int] = (),
         isolation: Isolation | None = None,
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.log = log
         self.peak_pss_bytes = 0
@@ -82,7 +84,7 @@ class Worker:
             options=dict(options),
             cores=tuple(cores),
         )
-        variables = {**(isolation.variables if isolation else {}), "TMPDIR": str(scratch)}
+        variables = {**(isolation.variables if isolation else {}), **variables, "TMPDIR": str(scratch)}
         code = (isolation.prelude if isolation else "") + messages.BOOTSTRAP
         isolated, tracked = isolation is not None, setup.kind == "adapters"
         try:
@@ -193,7 +195,7 @@ class Worker:
         """Reads the timestamps that the worker wrote to a file, and the numbers of the feeds in the same order. Raises
         ValueError, TypeError, LookupError, OSError or EOFError."""
         with np.load(io.BytesIO(archive(path)), allow_pickle=False) as columns:
-            return Completions(*(columns[name] for name in WORKER_COLUMNS)), columns["serials"]
+            return Completions(**{each.name: columns[each.name] for each in fields(Completions)}), columns["serials"]
 
     def _received(self, deadline: float, timeout_s: float) -> Call | calls.Reply | Failed:
         """What the worker sent next after its greeting. Raises WorkerFailed."""

@@ -1,6 +1,7 @@
-"""How the auditor's process is kept apart from other packages that are installed beside Mixmark.
+"""How the processes of the auditor and of witnesses are kept apart from other installed packages.
 
-It runs `python -I -S` with a cleaned environment: no .pth file, sitecustomize, user site or PYTHON* variable has a say,
+A witness is the probe of a built-in adapter: it sets the ceiling that other engines are compared with. Both run
+`python -I -S` with a cleaned environment: no .pth file, sitecustomize, user site or PYTHON* variable has a say,
 and no entry point of another package is loaded. Mixmark and the suite are compiled from their sources, never from a
 cached .pyc. torch, numpy and the packages that these need come from their folders.
 
@@ -23,13 +24,16 @@ OWN = ("mixmark/harness", "mixmark/suites", "mixmark/__init__.py", "mixmark/api.
 NEEDED = """
     numpy pydantic pydantic_core annotated_types typing_extensions typing_inspection psutil safetensors scipy
     torch sympy mpmath networkx jinja2 markupsafe fsspec filelock triton nvidia platformdirs
+    onnx onnxruntime openvino
 """
-"""The packages whose folders the auditor may import from."""
+"""The packages whose folders an isolated process may import from."""
 VARIABLES = """
     PATH HOME USER LOGNAME LANG LC_ALL SYSTEMROOT LD_LIBRARY_PATH OMP_NUM_THREADS MKL_NUM_THREADS
     CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ZE_AFFINITY_MASK
+    XDG_CACHE_HOME MIXMARK_CACHE MIXMARK_CACHE_GB
 """
-"""The variables that the auditor keeps: the folders of libraries, the devices, and the number of threads."""
+"""The variables that an isolated process keeps: the folders of libraries and of converted models, the devices, and the
+number of threads."""
 NO_ENTRY_POINTS = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 """pydantic and torch would load code of any installed package that offers itself."""
 
@@ -67,7 +71,7 @@ class Isolation:
 
 
 def isolation(spec: str, any_backend: bool = False) -> Isolation:
-    """How the auditor of a suite is started. Raises LookupError if the suite's module does not exist.
+    """How the auditor or the witness of a suite is started. Raises LookupError if the suite's module does not exist.
 
     spec: the suite's class. any_backend: torch may load backends of other packages, for a reference on their
     accelerators.

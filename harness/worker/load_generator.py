@@ -26,7 +26,7 @@ from mixmark.harness.contracts.protocols import Array, Feed, Runner
 from mixmark.harness.contracts.schema import Completions, Device, Limits
 from mixmark.harness.worker.failures import Overloaded
 from mixmark.harness.worker.messages import RunnerChecked
-from mixmark.harness.worker.outputs import Outputs
+from mixmark.harness.worker.outputs import Outputs, digest
 
 Clock = Callable[[], int]
 NextFeed = Callable[[int, bytes], Feed]
@@ -34,6 +34,8 @@ NextFeed = Callable[[int, bytes], Feed]
 first feed of a chain. Several issue threads may call it at once."""
 OnFinished = Callable[[int, bytes], None]
 """Gets the number of a finished feed and the digest of its output."""
+OnFirst = Callable[[int, int, bytes], None]
+"""Gets the number of a feed with several yields, the units of its first yield, and the digest of that."""
 HOST_DTYPES = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 NO_OUTPUT = "the runner yielded nothing for a feed"
 LOOK_GROWTH = 1.5  # between two looks at the precision. Each look inflates the chance of a false stop: at 1.1 the
@@ -59,16 +61,20 @@ class FeedLog:
     the cheapest thing to append to while the device waits, and from there into the arrays in one step.
 
     units: of each feed; if None, they are not checked. outputs: keeps what the runner yields. on_finished: is called at
-    the end of each feed; it needs outputs.
+    the end of each feed; it needs outputs. on_first: is called after the first yield of a feed that has several.
     """
 
     def __init__(
-        self, units: int | None = None, outputs: Outputs | None = None, on_finished: OnFinished | None = None
+        self,
+        units: int | None = None,
+        outputs: Outputs | None = None,
+        on_finished: OnFinished | None = None,
+        on_first: OnFirst | None = None,
     ) -> None:
         self.serials, self.due_ns, self.issued_ns, self.ends = array("q"), array("q"), array("q"), array("q")
         self.yields = array("q")
         """For each yield its timestamp in ns and its units, in turn."""
-        self.units, self.outputs, self.on_finished = units, outputs, on_finished
+        self.units, self.outputs, self.on_finished, self.on_first = units, outputs, on_finished, on_first
         self.previous, self.digest = -1, b""
         """The number of the last feed, and the digest of its output; -1 and empty before the first feed."""
 
@@ -80,9 +86,9 @@ class FeedLog:
         due_ns: int | None = None,
         serial: int = 0,
         until_ns: float = math.inf,
-    ) -> tuple[int, list[int], bytes]:
-        """Runs one feed. Returns its time of issue, its yields as (timestamp in ns, units) in turn, and the digest of
-        its output, which is empty if no outputs are kept.
+    ) -> tuple[list[int], bytes]:
+        """Runs one feed. Returns its yields as (timestamp in ns, units) in turn, and the digest of its output, which is
+        empty if no outputs are kept.
 
         due_ns: if None, the feed is due when it is issued, as in a closed loop. until_ns: a feed that is still running
         then is broken off after its second yield or a later one.
@@ -96,6 +102,7 @@ class FeedLog:
         append, keep, array_type = yields.append, parts.append, np.ndarray
         checked = None  # numpy's dtypes are singletons: one identity test a unit instead of a look-up
         complete = True
+        on_first = self.on_first
         most = 2 * self.units if self.units else math.inf
         issued = clock()
         for out in runner(feed):
@@ -107,6 +114,10 @@ class FeedLog:
             keep(out.tobytes())
             append(clock())
             append(len(out))
+            if on_first:
+                if len(out) != self.units:
+                    on_first(serial, len(out), digest(serial, parts[0]))
+                on_first = None
             if len(yields) > most:
                 break
             if yields[-2] >= until_ns and len(yields) > 2:
@@ -129,7 +140,7 @@ class FeedLog:
         self.due_ns.append(issued if due_ns is None else due_ns)
         self.issued_ns.append(issued)
         self.ends.append(len(self.yields) // 2)
-        return issued, yields, self.digest
+        return yields, self.digest
 
 
 def merged(logs: Iterable[FeedLog]) -> Completions:
@@ -201,7 +212,7 @@ def closed_loop(
             while True:
                 log, made = waiting.popleft()
                 serial, feed = made()
-                elapsed = log.run(runner, feed, clock, serial=serial, until_ns=until_ns)[1][-2] - begin
+                elapsed = log.run(runner, feed, clock, serial=serial, until_ns=until_ns)[0][-2] - begin
                 done += 1
                 if over or elapsed >= limits.max_ns:
                     return
@@ -301,18 +312,22 @@ def _in_threads(issue: Callable[[Sequence[FeedLog]], None], logs: Sequence[Seque
     return merged(log for group in logs for log in group if log.ends)
 
 
-def warm_up(runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock = time.monotonic_ns) -> None:
+def warm_up(runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock = time.monotonic_ns) -> int:
     """Runs feeds for `warmup_ns`, and until one yield at least. The last feed is broken off: its generator is closed.
-    Raises WrongOutput if the runner yields nothing."""
-    begin = clock()
+    Returns the longest time of a feed, in ns. Raises WrongOutput if the runner yields nothing."""
+    begin = issued = now = clock()
+    longest = 0
     while True:
         out = None
         for out in runner(next(feeds)):
             host_array(out)
-            if clock() - begin >= limits.warmup_ns:
-                return
+            now = clock()
+            longest = max(longest, now - issued)
+            if now - begin >= limits.warmup_ns:
+                return longest
         if out is None:
             raise WrongOutput(NO_OUTPUT)
+        issued = now
 
 
 def check_runner(runner: Runner, feeds: Iterator[Feed], clock: Callable[[], int] = time.monotonic_ns) -> RunnerChecked:

@@ -41,7 +41,7 @@ PACKAGES = """
     intel-extension-for-pytorch mkl nvidia-ml-py nvidia-cublas-cu12 nvidia-cudnn-cu12 pydantic psutil
 """
 """The packages whose versions are disclosed."""
-PROTOCOL = 9  # counted up whenever a call changes its meaning or its arguments
+PROTOCOL = 10  # counted up whenever a call changes its meaning or its arguments
 MAX_CONCURRENCY = 64
 
 StageName = Literal[
@@ -184,6 +184,8 @@ class Prepared(Message):
     search_ended_by: SearchEnd | None = None
     rate_per_s: float | None = Field(default=None, gt=0)
     rate_trials: tuple[RateTrial, ...] = ()
+    feed_ns: Natural
+    """The longest time of a feed of the warm-up, which breaks off its last one."""
     facts: dict[str, str]
     processes: tuple[int, ...] = ()
     """The ids of processes that work for the runner and are not descendants of the worker."""
@@ -194,7 +196,6 @@ class Fed(Message):
 
     key: str
     serial: int
-    issued_ns: int
     yields: list[int]
     """For each yield its timestamp in ns and the number of units that it finished, in turn."""
     digest: str
@@ -268,9 +269,14 @@ class AdapterCalls(Protocol):
     def measure(self, *, key: str, seed: int, limits: Limits, out: str, report_feeds: bool = False) -> None:
         """Opens a window, runs a closed or an open loop in it, and calls `sealed` before it replies.
 
-        seed: of the window; the arrivals and, with the outputs, the nonces of the feeds are derived from it. out: the
-        file for the timestamps, in the columns of `Completions`. report_feeds: whether to call `feed_finished`.
+        seed: what the nonces of the feeds are derived from, with the outputs before; in an open loop the seed of the
+        arrivals. In an open loop and if `report_feeds`, the secrets of `reveal` take its place for the feeds. out: the
+        file for the timestamps, in the columns of `Completions`. report_feeds: whether to call `feed_finished`, and
+        `first_yielded` for feeds of several yields.
         """
+
+    def reveal(self, *, key: str, turn: Natural, secret: int) -> Later[None]:
+        """A turn has come. turn and secret: see `seeds.secret`. There is no reply."""
 
     def feed(self, *, key: str, serial: int, nonce: int) -> Later[Fed]:
         """Runs a feed. The next call may begin before it is finished."""
@@ -278,9 +284,12 @@ class AdapterCalls(Protocol):
     def hand_over(self, *, key: str, outputs: str) -> dict[str, str]:
         """Writes the outputs of the window to a file, in the form of `Outputs.save`. Returns the runner's facts."""
 
-    def compare_outputs(self, *, key: str, batch: int, seed: int, outputs: str, sha256: str) -> OutputsCompared:
-        """Compares the outputs in a file with the outputs of the open reference. seed: of their window. sha256: the
-        hash of the file, which the worker compares with the bytes that it reads."""
+    def compare_outputs(
+        self, *, key: str, batch: int, pool: int, seeds: tuple[int, ...], outputs: str, sha256: str
+    ) -> OutputsCompared:
+        """Compares the outputs in a file with the outputs of the open reference. pool: the seed of the pool of their
+        feeds. seeds: for each output, what its feed's nonce is derived from. sha256: the hash of the file, which the
+        worker compares with the bytes that it reads."""
 
     def check_runner(self, *, key: str, seed: int) -> RunnerChecked:
         """Checks what the runner yields, for the conformance kit. seed: of the feeds."""
@@ -318,6 +327,7 @@ DOING: Mapping[str, str] = {
     "prepare": "making feeds",
     "begin": "making feeds",
     "measure": "measuring",
+    "reveal": "measuring",
     "feed": "running a feed",
     "hand_over": "handing over its outputs",
     "compare_outputs": "making feeds",
@@ -340,6 +350,11 @@ class Window:
         """The outputs of a share exceed their memory. Returns the sampling key that decides which ones stay. done: the
         number of finished feeds. commitment: to their outputs."""
         raise Garbled("outputs_full came outside of a window")
+
+    def first_yielded(self, *, key: str, serial: Natural, units: Positive, digest: Digest) -> None:
+        """A feed of several yields has its first. units: in that yield. digest: of its bytes. In a solo measurement
+        only if `measure` asked for it."""
+        raise Garbled("first_yielded came outside of a window")
 
     def feed_finished(self, *, key: str, serial: Natural, digest: Digest) -> None:
         """A feed is finished. digest: of the output. Only if `measure` asked for it."""

@@ -31,8 +31,6 @@ from mixmark.harness.worker.messages import Window
 KEPT_BYTES = 128 << 20  # of outputs: three minutes of images from a machine with two cores, seconds from a fast one
 AROUND_BYTES = 256  # of Python objects around each output
 
-WORKER_COLUMNS = ("due_ns", "issued_ns", "ends", "yielded_ns", "units")
-"""The columns of `Completions` that a worker writes. The parent adds when it was told."""
 Serials = npt.NDArray[np.int64]
 """The numbers of feeds, counted from 0 in the order of issue."""
 
@@ -157,10 +155,14 @@ class Commitments(Window):
 
     sealed_ns: int | None = None
     """When the message that closes the window arrived. None if it is open, or the parent hands out each feed."""
-    seen_ns: dict[int, int] = field(default_factory=dict)
-    """When the message that a feed is finished arrived, by the number of the feed."""
+    ended_ns: dict[int, int] = field(default_factory=dict)
+    """When the digest of a whole output arrived, by the number of the feed."""
+    first_ns: dict[int, int] = field(default_factory=dict)
+    """When the digest of a first yield arrived, by the number of the feed."""
     reported: bool = False
     """Whether the worker was asked to report each feed."""
+    on_output: Callable[[int], None] = lambda outputs: None
+    """Gets the number of outputs that have arrived, after each that was reported."""
 
     chains: int | None = None
     """The number of chains, where each feed follows from the previous output: one or two per issue thread. None if the
@@ -169,6 +171,8 @@ class Commitments(Window):
     """The commitment to all outputs, if one was sent at the end of the window."""
     digests: dict[int, str] = field(default_factory=dict)
     """The digests that were sent feed by feed, in hexadecimal, by the number of the feed."""
+    firsts: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """The units of a first yield and its digest in hexadecimal, by the number of the feed."""
     draws: list[tuple[int, str, int]] = field(default_factory=list)
     """For each time that outputs were dropped: the finished feeds, the commitment to them, and the key drawn."""
 
@@ -176,11 +180,18 @@ class Commitments(Window):
         self._check_open("outputs_full")
         return self.draw_key(done, commitment)
 
+    def first_yielded(self, *, key: str, serial: int, units: int, digest: str) -> None:
+        self._check_open("first_yielded")
+        if not self.reported or serial in self.firsts or serial in self.digests:
+            raise Garbled(f"the first yield of feed {serial} came late or was not asked for")
+        self.firsts[serial], self.first_ns[serial] = (units, digest), time.monotonic_ns()
+
     def feed_finished(self, *, key: str, serial: int, digest: str) -> None:
         self._check_open("feed_finished")
         if not self.reported or serial in self.digests:
             raise Garbled(f"feed {serial} is reported a second time, or no report was asked for")
-        self.digests[serial], self.seen_ns[serial] = digest, time.monotonic_ns()
+        self.digests[serial], self.ended_ns[serial] = digest, time.monotonic_ns()
+        self.on_output(len(self.ended_ns))
 
     def sealed(self, *, key: str, commitment: str) -> None:
         self._check_open("sealed")
@@ -209,6 +220,15 @@ class Commitments(Window):
             match = match and commitment in (None, hashed.hexdigest())
         if not match:
             raise WrongOutput("the outputs do not match the commitments of the timed window")
+
+    def verify_first(self, serial: int, output: Array) -> None:
+        """Raises WrongOutput unless the first yield that was reported is the beginning of the output.
+
+        output: [units, …], the joined yields of the feed.
+        """
+        units, told = self.firsts.get(serial, (0, ""))
+        if units and digest(serial, output[:units].tobytes()).hex() != told:
+            raise WrongOutput("a first yield is not the beginning of its output")
 
     def previous_digests(
         self, finished: Serials, previous: Serials, digests: npt.NDArray[np.uint8]

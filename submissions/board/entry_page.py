@@ -190,7 +190,10 @@ def _machine(entry: Entry) -> Iterator[tuple[str, str]]:
         yield f"Adapter {adapter}", f"{environment.origin}; {environment.python}; {packages}; {kit}"
     yield "Suites", ", ".join(f"{name} {version}" for name, version in entry.suites.items())
     yield "Mixmark", entry.mixmark
-    yield "Runs", f"{_count(len(entry.runs), 'mixed run')}, from {entry.began_utc} to {entry.ended_utc}"
+    yield (
+        "Runs",
+        f"{_count(len(entry.runs), 'mixed run')} of {entry.started} begun, from {entry.began_utc} to {entry.ended_utc}",
+    )
     signed = {"none": "no", "not verified": "yes, not verified by this board", "good": f"by {entry.signed.signer}"}
     yield "Signed", signed[entry.signed.state]
 

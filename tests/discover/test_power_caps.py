@@ -17,7 +17,7 @@ import pytest
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import PowerLimit
 from mixmark.harness.discover import power_caps
-from mixmark.harness.discover.power_caps import CapFailed, Control, LimitLeft, find, lowered, recover
+from mixmark.harness.discover.power_caps import CapFailed, Control, LimitLeft, check_lowered, find, lowered, recover
 from mixmark.harness.meters.power_limits import Gpus, Packages
 
 PACKAGE = "intel-rapl:0"
@@ -103,6 +103,16 @@ def test_the_long_term_limit_of_a_package_is_lowered_and_restored(tree: Path, tm
         assert json.loads(state.read_text())["watts"] == {f"rapl/{PACKAGE}": 125}
     assert limit_w(tree) == 125
     assert not state.exists()
+
+
+def test_a_limit_that_was_raised_meanwhile_is_told(tree: Path, tmp_path: Path, as_root: None) -> None:
+    controls = find(["cpu:0"])
+    with lowered(controls, 0.6, tmp_path / "state.json"):
+        check_lowered(controls, 0.6)
+        controls[0].write(125)
+        with pytest.raises(CapFailed, match="was limited to 75 W, and reads 125 W at the end"):
+            check_lowered(controls, 0.6)
+    assert limit_w(tree) == 125
 
 
 def test_each_package_of_a_machine_has_its_cap(tree: Path, tmp_path: Path, as_root: None) -> None:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from mixmark.harness.contracts.schema import Device, Route
 from mixmark.harness.discover import setup
+from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.setup import Equipment
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
 
 
 def test_what_a_result_tells_of_the_command_line_holds_no_path_and_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,3 +21,35 @@ def test_what_a_result_tells_of_the_command_line_holds_no_path_and_no_address(mo
     monkeypatch.setattr(sys, "argv", ["mixmark", *typed.split(), "--weights", "llm=/home/me/z", "--seed=7", "a=b"])
     shown = "run --launcher ray --address <address> --out <path> --suite llm --address=<address> --out=<path>"
     assert setup.command_line() == (*shown.split(), "--weights", "<path>", "--seed=7", "a=b")
+
+
+@pytest.mark.parametrize(
+    ("origin", "suite", "witness"),
+    [
+        ("built in", "probe", True),
+        ("acme 1.0", "probe", False),
+        ("/opt/python", "probe", False),
+        ("built in", "llm", False),
+    ],
+)
+def test_the_probe_of_a_built_in_adapter_runs_beside_no_other_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str, suite: str, witness: bool
+) -> None:
+    started: list[tuple[object, ...]] = []
+    monkeypatch.setattr(setup, "Worker", lambda *given: started.append(given))
+    device = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))
+    equipment = Equipment(
+        adapters={"torch": Plugin("adapters", "torch", "", origin)},
+        suites=registry.find("suites"),
+        suite_options={},
+        units={},
+        devices={("cpu:0", "torch"): device},
+        config=Config(),
+        seed=None,
+        timeout_s=1,
+    )
+    route = Route(suite=suite, tier="smoke", suite_version="1", device="cpu:0", adapter="torch", precision="fp32")
+    for own_models in (False, True):
+        replace(equipment, own_models=own_models).worker(route, tmp_path / "scratch", tmp_path / "log")
+    assert [given[6] is not None for given in started] == [witness, witness]
+    assert [given[7] for given in started] == [{}, {"MIXMARK_CACHE": str(tmp_path / "models")}]

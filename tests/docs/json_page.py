@@ -193,11 +193,6 @@ RAW = {
         "ends": ("int64", "feeds", "The index behind the feed's last yield in the next two arrays."),
         "yielded_ns": ("int64", "yields", "When each yield came, the yields of a feed one after the other."),
         "units": ("int64", "yields", "The number of units that the yield finished."),
-        "seen_ns": (
-            "int64",
-            "feeds",
-            "When the message that the feed is finished reached the parent. Absent if the worker sent none.",
-        ),
     },
     "KEY.outputs.npz": {
         "serials": ("int64", "audited feeds", "The serial numbers of the audited feeds, as in `Audit.feeds`."),

@@ -217,7 +217,7 @@ class Maker:
             ended_by="time",
             feed_units=suite.units(batch),
             parent_window_ns=parent_window_ns,
-            skew_ns=-1000 if share.scenario == "mixed" else None,
+            stamped=share.scenario == "mixed",
             audit=audit,
             unaudited="" if audit else f"{route.suite} has no gate",
             latency_limits=suite.latency if share.scenario != "mixed" else None,

@@ -235,7 +235,7 @@ def record(phase: str, pair: Pair, done: Completions, parent_window_ns: tuple[in
         completions=done,
         feed_units=int(done.units[: done.ends[0]].sum()),
         parent_window_ns=parent_window_ns,
-        skew_ns=-1,
+        stamped=True,
         audit=audit if audits else None,
     )
 

@@ -47,6 +47,8 @@ def measured(
     prepare = worker.call(AdapterCalls.prepare, timeout_s, on_stage)
     prepared = prepare(key="a", scenario=scenario, batch=batch, rate_per_s=rate_per_s, seed=1, limits=bounds)
     worker.call(AdapterCalls.begin, timeout_s)(key="a", pool=seeds.pool(SEED))
+    for turn in range(1000 if scenario == "server" else 0):
+        worker.send(AdapterCalls.reveal, key="a", turn=turn, secret=seeds.secret(SEED, turn))
     measure = worker.call(AdapterCalls.measure, timeout_s, on_stage, window=Commitments())
     measure(key="a", seed=SEED, limits=bounds, out=str(tmp_path / "stamps.npz"))
     worker.call(AdapterCalls.hand_over, timeout_s, on_stage)(key="a", outputs=str(tmp_path / "outputs.npz"))

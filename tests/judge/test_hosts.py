@@ -145,7 +145,7 @@ def test_a_host_all_of_whose_parts_failed_is_named_once(two: Result) -> None:
     failures = (f"crashed: {gone.message}",)
     failed = says("mix_complete.host_failed", "run", phase="mixed.1", host="host2", failures=failures)
     assert list(map(facts, scored(lost).problems)) == [failed]
-    dead = on_host(two, "host2", completions=None, error=gone, audit=None, parent_window_ns=None, skew_ns=None)
+    dead = on_host(two, "host2", completions=None, error=gone, audit=None, parent_window_ns=None)
     assert list(map(facts, scored(dead).problems)) == [failed]
     [first, *_] = [each for each in two.records if each.route.device == "host2/gpu:0" and each.phase == "mixed.1"]
     one = two.model_copy(

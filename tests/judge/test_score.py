@@ -293,10 +293,10 @@ def test_no_score_where_an_output_was_wrong_or_not_audited() -> None:
 
 def test_no_score_where_a_record_breaks_a_rule_of_honesty() -> None:
     records, _ = run()
-    touched = scored(of(changed(records, "llm", skew_ns=2 * SECOND)))
-    assert problems(touched) == [says("window_bracketed.skewed", "mixed.1.llm.gpu-0", skew_s=2.0)]
+    touched = scored(of(changed(records, "llm", surviving_processes=("engine",))))
+    assert problems(touched) == [says("no_orphans.survived", "mixed.1.llm.gpu-0", processes=1, names=("engine",))]
     assert touched.mixes_per_hour is None
-    assert scored(of(changed(records, "llm", skew_ns=-SECOND))).problems == ()
+    assert scored(of(records)).problems == ()
 
 
 def test_what_is_faster_than_light_has_a_score_and_no_rank() -> None:

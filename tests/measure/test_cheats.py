@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.schema import (
     Finding,
     Limits,
@@ -30,7 +29,6 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
-from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.evidence import gather
@@ -93,6 +91,7 @@ def measured(
     scenario: ScenarioName = "single-stream",
     suite: str = "chain",
     precision: Precision = "fp32",
+    timeout_s: float = 60,
     **options: str,
 ) -> Record:
     """On its own."""
@@ -108,7 +107,8 @@ def measured(
     )
     key = share.key
     phase = Phase(name=key, purpose="solo", tasks=(Task(device=DEVICE.id, shares=(share,)),))
-    (record,) = attend(phase, equipment({"as": engine, **options}), folder, solo.drive)
+    using = replace(equipment({"as": engine, **options}), timeout_s=timeout_s)
+    (record,) = attend(phase, using, folder, solo.drive)
     return record
 
 
@@ -181,7 +181,7 @@ CAUGHT = {
     "TurningBack": ("finished.failed", "ValueError: time runs backwards"),
     "Leaving": ("finished.failed", "s of at least 0.20 s, with 1 feed of at least 20"),
     "Amending": ("audited.problem", "the outputs do not match the commitments of the timed window"),
-    "AmendingSooner": ("audited.problem", "the outputs do not match the commitments of the timed window"),
+    "AmendingSooner": ("audited.wrong", ""),
     "Preparing": ("window_bracketed.short", ""),
     "Resealing": ("finished.failed", "sealed came after the window was closed"),
     "Reopening": ("finished.failed", "measure was due, but stage came"),
@@ -206,7 +206,7 @@ CAUGHT_IN_THE_MIX = {
     "Owing": ("finished.failed", "ValueError: a yield without units"),
     "Babbling": ("finished.failed", "cannot be read"),
     "Amending": CAUGHT["Amending"],
-    "AmendingSooner": ("audited.wrong", ""),
+    "AmendingSooner": CAUGHT["AmendingSooner"],
     "Choosing": CAUGHT["Choosing"],
 }
 """Where the parent hands out the feeds; the other engines are caught as in a solo measurement."""
@@ -366,20 +366,64 @@ def test_outputs_that_are_rewritten_after_the_draw_fail_their_audit(tmp_path: Pa
 def test_a_servers_latency_lasts_until_its_output_reaches_the_parent(tmp_path: Path) -> None:
     record = measured(tmp_path, "Forestalling", scenario="server")
     done = record.completions
-    assert done is not None and done.seen_ns is not None
-    worker_ns = done.yielded_ns[done.ends - 1] - done.issued_ns
-    assert np.median(timestamps.latencies_ns(done)) >= TOKENS * WORK_S * 1e9 > np.median(worker_ns)
+    assert done is not None and record.stamped
+    assert np.median(timestamps.latencies_ns(done)) >= TOKENS * WORK_S * 1e9
 
 
-def test_a_server_that_draws_its_own_arrivals_is_late_by_the_parents(tmp_path: Path) -> None:
-    """A feed that is issued before the parent's schedule is an error, a later one has a longer latency."""
-    record = measured(tmp_path, "Shifting", scenario="server")
-    if record.error is None:
-        assert record.completions is not None and record.parent_window_ns is not None and record.seed is not None
-        due_ns = schedule(RATE_PER_S, seeds.arrivals(record.seed), len(record.completions))
-        assert (np.sort(record.completions.due_ns) == record.parent_window_ns[0] + due_ns).all()
-    else:
-        assert "time runs backwards" in record.error.message
+@pytest.fixture
+def in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Feeds of a few milliseconds are handed out one by one, as long ones are."""
+    monkeypatch.setattr(solo, "TURN_NS", 1_000_000)
+
+
+def forestalled(folder: Path, how: str) -> Record:
+    return played(folder, "Forestalling") if how == "mixed" else measured(folder, "Forestalling")
+
+
+@pytest.mark.parametrize("how", ["single-stream", "mixed"])
+def test_a_feed_ends_when_its_output_reaches_the_parent(tmp_path: Path, in_turns: None, how: str) -> None:
+    record = forestalled(tmp_path, how)
+    assert record.completions is not None and record.stamped
+    assert np.median(timestamps.latencies_ns(record.completions)) >= TOKENS * WORK_S * 1e9
+    assert np.median(timestamps.first_unit_ns(record.completions)) >= WORK_S * 1e9
+
+
+def test_a_brief_feed_is_timed_by_its_worker_and_said_so(tmp_path: Path) -> None:
+    record = measured(tmp_path, "Honest")
+    assert not record.stamped
+    assert [each.code for each in integrity.latencies_bounded(gather(result(record)))] == ["latencies_bounded.window"]
+
+
+@pytest.mark.parametrize("how", ["single-stream", "server", "mixed"])
+def test_a_first_token_exists_once_it_is_the_beginning_of_its_output(
+    tmp_path: Path, in_turns: None, how: ScenarioName
+) -> None:
+    for engine, problem in (
+        ("Honest", ""),
+        ("Announcing", "a first yield is not the beginning of its output"),
+    ):
+        folder = tmp_path / engine
+        record = played(folder, engine) if how == "mixed" else measured(folder, engine, scenario=how)
+        assert record.audit is not None, record.error
+        assert record.audit.problem == problem
+
+
+def test_an_output_that_was_reported_cannot_be_amended_before_the_window_closes(tmp_path: Path, in_turns: None) -> None:
+    audit = measured(tmp_path, "AmendingSooner").audit
+    assert audit is not None and audit.problem == "the outputs do not match the commitments of the timed window"
+
+
+def test_outputs_are_drawn_when_no_engine_runs_any_more(tmp_path: Path) -> None:
+    """An engine that saw the draw could end the run, and have it drawn again."""
+    raw = tmp_path / "raw"
+    record = measured(tmp_path, "Spying", raw=str(raw))
+    assert record.audit is not None and record.audit.feeds
+    assert (kept_at(tmp_path, record.key).exists(), (raw / "seen").read_text()) == (True, "")
+
+
+def test_a_server_that_draws_its_own_arrivals_waits_for_turns_that_never_come(tmp_path: Path) -> None:
+    record = measured(tmp_path, "Shifting", scenario="server", timeout_s=5)
+    assert record.error is not None and record.error.kind == "hung"
 
 
 def test_what_is_computed_before_the_first_timestamp_counts(tmp_path: Path) -> None:
@@ -393,7 +437,7 @@ def test_every_engine_is_tried() -> None:
     classes = {
         name for name, each in vars(cheats).items() if isinstance(each, type) and issubclass(each, cheats.Honest)
     }
-    assert classes - {"Skipping", "Odd", "Slipping", "Forestalling", "Shifting"} == {
+    assert classes - {"Skipping", "Odd", "Slipping", "Forestalling", "Shifting", "Announcing", "Spying"} == {
         *CAUGHT,
         *HARMLESS,
         *CAUGHT_AS_SERVERS,

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mixmark.harness.contracts.schema import Completions, Conditions, Device
+from mixmark.harness.contracts.schema import Completions, Conditions, Device, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
 from mixmark.harness.measure.audit import CPU, Auditor
 from mixmark.harness.measure.benchmark import Benchmark, Event, Planned
-from mixmark.harness.measure.executor import PhaseFacts, PhaseRequest
+from mixmark.harness.measure.executor import PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
 from mixmark.harness.measure.stages import Procedure, RunState, procedure
 from mixmark.harness.record import store
+from mixmark.harness.record.store import Store
 from tests.measure.test_stages import DEVICES, LIMITS, SECOND, changed, record, solo
 
 QUIET: dict[str, int] = {}
@@ -32,9 +33,14 @@ class Desk:
     def __init__(self, *runs: Mapping[str, int]) -> None:
         self.runs = [*runs]
         self.measured: list[str] = []
+        self.dies_at = 0
+        """The phase, counted from 1, that is ended while it runs; 0: none."""
 
-    def measure(self, request: PhaseRequest, notify: object) -> Iterator[PhaseFacts]:
+    def measure(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
         self.measured.append(request.phase.name)
+        notify(WindowOpens(request.phase))
+        if self.dies_at == len(self.measured):
+            raise KeyboardInterrupt
         assert len(self.measured) < 9, "it would go on for ever"
         state = self.runs.pop(0) if len(self.runs) > 1 else self.runs[0]
         block = Conditions.model_validate(
@@ -61,22 +67,28 @@ class Desk:
 def run(folder: Path, desk: Desk, mixes: int = 1, repeats: int = 2) -> tuple[Benchmark, list[tuple[str, str]]]:
     said: list[tuple[str, str]] = []
     header = solo(DEVICES[0])
-    nothing: Any = None  # all outputs are audited already
 
     def notify(event: Event) -> None:
         if isinstance(event, Planned) and event.repeats:
             said.append((event.repeats[0], words(event.repeats[1])))
 
-    made = Benchmark(
-        header,
-        desk,
-        Auditor(folder, nothing, CPU, 1.0),
-        store.create(folder, header.model_copy(update={"records": ()})),
-        Procedure(mix_limits=LIMITS, mixes=mixes, repeats=repeats),
-        notify,
-    )
+    keeper = store.create(folder, header.model_copy(update={"records": ()}))
+    made = benchmark(header, desk, keeper, mixes, repeats, notify)
     made.run()
     return made, said
+
+
+def benchmark(
+    header: Result,
+    desk: Desk,
+    keeper: Store,
+    mixes: int,
+    repeats: int = 2,
+    notify: Callable[[Event], None] = lambda event: None,
+) -> Benchmark:
+    nothing: Any = None  # all outputs are audited already
+    steps = Procedure(mix_limits=LIMITS, mixes=mixes, repeats=repeats)
+    return Benchmark(header, desk, Auditor(keeper.path, nothing, CPU, 1.0), keeper, steps, notify)
 
 
 def test_a_quiet_mix_is_run_once(tmp_path: Path) -> None:
@@ -128,6 +140,31 @@ def test_two_of_five_disturbed_runs_are_repeated_after_the_others(tmp_path: Path
     found = judge(made.result).score
     assert found is not None
     assert [each.phase for each in found.counted()] == ["mix1", "mix3", "mix6", "mix7"]
+
+
+def test_a_mix_that_began_and_has_no_record_costs_the_rank(tmp_path: Path) -> None:
+    """Whoever ends a run because of what it shows, and goes on, has begun it twice."""
+    desk = Desk(QUIET)
+    header = solo(DEVICES[0])
+    keeper = store.create(tmp_path / "a", header.model_copy(update={"records": ()}))
+    ended = benchmark(header, desk, keeper, mixes=2)
+    desk.dies_at = 2
+    with pytest.raises(KeyboardInterrupt):
+        ended.run()
+    assert (tmp_path / "a/journal.jsonl").read_text().splitlines()[-1] == '{"begun": ["mix2"]}'
+    desk.dies_at = 0
+    resumed = benchmark(ended.result, desk, keeper, mixes=2)
+    resumed.run()
+    assert resumed.result.begun == ("mix1", "mix2", "mix2")
+    found = judge(resumed.result)
+    assert found.score is not None
+    assert (found.score.started, len(found.score.runs)) == (3, 2)
+    assert [(each.code, each.values) for each in found.score.unranked if each.rule == "begun_once"] == [
+        ("begun_once.unranked", {"phase": "mix2", "times": 2})
+    ]
+    whole = judge(run(tmp_path / "b", Desk(QUIET), mixes=2)[0].result).score
+    assert whole is not None and whole.started == 2
+    assert not any(each.rule == "begun_once" for each in whole.unranked)
 
 
 def test_a_disturbed_solo_measurement_is_no_reason_to_repeat_the_mix() -> None:

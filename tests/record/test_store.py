@@ -127,6 +127,17 @@ def test_a_resumed_run_goes_on_behind_the_torn_line(tmp_path: Path) -> None:
         store.resume(tmp_path)
 
 
+def test_what_was_begun_is_replayed_and_kept_in_the_end(tmp_path: Path) -> None:
+    whole = small().model_copy(update={"begun": ("a",)})  # a run that begins with the records of another one
+    keeper = written(tmp_path, whole)
+    for _ in range(2):
+        keeper.begin(whole.phases[0])
+    again = store.open(tmp_path)
+    assert again.begun == ("a", whole.phases[0].name, whole.phases[0].name)
+    keeper.finish(again.model_copy(update={"finished": True}))
+    assert store.open(tmp_path).begun == again.begun
+
+
 def test_a_phase_that_is_planned_late_and_its_energy_are_replayed(tmp_path: Path) -> None:
     whole = small()
     keeper = written(tmp_path, whole)

@@ -71,7 +71,7 @@ def test_single_feeds_come_one_by_one_and_their_answers_are_handed_over(tmp_path
         first, second = acme.fed(30, Window()), acme.fed(30, Window())
         acme.call(AdapterCalls.hand_over, 30)(key="a", outputs=str(tmp_path / "outputs.npz"))
     assert [(each.key, each.serial) for each in (first, second)] == [("a", 0), ("a", 1)]
-    assert first.issued_ns <= first.yields[0] <= second.issued_ns
+    assert first.yields[0] <= second.yields[0]
     assert first.yields[1] == 2
     with np.load(tmp_path / "outputs.npz") as handed:
         assert handed["outputs"].tolist() == [[2, 2], [3, 3]]  # the null suite's feeds hold their nonces
@@ -90,9 +90,9 @@ def test_a_feed_of_another_suite_takes_the_first_slot_that_is_free(tmp_path: Pat
         acme.send(AdapterCalls.feed, key="a", serial=1, nonce=1)
         acme.send(AdapterCalls.feed, key="b", serial=0, nonce=2)
         done = [acme.fed(30, Window()) for _ in range(3)]
-    (first, second, other) = [(each.issued_ns, each.yields[-2]) for each in done]
+    (first, second, other) = [each.yields[-2] for each in done]
     assert [each.key for each in done] == ["a", "a", "b"]
-    assert second[0] < first[1] <= other[0] < second[1]
+    assert first < second < other < second + 2 * 10**8, "it began before the second had ended"
 
 
 @pytest.mark.parametrize(("running", "concurrency", "waits"), [(2, 2, False), (2, 1, True), (1, 2, True)])

@@ -23,6 +23,7 @@ PREPARED = messages.Prepared(
     search_ended_by="time",
     rate_per_s=0.1 + 0.2,
     rate_trials=(RateTrial(rate_per_s=1 / 3, feeds=4, kept=True),),
+    feed_ns=7,
     facts={"café": "½ \n"},
     processes=(1, 2),
 )
@@ -38,17 +39,18 @@ EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
     (AdapterCalls, AdapterCalls.prepare, {"scenario": "offline", "batch": None, "seed": 2**62}, PREPARED),
     (AdapterCalls, AdapterCalls.begin, {"pool": 2**63 - 1}, None),
     (AdapterCalls, AdapterCalls.measure, {"seed": 2**62, "out": "o"}, None),
+    (AdapterCalls, AdapterCalls.reveal, {"turn": 3, "secret": 2**62}, None),
     (
         AdapterCalls,
         AdapterCalls.feed,
         {"serial": 0, "nonce": 1},
-        messages.Fed(key="a", serial=0, issued_ns=2**60, yields=[2**60 + 1, 1], digest="00ff"),
+        messages.Fed(key="a", serial=0, yields=[2**60 + 1, 1], digest="00ff"),
     ),
     (AdapterCalls, AdapterCalls.hand_over, {"outputs": "a"}, {"engine": "acme 1"}),
     (
         AdapterCalls,
         AdapterCalls.compare_outputs,
-        {"batch": 1, "seed": 1, "outputs": "a", "sha256": "12ab"},
+        {"batch": 1, "pool": 2, "seeds": (1, 2**62), "outputs": "a", "sha256": "12ab"},
         messages.OutputsCompared(feeds=(0, 7), values=(0.0, 1e-300), problem="", software={"torch": "2"}),
     ),
     (
@@ -67,6 +69,7 @@ EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
     ),
     (ParentCalls, ParentCalls.stage, {"name": "loading"}, None),
     (ParentCalls, ParentCalls.outputs_full, {"done": 3, "commitment": "12ab"}, 2**62),
+    (ParentCalls, ParentCalls.first_yielded, {"serial": 0, "units": 1, "digest": "00ff"}, None),
     (ParentCalls, ParentCalls.feed_finished, {"serial": 0, "digest": "00ff"}, None),
     (ParentCalls, ParentCalls.sealed, {"commitment": "12ab"}, None),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -40,8 +40,6 @@ class Completions:
 
     due_ns, issued_ns: [feeds]. ends: [feeds], the index after a feed's last yield.
     yielded_ns, units: [yields], the timestamp of each yield and the number of units that it finished.
-    seen_ns: [feeds], when the parent received the message that the feed is finished, on its clock. None if the worker
-    sends no such messages; the parent then bounds the window instead of each feed.
     Raises ValueError if a feed has no yield, time runs backwards inside a feed or from issue to issue, units are not
     positive, or a number is larger than in any run.
     """
@@ -51,12 +49,22 @@ class Completions:
     ends: Int64s
     yielded_ns: Int64s
     units: Int64s
-    seen_ns: Int64s | None = None
+
+    @classmethod
+    def of(cls, feeds: Iterable[Completion]) -> Completions:
+        """The feeds in the order of their issue."""
+        ordered = sorted(feeds, key=lambda feed: feed.issued_ns)
+        yields = np.array([each for feed in ordered for each in feed.yields], np.int64).reshape(-1, 2)
+        return cls(
+            np.array([feed.due_ns for feed in ordered], np.int64),
+            np.array([feed.issued_ns for feed in ordered], np.int64),
+            np.cumsum([len(feed.yields) for feed in ordered]),
+            yields[:, 0],
+            yields[:, 1],
+        )
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
-            if getattr(self, name) is None:
-                continue
             column = np.ascontiguousarray(getattr(self, name), dtype=np.int64)
             if column.ndim != 1:
                 raise ValueError(f"{name} must be one-dimensional")
@@ -67,8 +75,7 @@ class Completions:
         feeds = len(self.issued_ns)
         if feeds == 0:
             raise ValueError("no feed finished")
-        seen = feeds if self.seen_ns is None else len(self.seen_ns)
-        if {len(self.due_ns), len(self.ends), seen} != {feeds} or len(self.units) != len(self.yielded_ns):
+        if {len(self.due_ns), len(self.ends)} != {feeds} or len(self.units) != len(self.yielded_ns):
             raise ValueError("columns differ in length")
         starts = self.starts
         if self.ends[-1] != len(self.yielded_ns) or (self.ends <= starts).any():
@@ -378,9 +385,9 @@ class Record(Fact):
     parent_window_ns: tuple[int, int] | None = None
     """The begin and end of the window on the parent's clock: when the parent sent its seed and when the worker closed
     it. In a mixed phase, the begin and end of dispatching."""
-    skew_ns: int | None = None
-    """In a mixed phase, the largest distance of a timestamp outside the interval from the feed's request to its output.
-    Below 0 if all timestamps are inside."""
+    stamped: bool = False
+    """Whether the parent took the times of each feed: when its turn came, its first yield and its last. Otherwise the
+    worker took them, inside of the parent's window."""
     arrival_delay_ns: int | None = Field(default=None, ge=0)
     """In a phase with a load, the 99th percentile of the time from a request's due time until the harness handled its
     arrival, over the requests of all suites."""

@@ -17,7 +17,7 @@ from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, 
 from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase, PowerLimit
 from mixmark.harness.contracts.schema.record import Absent, Record
 
-SCHEMA: Literal[8] = 8
+SCHEMA: Literal[9] = 9
 Boundary = Literal["wall", "node", "devices"]
 
 
@@ -254,7 +254,7 @@ class Metering(Fact):
 class Result(Fact):
     """A whole run."""
 
-    schema_version: Literal[8] = SCHEMA
+    schema_version: Literal[9] = SCHEMA
     created_utc: str
     seed: int | None = Field(default=None, ge=0)
     """The seed that the user gave, which makes all feeds predictable. None if each window drew a seed."""
@@ -308,6 +308,9 @@ class Result(Fact):
     """Whether another process was still running the run when `store.open` read it."""
     finished: bool
     """False if the run was interrupted; `--resume` continues it."""
+    begun: tuple[str, ...] = ()
+    """The phases whose windows were opened, in that order. A phase that was ended before it had a record, and was
+    measured again, stands here twice."""
     resumed: tuple[int, ...] = ()
     """The number of records at each resumption. The clock may have restarted there."""
 

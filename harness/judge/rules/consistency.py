@@ -164,7 +164,7 @@ def _lacking(record: Record) -> Iterator[str]:
     """Every record with timestamps has the facts without which the rules of `integrity` would find nothing."""
     needed = {"parent_window_ns": record.parent_window_ns, "feed_units": record.feed_units}
     if record.scenario == "mixed":
-        needed["skew_ns"] = record.skew_ns
+        needed["times of the parent"] = record.stamped or None
     for name, value in needed.items():
         if record.completions is not None and value is None:
             yield f"{record.key} has timestamps and no {name}"

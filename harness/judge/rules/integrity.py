@@ -122,17 +122,14 @@ def on_schedule(evidence: Evidence) -> Iterator[Finding]:
 @record_rule
 def window_bracketed(measured: Measurement) -> Iterator[Finding]:
     """All timestamps lie in the window as the parent timed it, which is no longer than the worker's. Otherwise the
-    worker's clock was changed, or it worked before the first timestamp or after the last one. A feed that was reported
-    ended when the parent was told."""
+    worker's clock was changed, or it worked before the first timestamp or after the last one. In a mixed run the parent
+    takes the times, and feeds that are under way at the end of the window end after it."""
     parent_window_ns = measured.record.parent_window_ns
-    if parent_window_ns is None:
+    if parent_window_ns is None or measured.record.scenario == "mixed":
         return
     begin_ns, end_ns = measured.window_ns
     if measured.schedule_ns is not None:  # a server's window is open before its first feed is due
         begin_ns = int(measured.completions.due_ns.min() - measured.schedule_ns[0])
-    if measured.record.scenario == "mixed":
-        yield from _issued_in_phase(measured, begin_ns, parent_window_ns)
-        return
     parent_ns = parent_window_ns[1] - parent_window_ns[0]
     bound_ns = measured.clock_bound_ns
     outside_ns = max(parent_window_ns[0] - begin_ns, end_ns - parent_window_ns[1])
@@ -141,33 +138,17 @@ def window_bracketed(measured: Measurement) -> Iterator[Finding]:
     elif parent_ns - (end_ns - begin_ns) > SLACK_NS + SLACK_FRACTION * parent_ns:
         covered_s = (end_ns - begin_ns) / 1e9
         yield found("window_bracketed.short", measured.key, covered_s=covered_s, window_s=parent_ns / 1e9)
-    elif measured.completions.seen_ns is not None:
-        last_ns = measured.completions.yielded_ns[measured.completions.ends - 1]
-        early_ns = int((last_ns - measured.completions.seen_ns).max())
-        if early_ns > bound_ns:
-            yield found("window_bracketed.early", measured.key, early_ns=early_ns)
-
-
-def _issued_in_phase(measured: Measurement, begin_ns: int, parent_window_ns: tuple[int, int]) -> Iterator[Finding]:
-    """The same of a mixed run, whose feeds the parent hands out one by one."""
-    record = measured.record
-    slack_ns = SLACK_NS + measured.clock_bound_ns
-    late = int(
-        (measured.completions.issued_ns > parent_window_ns[1] + slack_ns).sum()
-    )  # feeds queued at the end still run
-    if record.skew_ns is not None and record.skew_ns > SLACK_NS:
-        yield found("window_bracketed.skewed", measured.key, skew_s=record.skew_ns / 1e9)
-    elif begin_ns < parent_window_ns[0] - slack_ns or late > record.concurrency + 1:
-        yield found("window_bracketed.off", measured.key)
 
 
 def latencies_bounded(evidence: Evidence) -> Iterator[Finding]:
-    """The parent's clock bounds each feed whose latencies are shown. Other latencies are self-reported by the worker:
-    the latencies of feeds that were not reported, whose sum only the window bounds, and the times inside of a feed."""
-    suites = sorted({each.record.route.suite for each in evidence.solo if each.completions.seen_ns is None})
+    """The parent took the times of each feed whose latencies are shown. Other latencies are the worker's word: the
+    latencies of feeds that were too brief to be reported, whose sum only the window bounds, and the times between the
+    first yield of a feed and its last."""
+    suites = sorted({each.record.route.suite for each in evidence.solo if not each.record.stamped})
     if suites:
         yield found("latencies_bounded.window", suites=tuple(suites))
-    if any(each.completions.seen_ns is not None and each.record.feed_units != 1 for each in evidence.solo):
+    inside = (each.completions for each in evidence.solo if each.record.stamped)
+    if any(len(done.yielded_ns) > 2 * len(done) for done in inside):
         yield found("latencies_bounded.inside")
 
 
@@ -285,6 +266,17 @@ def seed_random(evidence: Evidence) -> Iterator[Finding]:
     """The seed was drawn by the run, so the feeds could not be known before it began."""
     if evidence.result.seed_given:
         yield found("seed_random")
+
+
+def begun_once(evidence: Evidence) -> Iterator[Finding]:
+    """Each run and each level of the mix was begun once. One that began and left no record may have been ended because
+    of what it showed."""
+    result = evidence.result
+    recorded = {record.phase for record in result.records}
+    for phase in result.phases:
+        times = result.begun.count(phase.name)
+        if phase.placement is not None and times > (phase.name in recorded):
+            yield found("begun_once", phase=phase.name, times=times)
 
 
 def suites_verified(evidence: Evidence) -> Iterator[Finding]:

@@ -3,9 +3,7 @@
 The throughput of a closed loop counts over the window as the parent timed it, so the time between feeds counts too.
 
 All latencies count from when a feed was due. A feed of a closed loop is due when it is issued, so its latencies are
-*service times*. A server's latencies are *response times*, and a stall shows in every feed that had to wait for it. If
-the worker reported each feed, a feed ends when its report reaches the parent; otherwise its latency is the worker's
-word.
+*service times*. A server's latencies are *response times*, and a stall shows in every feed that had to wait for it.
 """
 
 from __future__ import annotations
@@ -156,10 +154,8 @@ def screening_per_s(completions: Completions, feed_units: int, span_ns: int | No
 
 
 def latencies_ns(completions: Completions) -> Int64s:
-    """[feeds], from when a feed was due until it was finished: until its report reached the parent or, if feeds were
-    not reported, until its last mark."""
-    marks = completions.yielded_ns[completions.ends - 1]
-    return (marks if completions.seen_ns is None else completions.seen_ns) - completions.due_ns
+    """[feeds], from when a feed was due to its last mark."""
+    return completions.yielded_ns[completions.ends - 1] - completions.due_ns
 
 
 def first_unit_ns(completions: Completions) -> Int64s:
@@ -168,17 +164,15 @@ def first_unit_ns(completions: Completions) -> Int64s:
 
 
 def time_per_unit_ns(completions: Completions) -> Int64s:
-    """[feeds with at least two marks], from the first mark until the feed was finished, as for its latency, over the
-    units after the first mark, rounded down.
+    """[feeds with at least two marks], from the first mark to the last, over the units after the first mark, rounded
+    down.
 
-    This is the time per output token of an LLM as MLPerf Inference counts it. Together with the time to the first unit
-    it is the latency, so a worker that shortens the one lengthens the other if the parent saw the end. Empty if each
-    feed has one mark.
+    This is the time per output token of an LLM as MLPerf Inference counts it. Empty if each feed has one mark.
     """
     first, last = completions.starts, completions.ends - 1
     total = np.add.reduceat(completions.units, first)
     several = last > first
-    span = completions.due_ns + latencies_ns(completions) - completions.yielded_ns[first]
+    span = completions.yielded_ns[last] - completions.yielded_ns[first]
     behind_first = total - completions.units[first]
     return span[several] // behind_first[several]
 

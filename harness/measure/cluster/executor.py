@@ -33,7 +33,14 @@ from mixmark.harness.measure.cluster.agents import TICK_S, Agents, Received, rea
 from mixmark.harness.measure.cluster.coordinator import EVERY_S, Coordinator
 from mixmark.harness.measure.cluster.messages import AgentCalls, MixProgress, PhaseReports
 from mixmark.harness.measure.dispatch import Grant, Tally
-from mixmark.harness.measure.executor import PhaseEvent, PhaseFacts, PhaseRequest, PhaseStarted, StageStarted
+from mixmark.harness.measure.executor import (
+    PhaseEvent,
+    PhaseFacts,
+    PhaseRequest,
+    PhaseStarted,
+    StageStarted,
+    WindowOpens,
+)
 from mixmark.harness.measure.mixed import LoadedSuites, MixSnapshot
 from mixmark.harness.plan.placement import replanner
 from mixmark.harness.plugins.calls import MAX_REASON
@@ -252,6 +259,8 @@ class _PhaseOnHosts:
     def run(self) -> Mapping[str, messages.PhaseMeasured | Reason]:
         """Returns by host the reply or why there is none, when no host measures any more."""
         request, placement = self.request, self.request.phase.placement
+        if placement is None:
+            self.notify(WindowOpens(request.phase))
         for name in self.hosts:
             self.agents[name].send(
                 AgentCalls.measure_phase,
@@ -326,6 +335,7 @@ class _PhaseOnHosts:
             for host in self.measuring:
                 self.agents[host.name].send(AgentCalls.grant, grant=Grant({}, {}), lasts_ns=0, problem=self.problem)
             return
+        self.notify(WindowOpens(request.phase))
         self.begin_s = now_s
         self._grant(now_s)
 

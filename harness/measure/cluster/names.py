@@ -47,7 +47,7 @@ IDS: Mapping[type, tuple[str, ...]] = {
 """The fields that hold an id, several ids, or a mapping by id or by suite and id."""
 TIMESTAMPS: Mapping[type, tuple[str, ...]] = {
     Record: ("parent_window_ns",),
-    Completions: ("due_ns", "issued_ns", "yielded_ns", "seen_ns"),
+    Completions: ("due_ns", "issued_ns", "yielded_ns"),
     Conditions: ("begin_ns", "end_ns"),
     Metering: ("begin_ns", "end_ns", "idle_ns"),
     Samples: ("before_ns", "after_ns"),

@@ -17,7 +17,6 @@ from mixmark.harness.discover.config import Config
 from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.measure.meter_trial import live
 from mixmark.harness.measure.metering import metered
-from mixmark.harness.record.store import columns_of
 
 METERED_S = 5.0  # of a machine at rest
 
@@ -66,7 +65,7 @@ def record(
         report=report,
         result=None if result is None else result.model_dump(mode="json"),
         completions={
-            each.key: {name: tuple(column.tolist()) for name, column in columns_of(each.completions).items()}
+            each.key: {name: tuple(column.tolist()) for name, column in vars(each.completions).items()}
             for each in (result.records if result else ())
             if each.completions is not None
         },

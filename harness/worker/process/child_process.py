@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -34,7 +35,7 @@ class ChildProcess:
     variables: added to its environment; isolated: they are its whole environment, and the interpreter runs with
     `-I -S`. log: the file to which stdout and stderr are appended. tracked: what the process leaves behind is killed at
     its end, see `orphans`; a meter's process is not tracked. Raises OSError if it cannot be started, MixmarkError on
-    Windows. One thread at a time may send, and one may receive.
+    Windows. Several threads may send, and one at a time may receive.
     """
 
     _process: subprocess.Popen[bytes]
@@ -56,6 +57,7 @@ class ChildProcess:
             raise MixmarkError("workers need a POSIX system", "run Mixmark in the Windows Subsystem for Linux")
         self._kills = _out_of_memory_kills()
         self._killed_here = False
+        self._sending = threading.Lock()
         self._channel, far_end = socket.socketpair()
 
         def start() -> int:
@@ -95,7 +97,8 @@ class ChildProcess:
     def send(self, line: bytes) -> None:
         """Raises BrokenPipeError if the process is gone."""
         try:
-            self._channel.sendall(line)
+            with self._sending:
+                self._channel.sendall(line)
         except ConnectionResetError as error:  # it ended with a request unread
             raise BrokenPipeError from error
 

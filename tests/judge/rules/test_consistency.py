@@ -121,7 +121,7 @@ def late(blocks: Sequence[Conditions]) -> tuple[Conditions, ...]:
         (instead(phase="mix2"), "was not planned so in mix2"),
         (instead(parent_window_ns=None), r"has timestamps and no parent_window_ns"),
         (instead(feed_units=None), r"has timestamps and no feed_units"),
-        (instead(skew_ns=None), r"has timestamps and no skew_ns"),
+        (instead(stamped=False), r"has timestamps and no times of the parent"),
         (instead(parent_window_ns=(0, 1)), r"was watched for .* s longer than it was measured|did not begin and end"),
         (instead(batch=64), "was not planned"),
         (instead(route=FIRST.route.model_copy(update={"precision": "int8"})), "in int8, which .* does not offer"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -203,15 +202,13 @@ def test_no_timestamp_lies_outside_of_the_parents_window_and_little_of_it_is_unt
     assert told(integrity.window_bracketed, failed(parent_window_ns=(0, 1))) == []
 
 
-@pytest.mark.parametrize("late_ns", [0, SECOND // 3, -1])
-def test_a_feed_ends_when_the_parent_is_told(late_ns: int) -> None:
-    """The last of five feeds in ten seconds is reported so long after its last timestamp."""
-    done = cell(((SECOND, SECOND),) * 5).completions
-    assert done is not None
-    seen_ns = done.yielded_ns[done.ends - 1] + np.array([0, 0, 0, 0, late_ns])
-    reported = cell(completions=replace(done, seen_ns=seen_ns), parent_window_ns=(0, 10 * SECOND + SECOND // 3))
-    early = [says("window_bracketed.early", early_ns=1)] if late_ns < 0 else []
-    assert told(integrity.window_bracketed, reported) == early
+def test_latencies_are_the_workers_word_unless_the_parent_took_the_times() -> None:
+    one = cell(((SECOND,),) * 5, feed_units=1)
+    assert told(integrity.latencies_bounded, one) == [says("latencies_bounded.window", "run", suites=("llm",))]
+    assert told(integrity.latencies_bounded, one.model_copy(update={"stamped": True})) == []
+    two, three = (cell(((SECOND,) * yields,) * 5, stamped=True) for yields in (2, 3))
+    assert told(integrity.latencies_bounded, two) == []  # the first yield and the last
+    assert told(integrity.latencies_bounded, three) == [says("latencies_bounded.inside", "run")]
 
 
 def test_one_feed_with_a_unit_too_many_is_enough() -> None:
@@ -453,13 +450,6 @@ def test_the_last_level_is_the_largest_number() -> None:
     assert integrity.last_level_bytes({}) is None
 
 
-def test_a_stamp_of_the_mixed_phase_lies_in_its_feeds_own_time() -> None:
-    part = cell(scenario="mixed", parent_window_ns=(0, 100 * SECOND))  # each suite has a part of the window only
-    assert told(integrity.window_bracketed, part.model_copy(update={"skew_ns": -5})) == []
-    skewed = part.model_copy(update={"skew_ns": SECOND})
-    assert told(integrity.window_bracketed, skewed) == [says("window_bracketed.skewed", skew_s=1)]
-
-
 def test_a_given_seed_is_told() -> None:
     drawn = gather(result(cell()))
     assert list(integrity.seed_random(drawn)) == []
@@ -467,19 +457,9 @@ def test_a_given_seed_is_told() -> None:
     assert list(map(facts, given)) == [says("seed_random", "run")]
 
 
-def test_feeds_of_the_mixed_phase_are_issued_while_it_lasts() -> None:
-    part = cell(((SECOND, SECOND),) * 20, scenario="mixed", skew_ns=-5)  # a feed every 2 s, from 1 µs to 40 s
-    off = [says("window_bracketed.off")]
-    for bracket, found in (
-        ((0, 40 * SECOND), []),
-        ((249_000_000, 40 * SECOND), []),
-        ((251_000_000 + 1_000, 40 * SECOND), off),
-        ((0, 35 * SECOND), []),  # two feeds were queued when it stopped
-        ((0, 33 * SECOND), off),
-    ):
-        assert told(integrity.window_bracketed, part.model_copy(update={"parent_window_ns": bracket})) == found, bracket
-    queued = part.model_copy(update={"parent_window_ns": (0, 33 * SECOND), "concurrency": 2})
-    assert told(integrity.window_bracketed, queued) == []
+def test_a_mixed_run_takes_its_times_here_and_ends_after_its_window() -> None:
+    part = cell(((SECOND, SECOND),) * 20, scenario="mixed", parent_window_ns=(SECOND, 5 * SECOND))
+    assert told(integrity.window_bracketed, part) == []
 
 
 def test_threads_of_a_slice_stay_there() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from mixmark.harness.contracts.schema import Completions
@@ -57,13 +55,6 @@ def test_time_per_unit_divides_by_the_units_behind_the_first_unit() -> None:
     done = Completions(*(np.array(column) for column in columns))
     assert timestamps.time_per_unit_ns(done).tolist() == [10]  # 30 / 3; the second feed has one mark
     assert timestamps.time_per_unit_ns(closed_loop([[5], [6]])).tolist() == []
-
-
-def test_a_feed_that_was_reported_lasts_until_its_report() -> None:
-    done = closed_loop([[100, 10, 12], [200, 20, 23]])
-    reported = replace(done, seen_ns=done.yielded_ns[done.ends - 1] + np.array([0, 3]))
-    assert timestamps.latencies_ns(reported).tolist() == [122, 246]
-    assert timestamps.time_per_unit_ns(reported).tolist() == [11, 23]  # 46 / 2
 
 
 def test_no_rate_while_the_clock_stands_still() -> None:
