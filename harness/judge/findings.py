@@ -146,6 +146,7 @@ TABLE: Mapping[str, Says] = {
     ),
     "begun_once": warning("{phase} was begun {times:counted time}, and at most one of them has a record"),
     "begun_once.unranked": warning("{phase} was begun {times:counted time} and recorded once at most"),
+    "begun_once.noticed": warning("{phase} was begun more often than it was recorded", "let a run go to its end"),
     "seed_random": warning("the seed was given, so that all feeds, and their outputs, could be known beforehand"),
     "seed_random.unranked": warning("its seed was given"),
     "seed_random.noticed": warning("the inputs were known beforehand, by --seed", "leave --seed away"),

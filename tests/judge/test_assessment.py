@@ -141,6 +141,7 @@ def test_findings_asks_every_rule() -> None:
         "batch_search_finished",
         "closed_cleanly",
         "suites_verified",
+        "begun_once",
         *MIXED,
         *HONESTY,
         *ENERGY,

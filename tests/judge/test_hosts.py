@@ -16,7 +16,6 @@ from mixmark.harness.contracts.schema import (
     Failure,
     Hosts,
     Rate,
-    Record,
     Result,
     System,
 )
@@ -105,23 +104,14 @@ def test_a_clock_that_is_not_known_to_a_thousandth_of_the_window_is_told(two: Re
 
 
 def test_a_stamp_may_be_as_late_as_its_clock_is_off(two: Result) -> None:
-    late = integrity.SLACK_NS + SECOND
-
-    def shifted(record: Record) -> Record:
-        done, bracket = record.completions, record.parent_window_ns
-        assert done is not None and bracket is not None
-        return record.model_copy(update={"parent_window_ns": (bracket[0] + late, bracket[1] + late)})
-
-    early = two.model_copy(
-        update={"records": tuple(shifted(each) if each.phase == "mixed.1" else each for each in two.records)}
-    )
-
-    def hosts(about: Result) -> set[str]:
-        keys = {key for _, key, _ in said(integrity.window_bracketed, about)}
-        return {host_of(each.route.device) for each in about.records if each.key in keys}
-
-    assert hosts(two) == set() and hosts(early) == {"host1", "host2"}
-    assert hosts(bounded(early, SECOND)) == {"host1"}
+    solo = next(each for each in two.records if each.phase != "mixed.1" and host_of(each.route.device) == "host2")
+    assert solo.parent_window_ns is not None
+    begin_ns, end_ns = solo.parent_window_ns
+    early = on_host(two, "host2", solo.phase, parent_window_ns=(begin_ns + SECOND, end_ns + SECOND))
+    assert [key for _, key, _ in said(integrity.window_bracketed, early)] == [solo.key]
+    connections = (*two.connections, connection(solo.phase, "host2", SECOND))
+    off = early.model_copy(update={"connections": connections})
+    assert said(integrity.window_bracketed, off) == said(integrity.window_bracketed, two) == []
 
 
 # hosts that are lost
