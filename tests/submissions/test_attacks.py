@@ -172,18 +172,18 @@ def test_the_energy_of_another_run_is_rejected(folder: Path) -> None:
 
 
 def test_a_copy_of_a_run_with_a_little_noise_is_the_same_run(folder: Path) -> None:
-    """Its timestamps are 0 to 2 ns later, and its samples are others."""
+    """Its timestamps are 0 to 2 ns earlier, and it has no samples."""
     rng = np.random.default_rng(7)
 
-    def late(record: Record) -> Record:
+    def early(record: Record) -> Record:
         if record.completions is None:
             return record
         marks = record.completions.yielded_ns
-        noisy = dataclasses.replace(record.completions, yielded_ns=marks + rng.integers(0, 3, len(marks)))
+        noisy = dataclasses.replace(record.completions, yielded_ns=marks - rng.integers(0, 3, len(marks)))
         return record.model_copy(update={"completions": noisy})
 
     def forged(result: Result) -> Result:
-        return result.model_copy(update={"records": tuple(map(late, result.records)), "meterings": ()})
+        return result.model_copy(update={"records": tuple(map(early, result.records)), "meterings": ()})
 
     copy = Path(shutil.copytree(folder, folder.parents[2] / "acme" / folder.parent.name / folder.name))
     edited(copy, organisation="Acme")
