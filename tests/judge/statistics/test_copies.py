@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from mixmark.harness.judge.statistics.copies import ALIKE, DIFFERENT_STEPS, FIRST_STEPS, copies, fingerprint
@@ -12,13 +15,13 @@ MARKS_NS = np.cumsum(np.arange(DIFFERENT_STEPS + 1) * 3_000 + 5_000)
 """One mark more than steps are needed, and no two steps are alike."""
 
 
-def telling(values: Floats) -> Floats:
+def telling(values: npt.NDArray[Any]) -> Floats:
     steps = fingerprint(values)
     assert steps is not None
     return steps
 
 
-def are_copies(*series: Floats) -> bool:
+def are_copies(*series: npt.NDArray[Any]) -> bool:
     return [*copies(enumerate(map(telling, series)))] == [(0, 1)]
 
 
