@@ -285,7 +285,8 @@ def findings(record: Record) -> Iterator[Finding]:
 def test_it_is_caught(records: dict[str, Record], engine: str) -> None:
     code, text = CAUGHT[engine]
     found = [(each.code, " ".join(map(str, each.values.values()))) for each in findings(records[engine])]
-    assert [values for named, values in found if named == code and text in values], (found, records[engine].error)
+    of_it = [values for named, values in found if named.startswith(code) and text in values]
+    assert of_it, (found, records[engine].error)  # beside other tests, `device_busy` names their load
 
 
 @pytest.mark.parametrize("engine", CAUGHT_IN_THE_MIX)
