@@ -14,8 +14,6 @@ from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.catalogue import retained
-from mixmark.harness.judge.energy.coverage import rivals
-from mixmark.harness.judge.energy.total import metered, twins
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.load import Ladder
 from mixmark.harness.judge.score import Score
@@ -62,8 +60,6 @@ class Contribution:
     """Measured over planned mixes per hour of each mixed run that counts."""
     load: LoadFigures | None
     solos: tuple[Solo, ...]
-    metered_twice: tuple[str, ...]
-    """A sentence for each thing that is metered twice."""
     fingerprints: tuple[tuple[str, Floats], ...]
     """(name, steps) of the timestamps of each mixed record and of the samples of each mixed phase."""
 
@@ -96,7 +92,6 @@ def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contrib
         retained=retained(assessment),
         load=_load(assessment.ladder),
         solos=tuple(solo for solo in assessment.solos if solo.status == "ok" and solo.units_per_s),
-        metered_twice=tuple(_metered_twice(assessment)),
         fingerprints=(*_timestamps(result), *_samples(result)),
     )
 
@@ -291,17 +286,6 @@ def _numbered(results: Sequence[Contribution]) -> Iterator[Finding]:
         for finding in result.findings:
             about = f"{result.number}/{finding.about}" if len(results) > 1 else finding.about
             yield finding.model_copy(update={"about": about})
-
-
-def _metered_twice(assessment: Assessment) -> Iterator[str]:
-    """A sentence for each pair of energy sources that meter the same thing."""
-    result = assessment.result
-    for first, second in rivals(domain for domain in result.domains if domain.method != "modelled"):
-        yield f"{first.id} and {second.id} claim to meter the same thing"
-    for run in assessment.score.runs if assessment.score else ():
-        metering = metered(result, run.phase)
-        for one_id, other_id in twins(run.total.domains, metering) if metering else ():
-            yield f"{one_id} and {other_id} show one and the same reading in {run.phase}"
 
 
 def _timestamps(result: Result) -> Iterator[tuple[str, Floats]]:

@@ -206,13 +206,6 @@ def conformance(submission: Submission) -> Breaches:
                 yield name, reason
 
 
-def antichain(submission: Submission) -> Breaches:
-    """No energy is counted twice: no two sources claim the same thing or show one and the same reading."""
-    for contribution in submission.contributions:
-        for text in contribution.metered_twice:
-            yield contribution.home, text
-
-
 def copied(submission: Submission) -> Breaches:
     """No two runs have the same timestamps, and no two phases the same samples, wherever they were moved to."""
     series = (
@@ -295,7 +288,7 @@ STAGES: tuple[tuple[Callable[[Submission], Breaches], ...], ...] = (
     (schema,),
     (manifest, signed),
     (result,),
-    (whole_result, finished, date, private, valid, hosted, score, one_mix, one_machine, conformance, antichain, copied),
+    (whole_result, finished, date, private, valid, hosted, score, one_mix, one_machine, conformance, copied),
     (place, declared),
 )
 AUDIT = "E-AUDIT"

@@ -118,7 +118,6 @@ BREAKS: dict[str, Callable[[Path], object]] = {
     "E-VALID": surviving_process,
     "E-HOSTED": hosted_service,
     "E-CONFORMANCE": report_of_other_code,
-    "E-ANTICHAIN": one_plug_twice,
     "E-PLACE": other_place,
     "E-DECLARED": under_a_hypervisor,
 }
@@ -160,6 +159,14 @@ def test_a_score_at_the_wall_names_its_meter(
     declaration = entry.declaration.model_copy(update={"meter": meter})
     changed = entry.model_copy(update={"boundary": boundary, "declaration": declaration})
     assert bool(list(rules.declared(Mock(entry=changed)))) is broken
+
+
+def test_a_plug_that_is_metered_twice_costs_mx_and_not_the_entry(folder: Path) -> None:
+    assert (entry := verdict(folder).entry) is not None and entry.mixes_per_kwh is not None
+    one_plug_twice(folder)
+    entry = verdict(folder).entry
+    assert entry is not None and entry.mixes_per_kwh is None and entry.boundary is None
+    assert "wall/a and wall/b both claim to meter the same thing" in entry.unmeasured
 
 
 @pytest.mark.parametrize("created_utc", ["2026-01-02T03:04:05Z", "2026-01-02T05:04:05+02:00"])
