@@ -135,7 +135,7 @@ def _ceilings(assessment: Assessment) -> Iterator[Block]:
     rows = [
         (
             names[ceiling.device],
-            figures.name(ceiling.adapter),
+            figures.name(ceiling.adapter) + ("" if ceiling.witnessed else ", own ceiling"),
             ceiling.precision,
             f"{figures.prefixed(ceiling.flops_per_s, 'FLOP/s')} {figures.name(ceiling.flops_kernel or '')}".strip(),
             f"{figures.prefixed(ceiling.bytes_per_s, 'B/s')} {figures.name(ceiling.bytes_kernel or '')}".strip(),
@@ -145,8 +145,9 @@ def _ceilings(assessment: Assessment) -> Iterator[Block]:
     if rows:
         yield Heading("Ceilings", "ceilings")
         yield Table("", ("ceiling of", "adapter", "type", "compute", "memory"), rows, text_columns=3)
+        own = "" if all(each.witnessed for each in assessment.ceilings) else " None is relative to an own ceiling."
         yield Paragraph(
-            "The best rates that the probe reached; roofline fractions are relative to them.", style="quiet"
+            f"The best rates that the probe reached; roofline fractions are relative to them.{own}", style="quiet"
         )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.measure import reaudit as repeat
-from mixmark.submissions import rules
+from mixmark.submissions import files, rules
 from mixmark.submissions.entry import DECLARATION, MANIFEST, RESULTS, EntryVerdict, Problem, results_of
 from mixmark.submissions.rules import AcceptedEntry, Breaches, code
 from mixmark.submissions.submission import Submission
@@ -29,12 +29,16 @@ def check(
     folders: Iterable[Path],
     allowed: Path | None = None,
     now: datetime.datetime | None = None,
+    originals: Path | None = None,
 ) -> tuple[EntryVerdict, ...]:
     """Checks entries, each alone and all together; the verdicts come in the order of the folders.
 
     allowed: the list of allowed signers; if None, signatures are not verified. now: the time of the check, UTC.
+    originals: the list of results that are originals, as `sha256sum` writes it of their SHA256SUMS in the folder of all
+    entries. Raises UsageError if it is no such list.
     """
     now = now or datetime.datetime.now(datetime.UTC)
+    listed = files.hashes(originals) if originals else frozenset[tuple[str, str]]()
     verdicts: list[EntryVerdict] = []
     accepted: dict[int, AcceptedEntry] = {}
     for number, folder in enumerate(folders):
@@ -44,13 +48,18 @@ def check(
             verdicts.append(_rejected(submission.name, problems))
         else:
             verdicts.append(EntryVerdict(path=submission.name, entry=submission.entry, problems=()))
-            digests = (digest for result in submission.contributions for digest, _ in result.fingerprints)
-            accepted[number] = AcceptedEntry(submission.entry, frozenset(digests))
+            steps = ((result.number, steps) for result in submission.contributions for _, steps in result.fingerprints)
+            accepted[number] = AcceptedEntry(submission.entry, tuple(steps))
     numbers = list(accepted)
-    for index, message in rules.duplicate(tuple(accepted.values())):
-        rejected = verdicts[numbers[index]]
-        problem = Problem(code=code(rules.duplicate), where="", message=plain(message, MAX_TEXT))
-        verdicts[numbers[index]] = _rejected(rejected.path, (problem,))
+    for shared in rules.duplicate(tuple(accepted.values()), listed):
+        verdict = verdicts[numbers[shared.index]]
+        problem = Problem(code=code(rules.duplicate), where="", message=plain(shared.message, MAX_TEXT))
+        problems = (*verdict.problems, problem)[:MAX_PROBLEMS]
+        if shared.copied:
+            verdicts[numbers[shared.index]] = _rejected(verdict.path, problems)
+        elif verdict.entry is not None:
+            entry = verdict.entry.without_rank(problem.message)
+            verdicts[numbers[shared.index]] = EntryVerdict(path=verdict.path, entry=entry, problems=problems)
     return tuple(verdicts)
 
 

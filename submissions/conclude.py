@@ -14,13 +14,12 @@ from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.catalogue import retained
-from mixmark.harness.judge.energy.coverage import rivals
-from mixmark.harness.judge.energy.total import metered, twins
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.load import Ladder
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
-from mixmark.harness.judge.statistics.timestamps import fingerprint
+from mixmark.harness.judge.statistics.copies import fingerprint
+from mixmark.harness.judge.statistics.timestamps import Floats
 from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
@@ -61,11 +60,8 @@ class Contribution:
     """Measured over planned mixes per hour of each mixed run that counts."""
     load: LoadFigures | None
     solos: tuple[Solo, ...]
-    metered_twice: tuple[str, ...]
-    """A sentence for each thing that is metered twice."""
-    fingerprints: tuple[tuple[str, str], ...]
-    """(digest, name) of the timestamps of each mixed record and of the samples of each mixed phase. A shift in time
-    does not change a digest."""
+    fingerprints: tuple[tuple[str, Floats], ...]
+    """(name, steps) of the timestamps of each mixed record and of the samples of each mixed phase."""
 
     @property
     def home(self) -> str:
@@ -96,7 +92,6 @@ def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contrib
         retained=retained(assessment),
         load=_load(assessment.ladder),
         solos=tuple(solo for solo in assessment.solos if solo.status == "ok" and solo.units_per_s),
-        metered_twice=tuple(_metered_twice(assessment)),
         fingerprints=(*_timestamps(result), *_samples(result)),
     )
 
@@ -294,29 +289,18 @@ def _numbered(results: Sequence[Contribution]) -> Iterator[Finding]:
             yield finding.model_copy(update={"about": about})
 
 
-def _metered_twice(assessment: Assessment) -> Iterator[str]:
-    """A sentence for each pair of energy sources that meter the same thing."""
-    result = assessment.result
-    for first, second in rivals(domain for domain in result.domains if domain.method != "modelled"):
-        yield f"{first.id} and {second.id} claim to meter the same thing"
-    for run in assessment.score.runs if assessment.score else ():
-        metering = metered(result, run.phase)
-        for one_id, other_id in twins(run.total.domains, metering) if metering else ():
-            yield f"{one_id} and {other_id} show one and the same reading in {run.phase}"
-
-
-def _timestamps(result: Result) -> Iterator[tuple[str, str]]:
+def _timestamps(result: Result) -> Iterator[tuple[str, Floats]]:
     for record in result.records:
         done = record.completions if record.scenario == "mixed" else None
-        if done is not None and (digest := fingerprint(done.yielded_ns)):
-            yield digest, f"the timestamps of {record.key}"
+        if done is not None and (steps := fingerprint(done.yielded_ns)) is not None:
+            yield f"the timestamps of {record.key}", steps
 
 
-def _samples(result: Result) -> Iterator[tuple[str, str]]:
-    """The digests of samples of mixed phases. Samples of other phases enter no score, and the weight classes of one run
+def _samples(result: Result) -> Iterator[tuple[str, Floats]]:
+    """The steps of samples of mixed phases. Samples of other phases enter no score, and the weight classes of one run
     share them."""
     mixed = {phase.name for phase in result.phases if phase.purpose in MIXES}
     for metering in (metering for metering in result.meterings if metering.phase in mixed):
         for id, samples in metering.samples.items():
-            if digest := fingerprint(samples.values, decimals=6):
-                yield digest, f"the samples of {id} in {metering.phase}"
+            if (steps := fingerprint(samples.values)) is not None:
+                yield f"the samples of {id} in {metering.phase}", steps

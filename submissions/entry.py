@@ -246,7 +246,7 @@ class Entry(Fact):
     tuning: Tuning
     grade: Grade
     ranked: bool
-    """Whether the entry has a rank. An indicative entry has none."""
+    """Whether the entry has a rank. An indicative entry has none, and an entry with a run that another one holds."""
     weight_class: WeightClass
     boundary: Boundary | None
     """None if there is no MX."""
@@ -300,6 +300,11 @@ class Entry(Fact):
         for each."""
         return "/".join((*self.declaration.folders, f"{self.mix}-{self.weight_class}-bit"))
 
+    def without_rank(self, why: str) -> Entry:
+        """The entry without its rank, for one more reason."""
+        reasons = {**self.reasons, "ranked": (*self.reasons.get("ranked", ()), why)}
+        return self.model_copy(update={"ranked": False, "reasons": reasons})
+
 
 class Problem(Fact):
     """A rule that an entry breaks."""
@@ -319,4 +324,5 @@ class EntryVerdict(Fact):
     entry: Entry | None
     """None if the entry is rejected."""
     problems: tuple[Problem, ...]
-    """Why the entry is rejected. Empty if it is accepted."""
+    """Why the entry is rejected, or why it is shown without a rank: another entry holds the same run, and it is open
+    whose run it is. Empty if the entry obeys all rules."""

@@ -6,6 +6,7 @@ OpenSSH's `ssh-keygen` signs and verifies, offline: a list of allowed signers sa
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -56,6 +57,19 @@ def write_manifest(folder: Path) -> Manifest:
     manifest = Manifest(files=tuple(listed(folder, name) for name in names if name not in (MANIFEST, SIGNATURE)))
     (folder / MANIFEST).write_bytes(written(manifest))
     return manifest
+
+
+def hashes(path: Path) -> frozenset[tuple[str, str]]:
+    """(SHA-256, path of the file) of each line that `sha256sum` wrote. Raises UsageError if a line is another one."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", "docs/publish.md shows such a file") from error
+    found = [re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line) for line in lines]
+    if None in found:
+        number = found.index(None) + 1
+        raise UsageError(f"{path}: line {number} is none of sha256sum", "docs/publish.md shows such a file")
+    return frozenset((match[1], match[2]) for match in found if match)
 
 
 def sign(entry: Path, key: Path) -> None:

@@ -51,9 +51,9 @@ def written(entries: Iterable[Entry]) -> str:
 
 
 def published(folder: Path = ENTRIES) -> list[Entry]:
-    """The accepted entries of a folder. Empty if the folder does not exist or is empty."""
+    """The entries of a folder that obey all rules. Empty if the folder does not exist or is empty."""
     found = check.find(folder) if folder.is_dir() and any(path.is_dir() for path in folder.iterdir()) else []
-    return [verdict.entry for verdict in check.check(found) if verdict.entry is not None]
+    return [verdict.entry for verdict in check.check(found) if verdict.entry and not verdict.problems]
 
 
 if __name__ == "__main__":

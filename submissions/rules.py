@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from mixmark.harness.contracts.schema import Device, Environment
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.findings import words
+from mixmark.harness.judge.statistics.copies import copies
+from mixmark.harness.judge.statistics.timestamps import Floats
 from mixmark.harness.record import store
 from mixmark.submissions import files
 from mixmark.submissions.conclude import Contribution, unlike
@@ -34,8 +37,8 @@ class AcceptedEntry:
     """An entry that obeys all rules about a single entry."""
 
     entry: Entry
-    fingerprints: frozenset[str]
-    """The digests of its timestamps and samples."""
+    fingerprints: tuple[tuple[int, Floats], ...]
+    """(number of the result, steps) of its timestamps and samples."""
 
 
 # Rules of the files
@@ -203,21 +206,15 @@ def conformance(submission: Submission) -> Breaches:
                 yield name, reason
 
 
-def antichain(submission: Submission) -> Breaches:
-    """No energy is counted twice: no two sources claim the same thing or show one and the same reading."""
-    for contribution in submission.contributions:
-        for text in contribution.metered_twice:
-            yield contribution.home, text
-
-
 def copied(submission: Submission) -> Breaches:
     """No two runs have the same timestamps, and no two phases the same samples, wherever they were moved to."""
-    known: dict[str, str] = {}
-    for contribution in submission.contributions:
-        for digest, name in contribution.fingerprints:
-            source = f"{name} of result {contribution.number}"
-            if (first := known.setdefault(digest, source)) != source:
-                yield contribution.home, f"{source} are {first}"
+    series = (
+        ((contribution, f"{name} of result {contribution.number}"), steps)
+        for contribution in submission.contributions
+        for name, steps in contribution.fingerprints
+    )
+    for (_, first), (contribution, copy) in copies(series):
+        yield contribution.home, f"{copy} are {first}"
 
 
 # Rules of the computed entry
@@ -239,26 +236,59 @@ def declared(submission: Submission) -> Breaches:
         yield DECLARATION, f"its form factor is {form}, but it ran under a hypervisor ({hypervisor}): virtual machine"
 
 
-# Rules of several entries: all accepted ones -> breaches, with the index of the entry
+# Rules of several entries
 
 
-def duplicate(entries: Sequence[AcceptedEntry]) -> Iterator[tuple[int, str]]:
-    """No two entries hold the same run."""
-    known: dict[str, str] = {}
-    for index, accepted in enumerate(entries):
-        digests = (*accepted.fingerprints, *accepted.entry.results)
-        if holders := {known[digest] for digest in digests if digest in known}:
-            yield index, f"it holds a run of {', '.join(sorted(holders))}"
-        known |= dict.fromkeys(digests, accepted.entry.path)
+@dataclass(frozen=True)
+class SharedRun:
+    """A breach of `duplicate`: an entry holds a run that another entry holds, too."""
+
+    index: int
+    """The index of the entry."""
+    message: str
+    copied: bool
+    """Whether the list of originals gives the run to the other entry. If not, it is open whose run it is."""
 
 
-Rule = Callable[..., Iterator[tuple[Any, str]]]
+def duplicate(entries: Sequence[AcceptedEntry], originals: Container[tuple[str, str]] = ()) -> Iterator[SharedRun]:
+    """No two entries hold the same run. Only the list of originals says whose run it is: no name and no date does.
+
+    originals: (SHA-256, path below the folder of all entries) of the SHA256SUMS of results.
+    """
+    listed = {
+        (index, number)
+        for index, accepted in enumerate(entries)
+        for number, sha256 in enumerate(accepted.entry.results, 1)
+        if (sha256, f"{accepted.entry.path}/{RESULTS}/{number}/{store.SUMS}") in originals
+    }
+    pairs = sorted(_sharing(entries))
+    copied = {own[0] for own, other in pairs if other in listed and own not in listed}
+    for index, other in dict.fromkeys((own[0], other[0]) for own, other in pairs):
+        holder = entries[other].entry.path
+        if index in copied:
+            yield SharedRun(index, f"it holds a run of {holder}, and is not listed as its original", True)
+        elif other not in copied:
+            yield SharedRun(index, f"it holds a run of {holder}, and the originals do not list whose it is", False)
+
+
+def _sharing(entries: Sequence[AcceptedEntry]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Both orders of each two results, as (index of the entry, number of the result), of different entries that hold
+    the same run."""
+    steps = [((index, number), steps) for index, one in enumerate(entries) for number, steps in one.fingerprints]
+    sums = [((index, at), sum) for index, one in enumerate(entries) for at, sum in enumerate(one.entry.results, 1)]
+    alike = {(first, second) for (first, sha256), (second, other) in combinations(sums, 2) if sha256 == other}
+    for first, second in {*copies(steps), *alike}:
+        if first[0] != second[0]:
+            yield from ((first, second), (second, first))
+
+
+Rule = Callable[..., Iterator[Any]]
 STAGES: tuple[tuple[Callable[[Submission], Breaches], ...], ...] = (
     (links, limits, layout),
     (schema,),
     (manifest, signed),
     (result,),
-    (whole_result, finished, date, private, valid, hosted, score, one_mix, one_machine, conformance, antichain, copied),
+    (whole_result, finished, date, private, valid, hosted, score, one_mix, one_machine, conformance, copied),
     (place, declared),
 )
 AUDIT = "E-AUDIT"

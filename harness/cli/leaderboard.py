@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mixmark.harness.cli.options import JSON, SIGNERS
+from mixmark.harness.cli.options import JSON, ORIGINALS, SIGNERS
 from mixmark.harness.cli.printing import print_json
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.numbers import counted
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-reports", is_flag=True, help="Leave out the report page of each result, with charts of raw data.")
 @SIGNERS
+@ORIGINALS
 @JSON
 def leaderboard(
     entries: Path,
@@ -45,12 +46,14 @@ def leaderboard(
     today: datetime.datetime | None,
     no_reports: bool,
     allowed_signers: Path | None,
+    originals: Path | None,
     as_json: bool,
 ) -> None:
     """Make a leaderboard of ENTRIES: a folder of static pages that needs no server and no network.
 
-    Each entry is checked first, as `mixmark check` does. A rejected entry is listed on stderr with its reasons and is
-    not on the board; the exit code then is 1, and the site holds the other entries.
+    Each entry is checked first, as `mixmark check` does. An entry that breaks a rule is listed on stderr with its
+    reasons and is not on the board, or without a rank if another entry holds the same run and --originals does not say
+    whose it is. The exit code then is 1, and the site holds the other entries.
 
     Example: mixmark leaderboard submissions/entries --out site
     """
@@ -62,10 +65,10 @@ def leaderboard(
     day = (today or datetime.datetime.now(datetime.UTC)).date()
     site = _site(title, url and url.rstrip("/") + "/", day)
     folders = checking.find(entries) if any(path.is_dir() for path in entries.iterdir()) else []
-    verdicts = checking.check(folders, allowed_signers)
+    verdicts = checking.check(folders, allowed_signers, originals=originals)
     accepted = {verdict.entry.path: folder for verdict, folder in zip(verdicts, folders, strict=True) if verdict.entry}
     rejected = [verdict for verdict in verdicts if verdict.entry is None]
-    for verdict in rejected:
+    for verdict in verdicts:
         _print_problems(verdict)
     boards = build(
         site,
@@ -85,7 +88,7 @@ def leaderboard(
         )
     else:
         click.echo(f"{counted(len(accepted), 'entry')} on {counted(len(boards), 'board')}: {page}")
-    sys.exit(1 if rejected else 0)
+    sys.exit(1 if any(verdict.problems for verdict in verdicts) else 0)
 
 
 def _site(title: str, url: str, today: datetime.date) -> Website:
@@ -126,6 +129,7 @@ def _reports(folder: Path, entry: Entry) -> Mapping[str, str]:
 
 
 def _print_problems(verdict: EntryVerdict) -> None:
+    state = "is rejected" if verdict.entry is None else "has no rank"
     for problem in verdict.problems:
         where = f" {plain(problem.where)}:" if problem.where else ""
-        click.echo(f"{plain(verdict.path)} is rejected: {problem.code}:{where} {plain(problem.message)}", err=True)
+        click.echo(f"{plain(verdict.path)} {state}: {problem.code}:{where} {plain(problem.message)}", err=True)

@@ -67,6 +67,12 @@ SIGNERS = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Verify signatures by this list, as ssh-keygen's manual describes it.",
 )
+ORIGINALS = click.option(
+    "--originals",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="List of results that are originals, if other entries hold the same runs; docs/publish.md shows one.",
+)
 TIER = click.option(
     "--tier",
     type=click.Choice(["smoke", "edge", "server"]),

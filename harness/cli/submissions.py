@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mixmark.harness.cli.options import JSON, SIGNERS
+from mixmark.harness.cli.options import JSON, ORIGINALS, SIGNERS
 from mixmark.harness.cli.printing import print_json, print_table
 from mixmark.harness.cli.show import result_or_newest
 from mixmark.harness.contracts.errors import UsageError
@@ -108,14 +108,20 @@ def submit(
     help="Repeat the audits of N entries, chosen at random. Takes minutes.",
 )
 @SIGNERS
+@ORIGINALS
 @JSON
 def check(
-    paths: tuple[Path, ...], markdown: bool, reaudit: int | None, allowed_signers: Path | None, as_json: bool
+    paths: tuple[Path, ...],
+    markdown: bool,
+    reaudit: int | None,
+    allowed_signers: Path | None,
+    originals: Path | None,
+    as_json: bool,
 ) -> None:
     """Check entries of a board: compute every figure from raw samples, and reject an entry that breaks a rule.
 
     A PATH is the folder of one entry, or one that holds entries. The rules and their codes are in docs/rules.md. The
-    exit code is 1 if any entry is rejected.
+    exit code is 1 if any entry breaks a rule.
 
     Example: mixmark check submissions/entries --markdown
     """
@@ -124,17 +130,18 @@ def check(
     if as_json and markdown:
         raise UsageError("--json and --markdown ask for different forms", "leave one of them away")
     folders = list(dict.fromkeys(entry for path in paths for entry in checking.find(path)))
-    verdicts = checking.check(folders, allowed_signers)
+    verdicts = checking.check(folders, allowed_signers, originals=originals)
     if reaudit is not None:
         verdicts = checking.reaudit(verdicts, folders, reaudit)
-    rejected = sum(verdict.entry is None for verdict in verdicts)
+    broken = sum(bool(verdict.problems) for verdict in verdicts)
     if as_json:
+        rejected = sum(verdict.entry is None for verdict in verdicts)
         print_json({"entries": [_as_json(verdict) for verdict in verdicts], "rejected": rejected})
     else:
         for verdict in verdicts:
             _print_verdict(verdict, markdown)
-        click.echo(f"Entries that obey all rules: {len(verdicts) - rejected} of {len(verdicts)}.")
-    sys.exit(1 if rejected else 0)
+        click.echo(f"Entries that obey all rules: {len(verdicts) - broken} of {len(verdicts)}.")
+    sys.exit(1 if broken else 0)
 
 
 def _declaration(path: Path | None, flags: dict[str, Any]) -> Declaration:
@@ -198,4 +205,4 @@ def _print_verdict(verdict: EntryVerdict, markdown: bool) -> None:
 
 
 def _as_json(verdict: EntryVerdict) -> dict[str, object]:
-    return {"valid": verdict.entry is not None, **verdict.model_dump(mode="json")}
+    return {"valid": not verdict.problems, **verdict.model_dump(mode="json")}

@@ -32,6 +32,9 @@ from mixmark.harness.judge.score import Score, counted
 from mixmark.harness.judge.statistics import steadiness, timestamps
 from mixmark.harness.judge.statistics.steadiness import Window
 
+MUCH_FOREIGN = 0.05  # of the machine's CPU time: others moved the figures by more than an official score may be wide
+MUCH_STOLEN = 0.05  # the same, taken by the hypervisor
+
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
@@ -196,6 +199,22 @@ class Measurement:
         mean = sum(stolen for stolen, _ in blocks) / sum(whole for _, whole in blocks)
         return mean, max(stolen / whole for stolen, whole in blocks)
 
+    @property
+    def foreign_fraction(self) -> float:
+        """The fraction of the CPUs' time of its host that other programs used. 0 if the machine does not say."""
+        cores, cpus = self.foreign_cores or (0.0, 1)
+        return cores / cpus
+
+    @property
+    def stolen_fraction(self) -> float:
+        """The fraction of that time that the hypervisor gave to others. 0 if the machine does not say."""
+        return self.stolen[0] if self.stolen else 0.0
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other programs or the hypervisor took much of the CPUs' time."""
+        return self.foreign_fraction > MUCH_FOREIGN or self.stolen_fraction > MUCH_STOLEN
+
     @cached_property
     def silicon(self) -> frozenset[str]:
         """The ids of the record's device and of its parts, or of the device that it is a slice of."""
@@ -220,7 +239,7 @@ class Evidence:
     """The records with timestamps, in the order of the run."""
     ceilings: Mapping[CeilingKey, Ceiling]
     peaks: PeakRates
-    """The rates that no honest record exceeds."""
+    """The rates that no honest record exceeds, by the probes of built-in adapters."""
     mixed_runs: tuple[ScoredRun, ...] = ()
     """The mixed runs that went to their end. Empty while the integrity rules, on which they depend, look."""
     score: Score | None = None
@@ -258,17 +277,26 @@ class Evidence:
 
 
 def gather(result: Result, unknown_suites: Mapping[str, str] = MappingProxyType({})) -> Evidence:
+    """The evidence of a result. A probe that was disturbed sets no ceiling: what it found is too low, and an honest
+    record would exceed it."""
+    measured = tuple(
+        Measurement(record, record.completions, result) for record in result.records if record.completions is not None
+    )
+    probes = [each.record for each in measured if each.record.scenario == "probe" and not each.disturbed]
+    witnesses = [record for record in probes if is_witness(result, record)]
     return Evidence(
         result=result,
-        measured=tuple(
-            Measurement(record, record.completions, result)
-            for record in result.records
-            if record.completions is not None
-        ),
-        ceilings=roofline.ceilings(result.records, result.devices),
-        peaks=roofline.peak_rates(result.records, result.devices),
+        measured=measured,
+        ceilings=roofline.ceilings(probes, result.devices, {record.key for record in witnesses}),
+        peaks=roofline.peak_rates(witnesses, result.devices),
         unknown_suites=unknown_suites,
     )
+
+
+def is_witness(result: Result, record: Record) -> bool:
+    """Whether a record ran by a built-in adapter, which has no reason to reach too much or too little."""
+    environment = result.environment_of(record.route)
+    return environment is not None and environment.origin == "built in"
 
 
 def is_solo(record: Record) -> bool:

@@ -166,9 +166,9 @@ TABLE: Mapping[str, Says] = {
     "on_device.idle": warning("{device} was idle in all {blocks} blocks of the window"),
     "on_device.not_ours": warning("the driver of {device} lists processes, and none of them is ours"),
     "on_device.noticed": warning("the driver saw hardly any work on an accelerator{share:share}"),
-    "probed": note("no probe of {device} in {precision} passed its audit, so a score has no rank"),
+    "probed": note("no undisturbed probe of {device} in {precision} passed its audit, so a score has no rank"),
     "probed.unranked": warning(
-        "no probe of {device} in {precision} passed its audit, so nothing tells what is too fast"
+        "no undisturbed probe of {device} in {precision} passed its audit, so nothing tells what is too fast"
     ),
     "accelerators_exclusive": warning("foreign processes on {device}: {processes} ({pids}; limit 0)"),
     "accelerators_exclusive.noticed": warning("other programs computed on an accelerator{share:share}", "stop them"),
@@ -279,6 +279,11 @@ TABLE: Mapping[str, Says] = {
         "for {idle_pct:.0f} % of the window no feed was in flight, so the harness may set the rate, and latencies may "
         "leave out work"
     ),
+    "device_busy.preempted": warning(
+        "for {idle_pct:.0f} % of the window no feed was in flight, while other programs and the hypervisor took "
+        "{took_pct:.0f} % of the CPUs' time",
+        AGAIN,
+    ),
     "device_busy.noticed": warning("much time passed between the feeds{share:share}"),
     "clocks_synchronised": warning(
         "{phase}: the clock of {host} is known to ±{bound_ms:,.1f} ms, {uncertain_pct:.2g} % of the window (limit "
@@ -354,9 +359,6 @@ TABLE: Mapping[str, Says] = {
     "energy_valid.noticed": warning("an energy source gave no joules{share:share}", READS),
     "energy_agrees.differ": warning(
         "{phase:phase}{domain} is {by_pct:+.1f} % off {source}, which meters the same (limit {limit:percent})"
-    ),
-    "energy_agrees.less": warning(
-        "{phase:phase}{domain} used {by:percent} less than what it holds: are its unit and its clock right?"
     ),
     "energy_agrees.twins": warning(
         "{phase:phase}{domain} and {other} show one and the same reading: that they agree tells nothing, and they are "

@@ -31,7 +31,7 @@ from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.hosts import Traffic
 from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, mean_interval, ratio_interval
-from mixmark.harness.judge.statistics.steadiness import MOST_BLOCKS, Stretch, other_level
+from mixmark.harness.judge.statistics.steadiness import MOST_BLOCKS, Stretch, other_level, tells
 from mixmark.harness.judge.statistics.timestamps import (
     Floats,
     finished_by,
@@ -84,11 +84,11 @@ class ScoredRun:
     traffic: tuple[Traffic, ...]
     """What the network of each host carried. Empty if the run had this machine alone."""
     steady: bool | None
-    """Whether the pace held. None if there are too few blocks to tell. The window is the same in any case."""
+    """Whether the pace held. None if it cannot be told. The window is the same in any case."""
     edges_ns: tuple[int, ...]
     """The edges of the equal blocks that `steady` was tested with."""
     stretch: Stretch | None
-    """The blocks that ran at another pace. None if the pace held, or there are too few blocks to tell."""
+    """The blocks that ran at another pace. None if the pace held, or it cannot be told."""
     suites: tuple[SuiteProgress, ...]
     total: MachineEnergy
     mixes_per_hour: Estimate
@@ -166,12 +166,12 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
     begin_ns, end_ns = begin_ns - bound_ns, end_ns + bound_ns  # holds all work whose timestamps lie in the window
     edges_ns = _edges(counted, begin_ns, end_ns)
     mixes_in = _pace(mix, counted, edges_ns)
-    enough = len(mixes_in) >= FEWEST_BLOCKS
-    stretch = other_level(mixes_in) if enough else None
+    known = tells(mixes_in)
+    stretch = other_level(mixes_in) if known else None
     total = machine.total(result, phase.name, begin_ns, end_ns)
     mixes = min(progress.mixes for progress in suites)
     pace_interval = energy_interval = None
-    if enough and stretch is None and mixes > 0:
+    if known and stretch is None and mixes > 0:
         joules = machine.blocks(total, result, phase.name, edges_ns)
         pace_interval = mean_interval(mixes_in)
         energy_interval = ratio_interval(mixes_in, joules) if joules is not None else None
@@ -181,7 +181,7 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
         end_ns=end_ns,
         clock_bound_ns=bound_ns,
         traffic=hosts.traffic(result, phase.name, begin_ns, end_ns),
-        steady=stretch is None if enough else None,
+        steady=stretch is None if known else None,
         edges_ns=tuple(edges_ns.tolist()),
         stretch=stretch,
         suites=suites,

@@ -17,8 +17,6 @@ from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.statistics.timestamps import Floats, in_flight_ns, steps_begin_ns
 from mixmark.harness.plan.bound import each_once
 
-STAND_IN = "torch"  # the built-in adapter whose probe replaces a missing one of the device's own adapter
-WITNESSES = ("torch", "onnxruntime", "openvino")  # the built-in adapters, whose names no plugin may have
 CeilingKey = tuple[str, str, str]
 """Device, adapter, precision."""
 
@@ -38,6 +36,9 @@ class Ceiling:
     """Bytes read from memory per second."""
     bytes_kernel: str | None = None
     """The kernel of the probe that reached them."""
+    witnessed: bool = False
+    """Whether the probe is of a built-in adapter. If not, it is the device's own ceiling: its adapter may gain from a
+    probe that is too fast or too slow, so no figure is a fraction of it."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Achieved:
 
 @dataclass(frozen=True)
 class PeakRates:
-    """The highest rates of a device that probes proved. No honest record exceeds them."""
+    """The highest rates of a device by the probes of built-in adapters. No honest record exceeds them."""
 
     flops_per_s: Mapping[tuple[str, str], float]
     """The FLOPs per second of each device in each precision."""
@@ -59,35 +60,40 @@ class PeakRates:
     """The bytes per second of each device; the precision does not matter."""
 
 
-def ceilings(records: Iterable[Record], devices: Sequence[Device] = ()) -> dict[CeilingKey, Ceiling]:
+def ceilings(
+    records: Iterable[Record], devices: Sequence[Device] = (), witnesses: Container[str] = ()
+) -> dict[CeilingKey, Ceiling]:
     """The ceiling of every (device, adapter, precision) that was probed: the best over all its probe records whose
     audit passed. A probe below 16 bits streams nothing and has the bytes of the device's best one. A group without a
-    probe has the sum over its parts if the adapter probed them all."""
+    probe has the sum over its parts if the adapter probed them all.
+
+    witnesses: the keys of the records by built-in adapters.
+    """
     best: dict[CeilingKey, Ceiling] = {}
     for record in records:
-        for name, flops_per_s, bytes_per_s, _ in _probed(record):
+        for name, flops_per_s, bytes_per_s in _probed(record):
             key = (record.route.device, record.route.adapter, record.route.precision)
-            top = best.get(key, Ceiling(*key))
+            top = best.get(key, Ceiling(*key, witnessed=record.key in witnesses))
             if flops_per_s > (top.flops_per_s or 0):
                 top = replace(top, flops_per_s=flops_per_s, flops_kernel=name)
             if bytes_per_s > (top.bytes_per_s or 0):
                 top = replace(top, bytes_per_s=bytes_per_s, bytes_kernel=name)
             best[key] = top
-    streams: dict[str, Ceiling] = {}
+    streams: dict[tuple[str, bool], Ceiling] = {}
     for top in best.values():
-        fastest = streams.get(top.device)
+        fastest = streams.get((top.device, top.witnessed))
         if top.bytes_per_s and (fastest is None or top.bytes_per_s > (fastest.bytes_per_s or 0)):
-            streams[top.device] = top
+            streams[top.device, top.witnessed] = top
     for probed, top in best.items():
-        if not top.bytes_per_s and (fastest := streams.get(top.device)):
+        if not top.bytes_per_s and (fastest := streams.get((top.device, top.witnessed))):
             best[probed] = replace(top, bytes_per_s=fastest.bytes_per_s, bytes_kernel=fastest.bytes_kernel)
     for adapter, precision in {(adapter, precision) for _, adapter, precision in best}:
         known = {id: top for (id, *target), top in best.items() if target == [adapter, precision]}
         for group in devices:
             if group.id not in known and (members := _members(group, devices, known)):
                 flops, moved = [known[id].flops_per_s for id in members], [known[id].bytes_per_s for id in members]
-                whole = (group.id, adapter, precision)
-                best[whole] = Ceiling(*whole, _sum(flops), "all parts", _sum(moved), "all parts")
+                whole, seen = (group.id, adapter, precision), all(known[id].witnessed for id in members)
+                best[whole] = Ceiling(*whole, _sum(flops), "all parts", _sum(moved), "all parts", seen)
     return best
 
 
@@ -109,30 +115,18 @@ def _members(group: Device, devices: Sequence[Device], known: Container[str]) ->
 
 
 def peak_rates(records: Iterable[Record], devices: Sequence[Device] = ()) -> PeakRates:
-    """The best rates of the built-in adapters' probes of a device; without one, the best of any other adapter's.
-
-    An adapter that wants to look fast wants a high ceiling, so its own probe counts only if no built-in adapter probed
-    the device. Which of these reads memory faster depends on the processor: with AMX, ONNX Runtime in fp32 read 1.4
-    times as fast as torch in bf16. The bytes of all but torch count only for kernels whose outputs prove that they
-    streamed (`Cost.streamed_bytes`).
-    """
-    known = list(records)
-    built_in = _peaks([record for record in known if record.route.adapter in WITNESSES], devices)
-    others = _peaks([record for record in known if record.route.adapter not in WITNESSES], devices)
-    return PeakRates({**others.flops_per_s, **built_in.flops_per_s}, {**others.bytes_per_s, **built_in.bytes_per_s})
-
-
-def _peaks(records: Sequence[Record], devices: Sequence[Device]) -> PeakRates:
-    """The best rates of these probes. A group that was not probed reaches no more than its parts together."""
+    """The best rates of each device by the probes of built-in adapters. A group that was not probed reaches no more
+    than its parts together. Which adapter reads memory faster depends on the processor: with AMX, ONNX Runtime in fp32
+    read 1.4 times as fast as torch in bf16."""
     flops: dict[str, dict[str, float]] = defaultdict(dict)  # by precision and device
     moved: dict[str, float] = {}
     for record in records:
         device, precision = record.route.device, record.route.precision
-        for _, flops_per_s, bytes_per_s, streamed_per_s in _probed(record):
+        for _, flops_per_s, bytes_per_s in _probed(record):
             if flops_per_s:
                 flops[precision][device] = max(flops[precision].get(device, 0.0), flops_per_s)
-            if proved := bytes_per_s if record.route.adapter == STAND_IN else streamed_per_s:
-                moved[device] = max(moved.get(device, 0.0), proved)
+            if bytes_per_s:
+                moved[device] = max(moved.get(device, 0.0), bytes_per_s)
     for group in devices:
         for rates in (*flops.values(), moved):
             if group.id not in rates and (members := _members(group, devices, rates)):
@@ -141,8 +135,8 @@ def _peaks(records: Sequence[Record], devices: Sequence[Device]) -> PeakRates:
     return PeakRates(by_key, moved)
 
 
-def passes(record: Record) -> Iterator[tuple[str, Floats, Floats, Floats]]:
-    """(kernel, flop/s, byte/s, streamed byte/s) of a probe record that passed its audit: [passes] each, in their order.
+def passes(record: Record) -> Iterator[tuple[str, Floats, Floats]]:
+    """(kernel, flop/s, byte/s) of a probe record that passed its audit: [passes] each, in their order.
 
     A pass is all yields of a kernel in a feed, one after the other: a kernel yields each of several matrices that only
     together exceed the caches. The work of all feeds in flight during a pass counts, because the ceiling belongs to the
@@ -158,30 +152,19 @@ def passes(record: Record) -> Iterator[tuple[str, Floats, Floats, Floats]]:
     feeds = len(completions)
     begins = steps_begin_ns(completions).reshape(feeds, -1)[:, first]
     ends = completions.yielded_ns.reshape(feeds, -1)[:, last]
-    work = (
-        [cost.flops * cost.yields for cost in record.costs],
-        [cost.bytes * cost.yields for cost in record.costs],
-        [cost.streamed_bytes * cost.yields for cost in record.costs],
-    )
-    rates = [_per_s(record.concurrency, begins, ends, done) for done in work]
+    work = [cost.flops * cost.yields for cost in record.costs], [cost.bytes * cost.yields for cost in record.costs]
+    flops, moved = (_per_s(record.concurrency, begins, ends, done) for done in work)
     for kernel, cost in enumerate(record.costs):
         timed = ends[:, kernel] > begins[:, kernel]
-        if timed.any():
-            own = (
-                cost.flops > 0,
-                cost.bytes > 0,
-                cost.streamed_bytes > 0,
-            )  # a kernel raises only ceilings of its own work
-            flops, moved, streamed = (rate[timed, kernel] * has for rate, has in zip(rates, own, strict=True))
-            yield cost.name, flops, moved, streamed
+        if timed.any():  # a kernel raises only ceilings of its own work
+            yield cost.name, flops[timed, kernel] * (cost.flops > 0), moved[timed, kernel] * (cost.bytes > 0)
 
 
-def _probed(record: Record) -> Iterator[tuple[str, float, float, float]]:
-    """(kernel, flop/s, byte/s, streamed byte/s) of the fastest pass of each kernel of a probe record. 0: the kernel
-    does none of that work."""
-    for kernel, *rates in passes(record):
-        flops, moved, streamed = (float(rate.max()) for rate in rates)
-        yield kernel, flops, moved, streamed
+def _probed(record: Record) -> Iterator[tuple[str, float, float]]:
+    """(kernel, flop/s, byte/s) of the fastest pass of each kernel of a probe record. 0: the kernel does none of that
+    work."""
+    for kernel, flops, moved in passes(record):
+        yield kernel, float(flops.max()), float(moved.max())
 
 
 def _per_s(concurrency: int, begins: Int64s, ends: Int64s, work: Sequence[float]) -> Floats:
@@ -219,17 +202,21 @@ def _mismatch(record: Record) -> Reason | None:
 def achieved(record: Record, known: Mapping[CeilingKey, Ceiling]) -> Achieved:
     """Σ over yields of max(flops / F, bytes / B), divided by the time that feeds were in flight.
 
-    F in FLOP/s and B in byte/s are the record's ceiling in `known`, as `ceilings` gives them.
+    F in FLOP/s and B in byte/s are the record's ceiling in `known`, as `ceilings` gives them: its own adapter's if that
+    is a built-in one, else the fastest built-in one's.
     """
     if reason := _mismatch(record):
         return Achieved(None, reason)
     assert record.completions is not None  # _mismatch said so
     route = record.route
-    ceiling, note = known.get((route.device, route.adapter, route.precision)), None
-    if ceiling is None:
-        ceiling, note = known.get((route.device, STAND_IN, route.precision)), f"ceiling from adapter {STAND_IN}"
-    if ceiling is None:
-        return Achieved(None, f"{route.device} was not probed in {route.precision}")
+    own = known.get((route.device, route.adapter, route.precision))
+    probed = [each for each in known.values() if (each.device, each.precision) == (route.device, route.precision)]
+    witnesses = [each for each in probed if each.witnessed]
+    if not witnesses:
+        why = "has its own ceiling only, since no built-in adapter probed it" if probed else "was not probed"
+        return Achieved(None, f"{route.device} {why} in {route.precision}")
+    ceiling = own if own in witnesses else max(witnesses, key=lambda each: each.flops_per_s or 0.0)
+    note = None if ceiling is own else f"ceiling from adapter {ceiling.adapter}"
     least_s = 0.0
     for cost in record.costs:
         if (cost.flops and not ceiling.flops_per_s) or (cost.bytes and not ceiling.bytes_per_s):

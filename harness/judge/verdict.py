@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mixmark.harness.contracts.schema import Finding, FindingValue
-from mixmark.harness.judge.evidence import Evidence
+from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence
 from mixmark.harness.judge.findings import RULES, TABLE, found, in_full, remedy
 from mixmark.harness.judge.mixed_run import HOUR_S
-from mixmark.harness.judge.rules import interference
-from mixmark.harness.judge.rules.interference import MUCH_FOREIGN, MUCH_STOLEN, speed_drifts
+from mixmark.harness.judge.rules.interference import speed_drifts
 from mixmark.harness.judge.rules.records import interval_known
 from mixmark.harness.judge.score import Score, figures, widest
 from mixmark.harness.judge.solo import Solo
@@ -115,9 +114,7 @@ def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Fin
 
 def loaded(evidence: Evidence) -> Iterator[Finding]:
     """Other programs used much of the machine."""
-    used = [
-        (interference.foreign(measured), measured.machine) for measured in evidence.counted if measured.foreign_cores
-    ]
+    used = [(measured.foreign_fraction, measured.machine) for measured in evidence.counted if measured.foreign_cores]
     most, machine = max(used, default=(0.0, ""))
     if most > MUCH_FOREIGN:
         share = _share([fraction > MUCH_FOREIGN for fraction, _ in used])
@@ -126,7 +123,7 @@ def loaded(evidence: Evidence) -> Iterator[Finding]:
 
 def stolen(evidence: Evidence) -> Iterator[Finding]:
     """The hypervisor gave much of the CPUs' time to others."""
-    taken = [(interference.stolen(measured), measured.machine) for measured in evidence.counted if measured.stolen]
+    taken = [(measured.stolen_fraction, measured.machine) for measured in evidence.counted if measured.stolen]
     most, machine = max(taken, default=(0.0, ""))
     if most > MUCH_STOLEN:
         share = _share([fraction > MUCH_STOLEN for fraction, _ in taken])

@@ -240,12 +240,14 @@ def _classes(entry: Entry) -> Iterator[tuple[str, str, str]]:
 
 
 def verdict(found: EntryVerdict) -> Document:
-    """The classes of an accepted entry, or the problems of a rejected one."""
+    """The classes of an accepted entry, and the problems of one that breaks a rule."""
     name, entry = plain(found.path) or "the entry", found.entry
+    rows = [(problem.code, problem.where or "the entry", problem.message) for problem in found.problems]
+    problems = [Table("", ("rule", "where", "what"), rows, text_columns=3)] if rows else []
     if entry is None:
-        problems = [(problem.code, problem.where or "the entry", problem.message) for problem in found.problems]
-        return Document(f"{name} is rejected", "", [Table("", ("rule", "where", "what"), problems, text_columns=3)])
+        return Document(f"{name} is rejected", "", problems)
     scores = f"MX {row.whole(entry.mixes_per_kwh, 'MX')}, TX {row.whole(entry.mixes_per_hour, 'TX')}"
     rows = [*_classes(entry), ("signature", entry.signed.state, entry.signed.signer or "–")]
     table = Table("", ("class", "value", "why"), rows, text_columns=3)
-    return Document(f"{name} obeys all rules: {scores}", "", [table])
+    state = "has no rank until it is known whose run it holds" if problems else "obeys all rules"
+    return Document(f"{name} {state}: {scores}", "", [*problems, table])

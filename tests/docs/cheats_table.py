@@ -18,10 +18,11 @@ WORDS = {"finished": "the measurement fails", "cut short": "its part of the mix 
 
 
 def table() -> str:
-    found = {name: code for name, (code, _) in {**caught.CAUGHT, **caught.CAUGHT_WITH_BULK}.items()}
+    engines = {**caught.CAUGHT, **caught.CAUGHT_WITH_BULK, **caught.CAUGHT_AS_PROBES}
+    found = {name: code for name, (code, _) in engines.items()}
     for name, (code, _) in caught.CAUGHT_AS_SERVERS.items():
         found.setdefault(name, code)
-    found |= dict.fromkeys(caught.GAIN_NOTHING, "it gains nothing")
+    found |= dict.fromkeys((*caught.GAIN_NOTHING, *caught.GAIN_NOTHING_AS_PROBES), "it gains nothing")
     rows = ["| what the adapter does | what catches it | in the mixed run |", "|---|---|---|"]
     for name, code in found.items():
         rule, in_the_mix = (

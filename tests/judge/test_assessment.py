@@ -107,7 +107,6 @@ HONESTY = {
     "concurrency_kept",
     "on_device",
     "below_ceiling",
-    "probed",
     "device_busy",
     "seed_random",
 }  # tests/judge/rules/test_integrity.py

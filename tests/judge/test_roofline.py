@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from mixmark.harness.contracts.schema import Completions, Cost, Device, Record
 from mixmark.harness.judge import roofline
@@ -64,7 +63,7 @@ def known(
     flops_per_s: float | None, bytes_per_s: float | None, adapter: str = "torch"
 ) -> dict[roofline.CeilingKey, roofline.Ceiling]:
     key = ("cpu:0", adapter, "fp32")
-    return {key: roofline.Ceiling(*key, flops_per_s, "gemm", bytes_per_s, "read")}
+    return {key: roofline.Ceiling(*key, flops_per_s, "gemm", bytes_per_s, "read", adapter != "acme")}
 
 
 COSTS = (Cost(name="prefill", flops=100, bytes=10), Cost(name="decode", flops=10, bytes=30, yields=2))
@@ -84,10 +83,19 @@ def test_a_group_has_its_own_ceiling_or_what_those_of_its_parts_add_up_to() -> N
     assert ("gpu:pair", "torch", "fp32") not in roofline.ceilings(alone[:1], devices)
     own = roofline.ceilings([*alone, on("gpu:pair", 2.5e17)], devices)["gpu:pair", "torch", "fp32"]
     assert own.flops_per_s == 2.5e17
-    peaks = roofline.peak_rates([*alone, on("gpu:pair", 1e18, "acme")], devices)  # the built-in adapter is the witness
+    peaks = roofline.peak_rates(alone, devices)
     assert peaks.flops_per_s["gpu:pair", "fp32"] == 3e17
     assert peaks.bytes_per_s["gpu:pair"] == 2 * 4e9 * 1e9 / 400
-    assert roofline.peak_rates([on("gpu:pair", 1e18, "acme")], devices).flops_per_s == {("gpu:pair", "fp32"): 1e18}
+
+
+def test_a_group_has_a_witness_if_all_of_its_parts_have_one() -> None:
+    parts = [Device(id=f"gpu:{name}", kind="gpu", memory_pool=name) for name in "ab"]
+    devices = [*parts, Device(id="gpu:pair", kind="gpu", memory_pool="pair", parts=("gpu:a", "gpu:b"))]
+    alone = [on("gpu:a", 1e17), on("gpu:b", 2e17)]
+    for witnesses, both in ((["gpu-a"], False), (["gpu-a", "gpu-b"], True)):
+        known = roofline.ceilings(alone, devices, witnesses)
+        assert known["gpu:a", "torch", "fp32"].witnessed
+        assert known["gpu:pair", "torch", "fp32"].witnessed is both
 
 
 def test_the_roofline_takes_the_slower_of_compute_and_memory_at_each_yield() -> None:
@@ -97,12 +105,19 @@ def test_the_roofline_takes_the_slower_of_compute_and_memory_at_each_yield() -> 
     assert roofline.achieved(one, known(1e9, 1e9)) == roofline.Achieved(least_s * 1e9 / 600)
 
 
-def test_the_torch_adapters_ceiling_stands_in_and_is_named() -> None:
-    one = record("a", "llm", "token", closed_loop([[100, 30, 30]]), costs=COSTS, adapter="acme")
-    reached = roofline.achieved(one, known(1e9, 1e9))
-    assert reached.fraction == pytest.approx(1.0)
-    assert reached.note == "ceiling from adapter torch"
-    assert roofline.achieved(one, known(1e9, 1e9) | known(2e9, 2e9, "acme")).fraction == pytest.approx(0.5)
+def test_a_built_in_adapter_has_its_own_ceiling_and_others_have_the_highest_of_those() -> None:
+    def reached(adapter: str, *ceilings: dict[roofline.CeilingKey, roofline.Ceiling]) -> tuple[float | None, str]:
+        one = record("a", "llm", "token", closed_loop([[100, 30, 30]]), costs=COSTS, adapter=adapter)
+        found = roofline.achieved(one, {key: each for known in ceilings for key, each in known.items()})
+        return found.fraction and round(found.fraction, 9), found.note or ""
+
+    torch, openvino, acme = known(1e9, 1e9), known(2e9, 2e9, "openvino"), known(4e9, 4e9, "acme")
+    assert reached("torch", torch, openvino, acme) == (1.0, "")
+    for adapter in ("acme", "onnxruntime"):
+        assert reached(adapter, torch, acme) == (1.0, "ceiling from adapter torch")
+        assert reached(adapter, torch, openvino, acme) == (0.5, "ceiling from adapter openvino")
+    own = "cpu:0 has its own ceiling only, since no built-in adapter probed it in fp32"
+    assert reached("acme", acme) == (None, own)
 
 
 def test_an_unknown_share_of_the_roofline_says_why() -> None:

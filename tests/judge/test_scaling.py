@@ -89,7 +89,7 @@ def test_the_score_is_that_of_all_hosts(three: Result) -> None:
     )
     forged = contribution_of(1, judge(three.model_copy(update={"records": odd})), "0" * 64)
     assert {route.adapter for route in (*contribution.routes, *forged.routes)} == {"acme"}
-    assert any("scaling2" in name for _, name in contribution.fingerprints), (
+    assert any("scaling2" in name for name, _ in contribution.fingerprints), (
         "a copy of its timestamps elsewhere is found all the same"
     )
 

@@ -14,6 +14,7 @@ from mixmark.harness.contracts.schema import (
     Completions,
     Conditions,
     Cost,
+    Environment,
     Failure,
     Mix,
     Placement,
@@ -84,6 +85,9 @@ def run(
 
 def changed(records: list[Record], suite: str, **fields: object) -> tuple[list[Record], Placement]:
     return [each.model_copy(update=fields) if each.route.suite == suite else each for each in records], PLAN
+
+
+BUILT_IN = Environment(origin="built in", spec="a:B", python="CPython 3.12.3", mixmark="0.1.0")
 
 
 def of(
@@ -298,15 +302,34 @@ def test_no_score_where_a_record_breaks_a_rule_of_honesty() -> None:
     assert scored(of(run())).problems == ()
 
 
+def test_a_mix_whose_audits_did_not_run_is_pending_and_its_pace_tells_nothing() -> None:
+    """The run was interrupted when the mix was over and its feeds were drawn."""
+    told = of(run())
+    records = [
+        each.model_copy(update={"audit": each.audit.model_copy(update={"values": ()})})
+        if each.audit and each.scenario == "mixed"
+        else each
+        for each in told.records
+    ]
+    found = judge(told.model_copy(update={"records": tuple(records), "finished": False}))
+    assert found.score is not None
+    assert {each.code for each in found.score.problems} == {"audited.pending"}
+    assert [seen.steady for seen in found.score.runs] == [None]
+    assert not [each for each in found.findings if each.rule == "steady" and each.about == "mixed.1"]
+    assert found.verdict.word == "unfinished" and not [each for each in found.findings if each.severity == "invalid"]
+
+
 def test_what_is_faster_than_light_has_a_score_and_no_rank() -> None:
     """The GPU's probe reaches 1 GFLOP/s, and an image is 5 s of the device's time."""
     records, plan = run()
     probes = probe("gpu:0", Cost(name="gemm", flops=1e9, bytes=0), READ), probe("cpu:0", GEMM, READ)
     for gflop, unranked in ((6, []), (7, ["diffusion on gpu:0 by acme in bf16, mixed"])):
         costs = {"costs": (Cost(name="image", flops=gflop * 1e9, bytes=0),), "feed_units": 1}
-        found = scored(of((changed(records, "diffusion", **costs)[0], plan), probes=probes))
+        told = of((changed(records, "diffusion", **costs)[0], plan), probes=probes)
+        found = scored(told.model_copy(update={"environments": {"acme": BUILT_IN}}))
         assert found.mixes_per_kwh
         assert [each.values["part"] for each in found.unranked if each.code == "below_ceiling.unranked"] == unranked
+        assert list(map(facts, scored(told).unranked)) == [], "acme is not built in: the device has its own ceiling"
 
 
 def test_a_score_without_a_probe_of_each_device_has_no_rank() -> None:
@@ -321,7 +344,6 @@ def test_a_score_without_a_probe_of_each_device_has_no_rank() -> None:
         ((both[0], probe("cpu:0", GEMM)), [unknown]),
         ((both[0], probe("cpu:0", GEMM, READ, audits=0)), [unknown]),
         ((both[0], both[1].model_copy(update={"audit": wrong.model_copy(update={"values": (0.1, 9.0)})})), [unknown]),
-        ((both[0], probe("cpu:0", GEMM, Cost(name="copy", flops=0, bytes=1e13))), [unknown]),
     ):
         found = scored(of(run(), probes=probes))
         assert found.mixes_per_kwh

@@ -18,8 +18,7 @@ from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Meter
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
 from mixmark.harness.judge.energy.reading import EnergyReading, reading
-from mixmark.harness.judge.energy.total import MachineEnergy, boundary, disagreements, total
-from mixmark.harness.judge.rules.energy import CROSS_CHECK
+from mixmark.harness.judge.energy.total import CROSS_CHECK, MachineEnergy, boundary, disagreements, total
 from mixmark.harness.meters.nvml import Nvml
 from mixmark.harness.meters.rapl import Rapl
 from tests.golden.sample import result

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,16 +82,22 @@ def test_csv_has_its_rows_and_no_formula() -> None:
     assert rows[0]["suite"].startswith("'=cmd() ") and _safe("@token") == "'@token"
 
 
+def test_a_device_that_no_built_in_adapter_probed_has_its_own_ceiling() -> None:
+    for environments, own in ((sample().environments, False), ({}, True)):
+        assessment = judge(sample().model_copy(update={"environments": environments}))
+        assert ("torch, own ceiling" in report.full(assessment)) is own
+        assert all(each.witnessed is not own for each in assessment.ceilings)
+        assert any(solo.roofline_fraction for solo in assessment.solos) is not own
+
+
 def test_joules_of_different_boundaries_name_their_boundary() -> None:
     whole = sample()
     plug = DOMAINS[1].model_copy(update={"id": "plug", "boundary": "wall", "covers": ("cpu:0", GPU)})
-    meterings = [
-        each.model_copy(update={"samples": {**each.samples, "plug": each.samples[DOMAINS[1].id]}})
-        if number == 0
-        else each
-        for number, each in enumerate(whole.meterings)
-    ]
-    several = whole.model_copy(update={"domains": (*DOMAINS, plug), "meterings": tuple(meterings)})
+    first, *others = whole.meterings
+    part = first.samples[DOMAINS[1].id]
+    both = {**first.samples, "plug": replace(part, values=10 * part.values)}
+    meterings = (first.model_copy(update={"samples": both}), *others)
+    several = whole.model_copy(update={"domains": (*DOMAINS, plug), "meterings": meterings})
     text = report.full(judge(several))
     assert "Energy of the wall or the devices (without memory" in text
     assert re.search(r" wall$", text, re.MULTILINE) and re.search(r" devices$", text, re.MULTILINE)

@@ -56,9 +56,9 @@ def kit_report(**changes: Any) -> report.Report:
     return report.Report.model_validate(facts | changes)
 
 
-def verdict(*folders: Path, allowed: Path | None = None) -> EntryVerdict:
+def verdict(*folders: Path, allowed: Path | None = None, originals: Path | None = None) -> EntryVerdict:
     """The verdict on the last of these folders."""
-    return check.check(folders, allowed, NOW)[-1]
+    return check.check(folders, allowed, NOW, originals)[-1]
 
 
 def codes(*folders: Path) -> set[str]:

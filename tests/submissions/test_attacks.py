@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -153,7 +154,7 @@ def test_the_energy_of_another_run_is_rejected(folder: Path) -> None:
     rewritten(folder, honest)
     assert codes(folder) == set()
     fingerprints = contribution_of(1, judge(store.open(folder / "results/1")), "").fingerprints
-    named = {name.rpartition(" ")[2] for _, name in fingerprints if name.startswith("the samples of")}
+    named = {name.rpartition(" ")[2] for name, _ in fingerprints if name.startswith("the samples of")}
     assert named == {"mix1", "mix2"}  # the weight classes of one run have the other phases in common
 
     def forged(result: Result) -> Result:
@@ -168,6 +169,27 @@ def test_the_energy_of_another_run_is_rejected(folder: Path) -> None:
 
     rewritten(folder, forged)
     assert "E-COPIED" in codes(folder)
+
+
+def test_a_copy_of_a_run_with_a_little_noise_is_the_same_run(folder: Path) -> None:
+    """Its timestamps are 0 to 2 ns earlier, and it has no samples."""
+    rng = np.random.default_rng(7)
+
+    def early(record: Record) -> Record:
+        if record.completions is None:
+            return record
+        marks = record.completions.yielded_ns
+        noisy = dataclasses.replace(record.completions, yielded_ns=marks - rng.integers(0, 3, len(marks)))
+        return record.model_copy(update={"completions": noisy})
+
+    def forged(result: Result) -> Result:
+        return result.model_copy(update={"records": tuple(map(early, result.records)), "meterings": ()})
+
+    copy = Path(shutil.copytree(folder, folder.parents[2] / "acme" / folder.parent.name / folder.name))
+    edited(copy, organisation="Acme")
+    rewritten(copy, forged)
+    assert codes(copy) == set()
+    assert codes(folder, copy) == codes(copy, folder) == {"E-DUPLICATE"}
 
 
 def test_the_file_of_another_run_s_energy_is_rejected(folder: Path) -> None:

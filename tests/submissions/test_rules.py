@@ -13,13 +13,15 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Boundary, Device, Domain, Metering, Record, Result, Samples
+from mixmark.harness.record.files import sha256_of
 from mixmark.submissions import check, files, rules
 from mixmark.submissions.conclude import ACCURACY
 from mixmark.submissions.entry import DECLARATION
 from tests.docs.test_docs import table
 from tests.fakes.folders import SYSTEM
-from tests.submissions.made import codes, edited, kit_report, rewritten, verdict
+from tests.submissions.made import NOW, codes, edited, kit_report, rewritten, verdict
 
 PAGE = (Path(__file__).parents[2] / "docs/rules.md").read_text("utf-8")
 WALL = Domain(
@@ -116,7 +118,6 @@ BREAKS: dict[str, Callable[[Path], object]] = {
     "E-VALID": surviving_process,
     "E-HOSTED": hosted_service,
     "E-CONFORMANCE": report_of_other_code,
-    "E-ANTICHAIN": one_plug_twice,
     "E-PLACE": other_place,
     "E-DECLARED": under_a_hypervisor,
 }
@@ -158,6 +159,14 @@ def test_a_score_at_the_wall_names_its_meter(
     declaration = entry.declaration.model_copy(update={"meter": meter})
     changed = entry.model_copy(update={"boundary": boundary, "declaration": declaration})
     assert bool(list(rules.declared(Mock(entry=changed)))) is broken
+
+
+def test_a_plug_that_is_metered_twice_costs_mx_and_not_the_entry(folder: Path) -> None:
+    assert (entry := verdict(folder).entry) is not None and entry.mixes_per_kwh is not None
+    one_plug_twice(folder)
+    entry = verdict(folder).entry
+    assert entry is not None and entry.mixes_per_kwh is None and entry.boundary is None
+    assert "wall/a and wall/b both claim to meter the same thing" in entry.unmeasured
 
 
 @pytest.mark.parametrize("created_utc", ["2026-01-02T03:04:05Z", "2026-01-02T05:04:05+02:00"])
@@ -204,12 +213,59 @@ def test_a_run_that_is_entered_twice_is_no_entry(folder_of_two: Path) -> None:
     assert codes(folder_of_two) == {"E-COPIED"}
 
 
-def test_a_run_that_is_in_two_entries_is_a_duplicate(folder: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other/borealis/acme-one/two-16-bit"
-    shutil.copytree(folder, other)
-    edited(other, organisation="Borealis")
-    assert codes(folder, other) == {"E-DUPLICATE"}
-    assert codes(other) == set()
+@pytest.fixture
+def stolen(folder: Path) -> Path:
+    """An entry with the run of another one, under a name that comes first."""
+    copy = folder.parents[2] / "acme" / folder.parent.name / folder.name
+    shutil.copytree(folder, copy)
+    edited(copy, organisation="Acme")
+    return copy
+
+
+def listed(path: Path, *entries: Path) -> Path:
+    """The list of originals, as `sha256sum` writes it in the folder of all entries."""
+    sums = [entry / "results/1/SHA256SUMS" for entry in entries]
+    path.write_text("".join(f"{sha256_of(each)}  {each.relative_to(each.parents[5])}\n" for each in sums))
+    return path
+
+
+def test_two_entries_with_one_run_have_no_rank_and_both_are_told(folder: Path, stolen: Path) -> None:
+    for entry, other in ((folder, stolen), (stolen, folder)):
+        for order in ((entry, other), (other, entry)):
+            found = check.check(order, now=NOW)[order.index(entry)]
+            [problem] = found.problems
+            assert problem.code == "E-DUPLICATE" and "/".join(other.parts[-3:]) in problem.message
+            assert found.entry is not None and not found.entry.ranked
+            assert found.entry.reasons["ranked"][-1] == problem.message
+        assert codes(entry) == set()
+
+
+def test_the_owner_of_a_board_says_whose_run_it_is(folder: Path, stolen: Path, tmp_path: Path) -> None:
+    """The list holds for the result that its line has the hash of."""
+    path = tmp_path / "originals"
+
+    def settled(*originals: Path) -> list[tuple[set[str], bool]]:
+        found = check.check((stolen, folder), now=NOW, originals=listed(path, *originals))
+        return [({problem.code for problem in each.problems}, each.entry is None) for each in found]
+
+    shared = {"E-DUPLICATE"}
+    assert settled(folder) == [(shared, True), (set(), False)]
+    assert settled(stolen) == [(set(), False), (shared, True)]
+    assert settled() == settled(folder, stolen) == [(shared, False), (shared, False)]
+    path.write_text(listed(path, folder).read_text().replace("a", "b"))
+    assert verdict(folder, stolen, originals=path).entry is not None, "the list is about another result"
+    path.write_text("acme-sohne is right\n")
+    with pytest.raises(UsageError, match="line 1"):
+        verdict(folder, stolen, originals=path)
+
+
+def test_a_copy_of_a_copy_takes_no_rank_away(folder: Path, stolen: Path, tmp_path: Path) -> None:
+    third = folder.parents[2] / "borealis" / folder.parent.name / folder.name
+    shutil.copytree(folder, third)
+    edited(third, organisation="Borealis")
+    found = check.check((stolen, folder, third), now=NOW, originals=listed(tmp_path / "originals", folder))
+    assert [each.entry is None for each in found] == [True, False, True]
+    assert found[1].problems == ()
 
 
 def test_a_problem_names_the_file_and_the_difference(folder: Path) -> None:

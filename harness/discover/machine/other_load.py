@@ -13,8 +13,8 @@ import psutil
 from mixmark.harness.contracts.schema import Conditions
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.discover.machine.counters import MachineCounters, between, kernel_threads
+from mixmark.harness.judge.evidence import MUCH_FOREIGN
 from mixmark.harness.judge.rules import interference
-from mixmark.harness.judge.rules.interference import MUCH_FOREIGN
 
 SAMPLE_S = 2.0
 IDLE_SAMPLES = 2  # in a row, for an idle machine

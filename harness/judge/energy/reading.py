@@ -33,6 +33,8 @@ ReadingProblem = Literal[
     "jumped ahead",
     "may have wrapped twice",
     "negative power",
+    "faster than at rest",
+    "less than its parts",
     "window too short",
     "short window",
 ]
@@ -43,6 +45,8 @@ MOST_MISSED = 3  # periods without a reading of power, or without a change of a 
 WRAP_FACTOR = 2  # how far the power of a wrap may be above the highest counted power, or below the lowest
 FEWEST_CHANGES = 20  # different changes that two sources must show before they can be found to be one reading
 TOGETHER_NS = 10_000_000  # between two reads that count as made together
+RESTING_GAPS = 5  # between samples at rest that tell the period of a source
+FASTER = 2  # times more often than at rest: more than one source writes, or the load sets when it is read
 PLAUSIBLE = 20  # a counter that implies more than this times the 95th percentile of its power is wrong
 
 
@@ -138,12 +142,29 @@ def reading(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int,
 
 
 def in_phase(domain: Domain, metering: Metering, begin_ns: int, end_ns: int) -> EnergyReading:
-    """The reading of a window of a metered phase. Power that was the same at rest and at work has no joules."""
+    """The reading of a window of a metered phase. Power that was the same at rest and at work, or came more often at
+    work than at rest, has no joules."""
     samples = metering.samples.get(domain.id)
     found = reading(domain, samples, begin_ns, end_ns, domain.id in metering.lost)
-    if samples is not None and found.valid and _frozen(domain, samples, metering, found):
+    if samples is None or not found.valid or domain.quantity != "power":
+        return found
+    if _frozen(domain, samples, metering, found):
         return replace(found, joules=None, reasons=("stood still",))
+    if _hurried(samples, metering, found):
+        return replace(found, joules=None, reasons=("faster than at rest",))
     return found
+
+
+def _hurried(samples: Samples, metering: Metering, found: EnergyReading) -> bool:
+    """Whether the samples of a source with timestamps of its own are much denser in the window than in
+    the rests of its phase. Another source may have begun to write, or the load decides when power is sampled."""
+    at_ns = samples.before_ns
+    if (samples.after_ns != at_ns).any():
+        return False
+    rests = [np.diff(at_ns[(begin <= at_ns) & (at_ns <= end)]) for begin, end in metering.idle_ns]
+    at_rest = np.concatenate((np.zeros(0, np.int64), *rests))
+    at_work = np.diff(at_ns[(found.begin_ns <= at_ns) & (at_ns <= found.end_ns)])
+    return len(at_rest) >= RESTING_GAPS and bool(np.median(at_work) * FASTER < np.median(at_rest))
 
 
 def _frozen(domain: Domain, samples: Samples, metering: Metering, found: EnergyReading) -> bool:
@@ -154,7 +175,7 @@ def _frozen(domain: Domain, samples: Samples, metering: Metering, found: EnergyR
     while its device is not used.
     """
     hosts = any(local(part_of(each)) in (HOST_PROCESSOR, WHOLE) for each in domain.covers)
-    if domain.quantity != "power" or found.period_ns is None or not hosts:
+    if found.period_ns is None or not hosts:
         return False
     at_ns, values = _middles(samples), samples.values
     first = max(int(np.searchsorted(at_ns, found.begin_ns, side="right")) - 1, 0)

@@ -29,6 +29,7 @@ from mixmark.harness.judge.energy.coverage import (
     WHOLE,
     antichain,
     contains,
+    is_held,
     is_whole,
     lacking,
     needed,
@@ -40,6 +41,7 @@ from mixmark.harness.judge.energy.coverage import (
 from mixmark.harness.judge.energy.reading import TOO_SHORT, EnergyReading, cumulative, idle_watts, in_phase, power, same
 from mixmark.harness.judge.statistics.timestamps import Floats, window_ns
 
+CROSS_CHECK = 0.05  # two sources of the same thing may differ by this fraction, or a whole be less than its parts
 CLAIM = (
     "{one} and {other} both claim to meter the same thing: if each meters a part of it, declare the parts, "
     'covers = "node/1-of-2" and "node/2-of-2"; else keep one of them'
@@ -184,6 +186,8 @@ def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> MachineEner
         missing = uncovered((), to_meter(result))
         return MachineEnergy(None, None, (), missing, ("no meter was read",), None, {})
     readings = {each.id: in_phase(each, metering, begin_ns, end_ns) for each in result.domains}
+    for id in less_than_parts(result.domains, readings):
+        readings[id] = replace(readings[id], joules=None, reasons=("less than its parts",))
     found = boundary(result.domains, readings, to_meter(result), metering.lost, result.absent)
     if doubled := list(twins(found.domains, metering)):
         reasons = tuple(f"{one} and {other} show one and the same reading" for one, other in doubled)
@@ -340,14 +344,15 @@ def disagreements(
             yield whole, part, beside / joules - 1
 
 
-def contradictions(domains: Iterable[Domain], readings: Mapping[str, EnergyReading]) -> Iterator[tuple[str, float]]:
-    """(what, by how much less it used than its parts together) of each wall and node, against what it holds, and of
-    each source that covers more than others of its boundary, against those."""
+def less_than_parts(domains: Iterable[Domain], readings: Mapping[str, EnergyReading]) -> frozenset[str]:
+    """The sources that read less than their parts together, by more than `CROSS_CHECK`: a wall or a node, or all
+    pieces of one, against what it holds, and a source that covers more than others of its boundary, against those."""
     read = {each.id: each for each in domains if each.method != "modelled" and readings[each.id].valid}
 
     def joules(of: Iterable[Domain]) -> float:
         return sum(readings[each.id].joules or 0 for each in of)
 
+    less: set[str] = set()
     for kind in CLASSES:
         of_kind = [each for each in read.values() if each.boundary == kind]
         pieces: dict[frozenset[str], list[Domain]] = defaultdict(list)
@@ -358,12 +363,11 @@ def contradictions(domains: Iterable[Domain], readings: Mapping[str, EnergyReadi
         for wholes in [(each,) for each in of_kind] + split:
             covers = {part for each in wholes for part in each.covers}
             inner = [within(kind, (each for each in of_kind if set(each.covers) < covers and each not in wholes), read)]
-            if of := _wholly(wholes):
-                held = [each for each in read.values() if each.hosts <= of]
-                inner += [within(each, held, read) for each in CLASSES[CLASSES.index(kind) + 1 :]]
-            for parts in inner:
-                if (inside := joules(parts)) and (around := joules(wholes)) < inside:
-                    yield " and ".join(each.id for each in wholes), around / inside - 1
+            held = [each for each in read.values() if all(is_held(part, covers) for part in each.covers)]
+            inner += [within(each, held, read) for each in CLASSES[CLASSES.index(kind) + 1 :]]
+            if joules(wholes) < (1 - CROSS_CHECK) * max(map(joules, inner), default=0):
+                less |= {each.id for each in wholes}
+    return frozenset(less)
 
 
 def _wholly(domains: Sequence[Domain]) -> frozenset[str]:

@@ -35,7 +35,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.hosts import clock_bound_ns
 from mixmark.harness.judge.load import unknown_due
-from mixmark.harness.judge.statistics.timestamps import fingerprint
+from mixmark.harness.judge.statistics.copies import copies, fingerprint
 
 RULE = "consistency"
 MOST_FINDINGS = 20  # a folder that contradicts itself everywhere would have more
@@ -407,8 +407,7 @@ def _meterings(result: Result) -> Iterator[str]:
 
 def _copies(result: Result) -> Iterator[str]:
     """No two records have the same timestamps but for a shift in time."""
-    seen: dict[str, str] = {}
-    for record in result.records:
-        digest = fingerprint(record.completions.yielded_ns) if record.completions is not None else None
-        if digest and (first := seen.setdefault(digest, record.key)) != record.key:
-            yield f"{record.key} has the timestamps of {first}"
+    done = ((record.key, record.completions) for record in result.records if record.completions is not None)
+    marks = ((key, fingerprint(completions.yielded_ns)) for key, completions in done)
+    for first, key in copies((key, steps) for key, steps in marks if steps is not None):
+        yield f"{key} has the timestamps of {first}"

@@ -9,8 +9,8 @@ from mixmark.harness.contracts.schema import Domain, Finding, FindingValue, Mete
 from mixmark.harness.judge.energy.coverage import antichain, lacking, unmetered_parts, why_no_boundary
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, SHORT, TOO_SHORT, in_phase
 from mixmark.harness.judge.energy.total import (
+    CROSS_CHECK,
     MachineEnergy,
-    contradictions,
     disagreements,
     metered,
     to_meter,
@@ -20,7 +20,6 @@ from mixmark.harness.judge.energy.total import (
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.findings import found
 
-CROSS_CHECK = 0.05  # two sources of the same thing may differ by this fraction, or a whole be less than its parts
 LATE_NS = 1_500_000_000  # timestamps of whole seconds are up to one second old, and meters are read ten times a second
 METERING = 0.005  # of one core
 
@@ -64,8 +63,7 @@ def energy_valid(evidence: Evidence) -> Iterator[Finding]:
 
 
 def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
-    """Two sources of the same thing differ by at most 5 %, no source uses less than what it holds by more than that,
-    and no two sources show the same reading."""
+    """Two sources of the same thing differ by at most 5 %, and no two sources show the same reading."""
     domains = evidence.result.domains
     for window in _windows(evidence):
         if window.metering is None:  # as `energy_valid` says
@@ -74,9 +72,6 @@ def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
             if abs(by) > CROSS_CHECK:
                 ids = {"domain": checked.id, "source": source.id}
                 yield window.found("energy_agrees.differ", **ids, by_pct=by * 100, limit=CROSS_CHECK)
-        for whole, by in contradictions(domains, window.energy.readings):
-            if by < -CROSS_CHECK:
-                yield window.found("energy_agrees.less", domain=whole, by=-by)
         for one, other in twins([domain.id for domain in _measured(evidence.result)], window.metering):
             yield window.found("energy_agrees.twins", domain=one, other=other)
 

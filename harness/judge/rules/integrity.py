@@ -40,7 +40,7 @@ def audited(evidence: Evidence) -> Iterator[Finding]:
             continue
         if audit is not None and audit.problem:
             yield found("audited.problem", record.key, problem=audit.problem)
-        elif audit is None and not record.unaudited and not evidence.result.finished:
+        elif (audit is None or not audit.values) and not record.unaudited and not evidence.result.finished:
             yield found("audited.pending", record.key)
         elif audit is None or not audit.values:
             code = "audited.unasked" if _may_lack_audit(evidence, record) else "audited.missing"
@@ -170,10 +170,16 @@ def _by_phase_and_device(measured: Iterable[Measurement]) -> Mapping[tuple[str, 
 
 @record_rule
 def device_busy(measured: Measurement) -> Iterator[Finding]:
-    """A feed is in flight for nearly all of a closed loop's window. The rest is in the throughput, but it is the
-    harness that made feeds then, or an engine that worked where no latency shows it."""
-    if measured.is_solo and measured.record.scenario != "server" and measured.between_feeds > BETWEEN:
-        yield found("device_busy", measured.key, idle_pct=measured.between_feeds * 100)
+    """A feed is in flight for nearly all of a closed loop's window. The rest is in the throughput, but other programs
+    held the harness up then, or it made feeds, or an engine worked where no latency shows it."""
+    if not measured.is_solo or measured.record.scenario == "server" or measured.between_feeds <= BETWEEN:
+        return
+    idle_pct = measured.between_feeds * 100
+    if measured.disturbed:
+        took_pct = (measured.foreign_fraction + measured.stolen_fraction) * 100
+        yield found("device_busy.preempted", measured.key, idle_pct=idle_pct, took_pct=took_pct)
+    else:
+        yield found("device_busy", measured.key, idle_pct=idle_pct)
 
 
 @record_rule
@@ -211,8 +217,8 @@ def on_device(evidence: Evidence) -> Iterator[Finding]:
 
 
 def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
-    """No more FLOPs per second, and no more bytes per second from memory, than 1.25 times what the probe of the device
-    reached. It is the probe of the built-in adapters if one ran, else the best one whose audit passed."""
+    """No more FLOPs per second, and no more bytes per second from memory, than 1.25 times what the built-in adapters'
+    probes of the device reached. A device that none of them probed has no ceiling but its own."""
     for measured in evidence.measured:
         record, route = measured.record, measured.record.route
         if record.scenario == "probe" or record.screening or not measured.in_flight_ns:
@@ -233,13 +239,15 @@ def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
 
 
 def probed(evidence: Evidence) -> Iterator[Finding]:
-    """A probe that passed its audit shows the FLOPs per second of the device in the precision, and the bytes per
-    second. Without one nothing shows what would be too fast."""
-    peaks = evidence.peaks
+    """A probe that passed its audit and that nothing disturbed shows the FLOPs per second of the device in the
+    precision, and its bytes per second. Of a device that no built-in adapter reaches it is its own adapter's probe."""
+    known = evidence.ceilings.values()
+    multiplies = {(each.device, each.precision) for each in known if each.flops_per_s}
+    streams = {each.device for each in known if each.bytes_per_s}
     for measured in evidence.measured:
-        route = measured.record.route
-        known = (route.device, route.precision) in peaks.flops_per_s and route.device in peaks.bytes_per_s
-        if measured.record.scenario != "probe" and not measured.record.screening and not known:
+        route, record = measured.record.route, measured.record
+        probed = (route.device, route.precision) in multiplies and route.device in streams
+        if record.scenario != "probe" and not record.screening and not probed:
             yield found("probed", measured.key, device=route.device, precision=route.precision)
 
 

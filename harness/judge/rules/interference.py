@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from mixmark.harness.contracts.schema import PROTECTIVE, ClockReason, Finding, FindingValue
-from mixmark.harness.judge.evidence import Evidence, Measurement
+from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence, Measurement
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.roofline import CeilingKey, ceilings, passes
 from mixmark.harness.judge.rules import record_rule
@@ -26,8 +26,6 @@ FAULTS_PER_S = 1.0  # a disk takes some 10 ms for a page, so one a second is 1 %
 CLOCK_DROP = 0.03
 CANARY_DRIFT = 0.02
 CLOCK_STEP_NS = 100_000_000  # NTP slews by 0.5 ms a second at most; the rest is room for a late thread
-MUCH_FOREIGN = 0.05  # of the machine's CPU time: others moved the figures by more than an official score may be wide
-MUCH_STOLEN = 0.05  # the same, taken by the hypervisor
 
 
 def disturbed_runs(evidence: Evidence) -> dict[str, Finding]:
@@ -44,23 +42,12 @@ def disturbed_runs(evidence: Evidence) -> dict[str, Finding]:
     return whys
 
 
-def foreign(measured: Measurement) -> float:
-    """The fraction of the CPU time of the record's host that other programs used. 0 if the machine does not say."""
-    cores, cpus = measured.foreign_cores or (0.0, 1)
-    return cores / cpus
-
-
-def stolen(measured: Measurement) -> float:
-    """The fraction of that time that the hypervisor gave to others. 0 if the machine does not say."""
-    return measured.stolen[0] if measured.stolen else 0.0
-
-
 def _disturbed(measured: Measurement) -> Finding | None:
     phase, machine = measured.record.phase, measured.machine
-    if foreign(measured) > MUCH_FOREIGN:
-        return found("no_foreign_load.run", phase, used_pct=foreign(measured) * 100, machine=machine)
-    if stolen(measured) > MUCH_STOLEN:
-        return found("no_steal_time.run", phase, stolen_pct=stolen(measured) * 100, machine=machine)
+    if measured.foreign_fraction > MUCH_FOREIGN:
+        return found("no_foreign_load.run", phase, used_pct=measured.foreign_fraction * 100, machine=machine)
+    if measured.stolen_fraction > MUCH_STOLEN:
+        return found("no_steal_time.run", phase, stolen_pct=measured.stolen_fraction * 100, machine=machine)
     return None
 
 
@@ -81,7 +68,7 @@ def speed_drifts(evidence: Evidence) -> Iterator[tuple[CeilingKey, str, float, f
     """
     probed: dict[tuple[CeilingKey, str], list[tuple[float, ...]]] = defaultdict(list)
     for record in evidence.result.records:
-        of_kernel = {kernel: (flops, moved) for kernel, flops, moved, _ in passes(record)}
+        of_kernel = {kernel: (flops, moved) for kernel, flops, moved in passes(record)}
         for key, ceiling in ceilings([record]).items():
             if ceiling.flops_kernel in of_kernel:
                 probed[key, "flop/s"].append(tuple(of_kernel[ceiling.flops_kernel][0].tolist()))

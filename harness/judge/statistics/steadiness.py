@@ -95,15 +95,14 @@ class Stretch:
 def other_level(rates: Floats) -> Stretch | None:
     """The stretch of neighbouring blocks that differs most clearly from the rest. None if no stretch does.
 
-    rates: [blocks]. Every stretch is compared with all other blocks. It runs at another level if the two means are more
-    than CLEARLY standard errors apart and the difference moves the mean of the window by more than MOVES. The errors
-    are computed for AR(1) noise. `_noise` takes its variance and autocorrelation from differences of neighbours, which
-    a change of level hardly affects. Scanning all stretches is the test for an epidemic change of Levin & Kline
-    (Statistics in Medicine 4, 1985). One stretch finds warm-ups, late drops, steps, stalls and drifts alike.
+    rates: [blocks], not all 0. Every stretch is compared with all other blocks, unless these stood still. It runs at
+    another level if the two means are more than CLEARLY standard errors apart and the difference moves the mean of the
+    window by more than MOVES. The errors are computed for AR(1) noise. `_noise` takes its variance and autocorrelation
+    from differences of neighbours, which a change of level hardly affects. Scanning all stretches is the test for an
+    epidemic change of Levin & Kline (Statistics in Medicine 4, 1985). One stretch finds warm-ups, late drops, steps,
+    stalls and drifts alike.
     """
     n, mean = len(rates), float(rates.mean())
-    if mean <= 0:
-        return Stretch(0, n, 0.0, 1.0)
     level = rates / mean
     variance, rho = _noise(level)
     sums = np.concatenate((np.zeros(1), np.cumsum(level)))
@@ -118,20 +117,24 @@ def other_level(rates: Floats) -> Stretch | None:
     apart = np.abs(inside - outside)
     error = np.sqrt(_mean_variance(length, variance, rho) + _mean_variance(n - length, variance, rho))
     moved = apart * np.minimum(length, n - length) / n
-    counts = (apart > CLEARLY * error) & (moved > MOVES)
+    counts = (apart > CLEARLY * error) & (moved > MOVES) & (outside > TINY)
     if not counts.any():
         return None
     at = int(np.argmax(np.where(counts, apart / np.maximum(error, TINY), -1.0)))
-    relative = float(inside[at] / outside[at]) if outside[at] > 0 else math.inf
-    return Stretch(int(begin[at]), int(end[at]), relative, float(moved[at]))
+    return Stretch(int(begin[at]), int(end[at]), float(inside[at] / outside[at]), float(moved[at]))
 
 
-def is_steady(rates: Floats) -> bool | None:
-    """Whether no stretch of the window ran at another level. None if there are fewer than FEWEST_BLOCKS blocks.
+def tells(rates: Floats) -> bool:
+    """Whether it can be told if a window is steady: it has FEWEST_BLOCKS blocks, and something counts in it.
 
     rates: [blocks].
     """
-    return None if len(rates) < FEWEST_BLOCKS else other_level(rates) is None
+    return len(rates) >= FEWEST_BLOCKS and bool(rates.any())
+
+
+def is_steady(rates: Floats) -> bool | None:
+    """Whether no stretch of the window ran at another level. None if it cannot be told. rates: [blocks]."""
+    return other_level(rates) is None if tells(rates) else None
 
 
 def _noise(level: Floats) -> tuple[float, float]:
@@ -195,9 +198,9 @@ class Window:
 
     blocks: Blocks
     steady: bool | None
-    """None if there are too few blocks to tell."""
+    """None if it cannot be told."""
     stretch: Stretch | None
-    """The stretch at another level. None if the window is steady, or has too few blocks to tell."""
+    """The stretch at another level. None if the window is steady, or it cannot be told."""
 
     @property
     def interval(self) -> Estimate | None:
@@ -211,5 +214,6 @@ def window(completions: Completions, bracket_ns: tuple[int, int] | None = None) 
     blocks = block_rates(completions, (end_ns - begin_ns) // MOST_BLOCKS, bracket_ns)
     if blocks is None:
         return None
-    stretch = other_level(blocks.rates_per_s) if len(blocks) >= FEWEST_BLOCKS else None
-    return Window(blocks, stretch is None if len(blocks) >= FEWEST_BLOCKS else None, stretch)
+    known = tells(blocks.rates_per_s)
+    stretch = other_level(blocks.rates_per_s) if known else None
+    return Window(blocks, stretch is None if known else None, stretch)

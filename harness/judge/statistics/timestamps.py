@@ -8,7 +8,6 @@ All latencies count from when a feed was due. A feed of a closed loop is due whe
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,6 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.schema import Completions, Int64s, Record, ServiceLimits
 
-DIFFERENT_STEPS = 16  # which two series do not share by chance
 Floats = npt.NDArray[np.float64]
 
 
@@ -180,17 +178,6 @@ def time_per_unit_ns(completions: Completions) -> Int64s:
 def gaps_ns(completions: Completions) -> Int64s:
     """[marks - feeds], the time from each mark to the next mark of the same feed."""
     return np.delete(np.diff(completions.yielded_ns), completions.starts[1:] - 1)
-
-
-def fingerprint(values: npt.NDArray[Any], decimals: int | None = None) -> str | None:
-    """The digest of the steps between values, which a shift of all values does not change. Two series share it only if
-    one is a copy. None if too few steps differ to tell.
-
-    decimals: of the steps of a counter, which rounds otherwise when it is shifted.
-    """
-    steps = np.diff(values) if decimals is None else np.diff(values).round(decimals)
-    enough = len(np.unique(steps[: 64 * DIFFERENT_STEPS])) >= DIFFERENT_STEPS
-    return hashlib.sha256(steps.tobytes()).hexdigest() if enough else None
 
 
 def in_time(completions: Completions, limits: ServiceLimits) -> npt.NDArray[np.bool_]:

@@ -19,9 +19,9 @@ from mixmark.harness.judge.energy.total import (
     MachineEnergy,
     blocks,
     boundary,
-    contradictions,
     device_watts,
     disagreements,
+    less_than_parts,
     of_record,
     total,
     unmeasured,
@@ -228,6 +228,23 @@ def test_a_source_that_never_changed_in_a_phase_without_rests_is_frozen() -> Non
     assert in_phase(log, phase(once, idle_s=0), 10 * S, 60 * S).valid
     unused = domain(covers=("npu:0",), **POWER)
     assert in_phase(unused, phase(np.full(len(EVERY), 20.0)), 10 * S, 60 * S).valid, "a device may rest throughout"
+
+
+@pytest.mark.parametrize(("every", "valid"), [(1, True), (2, True), (3, False)])
+def test_a_log_that_is_written_more_often_at_work_has_no_joules(every: int, valid: bool) -> None:
+    """A reading each tenth of a second at work, and each first, second or third of them at rest."""
+    working = (EVERY >= 5 * S) & (EVERY < 65 * S)
+    kept = working | (EVERY % (every * 100 * MS) == 0)
+
+    def read(took_ns: int = 0, quantity: str = "power") -> EnergyReading:
+        values = (watts_at if quantity == "power" else joules_until)(EVERY[kept])
+        read = phase(watts_at(EVERY)).model_copy(update={"samples": {"d": samples(EVERY[kept], values, took_ns)}})
+        return in_phase(domain(quantity=quantity, method="external"), read, 10 * S, 60 * S)
+
+    assert read().reasons == (() if valid else ("faster than at rest",))
+    assert read().valid is valid
+    assert read(took_ns=20_000).valid, "the harness asks when it can"
+    assert read(quantity="energy").valid, "a counter misses nothing"
 
 
 def test_power_below_zero_has_no_joules() -> None:
@@ -619,18 +636,20 @@ def test_any_two_sources_of_the_same_thing_are_compared() -> None:
 
 
 def test_a_whole_that_uses_less_than_its_parts_is_found() -> None:
-    def seen(*domains: Domain, **joules: float) -> list[tuple[str, float]]:
-        return [
-            (name, round(by, 2))
-            for name, by in contradictions(domains, {each.id: valid(each.id, joules[each.id]) for each in domains})
-        ]
+    def seen(*domains: Domain, **joules: float) -> set[str]:
+        return {*less_than_parts(domains, {each.id: valid(each.id, joules[each.id]) for each in domains})}
 
-    assert seen(WALL, PACKAGE, BOARD, plug=150, package=100, gpu=100) == [("plug", -0.25)]
-    assert seen(WALL, PACKAGE, BOARD, plug=250, package=100, gpu=100) == []
-    assert seen(LEFT, RIGHT, PACKAGE, BOARD, left=90, right=60, package=100, gpu=100) == [("left and right", -0.25)]
-    assert seen(LEFT, RIGHT, PACKAGE, BOARD, left=150, right=60, package=100, gpu=100) == []
-    assert seen(MODULE, PACKAGE, BOARD, module=150, package=100, gpu=100) == [("module", -0.25)]
-    assert seen(MODULE, PACKAGE, BOARD, module=250, package=100, gpu=100) == []
+    parts = {"package": 100, "gpu": 100}
+    assert seen(WALL, PACKAGE, BOARD, plug=189, **parts) == {"plug"}
+    assert seen(WALL, PACKAGE, BOARD, plug=190, **parts) == set(), "5 % is what two sources may differ by"
+    assert seen(LEFT, RIGHT, PACKAGE, BOARD, left=90, right=60, **parts) == {"left", "right"}
+    assert seen(LEFT, RIGHT, PACKAGE, BOARD, left=150, right=60, **parts) == set()
+    assert seen(MODULE, PACKAGE, BOARD, module=150, **parts) == {"module"}
+    assert seen(MODULE, PACKAGE, BOARD, module=250, **parts) == set()
+    assert seen(WALL, NODE, PACKAGE, BOARD, plug=300, bmc=150, **parts) == {"bmc"}
+    narrow = WALL.model_copy(update={"covers": ("cpu:0", "gpu:a")})
+    assert seen(narrow, PACKAGE, BOARD, plug=150, **parts) == {"plug"}, "it need not say that it holds the whole host"
+    assert seen(narrow, PACKAGE, DRAM, plug=150, package=100, dram=100) == set(), "nor that it holds the memory"
 
 
 def test_the_power_over_time_has_holes_where_it_is_not_known() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Absent, Domain, Metering, Result, Samples
 from mixmark.harness.judge.assessment import judge
+from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import energy
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result
@@ -97,24 +98,49 @@ def test_a_counter_and_the_integral_of_power_agree_within_5_percent() -> None:
     assert (values["domain"], values["source"], round(values["by_pct"], 1)) == ("power", "package", 6.0)
 
 
-def test_a_wall_that_uses_less_than_the_package_behind_it_is_in_doubt() -> None:
+def test_a_wall_that_reads_less_than_the_package_behind_it_has_no_joules() -> None:
     whole = metered()
     [metering] = whole.meterings
     stamps = metering.samples["package"].before_ns
     wall = whole.domains[1].model_copy(
         update={"id": "wall", "boundary": "wall", "covers": ("cpu:0", "node"), "parent": None, "method": "external"}
     )
-    for watts, by in ((48.0, None), (0.05, 1.0)):  # kilowatts
+    for watts, reasons in ((48.0, None), (47.0, ("less than its parts",)), (0.05, ("less than its parts",))):
         samples = {
             **metering.samples,
             "wall": Samples(stamps, stamps, watts + FLICKER * np.resize((0, 1), len(stamps))),
         }
         read = metering.model_copy(update={"samples": samples})
         told = whole.model_copy(update={"domains": (*whole.domains, wall), "meterings": (read,)})
-        found = [
-            (code, values["domain"], round(values["by"], 2)) for code, _, values in said(energy.energy_agrees, told)
-        ]
-        assert found == ([("energy_agrees.less", "wall", by)] if by else [])
+        less = [says("energy_valid.unknown", "a", phase="", domain="wall", why=reasons)] if reasons else []
+        assert said(energy.energy_valid, told) == less
+        assert said(energy.energy_agrees, told) == []
+        [found] = gather(told).measured
+        assert found.energy is not None and found.energy.boundary == ("devices" if reasons else "wall")
+
+
+def test_a_wall_of_a_mix_that_reads_less_than_its_parts_sets_no_mx() -> None:
+    """600 W at the wall, beside a counter of the processor."""
+    whole = one_run(WATTS_AT_THE_WALL)
+    package = Domain(
+        id="package", meter="m", covers=("cpu:0",), boundary="devices", quantity="energy", method="counter",
+        source="a test",
+    )  # fmt: skip
+
+    def behind(watts: float) -> Result:
+        def more(metering: Metering) -> Metering:
+            at_ns = np.arange(metering.begin_ns, metering.end_ns, SECOND // 10)
+            read = Samples(at_ns, at_ns + 1000, watts * at_ns / SECOND)
+            return metering.model_copy(update={"samples": {**metering.samples, "package": read}})
+
+        return whole.model_copy(
+            update={"domains": (*whole.domains, package), "meterings": tuple(map(more, whole.meterings))}
+        )
+
+    for watts, measured in ((620.0, True), (6000.0, False)):
+        score = judge(behind(watts)).score
+        assert score is not None and (score.mixes_per_kwh is not None) is measured, watts
+        assert measured or "less than its parts" in score.headline
 
 
 def test_metering_takes_half_a_percent_of_a_core_at_most() -> None:

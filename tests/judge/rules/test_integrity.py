@@ -28,6 +28,7 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.findings import TABLE
 from mixmark.harness.judge.rules import Rule, integrity
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 from tests.judge.found import Said, beside, block, facts, said, says
@@ -89,6 +90,16 @@ def test_what_was_not_compared_counts_unless_nobody_asked_for_it(
     changed: dict[str, Any], code: str, values: dict[str, Any]
 ) -> None:
     assert told(integrity.audited, cell(**changed)) == [says(f"audited.{code}", **values)]
+
+
+def test_an_audit_that_was_drawn_and_did_not_run_is_pending_until_the_run_is_over() -> None:
+    drawn = cell(audit=Audit(gate=GATE, finished=9, feeds=(3,)), unaudited="")
+    for about in (drawn, cell(unaudited="")):
+        for finished, code in ((False, "audited.pending"), (True, "audited.missing")):
+            found = integrity.audited(gather(result(about, finished=finished)))
+            assert [(each.code, each.severity) for each in found] == [(code, TABLE[code].severity)]
+    failed = cell(audit=Audit(gate=GATE, finished=9, feeds=(3,)), unaudited="no torch")
+    assert [each.code for each in integrity.audited(gather(result(failed, finished=False)))] == ["audited.missing"]
 
 
 def test_not_asked_for_is_no_excuse_where_the_plan_asks() -> None:
@@ -277,6 +288,23 @@ def test_time_without_a_feed_in_flight_shows() -> None:
     assert found(2, scenario="mixed") == found(2, scenario="server") == []  # others have their turn, or no feed is due
 
 
+@pytest.mark.parametrize(
+    ("foreign", "stolen", "code"),
+    [(0.05, 0.05, "device_busy"), (0.4, 0, "device_busy.preempted"), (0, 0.4, "device_busy.preempted")],
+)
+def test_a_machine_that_others_use_is_named_and_the_engine_not_suspected(
+    foreign: float, stolen: float, code: str
+) -> None:
+    load = {"own_ns": round((1 - foreign) * 2 * SECOND), "busy_ns": 2 * SECOND, "stolen_ns": round(stolen * 2 * SECOND)}
+    about = cell(
+        completions=closed_loop(((SECOND,),) * 8),
+        parent_window_ns=(0, 10 * SECOND),
+        conditions=tuple(block(second, cpus=2, **load) for second in range(8)),
+    )
+    took = {} if code == "device_busy" else {"took_pct": 40.0}
+    assert told(integrity.device_busy, about) == [says(code, idle_pct=20.0, **took)]
+
+
 def test_what_fell_back_to_the_cpu_is_invalid() -> None:
     assert told(integrity.on_device, cell(facts={"nodes of see": "cuda 9", "elsewhere": ""})) == []
     elsewhere = says("on_device.elsewhere", device="cpu:0", elsewhere="see: 2 Conv by CPU")
@@ -380,22 +408,39 @@ def test_a_fake_probe_hides_nothing() -> None:
     def found(*probes: Record) -> list[Said]:
         told = result(*probes, fast)
         system = told.system.model_copy(update={"caches": {"L3": "32768K"}})
-        found = integrity.below_ceiling(gather(told.model_copy(update={"system": system})))
-        return [facts(each) for each in found]
+        both = {adapter: told.environments["torch"] for adapter in ("torch", "onnxruntime")}
+        told = told.model_copy(update={"system": system, "environments": both})
+        return [facts(each) for each in integrity.below_ceiling(gather(told))]
 
-    assert found(fake) == []  # nobody else probed the device: that its outputs are right is all that is known
     assert [about for _, about, _ in found(honest_one)] == ["b", "b"]
     assert found(honest_one, fake) == found(honest_one)  # the built-in adapter's probe counts, not the best one
     assert found(honest_one, by("onnxruntime", 10, 100)) == [], "it proved four times the bytes and seven the FLOPs"
+    assert found(by("slow", 70, 400)) == found(fake) == [], "no built-in adapter probed it: it has its own ceiling"
+    assert unprobed(fake, fast) == []
     wrong = fake.model_copy(update={"audit": audit(0.0, 1.0)})
     assert found(wrong) == []
     assert unprobed(wrong, fast) == [says("probed", device="cpu:0", precision="fp32")]
-    assert unprobed(fake, fast) == []
-    modest = by("slow", 70, 400)
-    assert [about for _, about, _ in found(wrong, modest)] == ["b", "b"]  # the best one that was audited
-    costs = Cost(name="gemm", flops=1e10, bytes=0), Cost(name="copy", flops=0, bytes=4e9)
-    lazy = by("acme", 70, 1, costs=costs)  # a copy proves no stream
-    assert [about for _, about, _ in found(lazy, modest)] == ["b", "b"]
+
+
+def test_an_adapter_is_no_witness_by_its_name() -> None:
+    """A package that calls its adapter torch is not built in."""
+    fast, told = cell(((10, 20),) * 4), result(by("torch", 70, 400))
+    environment = told.environments["torch"].model_copy(update={"origin": "acme-torch 1.0"})
+    for environments, accused in ((told.environments, True), ({"torch": environment}, False), ({}, False)):
+        facts = {"environments": environments, "records": (*told.records, fast)}
+        assert any(integrity.below_ceiling(gather(told.model_copy(update=facts)))) is accused
+
+
+@pytest.mark.parametrize(("foreign", "accused"), [(0.05, True), (0.85, False)])
+def test_a_probe_beside_other_programs_sets_no_ceiling(foreign: float, accused: bool) -> None:
+    """It had a fraction of its speed, and an honest suite would exceed it."""
+    own_ns = round((1 - 2 * foreign) * SECOND)
+    load = block(0, cpus=2, busy_ns=2 * SECOND, own_ns=own_ns + SECOND, stolen_ns=0)
+    probed, fast = by("torch", 70, 400, conditions=(load,)), cell(((25, 30),) * 4)
+    assert any(integrity.below_ceiling(gather(result(probed, fast)))) is accused
+    assert unprobed(probed, fast) == ([] if accused else [says("probed", device="cpu:0", precision="fp32")])
+    calm = by("torch", 70, 400).model_copy(update={"key": "calm"})
+    assert any(integrity.below_ceiling(gather(result(probed, calm, fast)))), "one before or after it was not disturbed"
 
 
 def unprobed(*records: Record) -> list[Said]:
@@ -403,8 +448,7 @@ def unprobed(*records: Record) -> list[Said]:
 
 
 def test_the_ceiling_of_another_precision_is_none_of_flops() -> None:
-    """The built-in adapter does not compute in every precision: then the best audited probe in it counts."""
-    narrow = by("acme", 10, 400)
+    narrow = by("torch", 10, 400).model_copy(update={"key": "narrow"})
     narrow = narrow.model_copy(update={"route": narrow.route.model_copy(update={"precision": "int8"})})
     fast = cell(((17, 400),) * 4)
     fast = fast.model_copy(update={"route": fast.route.model_copy(update={"precision": "int8"})})

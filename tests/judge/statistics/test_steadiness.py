@@ -147,10 +147,15 @@ def test_a_drop_at_the_very_end_is_found_to_the_last_block() -> None:
     assert (found.begin, found.end, round(found.relative, 9)) == (36, 40, 0.5)
 
 
-def test_a_window_that_did_all_of_its_work_at_once_has_a_rate_beside_which_there_is_none() -> None:
+def test_a_window_that_did_all_of_its_work_at_once_is_compared_with_a_rest_that_has_some_of_it() -> None:
     found = steadiness.other_level(np.where(np.arange(40) // 4 == 3, 1.0, 0.0))
     assert found is not None
-    assert (found.begin, found.end, found.relative) == (12, 16, np.inf)
+    assert (found.begin, found.end, found.relative) == (12, 15, 37)
+
+
+def test_a_window_in_which_nothing_counts_tells_nothing() -> None:
+    assert steadiness.is_steady(np.zeros(40)) is None
+    assert not steadiness.tells(np.ones(19)) and steadiness.tells(np.ones(20))
 
 
 def test_a_third_less_in_the_first_half_is_refused_and_named() -> None:
@@ -176,10 +181,6 @@ def test_a_warm_up_in_the_window_is_refused_and_not_cut_off() -> None:
 def test_a_step_that_moves_the_mean_by_less_than_half_a_percent_is_of_no_concern() -> None:
     assert steadiness.is_steady(np.concatenate((np.full(30, 100.0), np.full(30, 100.9))))
     assert not steadiness.is_steady(np.concatenate((np.full(30, 100.0), np.full(30, 101.2))))
-
-
-def test_a_window_in_which_nothing_finished_is_not_steady() -> None:
-    assert steadiness.is_steady(np.zeros(40)) is False
 
 
 def test_too_few_blocks_tell_nothing() -> None:

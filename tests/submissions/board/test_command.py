@@ -10,8 +10,10 @@ from click.testing import CliRunner, Result
 
 from mixmark.harness.cli.commands import main
 from mixmark.harness.judge.references import published as shipped
+from mixmark.harness.record.files import sha256_of
 from mixmark.submissions import check, references
 from mixmark.submissions.board import rank, site
+from tests.submissions.made import edited
 
 
 def asked(*words: object) -> Result:
@@ -44,6 +46,28 @@ def test_what_breaks_a_rule_is_named_and_not_on_the_board(folder: Path, tmp_path
     assert rejected == {f"acme-sohne/{path.parent.name}/{path.name}" for path in (folder, other)}
     assert "no entry yet" in (out / "index.html").read_text()
     assert json.loads((out / "leaderboard.json").read_text())["entries"] == []
+
+
+def test_a_run_in_two_entries_has_no_rank_until_the_list_of_originals_has_it(folder: Path, tmp_path: Path) -> None:
+    entries, out, originals = folder.parents[2], tmp_path / "site", tmp_path / "originals"
+    copy = shutil.copytree(folder, entries / "acme" / folder.parent.name / folder.name)
+    edited(copy, organisation="Acme")
+    done = asked(entries, "--out", out, "--no-reports")
+    state = re.compile(r"^(\S+) (is rejected|has no rank): E-DUPLICATE:", re.MULTILINE)
+    names = ["/".join(entry.parts[-3:]) for entry in (copy, folder)]
+    assert done.exit_code == 1 and state.findall(done.stderr) == [(name, "has no rank") for name in names]
+    shown = json.loads((out / "leaderboard.json").read_text())["entries"]
+    assert [each["ranked"] for each in shown] == [False, False]
+    checked = CliRunner().invoke(main, ["check", str(entries)])
+    assert checked.exit_code == 1 and checked.output.count("E-DUPLICATE") == 2
+    assert "Entries that obey all rules: 0 of 2." in checked.output
+    sums = folder / "results/1/SHA256SUMS"
+    originals.write_text(f"{sha256_of(sums)}  {sums.relative_to(entries)}\n")
+    done = asked(entries, "--out", out, "--no-reports", "--originals", originals)
+    assert done.exit_code == 1 and state.findall(done.stderr) == [(names[0], "is rejected")]
+    assert len(json.loads((out / "leaderboard.json").read_text())["entries"]) == 1
+    originals.write_text("mine\n")
+    assert asked(entries, "--out", out, "--originals", originals).exit_code == 2
 
 
 def test_a_board_may_be_empty_and_an_address_may_not_be_anything(tmp_path: Path) -> None:
