@@ -53,8 +53,8 @@ def report(
               mixmark report results/laptop --format jsonl >> all.jsonl
     """
     from mixmark.harness.contracts.errors import choose_by_name
+    from mixmark.harness.discover.suite_claims import judge_stored
     from mixmark.harness.plugins import registry
-    from mixmark.harness.plugins.suite_claims import judge_stored
     from mixmark.harness.record import store
 
     reporters = registry.find("reporters")
@@ -196,7 +196,7 @@ def _audit_row(audit: Repeated) -> tuple[str, ...]:
 
 def _judged(path: Path) -> list[Assessment]:
     """The assessment of the result at a path, or of each result in the folders below it, such as an entry's."""
-    from mixmark.harness.plugins.suite_claims import judge_stored
+    from mixmark.harness.discover.suite_claims import judge_stored
     from mixmark.harness.record import store
     from mixmark.submissions.entry import results_of
 

@@ -266,7 +266,7 @@ def gather(result: Result, unknown_suites: Mapping[str, str] = MappingProxyType(
             if record.completions is not None
         ),
         ceilings=roofline.ceilings(result.records, result.devices),
-        peaks=roofline.peak_rates(result.records, result.devices),
+        peaks=roofline.peak_rates(result.records, result.ran_built_in, result.devices),
         unknown_suites=unknown_suites,
     )
 

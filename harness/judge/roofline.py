@@ -6,13 +6,13 @@ Williams et al., Roofline, CACM 52(4), 2009.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mixmark.harness.contracts.device_ids import is_covered
-from mixmark.harness.contracts.schema import Device, Int64s, Record
+from mixmark.harness.contracts.schema import Device, Int64s, Record, Route
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.statistics.timestamps import Floats, in_flight_ns, steps_begin_ns
 from mixmark.harness.plan.bound import each_once
@@ -108,22 +108,30 @@ def _members(group: Device, devices: Sequence[Device], known: Container[str]) ->
     return [device.id for device in members] if all(is_covered(name, held) for name in group.silicon) else []
 
 
-def peak_rates(records: Iterable[Record], devices: Sequence[Device] = ()) -> PeakRates:
+def peak_rates(
+    records: Iterable[Record], built_in: Callable[[Route], bool], devices: Sequence[Device] = ()
+) -> PeakRates:
     """The best rates of the built-in adapters' probes of a device; without one, the best of any other adapter's.
+
+    built_in: whether a route's adapter was built in: under a built-in name, another interpreter may run anything.
 
     An adapter that wants to look fast wants a high ceiling, so its own probe counts only if no built-in adapter probed
     the device. Which of these reads memory faster depends on the processor: with AMX, ONNX Runtime in fp32 read 1.4
     times as fast as torch in bf16. The bytes of all but torch count only for kernels whose outputs prove that they
     streamed (`Cost.streamed_bytes`).
     """
-    known = list(records)
-    built_in = _peaks([record for record in known if record.route.adapter in WITNESSES], devices)
-    others = _peaks([record for record in known if record.route.adapter not in WITNESSES], devices)
-    return PeakRates({**others.flops_per_s, **built_in.flops_per_s}, {**others.bytes_per_s, **built_in.bytes_per_s})
+    witnesses: list[Record] = []
+    others: list[Record] = []
+    for record in records:
+        witness = record.route.adapter in WITNESSES and built_in(record.route)
+        (witnesses if witness else others).append(record)
+    known, claimed = _peaks(witnesses, devices, STAND_IN), _peaks(others, devices)
+    return PeakRates({**claimed.flops_per_s, **known.flops_per_s}, {**claimed.bytes_per_s, **known.bytes_per_s})
 
 
-def _peaks(records: Sequence[Record], devices: Sequence[Device]) -> PeakRates:
-    """The best rates of these probes. A group that was not probed reaches no more than its parts together."""
+def _peaks(records: Sequence[Record], devices: Sequence[Device], trusted: str = "") -> PeakRates:
+    """The best rates of these probes. A group that was not probed reaches no more than its parts together. trusted: the
+    adapter whose bytes all count."""
     flops: dict[str, dict[str, float]] = defaultdict(dict)  # by precision and device
     moved: dict[str, float] = {}
     for record in records:
@@ -131,7 +139,7 @@ def _peaks(records: Sequence[Record], devices: Sequence[Device]) -> PeakRates:
         for _, flops_per_s, bytes_per_s, streamed_per_s in _probed(record):
             if flops_per_s:
                 flops[precision][device] = max(flops[precision].get(device, 0.0), flops_per_s)
-            if proved := bytes_per_s if record.route.adapter == STAND_IN else streamed_per_s:
+            if proved := bytes_per_s if record.route.adapter == trusted else streamed_per_s:
                 moved[device] = max(moved.get(device, 0.0), proved)
     for group in devices:
         for rates in (*flops.values(), moved):

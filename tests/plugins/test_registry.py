@@ -114,14 +114,18 @@ def test_the_configuration_gives_an_adapter_other_names() -> None:
         "old": AdapterConfig("/opt/old/bin/python", {}, "onnxruntime"),
         "mine": AdapterConfig(plugin="tests.fakes.acme:Acme"),
         "elsewhere": AdapterConfig("/opt/old/bin/python"),
+        "same": AdapterConfig(plugin="onnxruntime"),
+        "none": AdapterConfig(plugin="no-such-adapter"),
     }
     found = setup.known_adapters(Config(adapters=sections))
     assert found["onnxruntime"].origin == "built in"
     specs = {name: (found[name].spec, found[name].origin, found[name].own_name) for name in sections}
     assert specs == {
-        "old": ("", "/opt/old/bin/python", "onnxruntime"),
-        "mine": ("tests.fakes.acme:Acme", sys.executable, "acme"),
-        "elsewhere": ("", "/opt/old/bin/python", ""),
+        "old": ("", "another interpreter", "onnxruntime"),
+        "mine": ("tests.fakes.acme:Acme", "configuration", "acme"),
+        "elsewhere": ("", "another interpreter", ""),
+        "same": (registry.BUILT_IN["adapters"]["onnxruntime"], "built in", "onnxruntime"),
+        "none": ("", "configuration", "no-such-adapter"),
     }
 
 
