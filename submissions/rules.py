@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mixmark.harness.contracts.schema import Device, Environment
+from mixmark.harness import VERSION
+from mixmark.harness.contracts.schema import BUILT_IN, Device, Environment
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.findings import words
+from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 from mixmark.submissions import files
 from mixmark.submissions.conclude import Contribution, unlike
@@ -203,6 +205,17 @@ def conformance(submission: Submission) -> Breaches:
                 yield name, reason
 
 
+def built_in(submission: Submission) -> Breaches:
+    """The code of a built-in adapter is the code that this version of Mixmark has, if the result is of this version."""
+    own = [plugin for plugin in registry.find("adapters").values() if plugin.built_in]
+    known = {plugin.spec: registry.source_hash(plugin)[1] for plugin in own}
+    for contribution in submission.contributions:
+        for adapter, environment in contribution.header.environments.items():
+            claims = environment.origin == BUILT_IN and environment.mixmark == VERSION
+            if claims and environment.sha256 != known.get(environment.spec):
+                yield contribution.home, f"the adapter {adapter} is not the built-in one of Mixmark {VERSION}"
+
+
 def antichain(submission: Submission) -> Breaches:
     """No energy is counted twice: no two sources claim the same thing or show one and the same reading."""
     for contribution in submission.contributions:
@@ -258,7 +271,21 @@ STAGES: tuple[tuple[Callable[[Submission], Breaches], ...], ...] = (
     (schema,),
     (manifest, signed),
     (result,),
-    (whole_result, finished, date, private, valid, hosted, score, one_mix, one_machine, conformance, antichain, copied),
+    (
+        whole_result,
+        finished,
+        date,
+        private,
+        valid,
+        hosted,
+        score,
+        one_mix,
+        one_machine,
+        conformance,
+        built_in,
+        antichain,
+        copied,
+    ),
     (place, declared),
 )
 AUDIT = "E-AUDIT"

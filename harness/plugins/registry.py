@@ -209,13 +209,14 @@ def identity(plugin: Plugin, python: str = sys.executable) -> Identity:
         return Identity(plugin.origin, plugin.spec, *source_hash(plugin))
     folders = [str(each) for each in Path(python).parent.parent.glob("lib/python*/site-packages")]
     name = plugin.own_name or plugin.name
-    there = {each.name: each for each in _entries(plugin.kind, folders)}
-    spec, origin = plugin.spec, ELSEWHERE
-    if not spec and name in BUILT_IN[plugin.kind]:
-        spec, origin = BUILT_IN[plugin.kind][name], f"Mixmark of {ELSEWHERE}"
-    elif not spec and name in there:
-        spec, origin = there[name].value, f"{_distribution(there[name])} of {ELSEWHERE}"
-    return Identity(origin, spec, *source_hash(replace(plugin, spec=spec), folders))
+    entry = next((each for each in _entries(plugin.kind, folders) if each.name == name), None)
+    found = replace(plugin, spec=plugin.spec or BUILT_IN[plugin.kind].get(name) or (entry.value if entry else ""))
+    origin = ELSEWHERE
+    if found.built_in:
+        origin = f"Mixmark of {ELSEWHERE}"
+    elif entry and not plugin.spec:
+        origin = f"{_distribution(entry)} of {ELSEWHERE}"
+    return Identity(origin, found.spec, *source_hash(found, folders))
 
 
 def source_hash(plugin: Plugin, folders: Sequence[str] | None = None) -> tuple[str, str]:

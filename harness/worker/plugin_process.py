@@ -319,9 +319,10 @@ def limiter_of(plugin: Plugin) -> Limiter:
 
 def suite_of(plugin: Plugin) -> SuiteSource:
     """The suite. It is loaded once, as an import is. Raises PluginError."""
-    return BuiltInSuite(plugin) if plugin.built_in else _suite_process(plugin)
+    return BuiltInSuite(plugin) if plugin.built_in else suite_process(plugin)
 
 
 @lru_cache(maxsize=8)
-def _suite_process(plugin: Plugin) -> SuiteProcess:
+def suite_process(plugin: Plugin) -> SuiteProcess:
+    """The only process of a suite."""
     return SuiteProcess(plugin)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from mixmark.harness.discover import setup
+from mixmark.harness.discover.config import AdapterConfig, Config
+from mixmark.harness.plugins import registry
 
 
 def test_what_a_result_tells_of_the_command_line_holds_no_path_and_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,3 +17,32 @@ def test_what_a_result_tells_of_the_command_line_holds_no_path_and_no_address(mo
     monkeypatch.setattr(sys, "argv", ["mixmark", *typed.split(), "--weights", "llm=/home/me/z", "--seed=7", "a=b"])
     shown = "run --launcher ray --address <address> --out <path> --suite llm --address=<address> --out=<path>"
     assert setup.command_line() == (*shown.split(), "--weights", "<path>", "--seed=7", "a=b")
+
+
+BENDS = """
+from mixmark.harness.adapters.llamacpp import LlamaCpp
+LlamaCpp.__init__ = lambda adapter, options: None
+LlamaCpp.discover = lambda adapter: ()
+LlamaCpp.disclose = lambda adapter: {"bent": "yes"}
+"""
+
+
+def test_an_adapter_that_a_wrapper_bends_is_not_the_built_in_one(tmp_path: Path) -> None:
+    """A wrapper of the command's interpreter runs code of its own before the worker. The file that the worker imports
+    is untouched."""
+    (tmp_path / "sitecustomize.py").write_text(BENDS)
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    config = Config(adapters={"llamacpp": AdapterConfig(python=str(wrapper))})
+    bent = setup.find_devices(["llamacpp"], config).environments["llamacpp"]
+    assert bent.vendor == {"bent": "yes"}
+    assert bent.origin == "Mixmark of another interpreter"
+    assert bent.sha256 == "", "no virtual environment, so nothing is known"
+
+
+def test_a_section_without_an_interpreter_is_what_it_configures() -> None:
+    config = Config(adapters={"quick": AdapterConfig(options={}, plugin="torch")})
+    torch, quick = (setup.known_adapters(config)[name] for name in ("torch", "quick"))
+    assert (quick.spec, quick.origin) == (torch.spec, "built in")
+    assert registry.identity(quick) == registry.identity(torch)

@@ -84,10 +84,21 @@ def test_a_group_has_its_own_ceiling_or_what_those_of_its_parts_add_up_to() -> N
     assert ("gpu:pair", "torch", "fp32") not in roofline.ceilings(alone[:1], devices)
     own = roofline.ceilings([*alone, on("gpu:pair", 2.5e17)], devices)["gpu:pair", "torch", "fp32"]
     assert own.flops_per_s == 2.5e17
-    peaks = roofline.peak_rates([*alone, on("gpu:pair", 1e18, "acme")], devices)  # the built-in adapter is the witness
+    records = [*alone, on("gpu:pair", 1e18, "acme")]
+    peaks = roofline.peak_rates(records, lambda route: True, devices)  # the built-in adapter is the witness
     assert peaks.flops_per_s["gpu:pair", "fp32"] == 3e17
     assert peaks.bytes_per_s["gpu:pair"] == 2 * 4e9 * 1e9 / 400
-    assert roofline.peak_rates([on("gpu:pair", 1e18, "acme")], devices).flops_per_s == {("gpu:pair", "fp32"): 1e18}
+    claimed = roofline.peak_rates([on("gpu:pair", 1e18, "acme")], lambda route: True, devices)
+    assert claimed.flops_per_s == {("gpu:pair", "fp32"): 1e18}
+
+
+def test_a_built_in_name_in_another_interpreter_is_no_witness() -> None:
+    """Its bytes count only if they were streamed, and not at all where a witness probed."""
+    bent, honest = on("gpu:a", 1e18), on("gpu:a", 1e17, "onnxruntime")
+    peaks = roofline.peak_rates([bent, honest], lambda route: route.adapter != "torch")
+    assert peaks.flops_per_s == {("gpu:a", "fp32"): 1e17}
+    assert roofline.peak_rates([bent], lambda route: True).bytes_per_s == {"gpu:a": 4e9 * 1e9 / 400}
+    assert roofline.peak_rates([bent], lambda route: False).bytes_per_s == {}
 
 
 def test_the_roofline_takes_the_slower_of_compute_and_memory_at_each_yield() -> None:

@@ -380,16 +380,22 @@ def test_a_fake_probe_hides_nothing() -> None:
     fast = cell(((10, 20),) * 4)
     fake, honest_one = by("acme", 1, 1), by("torch", 70, 400)
 
-    def found(*probes: Record) -> list[Said]:
+    def found(*probes: Record, torch: str = "built in") -> list[Said]:
         told = result(*probes, fast)
-        system = told.system.model_copy(update={"caches": {"L3": "32768K"}})
-        found = integrity.below_ceiling(gather(told.model_copy(update={"system": system})))
-        return [facts(each) for each in found]
+        known = told.environments["torch"]
+        update = {
+            "system": told.system.model_copy(update={"caches": {"L3": "32768K"}}),
+            "environments": {"torch": known.model_copy(update={"origin": torch}), "onnxruntime": known},
+        }
+        return [facts(each) for each in integrity.below_ceiling(gather(told.model_copy(update=update)))]
 
     assert found(fake) == []  # nobody else probed the device: that its outputs are right is all that is known
     assert [about for _, about, _ in found(honest_one)] == ["b", "b"]
     assert found(honest_one, fake) == found(honest_one)  # the built-in adapter's probe counts, not the best one
     assert found(honest_one, by("onnxruntime", 10, 100)) == [], "it proved four times the bytes and seven the FLOPs"
+    bent = by("torch", 1, 1)
+    assert found(bent) == found(bent, by("onnxruntime", 70, 400)) == []
+    assert found(bent, by("onnxruntime", 70, 400), torch="Mixmark of another interpreter") == found(honest_one)
     wrong = fake.model_copy(update={"audit": audit(0.0, 1.0)})
     assert found(wrong) == []
     assert unprobed(wrong, fast) == [says("probed", device="cpu:0", precision="fp32")]
