@@ -215,7 +215,7 @@ def test_a_meter_is_read_there(
     with Meters(config, (device,), {"plug": plug}) as meters:
         meters.begin()
         meters.rest(0.5)
-        (pid,) = meters.pids
+        _, pid = meters.pids
         drained = meters.drain("a")
     assert drained is not None and meters.absent == ()
     assert [each.id for each in meters.domains] == ["plug/npu:acme0", "joules/npu:acme0"]
