@@ -118,7 +118,10 @@ class Meters:
             plugin = Plugin("meters", name, "", registry.ELSEWHERE)
         if not plugin.built_in:
             meter = MeterProcess(plugin, options or {}, python or sys.executable, ASKING_S, PATIENCE_S)
-            return meter if options is not None or not meter.needs_section() else meter.end()
+            if options is None and meter.needs_section():
+                meter.end()
+                return None
+            return meter
         loaded = plugin.load()
         if options is None and getattr(loaded, "needs_section", False):
             return None

@@ -152,13 +152,13 @@ class PolicyProcess(PluginProcess):
 
     def __init__(self, plugin: Plugin) -> None:
         super().__init__(plugin)
-        self._waiting: Mapping[int, Request] = {}
-        """The requests that wait as far as the process knows, by number."""
         self.load(PolicyCalls.load)
 
     def __call__(self, seconds: Seconds, plan: Seconds) -> PolicyProcess:
         tables = ({suite: dict(row) for suite, row in table.items()} for table in (seconds, plan))
         self.call(PolicyCalls.construct, LOADING_S, seconds=next(tables), plan=next(tables))
+        self._waiting: Mapping[int, Request] = {}
+        """The requests that wait as far as the process knows, by number."""
         return self
 
     def choose(

@@ -71,13 +71,13 @@ class PolicyService(PolicyCalls):
 
     def __init__(self, setup: messages.Setup, parent: object) -> None:
         self._class = plugin_of(setup).load()
-        self._waiting: dict[int, Request] = {}
 
     def load(self) -> None:
         pass
 
     def construct(self, *, seconds: dict[str, dict[str, float]], plan: dict[str, dict[str, float]]) -> None:
         self.policy = self._class(seconds, plan)
+        self._waiting: dict[int, Request] = {}
 
     def choose(
         self, *, arrived: tuple[Request, ...], gone: tuple[int, ...], devices: tuple[DeviceLoad, ...], now_ns: int
