@@ -44,7 +44,7 @@ def throughputs(blocks: int, folder: Path, elsewhere: PolicyProcess) -> None:
     """Prints the throughput with each policy over the throughput with the plan."""
     made = stand()
     by_plan: list[float] = []
-    compared = {**COMPARED, "greedy, apart": elsewhere}
+    compared: dict[str, Callable[[Table, Table], Policy]] = {**COMPARED, "greedy, apart": elsewhere}
     others: dict[str, list[float]] = {name: [] for name in compared}
     for _ in range(blocks):
         for name in (BY_PLAN, *compared):

@@ -86,7 +86,7 @@ class Worker:
         isolated, self._of_adapter = isolation is not None, setup.kind == "adapters"
         try:
             words = [setup.model_dump_json()]
-            self._process = ChildProcess(python, code, words, variables, log, isolated, tracked=self._of_adapter)
+            self._process = ChildProcess(python, code, words, variables, log, isolated, self._of_adapter)
         except OSError as error:
             message = f"cannot start {python}: {error.strerror or error}"
             hint = f"[{registry.singular(plugin.kind)}.{plugin.name}] python = … in mixmark.toml names the interpreter"
