@@ -10,9 +10,9 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import MixmarkError, ResultError, UsageError
 from mixmark.harness.contracts.schema import Result
+from mixmark.harness.discover.suite_claims import judge_stored
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.measure.conformance.report import Report
-from mixmark.harness.plugins.suite_claims import judge_stored
 from mixmark.harness.record import store
 from mixmark.harness.record.files import sha256_of
 from mixmark.submissions import check, files, redact

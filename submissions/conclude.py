@@ -195,7 +195,7 @@ def _peak_by(results: Sequence[Contribution]) -> Iterator[str]:
         settings: dict[tuple[str, str], dict[str, str]] = {}
         for route in result.routes:
             environment = result.header.environment_of(route)
-            adapter = environment and environment.origin == "built in" and built_in.get(environment.spec)
+            adapter = environment and result.header.ran_built_in(route) and built_in.get(environment.spec)
             if adapter != route.adapter:
                 yield f"the adapter {route.adapter} is not a built-in one"
             if settings.setdefault((route.adapter, route.device), route.options) != route.options:

@@ -16,6 +16,14 @@ os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"mixmark-tests
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored below a shell's `&`, also by all child processes
 
 
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All plugins run in this process, as built-in ones do."""
+    from mixmark.harness.plugins.registry import Plugin
+
+    monkeypatch.setattr(Plugin, "built_in", property(lambda plugin: True))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first: a test process that is left alone with one of them at the end would wait."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,10 @@ from mixmark.harness.cli.printing import plugins_print_to_stderr, print_absent, 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.numbers import gibibytes
 from mixmark.harness.contracts.text import plain
+
+if TYPE_CHECKING:
+    from mixmark.harness.plugins.registry import Plugin
+    from mixmark.harness.worker.plugin_process import SuiteSource
 
 TIMEOUT_S = 600.0  # of workers; none is started that computes
 
@@ -88,22 +92,25 @@ def suites(as_json: bool) -> None:
     """
     from mixmark.harness.contracts.schema import Absent
     from mixmark.harness.plugins import registry
+    from mixmark.harness.worker.plugin_process import suite_of
 
-    listed, absent = [], []
+    listed: list[dict[str, Any]] = []
+    absent = []
     for plugin in registry.find("suites").values():
         try:
-            suite = plugin.load()
+            suite = suite_of(plugin)
+            described = suite.describe()
         except MixmarkError as error:
             absent.append(Absent(kind="suite", name=plugin.name, reason=str(error)))
             continue
         listed.append(
             {
                 "name": plugin.name,
-                "version": suite.version,
-                "unit": suite.unit,
-                "scenarios": list(suite.scenarios),
-                "tiers": _tiers(suite),
-                "what": (suite.__doc__ or "").strip().splitlines()[0] if suite.__doc__ else "",
+                "version": described.version,
+                "unit": described.unit,
+                "scenarios": list(described.scenarios),
+                "tiers": _tiers(plugin, suite),
+                "what": described.summary,
                 "origin": plugin.origin,
             }
         )
@@ -147,16 +154,17 @@ def doctor(config: Path | None, as_json: bool) -> None:
     print_table(("state", "check", "what was found, and how to fix it"), rows, "There is nothing to check.")
 
 
-def _tiers(suite: Any) -> list[str]:
+def _tiers(plugin: Plugin, suite: SuiteSource) -> list[str]:
     from typing import get_args
 
     from mixmark.harness.contracts.errors import Unsupported
     from mixmark.harness.contracts.schema import Tier
+    from mixmark.harness.worker.messages import SuiteChoice
 
     tiers = []
     for tier in get_args(Tier):
         try:
-            suite(tier, {})
+            suite.build(SuiteChoice(name=plugin.name, spec=plugin.spec, tier=tier))
         except Unsupported:
             continue
         tiers.append(tier)

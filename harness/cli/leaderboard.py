@@ -93,12 +93,13 @@ def leaderboard(
 
 def _site(title: str, url: str, today: datetime.date) -> Website:
     from mixmark.harness.plugins import registry
+    from mixmark.harness.worker.plugin_process import suite_of
     from mixmark.submissions.board.row import Website
 
     suites = {}
     for name, plugin in registry.find("suites").items():
         try:
-            suites[name] = plugin.load()
+            suites[name] = suite_of(plugin).describe()
         except MixmarkError as error:
             click.echo(
                 f"mixmark: the suite {plain(name)} does not load, so no entry is stale because of it: {error}", err=True
@@ -114,9 +115,9 @@ def _site(title: str, url: str, today: datetime.date) -> Website:
 
 def _reports(folder: Path, entry: Entry) -> Mapping[str, str]:
     """The report page of each result of an entry, by its file name."""
+    from mixmark.harness.discover.suite_claims import judge_stored
     from mixmark.harness.judge import references
     from mixmark.harness.plugins import registry
-    from mixmark.harness.plugins.suite_claims import judge_stored
     from mixmark.harness.record import store
     from mixmark.submissions.entry import results_of
 

@@ -142,7 +142,7 @@ def _nothing(left_out: Sequence[tuple[str, str]]) -> UsageError:
 
 def _sources(results: Sequence[Path], entries: Sequence[Path], left_out: list[tuple[str, str]]) -> Iterator[Source]:
     """The results at these paths. An entry that does not pass its check is left out."""
-    from mixmark.harness.plugins.suite_claims import judge_stored
+    from mixmark.harness.discover.suite_claims import judge_stored
     from mixmark.harness.record import store
     from mixmark.submissions import check as checking
     from mixmark.submissions.entry import MANIFEST, results_of

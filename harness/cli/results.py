@@ -53,8 +53,8 @@ def report(
               mixmark report results/laptop --format jsonl >> all.jsonl
     """
     from mixmark.harness.contracts.errors import choose_by_name
+    from mixmark.harness.discover.suite_claims import judge_stored
     from mixmark.harness.plugins import registry
-    from mixmark.harness.plugins.suite_claims import judge_stored
     from mixmark.harness.record import store
 
     reporters = registry.find("reporters")
@@ -66,10 +66,11 @@ def report(
         devices = tuple(sorted(found.devices, key=lambda device: device.id != first))
         found = found.model_copy(update={"devices": devices})
     assessment = judge_stored(found, references(against, found.mix))
+    code = assessment.exit_code  # a reporter may be of another package: all is judged before it runs
     click.echo(reporters[name].load()(assessment), nl=False)
     if name in ("console", "full"):
         print_end(assessment, result.parent if result.is_file() else result)
-    sys.exit(assessment.exit_code)
+    sys.exit(code)
 
 
 @click.command()
@@ -115,8 +116,9 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str | None, 
     forms = registry.find("comparisons")
     (name,) = choose_by_name("format", [form_of(format_, False, as_json)], forms)
     found = compare_machines([(str(path), _judged(path)) for path in results])
-    click.echo(forms[name].load()(found), nl=False)
     tested = [(label, test) for label, tests in found.verdicts.items() for test in tests]
+    worse = [(label, test) for label, test in tested if gate is not None and test.proven_slower(gate / 100)]
+    click.echo(forms[name].load()(found), nl=False)  # it may be of another package: all is judged before it runs
     if not found.comparable:
         raise UsageError(
             "these results have nothing in common to compare", hint="the list of what is not compared says what differs"
@@ -126,7 +128,6 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str | None, 
             "--gate found no solo measurement to test",
             hint="it tests equal measurements on devices of the same model and settings",
         )
-    worse = [(label, test) for label, test in tested if gate is not None and test.proven_slower(gate / 100)]
     for label, test in worse:
         click.echo(f"mixmark: {plain(test.label)} of {label} is slower by more than {gate:g} %", err=True)
     sys.exit(1 if worse else 0)
@@ -196,7 +197,7 @@ def _audit_row(audit: Repeated) -> tuple[str, ...]:
 
 def _judged(path: Path) -> list[Assessment]:
     """The assessment of the result at a path, or of each result in the folders below it, such as an entry's."""
-    from mixmark.harness.plugins.suite_claims import judge_stored
+    from mixmark.harness.discover.suite_claims import judge_stored
     from mixmark.harness.record import store
     from mixmark.submissions.entry import results_of
 

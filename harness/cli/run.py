@@ -214,8 +214,8 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
               mixmark run --hosts hosts.toml
     """
     from mixmark.harness.contracts.errors import ResultError, UsageError
+    from mixmark.harness.discover.suite_claims import judge_stored
     from mixmark.harness.measure.request import RunRequest, measure, prepare, this_machine
-    from mixmark.harness.plugins.suite_claims import judge_stored
 
     form = form_of(None, verbose, as_json)
     request = RunRequest(**options)

@@ -17,7 +17,9 @@ yields, once it holds the array as a plain numpy array on the host.
 These rules hold for all plugins:
 
 - **Processes.** An adapter runs in a worker process, a new one for each phase and each device. The harness generates
-  feeds and audits with separate suite objects, never with the object that it gives to the adapter.
+  feeds and audits with separate suite objects, never with the object that it gives to the adapter. A meter, watcher,
+  limiter, policy or suite of another package than Mixmark runs in a process of its own, never where Mixmark measures
+  and judges.
 - **Threads.** One thread calls an adapter. If the concurrency of a runner is above 1, as many threads call the runner
   at the same time, and a session must support `put`, `run`, `get` and `state` from all threads.
 - **Errors.** `Unsupported` means that a measurement is not attempted, with the reason; it is no failure. `MemoryError`,
@@ -316,8 +318,8 @@ class Meter(Protocol):
     """A source of energy readings. The class is called with its options, a Mapping[str, str]. A meter returns raw
     values: it unwraps no counter and integrates no power.
 
-    A class with `needs_section = True` is used only if mixmark.toml has a section [meter.NAME]. One thread of the
-    harness's process reads the meter, or a process of the interpreter that its section names.
+    A class with `needs_section = True` is used only if mixmark.toml has a section [meter.NAME]. One thread reads the
+    meter, in a process of its own or of the interpreter that its section names.
     """
 
     name: str
@@ -365,8 +367,7 @@ class Check:
 
 
 class Watcher(Protocol):
-    """Describes a vendor's accelerators and reads their state. The class is called without arguments, in the harness's
-    process.
+    """Describes a vendor's accelerators and reads their state. The class is called without arguments.
 
     The harness makes one call at a time, but not always from the same thread. The constructor, `disclose` and `checks`
     may take 30 seconds each, `read` 5 seconds. A watcher that takes longer, raises an error or
@@ -396,7 +397,7 @@ class Watcher(Protocol):
 
 class Limiter(Protocol):
     """Reads and sets the power limits of a vendor's devices, for `mixmark run --power-cap`. The class is called without
-    arguments, in the harness's process. All methods but `limits` raise OSError."""
+    arguments. All methods but `limits` raise OSError, and each may take 10 seconds."""
 
     name: str
 
@@ -442,7 +443,8 @@ class Policy(Protocol):
     """Assigns waiting requests to devices.
 
     A policy is pure: its decision depends only on the waiting requests, the load of each device and the plan, and it
-    reads no clock and no file. The harness calls it after each arrival and each finished request.
+    reads no clock and no file. The harness calls it after each arrival and each finished request. A decision of 5
+    seconds is a failure.
     """
 
     def __init__(self, seconds: Mapping[str, Mapping[str, float]], plan: Mapping[str, Mapping[str, float]]) -> None:

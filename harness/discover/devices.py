@@ -15,8 +15,9 @@ from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.machine import processor
 from mixmark.harness.plan.phases import Target
+from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.calls import MAX_REASON
-from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.plugins.registry import Identity, Plugin
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import Misused, WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
@@ -77,11 +78,12 @@ def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Se
     does."""
     chosen = config.adapter(adapter.name)
     log = folder / f"{adapter.name}.log"
+    identity = registry.identity(adapter, chosen.python)  # before its code runs
     try:
         with Worker(adapter, chosen.options, folder, log, chosen.python) as worker:
             reply = worker.call(messages.AdapterCalls.discover, TIMEOUT_S)()
             assert worker.hello is not None  # the reply comes after the hello
-            return environment(worker.hello, reply.vendor), [_named(device) for device in reply.devices]
+            return environment(identity, worker.hello, reply.vendor), [_named(device) for device in reply.devices]
     except Misused as misused:
         words = f"[adapter.{adapter.name}] in the configuration: {misused.failure.message}"
         raise UsageError(plain(words, MAX_REASON), plain(misused.failure.hint, MAX_REASON)) from misused
@@ -109,13 +111,13 @@ def _described(device: Device) -> str:
     return f"of kind {device.kind} with the memory pool {device.memory_pool}"
 
 
-def environment(hello: messages.Hello, vendor: Mapping[str, str]) -> Environment:
+def environment(identity: Identity, hello: messages.Hello, vendor: Mapping[str, str]) -> Environment:
     """The worker's software, cleaned. A folder in the spec may name a user, so only the file is kept."""
     return Environment(
-        origin=plain(hello.origin, MAX_TEXT),
-        spec=plain(re.split(r"[/\\]", hello.spec)[-1], MAX_TEXT),
-        source=plain(hello.source, MAX_TEXT),
-        sha256=plain(hello.sha256, MAX_TEXT),
+        origin=plain(identity.origin, MAX_TEXT),
+        spec=plain(re.split(r"[/\\]", identity.spec)[-1], MAX_TEXT),
+        source=plain(identity.source, MAX_TEXT),
+        sha256=identity.sha256,
         python=plain(hello.python, MAX_TEXT),
         mixmark=hello.mixmark,
         packages={plain(name, MAX_TEXT): plain(version, MAX_TEXT) for name, version in hello.packages.items()},

@@ -19,6 +19,7 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.protocols import Limiter
 from mixmark.harness.contracts.schema import PowerLimit
 from mixmark.harness.plugins import registry
+from mixmark.harness.worker.plugin_process import limiter_of
 
 STATE = Path("/var/lib/mixmark/power-limits.json")
 """One file for all users: whoever measures next must learn that a limit was left lowered."""
@@ -59,7 +60,7 @@ def find(devices: Iterable[str]) -> list[Control]:
     if sys.platform != "linux":
         raise UsageError("power limits are set on Linux only", "leave --power-cap away")
     ids = list(devices)
-    limiters = [plugin.load()() for plugin in registry.find("limiters").values()]
+    limiters = [limiter_of(plugin) for plugin in registry.find("limiters").values()]
     controls = [Control(limit, limiter) for limiter in limiters for limit in limiter.limits(ids)]
     if not controls:
         raise UsageError(
@@ -138,7 +139,8 @@ def recover(state: Path | None = None) -> list[str]:
         return []
     try:
         plugins = registry.find("limiters")
-        limiters = {name: plugins[name].load()() for name in {id.partition("/")[0] for id in before} & plugins.keys()}
+        named = {id.partition("/")[0] for id in before}
+        limiters = {name: limiter_of(plugins[name]) for name in named & plugins.keys()}
         _restore(kept, before, {id: limiters.get(id.partition("/")[0]) for id in before})
     except MixmarkError as error:
         raise UsageError(f"a killed run left power limits lowered: {error}", HINT) from error

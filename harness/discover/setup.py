@@ -15,7 +15,6 @@ from typing import cast
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.device_ids import is_covered
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError, choose_by_name
-from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import (
     Absent,
     Device,
@@ -24,6 +23,7 @@ from mixmark.harness.contracts.schema import (
     Phase,
     Result,
     Route,
+    ScenarioName,
     Share,
     SuiteFacts,
     System,
@@ -45,6 +45,7 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.isolation import isolation
+from mixmark.harness.worker.plugin_process import SuiteModel, suite_of
 
 MODELS = "models"
 """The folder of a run's own converted models, in the result folder while the run goes on."""
@@ -78,9 +79,9 @@ class Equipment:
             name=route.suite, spec=self.suites[route.suite].spec, tier=route.tier, options=options
         )
 
-    def suite(self, route: Route) -> Suite:
-        """A suite built in this process, out of reach of the adapters."""
-        return cast(Suite, plugins.build_suite(**dict(self.choice(route))))
+    def suite(self, route: Route) -> SuiteModel:
+        """What this process needs of a route's suite, out of reach of the adapters. Raises MixmarkError."""
+        return suite_of(self.suites[route.suite]).build(self.choice(route))
 
     def drawn(self, share: Share, use: str) -> int:
         """A seed that is unknown before this call, unless the run has a seed. It differs between shares and between
@@ -93,7 +94,7 @@ class Equipment:
         Raises WorkerFailed."""
         chosen, device = self.config.adapter(route.adapter), self.devices[route.device, route.adapter]
         plugin, suite = self.adapters[route.adapter], self.suites[route.suite]
-        witness = suite.spec == plugins.BUILT_IN["suites"]["probe"] and plugin.origin == "built in"
+        witness = suite.spec == plugins.BUILT_IN["suites"]["probe"] and plugin.built_in and not chosen.own_interpreter
         apart = isolation(suite.spec, any_backend=device.kind not in ("cpu", "gpu")) if witness else None
         models = {model_cache.FOLDER: str(scratch.parent / MODELS)} if self.own_models else {}
         return Worker(plugin, chosen.options, scratch, log, chosen.python, device.cores, apart, models)
@@ -252,13 +253,16 @@ def known_adapters(config: Config, specs: Iterable[str] = (), named: Collection[
 
 
 def _configured(name: str, section: AdapterConfig) -> Plugin:
-    """The adapter of a section. Its worker looks the class up unless the section gives it. Raises UsageError if no
-    adapter may have the section's name."""
+    """The adapter of a section. A worker of another interpreter looks the class up unless the section gives it. Raises
+    UsageError if no adapter may have the section's name."""
     if section.plugin and (problem := plugins.name_problem("adapters", name)):
         raise UsageError(f"[adapter.{name}] in the configuration: {problem}", hint="give the section another name")
     spec = section.plugin if plugins.is_spec(section.plugin) else ""
     itself = plugins.name_of_spec(spec) if spec else section.plugin
-    return Plugin("adapters", name, spec, section.python, itself)
+    known = None if spec or section.own_interpreter else plugins.find("adapters").get(itself)
+    if known:
+        return replace(known, name=name, own_name=itself)
+    return Plugin("adapters", name, spec, plugins.ELSEWHERE if section.own_interpreter else "configuration", itself)
 
 
 def choose_adapters(asked: Sequence[str], config: Config) -> dict[str, Plugin]:
@@ -304,7 +308,8 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suit
     workloads, facts, options, absent = [], {}, {}, [*plugins.refused_entry_points("suites")]
     for name, plugin in found.items():
         try:
-            suite = plugin.load()
+            suite = suite_of(plugin)
+            described = suite.describe()
         except MixmarkError as error:
             absent.append(Absent(kind="suite", name=name, reason=str(error)))
             continue
@@ -312,13 +317,16 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suit
         configured = config.suites.get(name, {})
         if configured:
             try:
-                suite(tier, configured)
+                suite.build(messages.SuiteChoice(name=name, spec=plugin.spec, tier=tier, options=dict(configured)))
             except Unsupported:  # of a suite without the tier; its records say so if it is measured
                 pass
             except Exception as error:  # whatever a plugin raises
                 raise UsageError(f"[suite.{name}] in the configuration: {error_text(error)}") from error
-        workloads.append(Workload(name, suite.version, tuple(suite.scenarios), configured, label))
-        facts[name] = SuiteFacts(name=name, version=suite.version, unit=suite.unit, unit_names=suite.unit_names)
+        scenarios = cast(tuple[ScenarioName, ...], described.scenarios)
+        workloads.append(Workload(name, described.version, scenarios, configured, label))
+        facts[name] = SuiteFacts(
+            name=name, version=described.version, unit=described.unit, unit_names=described.unit_names
+        )
         options[name] = {**configured, **({"weights": str(checkpoints[name])} if name in checkpoints else {})}
     return Suites(found, workloads, facts, options, tuple(absent))
 

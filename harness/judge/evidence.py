@@ -283,7 +283,7 @@ def gather(result: Result, unknown_suites: Mapping[str, str] = MappingProxyType(
         Measurement(record, record.completions, result) for record in result.records if record.completions is not None
     )
     probes = [each.record for each in measured if each.record.scenario == "probe" and not each.disturbed]
-    witnesses = [record for record in probes if is_witness(result, record)]
+    witnesses = [record for record in probes if result.ran_built_in(record.route)]
     return Evidence(
         result=result,
         measured=measured,
@@ -291,12 +291,6 @@ def gather(result: Result, unknown_suites: Mapping[str, str] = MappingProxyType(
         peaks=roofline.peak_rates(witnesses, result.devices),
         unknown_suites=unknown_suites,
     )
-
-
-def is_witness(result: Result, record: Record) -> bool:
-    """Whether a record ran by a built-in adapter, which has no reason to reach too much or too little."""
-    environment = result.environment_of(record.route)
-    return environment is not None and environment.origin == "built in"
 
 
 def is_solo(record: Record) -> bool:

@@ -28,6 +28,7 @@ from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import PluginError, WrongOutput
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import (
+    BUILT_IN,
     DIGEST_BYTES,
     HOST_POOL,
     HOST_PROCESSOR,
@@ -187,7 +188,7 @@ class Auditor:
     @contextmanager
     def _open(self, record: Record, device: Device) -> Iterator[Worker]:
         """A worker that holds the reference of the record's suite. Raises WorkerFailed or PluginError."""
-        plugin = Plugin("adapters", REFERENCE, registry.BUILT_IN["adapters"][REFERENCE], "built in")
+        plugin = Plugin("adapters", REFERENCE, registry.BUILT_IN["adapters"][REFERENCE], BUILT_IN)
         free = memory.available_bytes() if device.in_host_memory else device.memory_bytes
         suite = self._suite(record)
         try:

@@ -19,6 +19,7 @@ from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.phase import RESERVE, Part, attend
 from mixmark.harness.plan.placement import replanner
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker.plugin_process import PolicyProcess, policy_of
 from mixmark.harness.worker.process import memory
 
 
@@ -116,7 +117,7 @@ class LocalExecutor:
         yield PhaseFacts(metering=self.meters.drain(request.phase.name))
 
     def _attended(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None], stack: ExitStack) -> list[Record]:
-        """stack: keeps a cap of the power until it is closed."""
+        """stack: keeps a cap of the power, and the process of a policy, until it is closed."""
         phase, pids = request.phase, self.meters.pids
 
         def staged(share: Share, stage: str) -> None:
@@ -126,7 +127,10 @@ class LocalExecutor:
             opens = WindowOpens(phase)
             return attend(phase, self.equipment, self.folder, solo.drive, staged, pids, lambda parts: notify(opens))
         assert request.mix is not None  # a placement is of a mix
-        policy = self.policies[phase.policy].load() if phase.purpose in ("policy", "load") else None
+        policy = policy_of(self.policies[phase.policy]) if phase.purpose in ("policy", "load") else None
+        if isinstance(policy, PolicyProcess):
+            stack.callback(policy.end)
+            pids = (*pids, policy.pid)
         planner = replanner(phase.placement, request.devices)
         drive = mixed.local_driver(request.mix, phase, planner, notify, policy)
 

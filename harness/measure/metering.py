@@ -1,7 +1,8 @@
 """Reads the meters while phases run. It only collects samples; `judge.energy` computes joules from them.
 
 Each meter is read by a thread of its own, so a meter that hangs loses only its own samples. Without a domain, no thread
-is started and nothing waits. A meter with an interpreter of its own in the configuration is read by a process there.
+is started and nothing waits. A meter that is not built in, or has an interpreter of its own in the configuration, is in
+a process of its own.
 
     with Meters(config, devices) as meters:       # header: domains=meters.domains, absent=(…, *meters.absent)
         for phase in phases:
@@ -16,18 +17,16 @@ is started and nothing waits. A meter with an interpreter of its own in the conf
 from __future__ import annotations
 
 import sys
-import tempfile
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, cast
+from typing import cast
 
 import numpy as np
 
-from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import ABSURD, PATIENCE_S, Meter, Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
 from mixmark.harness.contracts.text import plain
@@ -36,10 +35,7 @@ from mixmark.harness.discover.setup import bystanders
 from mixmark.harness.judge.energy.total import CurrentPower, current_power
 from mixmark.harness.plugins import calls, registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker.calls import P, T
-from mixmark.harness.worker.failures import Misused, WorkerFailed
-from mixmark.harness.worker.handle import Worker, why
-from mixmark.harness.worker.messages import MeterCalls
+from mixmark.harness.worker.plugin_process import MeterProcess
 
 INTERVAL_S = 0.1
 ASKING_S = 30.0  # for `domains`: a driver may have to wake, a controller to reply
@@ -112,14 +108,20 @@ class Meters:
             if taken:
                 self._processes.append(meter)
             else:
-                meter.close()
+                meter.end()
 
     def _built(
         self, name: str, plugin: Plugin | None, options: Mapping[str, str] | None, python: str | None
     ) -> Meter | None:
         """The meter. None if it needs a section of mixmark.toml and has none."""
-        if python is not None or plugin is None:
-            return MeterProcess(name, options or {}, python or sys.executable, ASKING_S, PATIENCE_S)
+        if python is not None or plugin is None:  # its own interpreter looks it up
+            plugin = Plugin("meters", name, "", registry.ELSEWHERE)
+        if not plugin.built_in:
+            meter = MeterProcess(plugin, options or {}, python or sys.executable, ASKING_S, PATIENCE_S)
+            if options is None and meter.needs_section():
+                meter.end()
+                return None
+            return meter
         loaded = plugin.load()
         if options is None and getattr(loaded, "needs_section", False):
             return None
@@ -127,13 +129,13 @@ class Meters:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes that read meters with an interpreter of their own."""
+        """The processes that hold the meters that are not built in."""
         return tuple(process.pid for process in self._processes)
 
     def close(self) -> None:
-        """Ends the processes of meters with an interpreter of their own."""
+        """Ends the processes of meters."""
         for process in self._processes:
-            process.close()
+            process.end()
         self._processes = []
 
     def __enter__(self) -> Meters:
@@ -333,57 +335,3 @@ def metered(devices: Sequence[Device], adapters: Sequence[str], config: Config) 
         return meters
     meters.close()
     return Meters(config, (*devices, *others))
-
-
-class MeterProcess:
-    """A meter, as `protocols.Meter` describes it. `close` ends its process, as does an error of `domains`.
-
-    asking_s, patience_s: the longest times of `domains` and of `read`; then its process is ended.
-    Raises MixmarkError if the process cannot be started or used.
-    """
-
-    def __init__(self, name: str, options: Mapping[str, str], python: str, asking_s: float, patience_s: float) -> None:
-        self.name = name
-        self.cpu_ns = 0
-        """The CPU time of its reads so far."""
-        self._asking_s, self._patience_s = asking_s, patience_s
-        self._folder = tempfile.TemporaryDirectory(prefix="mixmark-")
-        scratch = Path(self._folder.name)
-        try:
-            self._worker = Worker(
-                Plugin("meters", name, "", python), options, scratch, scratch / f"meter.{name}.log", python
-            )
-        except WorkerFailed as failed:
-            self._folder.cleanup()
-            raise MixmarkError(failed.failure.message, failed.failure.hint) from failed
-
-    @property
-    def pid(self) -> int:
-        return self._worker.pid
-
-    def domains(self, devices: Iterable[Device]) -> Iterable[Domain | Absent]:
-        try:
-            covered = self._call(MeterCalls.cover, self._asking_s, devices=tuple(devices))
-        except MixmarkError:
-            self.close()
-            raise
-        return (*covered.domains, *covered.absent)
-
-    def read(self, domain: Domain) -> Sequence[Sample]:
-        readings = self._call(MeterCalls.read, self._patience_s, domain=domain)
-        self.cpu_ns = readings.cpu_ns
-        return [Sample(value, at_ns) for value, at_ns in readings.samples]
-
-    def close(self) -> None:
-        self._worker.__exit__()
-        self._folder.cleanup()
-
-    def _call(
-        self, method: Callable[Concatenate[Any, P], T], timeout_s: float, *args: P.args, **arguments: P.kwargs
-    ) -> T:
-        try:
-            return self._worker.call(method, timeout_s)(*args, **arguments)
-        except Misused as misused:
-            raise UsageError(misused.failure.message, misused.failure.hint) from misused
-        except WorkerFailed as failed:
-            raise MixmarkError(why(failed.failure, self._worker.log)) from failed

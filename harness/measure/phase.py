@@ -17,7 +17,6 @@ from pathlib import Path
 import psutil
 
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import (
     HOSTED,
     NO_GATE,
@@ -40,6 +39,7 @@ from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.load_generator import made_ahead
 from mixmark.harness.worker.messages import AdapterCalls, Prepared
 from mixmark.harness.worker.outputs import Commitments
+from mixmark.harness.worker.plugin_process import SuiteModel
 from mixmark.harness.worker.process import memory, orphans
 
 SECOND = 1_000_000_000
@@ -54,8 +54,8 @@ class Part:
     share: Share
     draft: RecordDraft
     worker: Worker
-    suite: Suite
-    """A suite of this process: the worker has another."""
+    suite: SuiteModel
+    """The parent's: the worker has another."""
     batch: int
     units: int
     """The units in a feed."""

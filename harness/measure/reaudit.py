@@ -13,10 +13,11 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import MixmarkError, ResultError
 from mixmark.harness.contracts.schema import NO_GATE, NOT_ASKED, Gate, Record
+from mixmark.harness.discover import suite_claims
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.measure import benchmark
-from mixmark.harness.plugins import registry, suite_claims
+from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 
 AGREES = 0.05  # of the gate's bound: another processor or torch may round a value differently by this much

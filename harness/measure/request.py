@@ -30,6 +30,7 @@ from mixmark.harness.discover import power_caps, setup
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.power_caps import Control
 from mixmark.harness.discover.setup import Equipment, Suites, Workbench
+from mixmark.harness.discover.suite_claims import refuse_contradictions
 from mixmark.harness.measure.benchmark import Observed, perform
 from mixmark.harness.measure.executor import Executor, LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
@@ -38,9 +39,9 @@ from mixmark.harness.plan.phases import Workload
 from mixmark.harness.plan.placement import Objective
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.plugins.suite_claims import refuse_contradictions
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
+from mixmark.harness.worker.plugin_process import policy_of
 
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
 SELFTEST_TIMEOUT_S = 600
@@ -184,7 +185,7 @@ def _policies(request: RunRequest, resumed: Result | None, mix: Mix | None) -> M
     names = resumed.policies if resumed else [name for name in request.policies if name not in specs.values()]
     chosen = choose_by_name("policy", [BY_PLAN, *names, *specs], found)
     for policy in chosen:
-        found[policy].load()  # an error of its file comes before anything is measured
+        policy_of(found[policy])  # an error of its file comes before anything is measured
     options = {
         "--policy": request.policies,
         "--drill": request.drill,

@@ -21,11 +21,10 @@ from mixmark.harness.contracts.protocols import DeviceLoad, Policy, Request
 from mixmark.harness.contracts.schema import Load, Placement, ServiceLimits
 from mixmark.harness.measure.dispatch import Handed, Pair, Tally, most_at_once, surplus
 from mixmark.harness.plan.load import due_ns, request_units
-from mixmark.harness.plugins.calls import error_with_line
+from mixmark.harness.plugins.calls import error_text, error_with_line
 
 STUCK_NS = 10_000_000_000  # for which a policy may leave requests waiting while no device has anything to do
 BRIEF_S = 0.25  # of work in hand: a device with less has room for one more feed, which need not wait for the parent
-
 Table = Mapping[str, Mapping[str, float]]
 """A number for each suite and device."""
 
@@ -233,5 +232,7 @@ def _blamed(what: str) -> Iterator[None]:
     """Raises the errors of a policy as PolicyFailed. what: completes `the policy …`."""
     try:
         yield
+    except MixmarkError as error:  # of its process
+        raise PolicyFailed(f"the policy {what}: {error_text(error)}") from error
     except (Exception, SystemExit) as error:
         raise PolicyFailed(f"the policy {what}: {error_with_line(error)}") from error

@@ -1,7 +1,8 @@
 """Finds and loads plugins: the built-in table, entry points, and `--adapter ./acme.py:Acme`.
 
 Finding a plugin does not import it. Loading it turns each of its errors into a `PluginError` that names the plugin, the
-cause and the missing member. Adapters are loaded in worker processes only.
+cause and the missing member. The process that measures, draws and judges loads built-in plugins only, and no adapter:
+all others are loaded in a process of their own (`worker.plugin_process`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.machinery import PathFinder
+from importlib.metadata import EntryPoint, distributions, entry_points
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.errors import PluginError, UsageError, choose_by_name
 from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import Absent
@@ -89,6 +92,9 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "json": "mixmark.reporters.comparison:json",
     },
 }
+ELSEWHERE = "another interpreter"
+"""The end of the origin of a plugin whose interpreter is not the command's: what runs there is that interpreter's
+word."""
 WITH_SECTION = frozenset({"endpoint"})
 """The built-in adapters that are asked only if mixmark.toml has their section or the command line names them."""
 MEMBERS: dict[Kind, tuple[str, ...]] = {
@@ -116,9 +122,14 @@ class Plugin:
     spec: str
     """`module:Name` or `path/to/file.py:Name`; empty if its worker's interpreter looks it up."""
     origin: str
-    """`built in`, its distribution and version, `command line`, or the interpreter that looks it up."""
+    """`built in`, its distribution and version, `command line`, `configuration` or `another interpreter`."""
     own_name: str = ""
     """The adapter's own name, if the configuration gives it another one; else empty."""
+
+    @property
+    def built_in(self) -> bool:
+        """Whether it is Mixmark's own code."""
+        return self.spec in BUILT_IN[self.kind].values()
 
     def load(self) -> Any:
         """Returns the class or function. Raises PluginError for every error of the plugin's own code."""
@@ -152,7 +163,7 @@ def find(kind: Kind, specs: Iterable[str] = ()) -> dict[str, Plugin]:
     reports it. specs: from the command line. Such a plugin is named as its class in lower case, and it
     replaces an entry point of that name. Raises UsageError if a built-in plugin has the name.
     """
-    found = {name: Plugin(kind, name, spec, "built in") for name, spec in BUILT_IN[kind].items()}
+    found = {name: Plugin(kind, name, spec, schema.BUILT_IN) for name, spec in BUILT_IN[kind].items()}
     for entry in entry_points(group=f"mixmark.{kind}"):
         if not name_problem(kind, entry.name):
             found[entry.name] = Plugin(kind, entry.name, entry.value, _distribution(entry))
@@ -177,20 +188,61 @@ def refused_entry_points(kind: Kind) -> tuple[Absent, ...]:
     )
 
 
-def source_hash(plugin: Plugin) -> tuple[str, str]:
+@dataclass(frozen=True)
+class Identity:
+    """Which code a plugin is, as this process finds it before any of that code runs."""
+
+    origin: str
+    """As `Plugin.origin`. It ends with `another interpreter` unless the interpreter is the command's own."""
+    spec: str
+    """Empty: not found."""
+    source: str
+    """The file or package whose code was hashed; empty: not found."""
+    sha256: str
+    """The SHA-256 of that code; empty: not found."""
+
+
+def identity(plugin: Plugin, python: str = sys.executable) -> Identity:
+    """Which code an interpreter would import for a plugin. The interpreter is not asked: another one than this
+    process's is searched only if it is a virtual environment, and is never trusted to run the code that is found."""
+    if python == sys.executable:
+        return Identity(plugin.origin, plugin.spec, *source_hash(plugin))
+    folders = [str(each) for each in Path(python).parent.parent.glob("lib/python*/site-packages")]
+    name = plugin.own_name or plugin.name
+    entry = next((each for each in _entries(plugin.kind, folders) if each.name == name), None)
+    found = replace(plugin, spec=plugin.spec or BUILT_IN[plugin.kind].get(name) or (entry.value if entry else ""))
+    origin = ELSEWHERE
+    if found.built_in:
+        origin = f"Mixmark of {ELSEWHERE}"
+    elif entry and not plugin.spec:
+        origin = f"{_distribution(entry)} of {ELSEWHERE}"
+    return Identity(origin, found.spec, *source_hash(found, folders))
+
+
+def source_hash(plugin: Plugin, folders: Sequence[str] | None = None) -> tuple[str, str]:
     """The name and the SHA-256 of the file that identifies a plugin's code; two empty texts if none is found.
 
     It is the RECORD of the plugin's distribution, which lists the hash of each of its files, or else the file of the
-    plugin's module. No code of the plugin is run.
+    plugin's module. No code of the plugin is run. folders: where packages are searched; None: as this process imports
+    them.
     """
-    for entry in entry_points(group=f"mixmark.{plugin.kind}"):
+    for entry in () if plugin.built_in else _entries(plugin.kind, folders):
         if entry.value == plugin.spec and entry.dist and (record := entry.dist.read_text("RECORD")):
             return f"RECORD of {_distribution(entry)}", hashlib.sha256(record.encode()).hexdigest()
-    if file := _file_of(plugin.spec.rpartition(":")[0]):
+    if file := _file_of(plugin.spec.rpartition(":")[0], folders):
         with contextlib.suppress(OSError):
             name = f"{file.parent.name}/{file.name}" if file.name == "__init__.py" else file.name
             return name, hashlib.sha256(file.read_bytes()).hexdigest()
     return "", ""
+
+
+def _entries(kind: Kind, folders: Sequence[str] | None) -> Iterator[EntryPoint]:
+    """The entry points of a kind. folders: as in `source_hash`."""
+    if folders is None:
+        yield from entry_points(group=f"mixmark.{kind}")
+    else:
+        found = distributions(path=list(folders))
+        yield from (entry for each in found for entry in each.entry_points if entry.group == f"mixmark.{kind}")
 
 
 def name_problem(kind: Kind, name: str) -> Reason | None:
@@ -203,15 +255,18 @@ def name_problem(kind: Kind, name: str) -> Reason | None:
 
 
 def _distribution(entry: EntryPoint) -> str:
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an entry point"
+    named = f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
+    return "an entry point" if named in ("", schema.BUILT_IN) else named
 
 
-def _file_of(module_name: str) -> Path | None:
+def _file_of(module_name: str, folders: Sequence[str] | None) -> Path | None:
     """The file of a module, found without importing anything but the search path of its top-level package."""
     if module_name.endswith(".py"):
         return Path(module_name)
     top, *rest = module_name.split(".")
-    package = importlib.util.find_spec(top) if top else None
+    if not top:
+        return None
+    package = importlib.util.find_spec(top) if folders is None else PathFinder.find_spec(top, folders)
     if package is None:
         return None
     if not rest:

@@ -1,8 +1,9 @@
 """The worker's own process. It sends a `Hello`, and then serves calls until its parent is gone.
 
-It holds an adapter and the suites that the adapter opened, or a meter. If a plugin raises an exception, the parent gets
-its failure, and the traceback goes to the worker's log. This module and its imports need numpy, pydantic and psutil,
-and no other package, so a vendor's own interpreter need not have the rest of Mixmark's dependencies.
+It holds an adapter and the suites that the adapter opened, or a plugin of another kind (`services`). If a plugin raises
+an exception, the parent gets its failure, and the traceback goes to the worker's log. This module and its imports need
+numpy, pydantic and psutil, and no other package, so a vendor's own interpreter need not have the rest of Mixmark's
+dependencies.
 """
 
 from __future__ import annotations
@@ -34,14 +35,12 @@ import numpy as np
 
 from mixmark.harness import VERSION
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, WrongOutput
+from mixmark.harness.contracts.errors import MixmarkError, Unsupported, WrongOutput
 from mixmark.harness.contracts.numbers import duration, significant
-from mixmark.harness.contracts.protocols import Adapter, Discloses, Feed, Feeds, Helpers, Meter, Runner, Suite, Use
+from mixmark.harness.contracts.protocols import Adapter, Discloses, Feed, Feeds, Helpers, Runner, Suite, Use
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
-    Absent,
     Device,
-    Domain,
     Failure,
     Limits,
     Precision,
@@ -52,11 +51,19 @@ from mixmark.harness.contracts.seeds import nonce, poisson
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
 from mixmark.harness.plugins import registry
-from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import batch_search, calls, load_generator, messages
+from mixmark.harness.plugins.registry import Kind
+from mixmark.harness.worker import batch_search, calls, load_generator, messages, services
 from mixmark.harness.worker.calls import Call, Later, P, Reply, failed, serve
 from mixmark.harness.worker.failures import Overloaded, WorkerFailed
-from mixmark.harness.worker.messages import AdapterCalls, MeterCalls, ParentCalls
+from mixmark.harness.worker.messages import (
+    AdapterCalls,
+    LimiterCalls,
+    MeterCalls,
+    ParentCalls,
+    PolicyCalls,
+    SuiteCalls,
+    WatcherCalls,
+)
 from mixmark.harness.worker.outputs import Outputs
 from mixmark.harness.worker.process import memory
 
@@ -149,7 +156,7 @@ class AdapterService(AdapterCalls):
 
     def __init__(self, setup: messages.Setup, parent: Channel) -> None:
         self.parent = parent
-        loaded = _plugin(setup).load()
+        loaded = services.plugin_of(setup).load()
         if loaded.name != setup.name:
             raise MixmarkError(f"the adapter listed as {setup.name} calls itself {loaded.name}")
         self.adapter: Adapter = loaded(setup.options)
@@ -407,61 +414,18 @@ class AdapterService(AdapterCalls):
         self.loaded.clear()
 
 
-class MeterService(MeterCalls):
-    """The state of a worker with a meter. The parent takes the timestamps of the reads."""
-
-    def __init__(self, setup: messages.Setup) -> None:
-        self.meter: Meter = _plugin(setup).load()(setup.options)
-        self.begin_ns = 0
-
-    def cover(self, *, devices: tuple[Device, ...]) -> messages.Covered:
-        found = list(self.meter.domains(devices))
-        absent = tuple(domain for domain in found if isinstance(domain, Absent))
-        self.begin_ns = time.process_time_ns()
-        domains = tuple(domain for domain in found if not isinstance(domain, Absent))
-        return messages.Covered(domains=domains, absent=absent)
-
-    def read(self, *, domain: Domain) -> messages.Readings:
-        samples = tuple((float(sample.value), sample.at_ns) for sample in self.meter.read(domain))
-        return messages.Readings(samples=samples, cpu_ns=time.process_time_ns() - self.begin_ns)
-
-
 def _untimed(suite: Suite, batch: int, seed: int, *use: object) -> Iterator[Feed]:
     """Feeds that occur in no window. A map, because several threads may ask it for the next feed at once."""
     own = seeds.derived(seed, *use)
     return map(suite.feeds(batch, seeds.pool(own)), map(functools.partial(nonce, own), itertools.count()))
 
 
-def _plugin(setup: messages.Setup) -> Plugin:
-    """The plugin to load. Raises PluginError if this interpreter has no plugin of that name."""
-    if setup.spec:
-        return Plugin(setup.kind, setup.name, setup.spec, setup.origin)
-    found = registry.find(setup.kind)
-    if setup.name not in found:
-        kind = registry.singular(setup.kind)
-        raise PluginError(
-            f"the interpreter {sys.executable} has no {kind} {setup.name}, it has {', '.join(found)}",
-            hint=f"install the {kind}'s package there, with an entry point of the group mixmark.{setup.kind}",
-        )
-    return found[setup.name]
-
-
-def _hello(setup: messages.Setup) -> messages.Hello:
-    try:
-        plugin = _plugin(setup)
-        origin, spec = plugin.origin, plugin.spec
-        source, sha256 = registry.source_hash(plugin)
-    except PluginError:  # the reply to the first request says so
-        origin = spec = source = sha256 = ""
+def _hello() -> messages.Hello:
     return messages.Hello(
         mixmark=VERSION,
         protocol=messages.PROTOCOL,
         python=messages.python_version(),
         packages=messages.package_versions(),
-        origin=origin,
-        spec=spec,
-        source=source,
-        sha256=sha256,
     )
 
 
@@ -556,16 +520,27 @@ def _die_with_parent() -> None:
             Path("/proc/self/oom_score_adj").write_text("1000")  # out of memory kills the worker, not the harness
 
 
+SERVED: Mapping[Kind, tuple[type, Callable[[messages.Setup, Channel], object]]] = {
+    "adapters": (AdapterCalls, AdapterService),
+    "meters": (MeterCalls, services.MeterService),
+    "policies": (PolicyCalls, services.PolicyService),
+    "watchers": (WatcherCalls, services.WatcherService),
+    "limiters": (LimiterCalls, services.LimiterService),
+    "suites": (SuiteCalls, services.SuiteService),
+}
+"""The calls that the worker of each kind of plugin takes, and the class that serves them."""
+
+
 def work(reader: BinaryIO, writer: BinaryIO, setup: messages.Setup) -> None:
     """Serves calls until the parent closes its end. The plugin is loaded at the first call."""
-    of_meter = setup.kind == "meters"
-    parent = Channel(reader, writer, MeterCalls if of_meter else AdapterCalls)
-    parent.send(_hello(setup).model_dump_json().encode() + b"\n")
-    made: list[AdapterService | MeterService] = []
+    interface, make = SERVED[setup.kind]
+    parent = Channel(reader, writer, interface)
+    parent.send(_hello().model_dump_json().encode() + b"\n")
+    made: list[object] = []
 
-    def service() -> AdapterService | MeterService:
+    def service() -> object:
         if not made:
-            made.append(MeterService(setup) if of_meter else AdapterService(setup, parent))
+            made.append(make(setup, parent))
         return made[0]
 
     serve(parent, service, parent.send)

@@ -1,4 +1,4 @@
-"""The parent's handle on a worker: a process for one target, or for one meter.
+"""The parent's handle on a worker: a process for one target, or for one plugin that is no adapter.
 
 Whatever happens to the process (a crash, a kill, a hang, full memory, garbage on its socket) reaches the parent as a
 `Failure`, so a vendor's code cannot end the run. The process itself is `worker.child`, its calls are `worker.messages`.
@@ -23,7 +23,7 @@ import numpy as np
 import platformdirs
 
 from mixmark.harness.contracts.schema import Completions, Failure, Int64s
-from mixmark.harness.plugins import install
+from mixmark.harness.plugins import install, registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import calls, messages
 from mixmark.harness.worker.calls import Call, Failed, P, T
@@ -40,7 +40,7 @@ SAMPLE_S = 0.5  # between two samples of the memory, while a reply is waited for
 
 OnStage = Callable[[str], None]
 NO_WINDOW = Window()
-TIMED = (AdapterCalls.measure, AdapterCalls.reveal, AdapterCalls.feed, messages.MeterCalls.read)
+TIMED = (AdapterCalls.measure, AdapterCalls.reveal, AdapterCalls.feed)
 
 
 class Worker:
@@ -77,21 +77,21 @@ class Worker:
         self._timed = False
         """Whether a feed is being timed: reading the process's page tables would disturb it."""
         setup = messages.Setup(
-            kind="meters" if plugin.kind == "meters" else "adapters",
+            kind=plugin.kind,
             name=plugin.own_name or plugin.name,
             spec=plugin.spec,
-            origin=plugin.origin,
             options=dict(options),
             cores=tuple(cores),
         )
         variables = {**(isolation.variables if isolation else {}), **variables, "TMPDIR": str(scratch)}
         code = (isolation.prelude if isolation else "") + messages.BOOTSTRAP
-        isolated, tracked = isolation is not None, setup.kind == "adapters"
+        isolated, self._of_adapter = isolation is not None, setup.kind == "adapters"
         try:
-            self._process = ChildProcess(python, code, [setup.model_dump_json()], variables, log, isolated, tracked)
+            words = [setup.model_dump_json()]
+            self._process = ChildProcess(python, code, words, variables, log, isolated, self._of_adapter)
         except OSError as error:
             message = f"cannot start {python}: {error.strerror or error}"
-            hint = f"[{plugin.kind[:-1]}.{plugin.name}] python = … in mixmark.toml names the interpreter"
+            hint = f"[{registry.singular(plugin.kind)}.{plugin.name}] python = … in mixmark.toml names the interpreter"
             raise NotStarted(Failure(kind="crashed", message=message, hint=hint)) from error
 
     def __enter__(self) -> Worker:
@@ -128,8 +128,8 @@ class Worker:
         per_stage: bool = False,
         window: Window = NO_WINDOW,
     ) -> Callable[P, T]:
-        """A function that calls a method of `AdapterCalls` or `MeterCalls` and returns the reply. It raises
-        WorkerFailed; after a hang or a death the worker is gone.
+        """A function that calls a method of the plugin's kind and returns the reply. It raises WorkerFailed; after a
+        hang or a death the worker is gone.
 
         per_stage: each stage may take `timeout_s`. window: takes the worker's calls while feeds run.
         """
@@ -260,7 +260,8 @@ class Worker:
         return line + end
 
     def _sample_memory(self) -> None:
-        self.peak_pss_bytes = max(self.peak_pss_bytes, self.memory_bytes())
+        if self._of_adapter:
+            self.peak_pss_bytes = max(self.peak_pss_bytes, self.memory_bytes())
 
     def _garbled(self, cause: str) -> WorkerFailed:
         """Kills the worker, because no later line of it can be trusted, and returns the failure."""

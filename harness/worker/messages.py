@@ -1,7 +1,7 @@
 """The calls between a worker and its parent. `calls` says how a call becomes a line.
 
-A worker's first line is its `Hello`. Then it takes the calls of `AdapterCalls` or `MeterCalls`, one after the other,
-and replies in that order; only feeds that a runner has in flight at the same time may overtake each other. Meanwhile it
+A worker's first line is its `Hello`. Then it takes the calls of its plugin's kind (`CALLS`), one after the other, and
+replies in that order; only feeds that a runner has in flight at the same time may overtake each other. Meanwhile it
 may call its parent (`ParentCalls`): `stage` while nothing is timed, and the calls of `Window` while feeds run.
 
 `measure` opens a window and carries its seed, and `sealed` closes the window. The parent takes the time when `measure`
@@ -21,19 +21,26 @@ from typing import Annotated, Literal, Protocol
 from pydantic import Field
 
 from mixmark.harness import VERSION
+from mixmark.harness.contracts.protocols import AcceleratorState, Check, DeviceLoad, Request
 from mixmark.harness.contracts.schema import (
     Absent,
+    Cost,
     Device,
     Domain,
+    Gate,
+    LatencyLimits,
     Limits,
+    PowerLimit,
     Precision,
     RateTrial,
     ScenarioName,
     SearchEnd,
     Tier,
     Trial,
+    UnitNames,
 )
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.plugins.registry import Kind
 from mixmark.harness.worker.calls import Garbled, Later, Message, start_of
 
 PACKAGES = """
@@ -69,13 +76,11 @@ class Incompatible(Exception):
 class Setup(Message):
     """What a worker is started with: an argument of its command line."""
 
-    kind: Literal["adapters", "meters"]
+    kind: Kind
     name: str
     """The name that the plugin gives itself."""
     spec: str = ""
     """`module:Class` or `file.py:Class`. If empty, the worker looks the name up in its own environment."""
-    origin: str = ""
-    """The distribution that has the spec, as the parent found it."""
     options: dict[str, str] = Field(default_factory=dict)
     cores: tuple[int, ...] = ()
     """The CPU cores to which the process is pinned before its plugin is loaded; empty: all cores."""
@@ -106,13 +111,6 @@ class Hello(Message):
     python: str
     packages: dict[str, str]
     """The versions of the disclosed packages in its environment."""
-    origin: str
-    """`built in`, the plugin's distribution and version, or `command line`; empty: the worker has no such plugin."""
-    spec: str
-    source: str
-    """The file or package whose code was hashed; empty: not found."""
-    sha256: str
-    """The SHA-256 of that code."""
 
 
 def python_version() -> str:
@@ -314,11 +312,87 @@ class Readings(Message):
 
 
 class MeterCalls(Protocol):
+    def needs_section(self) -> bool:
+        """Whether the meter is used only if mixmark.toml has a section for it."""
+
     def cover(self, *, devices: tuple[Device, ...]) -> Covered:
         """The domains of the meter."""
 
     def read(self, *, domain: Domain) -> Readings:
         """The samples since the last call."""
+
+
+# --- what the workers of other plugins do: the methods of their protocols in `contracts.protocols` --------------------
+
+
+class PolicyCalls(Protocol):
+    def load(self) -> None:
+        """Loads the class."""
+
+    def construct(self, *, seconds: dict[str, dict[str, float]], plan: dict[str, dict[str, float]]) -> None:
+        """Constructs the policy of a phase."""
+
+    def choose(
+        self, *, arrived: tuple[Request, ...], gone: tuple[int, ...], devices: tuple[DeviceLoad, ...], now_ns: int
+    ) -> tuple[int, str] | None:
+        """The number of a waiting request and a device. arrived, gone: the requests that wait since the last call, and
+        the numbers of those that no longer wait."""
+
+
+class States(Message):
+    states: tuple[AcceleratorState, ...]
+    cpu_ns: int
+    """The process's CPU time for all reads so far."""
+
+
+class WatcherCalls(Protocol):
+    def load(self) -> None:
+        """Loads the class and constructs the watcher."""
+
+    def disclose(self) -> tuple[dict[str, str], ...]: ...
+
+    def read_states(self) -> States: ...
+
+    def checks(self) -> tuple[Check, ...]: ...
+
+    def close(self) -> None: ...
+
+
+class LimiterCalls(Protocol):
+    def load(self) -> None:
+        """Loads the class and constructs the limiter."""
+
+    def limits(self, *, devices: tuple[str, ...]) -> tuple[PowerLimit, ...]: ...
+
+    def read_limit(self, *, id: str) -> float: ...
+
+    def write_limit(self, *, id: str, watts: float) -> None: ...
+
+    def processes(self, *, id: str) -> tuple[int, ...]: ...
+
+
+class SuiteDescription(Message):
+    """The facts of a suite's class."""
+
+    version: str
+    unit: str
+    unit_names: UnitNames
+    scenarios: tuple[str, ...]
+    summary: str
+    """The first line of its docstring."""
+
+
+class SuiteCalls(Protocol):
+    def describe(self) -> SuiteDescription: ...
+
+    def build(self, *, suite: SuiteChoice) -> LatencyLimits | None:
+        """Builds the suite. Returns its latency limits."""
+
+    def units(self, *, suite: SuiteChoice, batch: int) -> int: ...
+
+    def costs(self, *, suite: SuiteChoice, precision: Precision, batch: int) -> tuple[Cost, ...]: ...
+
+    def gate(self, *, suite: SuiteChoice, precision: Precision) -> Gate | None: ...
 
 
 DOING: Mapping[str, str] = {
@@ -332,9 +406,25 @@ DOING: Mapping[str, str] = {
     "hand_over": "handing over its outputs",
     "compare_outputs": "making feeds",
     "check_runner": "checking what a runner yields",
-    "close": "closing its suites",
+    "close": "closing",
+    "needs_section": "loading",
     "cover": "listing its domains",
     "read": "reading",
+    "load": "loading",
+    "construct": "beginning",
+    "choose": "choosing",
+    "disclose": "disclosing its accelerators",
+    "read_states": "reading",
+    "checks": "checking its accelerators",
+    "limits": "listing its limits",
+    "read_limit": "reading a limit",
+    "write_limit": "setting a limit",
+    "processes": "listing processes",
+    "describe": "loading",
+    "build": "building the suite",
+    "units": "counting units",
+    "costs": "computing costs",
+    "gate": "computing a gate",
 }
 """What the worker does in each call until it names a stage, for the message about a hang or a death."""
 

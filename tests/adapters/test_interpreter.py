@@ -39,6 +39,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("numpy", "pydantic", "pydantic_core", "annotated-types", "typing_extensions", "typing-inspection", "psutil")
+ORIGIN = "acme-kit 2.3 of another interpreter"
 NOT_THERE = "click rich scipy platformdirs safetensors jinja2 pynvml torch onnxruntime"
 
 
@@ -145,10 +146,10 @@ def test_the_environment_has_no_more_than_a_worker_needs(complete: Environment) 
 def test_an_adapter_that_is_only_there_is_shown_with_its_packages(complete: Environment) -> None:
     configured(complete.python)
     (acme,) = (each for each in shown("adapters")["adapters"] if each["name"] == "acme")
-    assert (acme["origin"], acme["spec"], acme["devices"]) == ("acme-kit 2.3", "acme_kit:Acme", ["npu:acme0"])
+    assert (acme["origin"], acme["spec"], acme["devices"]) == (ORIGIN, "acme_kit:Acme", ["npu:acme0"])
     assert acme["python"] == str(complete.python)
     assert acme["environment"] == {
-        "origin": "acme-kit 2.3",
+        "origin": ORIGIN,
         "spec": "acme_kit:Acme",
         "source": "acme_kit.py",
         "sha256": hashlib.sha256((complete.site / "acme_kit.py").read_bytes()).hexdigest(),
@@ -181,13 +182,13 @@ def test_two_versions_of_a_runtime_work_in_one_mixed_run(complete: Environment, 
     runtimes = {name: each.vendor["Acme runtime"] for name, each in result.environments.items()}
     assert runtimes == {"acme": "1.7", "acme-2": "2.7"}
     there = result.environments["acme-2"]
-    assert (there.origin, there.spec) == ("acme-kit 2.3", "acme_kit:Acme")
+    assert (there.origin, there.spec) == (ORIGIN, "acme_kit:Acme")
     assert "torch" in result.system.packages and "torch" not in there.packages
     assert [each.id for each in result.domains] == ["joules/plug"]
     assert all(len(each.samples["joules/plug"].values) > 2 and not each.lost for each in result.meterings)
     assert {each.surviving_processes for each in result.records} == {()}, "the meter's process is none of a worker"
     page = CliRunner().invoke(main, ["report", "out", "--format", "html"]).stdout
-    assert "acme_kit:Acme (acme-kit 2.3)" in page
+    assert f"acme_kit:Acme ({ORIGIN})" in page
     assert "Acme runtime 2.7" in page
 
 
@@ -214,7 +215,7 @@ def test_a_meter_is_read_there(
     with Meters(config, (device,), {"plug": plug}) as meters:
         meters.begin()
         meters.rest(0.5)
-        (pid,) = meters.pids
+        _, pid = meters.pids
         drained = meters.drain("a")
     assert drained is not None and meters.absent == ()
     assert [each.id for each in meters.domains] == ["plug/npu:acme0", "joules/npu:acme0"]

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from mixmark.harness.cli import __main__, commands
 from mixmark.harness.plan import phases, presets
 from mixmark.harness.plugins import registry
+from mixmark.harness.worker import plugin_process
 from tests.fakes.reference import NUMPY
 
 ROOT = Path(__file__).parents[2]
@@ -61,8 +62,10 @@ class Shell:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
         (info / "entry_points.txt").write_text(entry_points)
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-P", "-c", f"from tests.cli import shell; shell.main({self.window_ms})", *words]
+    def start(self, *words: str, first: str = "pass") -> subprocess.Popen[str]:
+        """first: a statement that the process runs before the command."""
+        code = f"{first}; from tests.cli import shell; shell.main({self.window_ms})"
+        command = [sys.executable, "-P", "-c", code, *words]
         return subprocess.Popen(
             command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -79,6 +82,7 @@ class Shell:
             done = CliRunner().invoke(commands.main, words, catch_exceptions=False)
         for each, handler in handlers.items():
             signal.signal(each, handler)
+        plugin_process.suite_process.cache_clear()
         for name, module in [*sys.modules.items()]:
             if (getattr(module, "__file__", None) or "").startswith(str(self.folder)):
                 del sys.modules[name]  # another test may have another module of this name

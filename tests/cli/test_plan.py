@@ -11,11 +11,11 @@ from click.testing import CliRunner, Result
 
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.schema import Mix
+from mixmark.harness.discover.suite_claims import judge_stored
 from mixmark.harness.judge import catalogue, solo_rates
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import Power, place
-from mixmark.harness.plugins.suite_claims import judge_stored
 from mixmark.harness.record import store
 from mixmark.submissions.entry import DECLARATION
 from mixmark.submissions.references import ENTRIES

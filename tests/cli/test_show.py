@@ -17,10 +17,10 @@ from mixmark.harness.cli import show
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Result
+from mixmark.harness.discover import suite_claims
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.verdict import Verdict, VerdictWord
 from mixmark.harness.plan import mixes
-from mixmark.harness.plugins import suite_claims
 from mixmark.harness.record import store
 from tests.fakes.machine import EDGE, one_run
 from tests.golden.sample import apart, closed_loop, record, result

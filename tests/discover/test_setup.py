@@ -10,7 +10,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Device, Route
 from mixmark.harness.discover import setup
-from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
@@ -23,28 +23,31 @@ def test_what_a_result_tells_of_the_command_line_holds_no_path_and_no_address(mo
     assert setup.command_line() == (*shown.split(), "--weights", "<path>", "--seed=7", "a=b")
 
 
+TORCH = registry.BUILT_IN["adapters"]["torch"]
+
+
 @pytest.mark.parametrize(
-    ("origin", "suite", "witness"),
+    ("spec", "python", "suite", "witness"),
     [
-        ("built in", "probe", True),
-        ("acme 1.0", "probe", False),
-        ("/opt/python", "probe", False),
-        ("built in", "llm", False),
+        (TORCH, sys.executable, "probe", True),
+        (TORCH, "/opt/python", "probe", False),
+        ("acme:Acme", sys.executable, "probe", False),
+        (TORCH, sys.executable, "llm", False),
     ],
 )
 def test_the_probe_of_a_built_in_adapter_runs_beside_no_other_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str, suite: str, witness: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, python: str, suite: str, witness: bool
 ) -> None:
     started: list[tuple[object, ...]] = []
     monkeypatch.setattr(setup, "Worker", lambda *given: started.append(given))
     device = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))
     equipment = Equipment(
-        adapters={"torch": Plugin("adapters", "torch", "", origin)},
+        adapters={"torch": Plugin("adapters", "torch", spec, "")},
         suites=registry.find("suites"),
         suite_options={},
         units={},
         devices={("cpu:0", "torch"): device},
-        config=Config(),
+        config=Config(adapters={"torch": AdapterConfig(python=python)}),
         seed=None,
         timeout_s=1,
     )
@@ -53,3 +56,32 @@ def test_the_probe_of_a_built_in_adapter_runs_beside_no_other_package(
         replace(equipment, own_models=own_models).worker(route, tmp_path / "scratch", tmp_path / "log")
     assert [given[6] is not None for given in started] == [witness, witness]
     assert [given[7] for given in started] == [{}, {"MIXMARK_CACHE": str(tmp_path / "models")}]
+
+
+BENDS = """
+from mixmark.harness.adapters.llamacpp import LlamaCpp
+LlamaCpp.__init__ = lambda adapter, options: None
+LlamaCpp.discover = lambda adapter: ()
+LlamaCpp.disclose = lambda adapter: {"bent": "yes"}
+"""
+
+
+def test_an_adapter_that_a_wrapper_bends_is_not_the_built_in_one(tmp_path: Path) -> None:
+    """A wrapper of the command's interpreter runs code of its own before the worker. The file that the worker imports
+    is untouched."""
+    (tmp_path / "sitecustomize.py").write_text(BENDS)
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    config = Config(adapters={"llamacpp": AdapterConfig(python=str(wrapper))})
+    bent = setup.find_devices(["llamacpp"], config).environments["llamacpp"]
+    assert bent.vendor == {"bent": "yes"}
+    assert bent.origin == "Mixmark of another interpreter"
+    assert bent.sha256 == "", "no virtual environment, so nothing is known"
+
+
+def test_a_section_without_an_interpreter_is_what_it_configures() -> None:
+    config = Config(adapters={"quick": AdapterConfig(options={}, plugin="torch")})
+    torch, quick = (setup.known_adapters(config)[name] for name in ("torch", "quick"))
+    assert (quick.spec, quick.origin) == (torch.spec, "built in")
+    assert registry.identity(quick) == registry.identity(torch)

@@ -52,7 +52,8 @@ DEVICES = (
 )
 FEEDS_PER_S = {("dlrm", "cpu:0"): 30.0, ("resnet50", "cpu:0"): 8.0, ("dlrm", GPU): 40.0, ("resnet50", GPU): 40.0}
 BATCH = {"dlrm": 4, "resnet50": 2, "probe": 1}
-SOURCE = "5" * 64  # the SHA-256 of the adapter's code
+TORCH = registry.find("adapters")["torch"]
+SOURCE = registry.source_hash(TORCH)[1]
 MIX = Mix(name="two", tier="smoke", units={"dlrm": 120.0, "resnet50": 80.0})
 MIX_S = 12.0
 BOARD = Domain(
@@ -117,7 +118,7 @@ class Maker:
             devices=DEVICES,
             environments={
                 "torch": Environment(
-                    origin="built in", spec="a:B", sha256=SOURCE, python="CPython 3.12.3", mixmark=VERSION
+                    origin="built in", spec=TORCH.spec, sha256=SOURCE, python="CPython 3.12.3", mixmark=VERSION
                 )
             },
             domains=(PACKAGE, BOARD),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mixmark.harness.contracts.schema import HOSTED, NOT_ASKED, Cost, Device, Mix, Record, Result
+from mixmark.harness.discover import suite_claims
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity
@@ -14,7 +15,6 @@ from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.solo_rates import solo as solo_rates
 from mixmark.harness.plan.phases import Target, Workload, solo
 from mixmark.harness.plan.presets import PRESETS
-from mixmark.harness.plugins import suite_claims
 from mixmark.reporters import figures, report
 from mixmark.reporters.summary import summary
 from tests.golden.sample import REPORTERS, RIGHT, closed_loop, phase, record, result

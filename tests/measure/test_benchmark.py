@@ -132,7 +132,6 @@ def test_a_policy_that_fails_costs_its_own_phases_alone(shell: Shell) -> None:
 PACKAGE = """
 from pathlib import Path
 from mixmark.harness.contracts.schema import PowerLimit
-from mixmark.harness.discover import power_caps
 from mixmark.harness.meters.power_limits import Packages
 
 class Limiter(Packages):
@@ -143,8 +142,11 @@ class Limiter(Packages):
 
     def limits(self, devices):
         yield PowerLimit(id="duo/intel-rapl:0", watts=self.read("duo/intel-rapl:0"))
-
-power_caps.STATE = Path(__file__).parents[1] / "power-limits.json"
+"""
+AS_ROOT = """
+from pathlib import Path
+from mixmark.harness.discover import power_caps
+power_caps.STATE = Path("power-limits.json").absolute()
 power_caps.os.geteuid = lambda: 0
 """
 
@@ -152,8 +154,8 @@ power_caps.os.geteuid = lambda: 0
 def test_caps_follow_the_mix_and_leave_the_limit_as_it_was_also_after_a_kill(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((power_caps, "STATE"), (os, "geteuid")):
-        monkeypatch.setattr(module, name, getattr(module, name))  # the suites' module changes them for this test
+    monkeypatch.setattr(power_caps, "STATE", shell.folder / "power-limits.json")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     shell.install("duo", f"{ENTRY_POINTS}[mixmark.limiters]\nduo = duo:Limiter\n")
     with (shell.folder / "site/duo.py").open("a") as suites:
         suites.write(PACKAGE)
@@ -168,7 +170,7 @@ def test_caps_follow_the_mix_and_leave_the_limit_as_it_was_also_after_a_kill(
     assert limit_w(tree) == 125
 
     (shell.folder / "out").rename(shell.folder / "first")
-    with shell.start("run", *MIXED, "--power-cap", "60") as child:
+    with shell.start("run", *MIXED, "--power-cap", "60", first=f"exec({AS_ROOT!r})") as child:
         while limit_w(tree) == 125:
             assert child.poll() is None
             time.sleep(0.01)
@@ -197,11 +199,13 @@ def test_each_weight_class_has_a_mix_and_what_was_measured_alone_is_measured_onc
     assert judge(low).exit_code == 0
 
 
-def test_no_mix_is_planned_from_wrong_outputs(shell: Shell, tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [(), ("--policy", f"{ROOT / 'tests/fakes/intruders.py'}:Policy")])
+def test_no_mix_is_planned_from_wrong_outputs(shell: Shell, tmp_path: Path, more: tuple[str, ...]) -> None:
+    """Also if a policy replaces the comparison of outputs where it runs."""
     wrong = (tmp_path / "site/duo.py").read_text() + "    def reference(self):\n        return Low(self.tier, {})\n"
     wrong += "    def quality(self, output, reference):\n        return 9.0\n"
     (tmp_path / "site/duo.py").write_text(wrong)
-    done = run(shell)
+    done = run(shell, *more)
     assert done.returncode == 1
     content = result(shell)
     assert content["finished"]

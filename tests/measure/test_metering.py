@@ -32,7 +32,7 @@ NPU = Device(id="npu:acme0", kind="npu", memory_pool="npu:acme0")
 
 
 @pytest.fixture(autouse=True)
-def _fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _fast(monkeypatch: pytest.MonkeyPatch, in_process: None) -> Iterator[None]:
     monkeypatch.setattr(metering, "INTERVAL_S", 0.005)
     monkeypatch.setattr(metering, "PATIENCE_S", 0.3)
     monkeypatch.setattr(metering, "ASKING_S", 0.3)

@@ -85,6 +85,41 @@ def test_the_source_of_a_plugin_is_hashed(tmp_path: Path, monkeypatch: pytest.Mo
     assert "acme_borrowed" not in sys.modules
 
 
+def test_no_distribution_calls_itself_built_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    distribution(tmp_path, "[mixmark.adapters]\nacme = acme_borrowed:Acme\n")
+    (tmp_path / "acme_borrowed-1.2.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: built\nVersion: in\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    acme = registry.find("adapters")["acme"]
+    assert (acme.origin, acme.built_in) == ("an entry point", False)
+
+
+def test_the_code_of_another_interpreter_is_looked_up_and_never_built_in(tmp_path: Path) -> None:
+    site = tmp_path / "lib/python3.12/site-packages"
+    site.mkdir(parents=True)
+    record = distribution(site, "[mixmark.adapters]\nacme = acme_borrowed:Acme\n")
+    (site / "mixmark/harness/adapters/torch").mkdir(parents=True)
+    (site / "mixmark/__init__.py").touch()
+    (site / "mixmark/harness/adapters/torch/__init__.py").write_text("bent = True\n")
+    python = str(tmp_path / "bin/python")
+    acme = registry.Plugin("adapters", "mine", "", registry.ELSEWHERE, "acme")
+    assert registry.identity(acme, python) == registry.Identity(
+        "acme-borrowed 1.2 of another interpreter",
+        "acme_borrowed:Acme",
+        "RECORD of acme-borrowed 1.2",
+        hashlib.sha256(record.encode()).hexdigest(),
+    )
+    torch = registry.find("adapters")["torch"]
+    assert registry.identity(torch, python) == registry.Identity(
+        "Mixmark of another interpreter", torch.spec, "torch/__init__.py", hashlib.sha256(b"bent = True\n").hexdigest()
+    )
+    assert registry.identity(torch) == registry.Identity("built in", torch.spec, *registry.source_hash(torch))
+    unknown = registry.Plugin("adapters", "other", "", registry.ELSEWHERE)
+    assert registry.identity(unknown, python) == registry.Identity("another interpreter", "", "", "")
+    assert registry.identity(torch, "/opt/none/bin/python").sha256 == ""
+    file = registry.Plugin("adapters", "mine", f"{site / 'acme_borrowed.py'}:Acme", registry.ELSEWHERE)
+    assert registry.identity(file, "/opt/none/bin/python").sha256 == registry.source_hash(file)[1] != ""
+
+
 @pytest.mark.parametrize("spec", ["acme.py", ":Acme", "acme.py:", "acme.py:not a name"])
 def test_a_malformed_spec_is_misuse(spec: str) -> None:
     with pytest.raises(UsageError, match="is not a plugin"):
@@ -114,14 +149,18 @@ def test_the_configuration_gives_an_adapter_other_names() -> None:
         "old": AdapterConfig("/opt/old/bin/python", {}, "onnxruntime"),
         "mine": AdapterConfig(plugin="tests.fakes.acme:Acme"),
         "elsewhere": AdapterConfig("/opt/old/bin/python"),
+        "same": AdapterConfig(plugin="onnxruntime"),
+        "none": AdapterConfig(plugin="no-such-adapter"),
     }
     found = setup.known_adapters(Config(adapters=sections))
     assert found["onnxruntime"].origin == "built in"
     specs = {name: (found[name].spec, found[name].origin, found[name].own_name) for name in sections}
     assert specs == {
-        "old": ("", "/opt/old/bin/python", "onnxruntime"),
-        "mine": ("tests.fakes.acme:Acme", sys.executable, "acme"),
-        "elsewhere": ("", "/opt/old/bin/python", ""),
+        "old": ("", "another interpreter", "onnxruntime"),
+        "mine": ("tests.fakes.acme:Acme", "configuration", "acme"),
+        "elsewhere": ("", "another interpreter", ""),
+        "same": (registry.BUILT_IN["adapters"]["onnxruntime"], "built in", "onnxruntime"),
+        "none": ("", "configuration", "no-such-adapter"),
     }
 
 

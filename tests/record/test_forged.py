@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.discover.suite_claims import judge_stored
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import words
-from mixmark.harness.plugins.suite_claims import judge_stored
 from mixmark.harness.record import store
 from tests.fakes.folders import Maker, forge, write
 

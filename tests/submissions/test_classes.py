@@ -79,6 +79,7 @@ def test_only_the_same_work_for_everybody_is_closed(found: Contribution, why: tu
         (BUILT_IN, "base"),
         (BUILT_IN.model_copy(update={"spec": "acme:Torch"}), "peak"),
         (BUILT_IN.model_copy(update={"origin": "acme 1.0"}), "peak"),
+        (BUILT_IN.model_copy(update={"origin": "Mixmark of another interpreter"}), "peak"),
         (None, "peak"),
     ],
 )

@@ -8,9 +8,28 @@ from typing import Any
 import pytest
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.schema import Absent, Domain, Failure, RateTrial, Trial
-from mixmark.harness.worker import calls, messages
-from mixmark.harness.worker.messages import AdapterCalls, MeterCalls, ParentCalls
+from mixmark.harness.contracts.protocols import AcceleratorState, Check, DeviceLoad, Request
+from mixmark.harness.contracts.schema import (
+    Absent,
+    Cost,
+    Domain,
+    Failure,
+    LatencyLimits,
+    PowerLimit,
+    RateTrial,
+    Trial,
+    UnitNames,
+)
+from mixmark.harness.worker import calls, child, messages
+from mixmark.harness.worker.messages import (
+    AdapterCalls,
+    LimiterCalls,
+    MeterCalls,
+    ParentCalls,
+    PolicyCalls,
+    SuiteCalls,
+    WatcherCalls,
+)
 from tests.fakes.acme import DEVICE
 from tests.fakes.workers import LIMITS, NULL
 
@@ -27,6 +46,10 @@ PREPARED = messages.Prepared(
     facts={"café": "½ \n"},
     processes=(1, 2),
 )
+DESCRIPTION = messages.SuiteDescription(
+    version="1", unit="image", unit_names=UnitNames(short="img", work="images"), scenarios=("offline",), summary=""
+)
+COST = Cost(name="all", yields=1, flops=2, bytes=3)
 ABSENT = Absent(kind="meter", name="probe 2", reason="not plugged in")
 EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
     (AdapterCalls, AdapterCalls.discover, {}, messages.Discovered(devices=(DEVICE,), vendor={"Acme driver": "4.2"})),
@@ -67,6 +90,40 @@ EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
         {"domain": PLUG},
         messages.Readings(samples=((0.1 + 0.2, None), (1e-300, 2**60)), cpu_ns=1),
     ),
+    (MeterCalls, MeterCalls.needs_section, {}, True),
+    (PolicyCalls, PolicyCalls.load, {}, None),
+    (PolicyCalls, PolicyCalls.construct, {"seconds": {"a": {"cpu:0": 0.1 + 0.2}}, "plan": {}}, None),
+    (
+        PolicyCalls,
+        PolicyCalls.choose,
+        {
+            "arrived": (Request(number=7, suite="a", due_ns=2**60, limit_ns=None),),
+            "gone": (6,),
+            "devices": (DeviceLoad(device="cpu:0", busy_s=1 / 3, has_room=True),),
+            "now_ns": 2**60,
+        },
+        (7, "cpu:0"),
+    ),
+    (WatcherCalls, WatcherCalls.load, {}, None),
+    (WatcherCalls, WatcherCalls.disclose, {}, ({"id": "npu:onyx", "name": "Onyx"},)),
+    (
+        WatcherCalls,
+        WatcherCalls.read_states,
+        {},
+        messages.States(states=(AcceleratorState("npu:onyx", reasons=["power cap"], pids=[1, 2]),), cpu_ns=1),
+    ),
+    (WatcherCalls, WatcherCalls.checks, {}, (Check("npu Onyx fan", "warn", "off", "onyxctl fan on"),)),
+    (WatcherCalls, WatcherCalls.close, {}, None),
+    (LimiterCalls, LimiterCalls.load, {}, None),
+    (LimiterCalls, LimiterCalls.limits, {"devices": ("npu:onyx",)}, (PowerLimit(id="onyx/0", watts=0.1 + 0.2),)),
+    (LimiterCalls, LimiterCalls.read_limit, {"id": "onyx/0"}, 1 / 3),
+    (LimiterCalls, LimiterCalls.write_limit, {"id": "onyx/0", "watts": 1 / 3}, None),
+    (LimiterCalls, LimiterCalls.processes, {"id": "onyx/0"}, (1, 2)),
+    (SuiteCalls, SuiteCalls.describe, {}, DESCRIPTION),
+    (SuiteCalls, SuiteCalls.build, {"suite": NULL}, LatencyLimits(percentile=0.9, total_ns=1, source="a test")),
+    (SuiteCalls, SuiteCalls.units, {"suite": NULL, "batch": 2}, 2),
+    (SuiteCalls, SuiteCalls.costs, {"suite": NULL, "precision": "fp32", "batch": 2}, (COST,)),
+    (SuiteCalls, SuiteCalls.gate, {"suite": NULL, "precision": "fp32"}, None),
     (ParentCalls, ParentCalls.stage, {"name": "loading"}, None),
     (ParentCalls, ParentCalls.outputs_full, {"done": 3, "commitment": "12ab"}, 2**62),
     (ParentCalls, ParentCalls.first_yielded, {"serial": 0, "units": 1, "digest": "00ff"}, None),
@@ -93,7 +150,7 @@ def test_a_call_and_its_reply_are_the_same_after_their_lines(
 
 
 def test_each_call_is_tried_and_named_in_messages_about_a_hang() -> None:
-    interfaces = {AdapterCalls, MeterCalls, ParentCalls}
+    interfaces = {ParentCalls, *(calls_of_kind for calls_of_kind, _ in child.SERVED.values())}
     methods = {name for each in interfaces for name in dir(each) if name[0] != "_"}
     assert {method.__name__ for _, method, _, _ in EACH} == methods
     assert messages.DOING.keys() == methods - {name for name in dir(ParentCalls) if name[0] != "_"}
@@ -167,11 +224,7 @@ def test_a_number_that_is_not_finite_is_not_sent() -> None:
         calls.write_reply(AdapterCalls.compare_outputs, wrong)
 
 
-HELLO = dict.fromkeys(("python", "origin", "spec", "source", "sha256"), "") | {
-    "mixmark": VERSION,
-    "protocol": messages.PROTOCOL,
-    "packages": {},
-}
+HELLO = {"mixmark": VERSION, "protocol": messages.PROTOCOL, "python": "", "packages": {}}
 
 
 def line(**body: Any) -> bytes:

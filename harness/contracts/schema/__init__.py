@@ -68,6 +68,7 @@ from mixmark.harness.contracts.schema.record import (
     Trial,
 )
 from mixmark.harness.contracts.schema.result import (
+    BUILT_IN,
     SCHEMA,
     Boundary,
     Clock,
@@ -89,6 +90,7 @@ from mixmark.harness.contracts.schema.result import (
 
 __all__ = [
     "BITS_PER_WEIGHT",
+    "BUILT_IN",
     "BY_PLAN",
     "DIGEST_BYTES",
     "HIGHEST_LEVEL",

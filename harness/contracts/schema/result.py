@@ -53,13 +53,20 @@ class SuiteFacts(Fact):
     unit_names: UnitNames
 
 
+BUILT_IN = "built in"
+"""The origin of Mixmark's own adapters, if the command's own interpreter runs them."""
+
+
 class Environment(Fact):
-    """The software of an adapter's workers, as they report it. The software of the harness's process may differ."""
+    """The software of an adapter's workers, which may differ from that of the harness's process. The harness computes
+    origin, spec, source and sha256 before a worker starts; the workers report the rest."""
 
     origin: str
-    """`built in`, the adapter's distribution and version, or `command line`."""
+    """`built in`, the adapter's distribution and version, `command line` or `configuration`. It ends with `another
+    interpreter` if the configuration names an interpreter: what runs there is that interpreter's word."""
     spec: str
-    """The adapter's class, as `module:Class` or `file.py:Class`, without a folder."""
+    """The adapter's class, as `module:Class` or `file.py:Class`, without a folder. Empty: not found in the other
+    interpreter."""
     source: str = ""
     """The file that `sha256` was computed from: the RECORD of the distribution, which lists all files by hash, or the
     module's file. Empty if no file was found."""
@@ -352,6 +359,11 @@ class Result(Fact):
     def environment_of(self, route: Route) -> Environment | None:
         """The software of a route's workers."""
         return self.environments.get(on(route.host, route.adapter)) or self.environments.get(route.adapter)
+
+    def ran_built_in(self, route: Route) -> bool:
+        """Whether a route's adapter was Mixmark's own code in the command's own interpreter."""
+        environment = self.environment_of(route)
+        return environment is not None and environment.origin == BUILT_IN
 
     @model_validator(mode="after")
     def _keys_are_unique(self) -> Result:

@@ -17,6 +17,7 @@ from mixmark.harness.contracts.schema import Absent, AcceleratorConditions
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plugins import calls, registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker.plugin_process import WatcherProcess, watcher_of
 from mixmark.harness.worker.process.files import MAX_TEXT
 
 OPEN_S = 30.0  # to load a library and to read constant facts: a driver may have to wake its devices
@@ -49,6 +50,11 @@ class Accelerators:
         for name, watcher in tuple(self._watchers.items()):
             self._call(name, self._read_s, partial(_closed, watcher))
         self._watchers = {}
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes of the watchers that are not built in."""
+        return tuple(watcher.pid for watcher in self._watchers.values() if isinstance(watcher, WatcherProcess))
 
     def disclose(self) -> tuple[dict[str, str], ...]:
         """The facts of each accelerator, `id` among them."""
@@ -89,23 +95,29 @@ class Accelerators:
     def _call(self, name: str, seconds: float, call: Callable[[], list[Item]]) -> list[Item]:
         """The items that the call returns; none if it fails, and the watcher is not called again."""
 
+        watcher = self._watchers.get(name)
+        process = watcher if isinstance(watcher, WatcherProcess) else None
+
         def counted() -> list[Item]:
-            begin_ns = time.thread_time_ns()
+            begin_ns, process_ns = time.thread_time_ns(), process.cpu_ns if process else 0
             try:
                 return call()
             finally:
                 self.cpu_ns += time.thread_time_ns() - begin_ns
+                self.cpu_ns += process.cpu_ns - process_ns if process else 0
 
         try:
             return calls.call_within(seconds, counted, "the watcher")
         except (Exception, SystemExit) as error:  # whatever a plugin raises, it costs its own accelerators
             self._watchers.pop(name, None)
+            if process:
+                process.end()
             self.absent += (Absent(kind="watcher", name=plain(name, MAX_TEXT), reason=calls.error_text(error)),)
             return []
 
 
 def _built(plugin: Plugin) -> list[Watcher]:
-    return [plugin.load()()]
+    return [watcher_of(plugin)]
 
 
 def _closed(watcher: Watcher) -> list[None]:

@@ -116,9 +116,10 @@ class MachineCounters:
         self._groups = [folder / "cpu.stat" for folder in cgroups.folders(root, "cpu")]
 
     def read(self) -> Reading:
-        workers = _tree(self._proc, self._pids)
+        pids = (*self._pids, *(self._accelerators.pids if self._accelerators else ()))
+        workers = _tree(self._proc, pids)
         parents = None if workers is not None else _parents(self._proc)
-        seen = workers if workers is not None else _tree(self._proc, self._pids, parents) or {}
+        seen = workers if workers is not None else _tree(self._proc, pids, parents) or {}
         statuses = {thread: text(f"{thread}/status") for threads in seen.values() for thread in threads}
         stat = text(self._proc / "stat")
         rows = {int(cpu): row for cpu, row in re.findall(r"^cpu(\d+) (.*)$", stat, re.MULTILINE)}
@@ -147,7 +148,7 @@ class MachineCounters:
             switches=dict(_switches(statuses)) if workers is not None else {},
             strayed=self._strayed(parents, statuses) if any(statuses.values()) else None,
             temperature_c=max(temperatures) / 1000 if temperatures else None,
-            accelerators=self._states({os.getpid(), *(workers or self._pids)}),
+            accelerators=self._states({os.getpid(), *(workers or pids)}),
         )
 
     def _strayed(self, parents: Mapping[int, int] | None, statuses: Mapping[str, str]) -> int | None:

@@ -43,6 +43,7 @@ from mixmark.harness.measure.benchmark import auditor
 from mixmark.harness.measure.conformance.report import NotChecked, trial
 from mixmark.harness.measure.phase import Driver, Part, attend
 from mixmark.harness.plan import phases, presets
+from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import child
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
@@ -144,6 +145,7 @@ class AdapterTrials:
     def _discovery(self) -> Discovery:
         before = _files(Path.cwd())
         scratch = self._scratch()
+        identity = registry.identity(self.adapter, self._chosen.python)
         begin_s = time.monotonic()
         with self._worker(scratch=scratch) as worker:
             reply = worker.call(AdapterCalls.discover, self.timeout_s)()
@@ -170,7 +172,7 @@ class AdapterTrials:
                     if state.own_processes_listed
                 ),
             )
-            return Discovery(reply.devices, environment(worker.hello, reply.vendor), took_s, traces)
+            return Discovery(reply.devices, environment(identity, worker.hello, reply.vendor), took_s, traces)
 
     # Measurements
 
@@ -329,7 +331,8 @@ class AdapterTrials:
         return {device.id: self._sessions(device) for device in self.kinds}
 
     def _sessions(self, device: Device) -> Sessions:
-        share = max((self.claims[record.key] for record in self.ran(device)), key=self._weights_bytes)
+        largest = max(self.ran(device), key=lambda record: record.needed_bytes or 0)
+        share, weights_bytes = self.claims[largest.key], (largest.needed_bytes or 0) - child.RUNTIME_BYTES
         memory_bytes: list[int] = []
         with self._worker() as worker:
             for number in range(1, SESSIONS + 1):
@@ -338,7 +341,7 @@ class AdapterTrials:
                 idle_cores = _cores((worker.pid, *prepared.processes)) if number == SESSIONS else 0.0
                 worker.call(AdapterCalls.close, self.timeout_s)()
                 memory_bytes.append(worker.memory_bytes())
-        return Sessions(share, self._weights_bytes(share), tuple(memory_bytes), runner, idle_cores)
+        return Sessions(share, weights_bytes, tuple(memory_bytes), runner, idle_cores)
 
     def _prepared(self, worker: Worker, share: Share) -> Prepared:
         """Opens a suite in a worker, and warms it up."""
@@ -401,9 +404,6 @@ class AdapterTrials:
         """The percentile of the latency limits of a record's suite; None if it has none."""
         latency = self._equipment.suite(record.route).latency
         return latency.percentile if latency else None
-
-    def _weights_bytes(self, share: Share) -> int:
-        return child.needed_bytes(self._equipment.suite(share.route), share.route.precision) - child.RUNTIME_BYTES
 
     def _scratch(self) -> Path:
         self._scratches += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -208,7 +209,8 @@ def report(meter: str, config: Path | None, on_check: Callable[[str], None]) -> 
     (name,) = choose_by_name("meter", [registry.name_of_spec(meter) if is_spec else meter], found)
     devices = setup.find_devices((), configured).devices
     results = apply_all(CHECKS, MeterTrials(found[name], configured, devices), on_check)
-    return new_report("meter", name, (found[name].origin, *registry.source_hash(found[name])), devices, results)
+    found_as = registry.identity(found[name], configured.meter_pythons.get(name, sys.executable))
+    return new_report("meter", name, (found_as.origin, found_as.source, found_as.sha256), devices, results)
 
 
 CHECKS: tuple[Check[MeterTrials], ...] = (

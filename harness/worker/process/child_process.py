@@ -34,7 +34,7 @@ class ChildProcess:
 
     variables: added to its environment; isolated: they are its whole environment, and the interpreter runs with
     `-I -S`. log: the file to which stdout and stderr are appended. tracked: what the process leaves behind is killed at
-    its end, see `orphans`; a meter's process is not tracked. Raises OSError if it cannot be started, MixmarkError on
+    its end, see `orphans`; only adapters' workers are tracked. Raises OSError if it cannot be started, MixmarkError on
     Windows. Several threads may send, and one at a time may receive.
     """
 
@@ -85,7 +85,7 @@ class ChildProcess:
 
         with far_end:
             try:
-                orphans.start(start) if tracked else start()
+                orphans.start(start) if tracked else orphans.guard(start)
             except OSError:
                 self._channel.close()
                 raise

@@ -6,7 +6,8 @@ the system starts on a worker's request (systemd, cron, a container's daemon) is
 systems have no subreaper: there only the descendants that a worker has when it is ended are found.
 
 Meanwhile this process is also non-dumpable: no process of the same user, except root's, can attach to it or read its
-memory, which holds the seeds of feeds.
+memory, which holds the seeds of feeds. It stays so once a plugin that is no adapter had a process: what that left
+behind is not looked for.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _lock = threading.RLock()
 _living: dict[int, psutil.Process] = {}
 """The workers that were not ended yet, by process id."""
 _dumpable = 1
+_guarded = False
+"""Whether this process stays non-dumpable."""
 
 
 def start(start_worker: Callable[[], int]) -> int:
@@ -49,6 +52,15 @@ def start(start_worker: Callable[[], int]) -> int:
             return pid
         finally:
             _release()
+
+
+def guard(start_process: Callable[[], int]) -> int:
+    """Starts a process that is no worker of an adapter, and makes this one non-dumpable for good."""
+    global _guarded
+    with _lock:
+        _guarded = True
+        _prctl(PR_SET_DUMPABLE, 0)
+        return start_process()
 
 
 def end(pid: int, kill: Callable[[], None], spared: Iterable[int] = ()) -> tuple[str, ...]:
@@ -99,7 +111,8 @@ def _release() -> None:
     """Restores this process's own state once no worker lives."""
     if not _living:
         _prctl(PR_SET_CHILD_SUBREAPER, 0)
-        _prctl(PR_SET_DUMPABLE, _dumpable)
+        if not _guarded:
+            _prctl(PR_SET_DUMPABLE, _dumpable)
 
 
 def _orphans(begun: float) -> list[psutil.Process]:

@@ -13,6 +13,7 @@ from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.plugins.registry import Plugin
 from tests.fakes.watchers import ID
 
+pytestmark = pytest.mark.usefixtures("in_process")
 WELL = AcceleratorConditions(id=ID, reasons=("power cap",), clock_mhz=900, foreign_pids=())
 
 

@@ -405,11 +405,12 @@ def test_a_fake_probe_hides_nothing() -> None:
     fast = cell(((10, 20),) * 4)
     fake, honest_one = by("acme", 1, 1), by("torch", 70, 400)
 
-    def found(*probes: Record) -> list[Said]:
+    def found(*probes: Record, torch: str = "built in") -> list[Said]:
         told = result(*probes, fast)
         system = told.system.model_copy(update={"caches": {"L3": "32768K"}})
-        both = {adapter: told.environments["torch"] for adapter in ("torch", "onnxruntime")}
-        told = told.model_copy(update={"system": system, "environments": both})
+        known = told.environments["torch"]
+        ran = {"torch": known.model_copy(update={"origin": torch}), "onnxruntime": known}
+        told = told.model_copy(update={"system": system, "environments": ran})
         return [facts(each) for each in integrity.below_ceiling(gather(told))]
 
     assert [about for _, about, _ in found(honest_one)] == ["b", "b"]
@@ -417,6 +418,9 @@ def test_a_fake_probe_hides_nothing() -> None:
     assert found(honest_one, by("onnxruntime", 10, 100)) == [], "it proved four times the bytes and seven the FLOPs"
     assert found(by("slow", 70, 400)) == found(fake) == [], "no built-in adapter probed it: it has its own ceiling"
     assert unprobed(fake, fast) == []
+    bent = by("torch", 1, 1)
+    assert found(bent) == found(bent, by("onnxruntime", 70, 400)) == []
+    assert found(bent, by("onnxruntime", 70, 400), torch="Mixmark of another interpreter") == found(honest_one)
     wrong = fake.model_copy(update={"audit": audit(0.0, 1.0)})
     assert found(wrong) == []
     assert unprobed(wrong, fast) == [says("probed", device="cpu:0", precision="fp32")]

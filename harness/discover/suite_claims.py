@@ -4,10 +4,8 @@ trusted."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 from mixmark.harness.contracts.errors import ResultError
-from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import Record, Result, Route
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.assessment import Assessment, judge
@@ -15,6 +13,8 @@ from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.rules.consistency import SuiteClaim, SuiteClaims, contradictions
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker.messages import SuiteChoice
+from mixmark.harness.worker.plugin_process import SuiteModel, suite_of
 
 MAX_REASON = 200  # characters of what a suite's code raised
 
@@ -36,7 +36,7 @@ def claims(result: Result) -> SuiteClaims:
     """The claim of each record's suite. There is none if the suite is not installed, has another version, or does not
     build."""
     plugins = registry.find("suites")
-    suites: dict[str, Suite | str] = {}
+    suites: dict[str, SuiteModel | str] = {}
     known: dict[str, SuiteClaim] = {}
     unknown: dict[str, str] = {}
     for record in result.records:
@@ -53,7 +53,7 @@ def claims(result: Result) -> SuiteClaims:
     return SuiteClaims(known, unknown)
 
 
-def _suite(route: Route, plugins: Mapping[str, Plugin]) -> Suite | str:
+def _suite(route: Route, plugins: Mapping[str, Plugin]) -> SuiteModel | str:
     """The suite as the route says it was built, or why there is none. A result holds only the name of a checkpoint, so
     no file is read."""
     plugin = plugins.get(route.suite)
@@ -62,16 +62,17 @@ def _suite(route: Route, plugins: Mapping[str, Plugin]) -> Suite | str:
     own_weights = route.hosted or route.weights == "synthetic"
     options = dict(route.suite_options) | ({} if own_weights else {"weights": route.weights})
     try:
-        loaded = plugin.load()
-        if loaded.version != route.suite_version:
+        source = suite_of(plugin)
+        installed = source.describe().version
+        if installed != route.suite_version:
             ran = plain(route.suite_version, MAX_REASON)
-            return f"it ran version {ran} of {route.suite}, and version {loaded.version} is installed"
-        return cast(Suite, loaded(route.tier, options))
+            return f"it ran version {ran} of {route.suite}, and version {installed} is installed"
+        return source.build(SuiteChoice(name=route.suite, spec=plugin.spec, tier=route.tier, options=options))
     except Exception as error:  # a plugin may raise anything
         return _not_built(route, error)
 
 
-def _claim(record: Record, suite: Suite) -> SuiteClaim | str:
+def _claim(record: Record, suite: SuiteModel) -> SuiteClaim | str:
     route, batch = record.route, record.batch
     try:
         return SuiteClaim(

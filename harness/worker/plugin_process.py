@@ -1,0 +1,328 @@
+"""Plugins that are not built in, each in a process of its own, so that none of their code runs where Mixmark measures,
+draws and judges.
+
+`PluginProcess` is the mechanism; `services` is its other side. The classes below it have the methods of a plugin's
+protocol, so that their callers do not know where the plugin runs. A crash, a hang or garbage becomes a MixmarkError.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Concatenate, Protocol
+
+from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
+from mixmark.harness.contracts.protocols import (
+    AcceleratorState,
+    Check,
+    DeviceLoad,
+    Limiter,
+    Policy,
+    Request,
+    Sample,
+    Watcher,
+)
+from mixmark.harness.contracts.schema import Absent, Cost, Device, Domain, Gate, LatencyLimits, PowerLimit, Precision
+from mixmark.harness.plan.policies import Seconds
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker.calls import P, T
+from mixmark.harness.worker.failures import Misused, WorkerFailed
+from mixmark.harness.worker.handle import Worker, why
+from mixmark.harness.worker.messages import (
+    LimiterCalls,
+    MeterCalls,
+    PolicyCalls,
+    SuiteCalls,
+    SuiteChoice,
+    SuiteDescription,
+    WatcherCalls,
+)
+from mixmark.harness.worker.services import described
+
+LOADING_S = 120.0  # a cold import of a vendor's framework from a slow disk
+CHOOSING_S = 5.0  # a decision of a policy takes well below a millisecond
+LIMIT_S = 10.0  # a driver may have to wake its device
+WATCHING_S = 60.0  # a watcher's caller gives up before
+
+
+class PluginProcess:
+    """A process that holds one plugin. It ends with `end`, or with the last reference to this object.
+
+    Several threads may call. Raises MixmarkError if the process cannot be started.
+    """
+
+    def __init__(
+        self, plugin: Plugin, options: Mapping[str, str] = MappingProxyType({}), python: str = sys.executable
+    ) -> None:
+        self.cpu_ns = 0
+        """The CPU time of a meter's or a watcher's reads so far."""
+        self._plugin = plugin
+        self._calling = threading.Lock()
+        folder = tempfile.TemporaryDirectory(prefix="mixmark-")
+        scratch = Path(folder.name)
+        log = scratch / f"{registry.singular(plugin.kind)}.{plugin.name}.log"
+        try:
+            self._worker = _starter().submit(Worker, plugin, options, scratch, log, python).result()
+        except WorkerFailed as failed:
+            folder.cleanup()
+            raise MixmarkError(failed.failure.message, failed.failure.hint) from failed
+        self.end = weakref.finalize(self, _end, self._worker, folder)
+        """Ends the process."""
+
+    @property
+    def pid(self) -> int:
+        return self._worker.pid
+
+    def call(self, method: Callable[Concatenate[Any, P], T], timeout_s: float, *_: P.args, **arguments: P.kwargs) -> T:
+        """Calls a method of the plugin's kind. Raises UsageError and Unsupported if the plugin does, and MixmarkError
+        for all else."""
+        with self._calling:
+            try:
+                return self._worker.call(method, timeout_s)(*_, **arguments)
+            except Misused as misused:
+                raise UsageError(misused.failure.message, misused.failure.hint) from misused
+            except WorkerFailed as failed:
+                if failed.failure.kind == "unsupported":
+                    raise Unsupported(failed.failure.message, failed.failure.hint) from failed
+                raise MixmarkError(why(failed.failure, self._worker.log)) from failed
+
+    def load(self, method: Callable[Concatenate[Any, P], T], *_: P.args, **arguments: P.kwargs) -> T:
+        """The first call of a process, which loads the plugin. Raises PluginError, and ends the process, if it does not
+        load."""
+        try:
+            return self.call(method, LOADING_S, *_, **arguments)
+        except MixmarkError as error:
+            self.end()
+            raise PluginError(str(error), error.hint) from error
+
+
+def _end(worker: Worker, folder: tempfile.TemporaryDirectory[str]) -> None:
+    worker.__exit__()
+    folder.cleanup()
+
+
+@cache
+def _starter() -> ThreadPoolExecutor:
+    """The thread that starts all processes. A process ends with the thread that started it, and this one lives as long
+    as the program."""
+    return ThreadPoolExecutor(1, "plugin processes")
+
+
+class MeterProcess(PluginProcess):
+    """A meter, as `protocols.Meter` describes it. An error of `domains` ends its process.
+
+    asking_s, patience_s: the longest times of `domains` and of `read`; then its process is ended.
+    """
+
+    def __init__(
+        self, plugin: Plugin, options: Mapping[str, str], python: str, asking_s: float, patience_s: float
+    ) -> None:
+        self.name = plugin.name
+        self._asking_s, self._patience_s = asking_s, patience_s
+        super().__init__(plugin, options, python)
+
+    def needs_section(self) -> bool:
+        return self.load(MeterCalls.needs_section)
+
+    def domains(self, devices: Iterable[Device]) -> Iterable[Domain | Absent]:
+        try:
+            covered = self.call(MeterCalls.cover, self._asking_s, devices=tuple(devices))
+        except MixmarkError:
+            self.end()
+            raise
+        return (*covered.domains, *covered.absent)
+
+    def read(self, domain: Domain) -> Sequence[Sample]:
+        readings = self.call(MeterCalls.read, self._patience_s, domain=domain)
+        self.cpu_ns = readings.cpu_ns
+        return [Sample(value, at_ns) for value, at_ns in readings.samples]
+
+
+class PolicyProcess(PluginProcess):
+    """A policy, as `protocols.Policy` describes it. To call it constructs the policy. Raises PluginError."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        super().__init__(plugin)
+        self.load(PolicyCalls.load)
+
+    def __call__(self, seconds: Seconds, plan: Seconds) -> PolicyProcess:
+        tables = ({suite: dict(row) for suite, row in table.items()} for table in (seconds, plan))
+        self.call(PolicyCalls.construct, LOADING_S, seconds=next(tables), plan=next(tables))
+        self._waiting: Mapping[int, Request] = {}
+        """The requests that wait as far as the process knows, by number."""
+        return self
+
+    def choose(
+        self, waiting: Sequence[Request], devices: Sequence[DeviceLoad], now_ns: int
+    ) -> tuple[Request, str] | None:
+        known, self._waiting = self._waiting, {request.number: request for request in waiting}
+        arrived = tuple(request for number, request in self._waiting.items() if number not in known)
+        gone = tuple(number for number in known if number not in self._waiting)
+        choice = self.call(
+            PolicyCalls.choose, CHOOSING_S, arrived=arrived, gone=gone, devices=tuple(devices), now_ns=now_ns
+        )
+        if choice is None:
+            return None
+        number, device = choice
+        if number not in self._waiting:
+            raise MixmarkError(f"it chose request {number}, which does not wait")
+        return self._waiting[number], device
+
+
+class WatcherProcess(PluginProcess):
+    """A watcher, as `protocols.Watcher` describes it. Raises PluginError."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        super().__init__(plugin)
+        self.name = plugin.name
+        self.load(WatcherCalls.load)
+
+    def disclose(self) -> Iterable[Mapping[str, str]]:
+        return self.call(WatcherCalls.disclose, WATCHING_S)
+
+    def read(self) -> Iterable[AcceleratorState]:
+        read = self.call(WatcherCalls.read_states, WATCHING_S)
+        self.cpu_ns = read.cpu_ns
+        return read.states
+
+    def checks(self) -> Iterable[Check]:
+        return self.call(WatcherCalls.checks, WATCHING_S)
+
+    def close(self) -> None:
+        try:
+            self.call(WatcherCalls.close, WATCHING_S)
+        finally:
+            self.end()
+
+
+class LimiterProcess(PluginProcess):
+    """A limiter, as `protocols.Limiter` describes it. Raises PluginError."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        super().__init__(plugin)
+        self.name = plugin.name
+        self.load(LimiterCalls.load)
+
+    def limits(self, devices: Iterable[str]) -> Iterable[PowerLimit]:
+        return self.call(LimiterCalls.limits, LIMIT_S, devices=tuple(devices))
+
+    def read(self, id: str) -> float:
+        return self.call(LimiterCalls.read_limit, LIMIT_S, id=id)
+
+    def write(self, id: str, watts: float) -> None:
+        self.call(LimiterCalls.write_limit, LIMIT_S, id=id, watts=watts)
+
+    def processes(self, id: str) -> Sequence[int]:
+        return self.call(LimiterCalls.processes, LIMIT_S, id=id)
+
+
+class SuiteModel(Protocol):
+    """What the process that measures needs of a suite at one tier: a `Suite` without feeds, networks and weights."""
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def unit(self) -> str: ...
+
+    @property
+    def latency(self) -> LatencyLimits | None: ...
+
+    def units(self, batch: int) -> int: ...
+
+    def costs(self, precision: Precision, batch: int) -> Sequence[Cost]: ...
+
+    def gate(self, precision: Precision) -> Gate | None: ...
+
+
+class SuiteSource(Protocol):
+    """A suite's class. Both methods raise MixmarkError; `build` raises Unsupported if the suite lacks the tier."""
+
+    def describe(self) -> SuiteDescription: ...
+
+    def build(self, choice: SuiteChoice) -> SuiteModel: ...
+
+
+@dataclass(frozen=True)
+class BuiltInSuite:
+    """A suite of Mixmark."""
+
+    plugin: Plugin
+
+    def describe(self) -> SuiteDescription:
+        return described(self.plugin.load())
+
+    def build(self, choice: SuiteChoice) -> SuiteModel:
+        built: SuiteModel = registry.build_suite(**dict(choice))
+        return built
+
+
+class SuiteProcess(PluginProcess):
+    """A suite of another package. Raises PluginError."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        super().__init__(plugin)
+        self._description = self.load(SuiteCalls.describe)
+
+    def describe(self) -> SuiteDescription:
+        return self._description
+
+    def build(self, choice: SuiteChoice) -> SuiteModel:
+        latency = self.call(SuiteCalls.build, LOADING_S, suite=choice)
+        return _RemoteSuite(self, choice, self._description.version, self._description.unit, latency)
+
+
+@dataclass(frozen=True)
+class _RemoteSuite:
+    process: SuiteProcess
+    choice: SuiteChoice
+    version: str
+    unit: str
+    latency: LatencyLimits | None
+
+    def units(self, batch: int) -> int:
+        return self.process.call(SuiteCalls.units, LOADING_S, suite=self.choice, batch=batch)
+
+    def costs(self, precision: Precision, batch: int) -> Sequence[Cost]:
+        return self.process.call(SuiteCalls.costs, LOADING_S, suite=self.choice, precision=precision, batch=batch)
+
+    def gate(self, precision: Precision) -> Gate | None:
+        return self.process.call(SuiteCalls.gate, LOADING_S, suite=self.choice, precision=precision)
+
+
+def policy_of(plugin: Plugin) -> Callable[[Seconds, Seconds], Policy]:
+    """Constructs the policy. Raises PluginError."""
+    made: Callable[[Seconds, Seconds], Policy] = plugin.load() if plugin.built_in else PolicyProcess(plugin)
+    return made
+
+
+def watcher_of(plugin: Plugin) -> Watcher:
+    """Raises PluginError, and what the constructor of a built-in watcher raises."""
+    made: Watcher = plugin.load()() if plugin.built_in else WatcherProcess(plugin)
+    return made
+
+
+def limiter_of(plugin: Plugin) -> Limiter:
+    """Raises PluginError."""
+    made: Limiter = plugin.load()() if plugin.built_in else LimiterProcess(plugin)
+    return made
+
+
+def suite_of(plugin: Plugin) -> SuiteSource:
+    """The suite. It is loaded once, as an import is. Raises PluginError."""
+    return BuiltInSuite(plugin) if plugin.built_in else suite_process(plugin)
+
+
+@lru_cache(maxsize=8)
+def suite_process(plugin: Plugin) -> SuiteProcess:
+    """The only process of a suite."""
+    return SuiteProcess(plugin)

@@ -1,0 +1,183 @@
+"""What a worker holds if its plugin is no adapter: a meter, a policy, a watcher, a limiter or a suite.
+
+Each class serves the calls of its kind by the plugin's own methods. `plugin_process` is the parent's side.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from mixmark.harness.contracts.errors import MixmarkError, PluginError
+from mixmark.harness.contracts.protocols import Check, DeviceLoad, Limiter, Meter, Policy, Request, Suite, Watcher
+from mixmark.harness.contracts.schema import Absent, Cost, Device, Domain, Gate, LatencyLimits, PowerLimit, Precision
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker import messages
+from mixmark.harness.worker.messages import (
+    LimiterCalls,
+    MeterCalls,
+    PolicyCalls,
+    SuiteCalls,
+    SuiteChoice,
+    WatcherCalls,
+)
+
+
+def plugin_of(setup: messages.Setup) -> Plugin:
+    """The plugin to load. Raises PluginError if this interpreter has no plugin of that name."""
+    if setup.spec:
+        return Plugin(setup.kind, setup.name, setup.spec, "")
+    found = registry.find(setup.kind)
+    if setup.name not in found:
+        kind = registry.singular(setup.kind)
+        raise PluginError(
+            f"the interpreter {sys.executable} has no {kind} {setup.name}, it has {', '.join(found)}",
+            hint=f"install the {kind}'s package there, with an entry point of the group mixmark.{setup.kind}",
+        )
+    return found[setup.name]
+
+
+class MeterService(MeterCalls):
+    """A meter. The parent takes the timestamps of the reads."""
+
+    meter: Meter
+
+    def __init__(self, setup: messages.Setup, parent: object) -> None:
+        self._class, self._options = plugin_of(setup).load(), setup.options
+        self._begin_ns = 0
+
+    def needs_section(self) -> bool:
+        return bool(getattr(self._class, "needs_section", False))
+
+    def cover(self, *, devices: tuple[Device, ...]) -> messages.Covered:
+        self.meter = self._class(self._options)
+        found = list(self.meter.domains(devices))
+        absent = tuple(domain for domain in found if isinstance(domain, Absent))
+        self._begin_ns = time.process_time_ns()
+        domains = tuple(domain for domain in found if not isinstance(domain, Absent))
+        return messages.Covered(domains=domains, absent=absent)
+
+    def read(self, *, domain: Domain) -> messages.Readings:
+        samples = tuple((float(sample.value), sample.at_ns) for sample in self.meter.read(domain))
+        return messages.Readings(samples=samples, cpu_ns=time.process_time_ns() - self._begin_ns)
+
+
+class PolicyService(PolicyCalls):
+    """A policy, and the requests that wait."""
+
+    policy: Policy
+
+    def __init__(self, setup: messages.Setup, parent: object) -> None:
+        self._class = plugin_of(setup).load()
+
+    def load(self) -> None:
+        pass
+
+    def construct(self, *, seconds: dict[str, dict[str, float]], plan: dict[str, dict[str, float]]) -> None:
+        self.policy = self._class(seconds, plan)
+        self._waiting: dict[int, Request] = {}
+
+    def choose(
+        self, *, arrived: tuple[Request, ...], gone: tuple[int, ...], devices: tuple[DeviceLoad, ...], now_ns: int
+    ) -> tuple[int, str] | None:
+        for number in gone:
+            del self._waiting[number]
+        for request in arrived:
+            self._waiting[request.number] = request
+        waiting = tuple(self._waiting[number] for number in sorted(self._waiting))
+        choice: object = self.policy.choose(waiting, devices, now_ns)
+        match choice:
+            case None:
+                return None
+            case (Request() as request, device):
+                return request.number, str(device)
+        raise MixmarkError(f"it chose {choice!r:.80}, and not a request and a device")
+
+
+class WatcherService(WatcherCalls):
+    """A watcher of a vendor's accelerators."""
+
+    def __init__(self, setup: messages.Setup, parent: object) -> None:
+        self.watcher: Watcher = plugin_of(setup).load()()
+        self._begin_ns = time.process_time_ns()
+
+    def load(self) -> None:
+        pass
+
+    def disclose(self) -> tuple[dict[str, str], ...]:
+        return tuple({str(name): str(value) for name, value in each.items()} for each in self.watcher.disclose())
+
+    def read_states(self) -> messages.States:
+        states = tuple(self.watcher.read())
+        return messages.States(states=states, cpu_ns=time.process_time_ns() - self._begin_ns)
+
+    def checks(self) -> tuple[Check, ...]:
+        return tuple(self.watcher.checks())
+
+    def close(self) -> None:
+        self.watcher.close()
+
+
+class LimiterService(LimiterCalls):
+    """A limiter of a vendor's devices."""
+
+    def __init__(self, setup: messages.Setup, parent: object) -> None:
+        self.limiter: Limiter = plugin_of(setup).load()()
+
+    def load(self) -> None:
+        pass
+
+    def limits(self, *, devices: tuple[str, ...]) -> tuple[PowerLimit, ...]:
+        return tuple(self.limiter.limits(devices))
+
+    def read_limit(self, *, id: str) -> float:
+        return float(self.limiter.read(id))
+
+    def write_limit(self, *, id: str, watts: float) -> None:
+        self.limiter.write(id, watts)
+
+    def processes(self, *, id: str) -> tuple[int, ...]:
+        return tuple(int(pid) for pid in self.limiter.processes(id))
+
+
+class SuiteService(SuiteCalls):
+    """A suite, built once for each tier and each set of options."""
+
+    def __init__(self, setup: messages.Setup, parent: object) -> None:
+        self._class = plugin_of(setup).load()
+        self._built: dict[str, Suite] = {}
+
+    def _of(self, choice: SuiteChoice) -> Suite:
+        key = choice.model_dump_json()
+        if key not in self._built:
+            self._built[key] = registry.build_suite(**dict(choice))
+        return self._built[key]
+
+    def describe(self) -> messages.SuiteDescription:
+        return described(self._class)
+
+    def build(self, *, suite: SuiteChoice) -> LatencyLimits | None:
+        return self._of(suite).latency
+
+    def units(self, *, suite: SuiteChoice, batch: int) -> int:
+        return int(self._of(suite).units(batch))
+
+    def costs(self, *, suite: SuiteChoice, precision: Precision, batch: int) -> tuple[Cost, ...]:
+        return tuple(self._of(suite).costs(precision, batch))
+
+    def gate(self, *, suite: SuiteChoice, precision: Precision) -> Gate | None:
+        return self._of(suite).gate(precision)
+
+
+def described(suite: Any) -> messages.SuiteDescription:
+    """The facts of a suite's class."""
+    documented = (suite.__doc__ or "").strip().splitlines()
+    return messages.SuiteDescription(
+        version=suite.version,
+        unit=suite.unit,
+        unit_names=suite.unit_names,
+        scenarios=tuple(suite.scenarios),
+        summary=documented[0] if documented else "",
+    )

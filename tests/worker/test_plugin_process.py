@@ -1,0 +1,230 @@
+"""A plugin that is not built in runs in a process of its own, and whatever it does there is its own failure."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
+from mixmark.harness.contracts.protocols import DeviceLoad, Request
+from mixmark.harness.contracts.schema import AcceleratorConditions, Device
+from mixmark.harness.discover import power_caps
+from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.machine.accelerators import Accelerators
+from mixmark.harness.measure.audit import Auditor
+from mixmark.harness.measure.metering import Meters
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Kind, Plugin
+from mixmark.harness.worker import plugin_process
+from mixmark.harness.worker.messages import SuiteChoice
+from mixmark.harness.worker.plugin_process import LimiterProcess, PolicyProcess, WatcherProcess, policy_of, suite_of
+from tests.fakes.watchers import ID
+from tests.fakes.workers import FAKES
+
+CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
+LOADS = (DeviceLoad("cpu:0", 0.0, True),)
+WELL = AcceleratorConditions(id=ID, reasons=("power cap",), clock_mhz=900, foreign_pids=())
+
+
+@pytest.fixture(autouse=True)
+def _no_suites() -> Iterator[None]:
+    yield
+    plugin_process.suite_process.cache_clear()
+
+
+def request(number: int) -> Request:
+    return Request(number=number, suite="a", due_ns=number, limit_ns=None)
+
+
+def plugin(kind: Kind, name: str, file: str = "intruders.py") -> Plugin:
+    return Plugin(kind, name.lower(), f"{FAKES / file}:{name}", "test")
+
+
+def written(tmp_path: Path, kind: Kind, body: str) -> Plugin:
+    (tmp_path / "mine.py").write_text(body)
+    return Plugin(kind, "mine", f"{tmp_path / 'mine.py'}:Mine", "test")
+
+
+def of_a_meter(monkeypatch: pytest.MonkeyPatch) -> str:
+    with Meters(Config(), (CPU,), {"meter": plugin("meters", "Meter")}) as meters:
+        return meters.absent[0].reason
+
+
+def of_a_policy(monkeypatch: pytest.MonkeyPatch) -> str:
+    policy = policy_of(plugin("policies", "Policy"))({"a": {}}, {})
+    choice = policy.choose((request(0),), LOADS, 0)
+    assert choice is not None
+    return choice[1]
+
+
+def of_a_watcher(monkeypatch: pytest.MonkeyPatch) -> str:
+    with Accelerators({"watcher": plugin("watchers", "Watcher")}) as accelerators:
+        assert [each.id for each in accelerators.read(set(), Path("/proc"))] == [str(*accelerators.pids)]
+        return accelerators.disclose()[0]["id"]
+
+
+def of_a_limiter(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(registry, "find", lambda kind: {"limiter": plugin("limiters", "Limiter")})
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (control,) = power_caps.find(["cpu:0"])
+    assert control.read() == 100
+    with pytest.raises(MixmarkError, match="OSError: "):
+        control.write(80)
+    return control.limit.id.partition("/")[2]
+
+
+def of_a_suite(monkeypatch: pytest.MonkeyPatch) -> str:
+    return suite_of(plugin("suites", "Suite")).describe().version
+
+
+@pytest.mark.parametrize("where", [of_a_meter, of_a_policy, of_a_watcher, of_a_limiter, of_a_suite])
+def test_a_plugin_cannot_replace_the_comparison_of_outputs(
+    where: Callable[[pytest.MonkeyPatch], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Auditor.__dict__["_compared"]
+    monkeypatch.setattr(Auditor, "_compared", own)  # so that it is restored if a plugin does replace it
+    pid = int(where(monkeypatch))
+    assert pid != os.getpid()
+    assert Auditor.__dict__["_compared"] is own
+
+
+def test_built_in_plugins_run_here() -> None:
+    names = ("policies", "greedy"), ("watchers", "nvidia"), ("limiters", "rapl"), ("suites", "llm")
+    assert all(registry.find(kind)[name].built_in for kind, name in names)  # type: ignore[arg-type]
+    assert policy_of(registry.find("policies")["greedy"]) is registry.find("policies")["greedy"].load()
+    assert not psutil.Process().children()
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Iterator[Callable[[str], PolicyProcess]]:
+    """Makes a policy with this body of `choose`."""
+    made: list[PolicyProcess] = []
+
+    def make(body: str) -> PolicyProcess:
+        head = "import os, time\nclass Mine:\n  def __init__(self, seconds, plan): self.seconds = seconds\n"
+        source = f"{head}  def choose(self, waiting, devices, now_ns):\n    {body}\n"
+        made.append(PolicyProcess(written(tmp_path, "policies", source)))
+        return made[-1]({"a": {"cpu:0": 0.5}}, {})
+
+    yield make
+    for each in made:
+        each.end()
+
+
+def test_a_policy_sees_what_waits_in_the_order_of_arrival(policy: Callable[[str], PolicyProcess]) -> None:
+    seen = "return waiting[-1], ' '.join(f'{r.number}' for r in waiting)"
+    chosen = policy(seen)
+    for numbers in ((0, 1), (0, 1), (1, 2, 3), (0, 3)):  # the request 0 waits again: its device was lost
+        waiting = tuple(map(request, numbers))
+        assert chosen.choose(waiting, LOADS, 5) == (waiting[-1], " ".join(map(str, numbers)))
+
+
+def test_a_policy_knows_the_seconds_the_loads_and_the_time(policy: Callable[[str], PolicyProcess]) -> None:
+    chosen = policy("return waiting[0], f'{self.seconds} {devices[0]} {now_ns}'")
+    choice = chosen.choose((request(0),), LOADS, 5)
+    assert choice is not None
+    assert choice[1] == f"{ {'a': {'cpu:0': 0.5}} } {LOADS[0]} 5"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("return None", None),
+        ("raise KeyError('lost my list')", "KeyError: 'lost my list' (mine.py, line 5); see "),
+        ("return 'cpu:0'", "it chose 'cpu:0', and not a request and a device"),
+        ("os._exit(3)", "the worker ended with exit code 3 while choosing"),
+        ("time.sleep(1000)", "no reply within 0 s while choosing"),
+        ("from dataclasses import replace; return replace(waiting[0], number=9), 'x'", "it chose request 9, which"),
+    ],
+)
+def test_what_a_policy_does_is_its_own_failure(
+    policy: Callable[[str], PolicyProcess], monkeypatch: pytest.MonkeyPatch, body: str, reason: str | None
+) -> None:
+    chosen = policy(body)
+    monkeypatch.setattr(plugin_process, "CHOOSING_S", 0.4)
+    if reason is None:
+        assert chosen.choose((request(0),), LOADS, 0) is None
+        return
+    with pytest.raises(MixmarkError) as failed:
+        chosen.choose((request(0),), LOADS, 0)
+    assert str(failed.value).startswith(reason)
+
+
+def test_a_plugin_that_does_not_load_is_named_and_leaves_no_process(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match=r"policy mine \(.*mine.py:Mine\) does not load: ZeroDivisionError"):
+        PolicyProcess(written(tmp_path, "policies", "1 / 0\n"))
+    assert not psutil.Process().children()
+
+
+def test_a_process_ends_with_the_last_reference(tmp_path: Path) -> None:
+    process = LimiterProcess(plugin("limiters", "Limiter"))
+    pid = process.pid
+    assert psutil.pid_exists(pid)
+    del process
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_watcher_is_read_there_and_its_time_counts() -> None:
+    with Accelerators({"slow": plugin("watchers", "Slow", "watchers.py")}) as accelerators:
+        (pid,) = accelerators.pids
+        before_ns = accelerators.cpu_ns
+        assert accelerators.read(set(), Path("/proc")) == (WELL,)
+        assert accelerators.cpu_ns - before_ns >= 50_000_000
+    assert not accelerators.absent and not psutil.pid_exists(pid)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Raising", "RuntimeError: the driver is gone (watchers.py"),
+        ("Hanging", "TimeoutError: the watcher took longer than 0.5 s"),
+        ("Babbling", "the worker's reply while reading cannot be read: the reply to read_states has a wrong field"),
+        ("Unbuilt", "OSError: libonyx.so: cannot open shared object file"),
+    ],
+)
+def test_a_watcher_that_fails_there_is_left_out(name: str, reason: str) -> None:
+    broken = {name.lower(): plugin("watchers", name, "watchers.py")}
+    with Accelerators(broken, read_s=0.5) as accelerators:
+        states = [accelerators.read(set(), Path("/proc")) for _ in range(3)]
+        (absent,) = accelerators.absent
+        assert not accelerators.pids
+    assert states[-1] == () and absent.reason.startswith(reason)
+
+
+def test_a_suite_gives_its_facts_and_nothing_else() -> None:
+    null = plugin("suites", "Null", "null.py")
+    source = suite_of(null)
+    assert suite_of(null) is source, "it is loaded once"
+    assert (source.describe().version, source.describe().summary) == ("1", "Nothing, as fast as possible.")
+    built = source.build(SuiteChoice(name="null", spec=null.spec, tier="smoke"))
+    assert (built.version, built.unit, built.units(3)) == ("1", "sample", 3)
+    assert built.latency is not None and built.latency.total_ns == 50_000_000
+    gate = built.gate("fp32")
+    assert gate is not None and gate.at_most == 0.5
+    assert [each.yields for each in built.costs("fp32", 1)] == [1]
+
+
+def test_a_suite_without_the_tier_is_unsupported(tmp_path: Path) -> None:
+    refuses = "from mixmark import Unsupported\nfrom tests.fakes.null import Null\nclass Mine(Null):\n"
+    refuses += "  def __init__(self, tier, options): raise Unsupported(f'mine has no tier {tier}')\n"
+    mine = written(tmp_path, "suites", refuses)
+    with pytest.raises(Unsupported, match="mine has no tier edge"):
+        suite_of(mine).build(SuiteChoice(name="mine", spec=mine.spec, tier="edge"))
+
+
+def test_a_process_lives_longer_than_the_thread_that_asked_for_it() -> None:
+    """On Linux a child process gets a signal when the thread that started it ends."""
+    import threading
+
+    made: list[WatcherProcess] = []
+    thread = threading.Thread(target=lambda: made.append(WatcherProcess(plugin("watchers", "Onyx", "watchers.py"))))
+    thread.start()
+    thread.join()
+    time.sleep(0.05)
+    assert [each["id"] for each in made[0].disclose()] == [ID]
+    made[0].close()
