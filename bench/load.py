@@ -100,9 +100,10 @@ def main() -> None:
     blocks = int(sys.argv[1]) if sys.argv[1:] else 3
     elsewhere = PolicyProcess(registry.find("policies")["greedy"])
     decisions(elsewhere)
+    for name, policy in (("greedy", policies.Greedy), ("greedy, apart", elsewhere)):
+        with tempfile.TemporaryDirectory() as folder:
+            delay(Path(folder), name, policy)
     with tempfile.TemporaryDirectory() as folder:
-        delay(Path(folder), "greedy", policies.Greedy)
-        delay(Path(folder), "greedy, apart", elsewhere)
         throughputs(blocks, Path(folder), elsewhere)
 
 

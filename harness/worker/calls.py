@@ -104,7 +104,7 @@ def write_failed(failed: Failed) -> bytes:
 def read(line: bytes, interface: type) -> Call | Reply | Failed:
     """Parses a line of the peer. interface: the class whose methods the peer may call. Raises Garbled."""
     try:
-        match json.loads(line, parse_constant=_refuse):
+        match DECODER.decode(line.decode()):
             case {"call": str(name), "arguments": dict(body), **more} if not more:
                 method = _methods(interface)[name]
                 valid = _arguments(method).model_validate(body)
@@ -149,8 +149,12 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not finite")
 
 
+DECODER, ENCODER = json.JSONDecoder(parse_constant=_refuse), json.JSONEncoder(allow_nan=False)
+"""Made once: `json.loads` and `json.dumps` with these arguments make them anew for each line."""
+
+
 def _line(content: object) -> bytes:
-    return json.dumps(content, allow_nan=False).encode() + b"\n"
+    return ENCODER.encode(content).encode() + b"\n"
 
 
 @cache
