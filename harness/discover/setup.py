@@ -67,7 +67,11 @@ class Equipment:
         """A route's suite, as a worker builds it."""
         options = {**self.suite_options.get(route.suite, {}), **route.suite_options}
         return messages.SuiteChoice(
-            name=route.suite, spec=self.suites[route.suite].spec, tier=route.tier, options=options
+            name=route.suite,
+            spec=self.suites[route.suite].spec,
+            tier=route.tier,
+            options=options,
+            weight_class=route.weight_class,
         )
 
     def suite(self, route: Route) -> Suite:
@@ -297,7 +301,7 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suit
         configured = config.suites.get(name, {})
         if configured:
             try:
-                suite(tier, configured)
+                suite(tier, configured, 16)
             except Unsupported:  # of a suite without the tier; its records say so if it is measured
                 pass
             except Exception as error:  # whatever a plugin raises

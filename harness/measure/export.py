@@ -29,7 +29,7 @@ from mixmark.harness import VERSION
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.protocols import Adapter, Suite, Use
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, weight_class
 from mixmark.harness.measure.audit import CPU, REFERENCE
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
@@ -98,7 +98,7 @@ def export(request: ExportRequest, folder: Path, on_stage: Callable[[str], None]
 
 def write(request: ExportRequest, folder: Path, on_stage: Callable[[str], None]) -> Manifest:
     """Writes everything to an empty folder and returns the manifest."""
-    suite: Suite = request.suite.load()(request.tier, request.options)
+    suite: Suite = request.suite.load()(request.tier, request.options, weight_class(request.precision))
     if request.samples:
         _refuse_without_memory(suite)
         list(_reference().discover())  # raises PluginError where torch is not installed

@@ -32,6 +32,7 @@ from mixmark.harness.contracts.schema import (
     SearchEnd,
     Tier,
     Trial,
+    WeightClass,
 )
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.worker.calls import Garbled, Later, Message, start_of
@@ -41,7 +42,7 @@ PACKAGES = """
     intel-extension-for-pytorch mkl nvidia-ml-py nvidia-cublas-cu12 nvidia-cudnn-cu12 pydantic psutil
 """
 """The packages whose versions are disclosed."""
-PROTOCOL = 9  # counted up whenever a call changes its meaning or its arguments
+PROTOCOL = 10  # counted up whenever a call changes its meaning or its arguments
 MAX_CONCURRENCY = 64
 
 StageName = Literal[
@@ -161,6 +162,7 @@ class SuiteChoice(Message):
     spec: str
     tier: Tier
     options: dict[str, str] = Field(default_factory=dict)
+    weight_class: WeightClass = 16
 
 
 class Discovered(Message):
