@@ -54,6 +54,15 @@ def share(key: str, scenario: ScenarioName = "single-stream", batch: int | None 
     return Share(key=key, route=route, scenario=scenario, batch=batch, limits=LIMITS)
 
 
+@pytest.mark.parametrize(("precision", "bits"), [("fp32", 16), ("bf16", 16), ("fp8", 8), ("int8", 8), ("int4", 4)])
+def test_a_suite_has_the_weights_of_the_precision_s_class(precision: str, bits: int) -> None:
+    """The auditor's reference in fp32 is built from the same choice."""
+    route = share("one").route.model_copy(update={"precision": precision})
+    assert equipment().choice(route).weight_class == bits
+    assert equipment().suite(route).weight_class == bits
+    assert equipment().suite(route).reference().weight_class == bits
+
+
 def phase(*shares: Share) -> Phase:
     return Phase(name="one", purpose="solo", tasks=(Task(device=DEVICE.id, shares=shares),))
 

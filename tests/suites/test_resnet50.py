@@ -1,6 +1,7 @@
 """ResNet-50 is the public one, its synthetic weights tell inputs apart, and its costs are what torch counts."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import get_args
 
 import numpy as np
@@ -9,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.separation import activations
-from bench.separation.resnet50 import BLOCKS, Eager, loaded, skipped
+from bench.separation import GROUP, activations, integers
+from bench.separation.resnet50 import BLOCKS, Eager, changed, loaded, skipped
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Weights
-from mixmark.harness.contracts.schema import WeightClass
+from mixmark.harness.contracts.schema import WeightClass, weight_class
 from mixmark.suites.limits import unexplained_variance
 from mixmark.suites.resnet50 import AT_MOST, GREY, PARAMETERS, SAMPLES, SCALE, TRAINED, ArrayPool, ResNet50, statistics
 from mixmark.suites.resnet50.network import BatchNorm, resnet50
@@ -138,6 +139,16 @@ def test_rounding_passes(network: nn.Module, reference: Array, rounding: str, de
 def test_fewer_bits_than_declared_fail(network: nn.Module, reference: Array) -> None:
     with activations(network, "fp8"):
         assert not passes(output(network), reference, "bf16")
+
+
+@pytest.mark.parametrize(("bits", "declared"), [(4, "bf16"), (8, "bf16"), (4, "int8")])
+def test_weights_of_fewer_bits_than_declared_fail(bits: int, declared: str) -> None:
+    suite = ResNet50("smoke", {}, weight_class(declared))
+    network = loaded(suite.weights())
+    reference = np.concatenate(list(suite.reference().infer(Eager(network), FEED)))
+    with changed(network, partial(integers, bits=bits, group=None if bits == 8 else GROUP)):
+        wrong = output(network)
+    assert not passes(wrong, reference, declared)
 
 
 @pytest.mark.parametrize("block", BLOCKS)

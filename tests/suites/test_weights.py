@@ -56,11 +56,11 @@ GOLDEN: dict[tuple[WeightClass, tuple[int, ...]], str] = {
     (4, (4, 3, 7, 7)): "34c96757ee835780",
     (4, (70,)): "aeff6ac31d4b4d36",
     (4, (600, 1056)): "532d507415a9ed90",
-    (8, (8, 64)): "397a6513fb257bf8",
-    (8, (4, 3, 7, 7)): "c806ac2966b0daf4",
-    (16, (8, 64)): "5f1f3a5758a6398d",
-    (16, (4, 3, 7, 7)): "9537913cee6e73a0",
-    (16, (600, 1056)): "549111339cebaf24",
+    (8, (8, 64)): "cf04d2b904559894",
+    (8, (4, 3, 7, 7)): "a83f3fdf014a2381",
+    (16, (8, 64)): "c96ac472683e3bb8",
+    (16, (4, 3, 7, 7)): "75b8c38e8da853c7",
+    (16, (600, 1056)): "23d6ed712979b3a9",
 }
 
 
@@ -158,8 +158,8 @@ def test_class_8_survives_eight_bits_and_sixteen_and_not_four(length: int, gain:
 def test_class_16_survives_bf16_and_fp16_and_neither_eight_bits_nor_four(length: int, gain: float) -> None:
     weights = draw(40, length, bits=16, gain=gain)
     assert (weights.astype(np.float16) == weights).all() and in_bf16(weights)
-    assert 4e-5 < rounded(weights[:, :32], 8, top=127) < 1e-4
-    assert 0.012 < rounded(weights[:, :32], 4, top=8) < 0.025
+    assert 2e-5 < rounded(weights[:, :32], 8, top=127) < 6e-5
+    assert 0.007 < rounded(weights[:, :32], 4, top=8) < 0.015
 
 
 @pytest.mark.parametrize(("bits", "entropy_bits"), [(4, 3.3), (8, 6.5), (16, 9.5)])
