@@ -58,7 +58,7 @@ class EmptySuite(Probe):
         return {}
 
     def weights(self) -> Weights:
-        return Synthetic(self.name, {}, lambda name, shape: 0.0)
+        return Synthetic(self.name, {}, lambda name, shape: 0.0, self.weight_class)
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         return lambda nonce: {"x": np.full(batch, nonce)}

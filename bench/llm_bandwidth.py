@@ -20,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
 from mixmark.harness.contracts.protocols import Use
+from mixmark.harness.contracts.schema import weight_class
 from mixmark.harness.discover.machine import processor
 from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES, last_level_bytes
 from mixmark.harness.plugins import registry
@@ -46,8 +47,8 @@ def measure(route: str, tier: str) -> Bandwidth:
     adapter, torch = (registry.find("adapters")[each].load()({}) for each in (name, "torch"))
     device, by_torch = (next(each for each in one.discover() if each.kind == "cpu") for one in (adapter, torch))
     caches = last_level_bytes(dict(processor.caches())) or LARGEST_CACHE_BYTES
-    llm = registry.find("suites")["llm"].load()(tier, {})
-    probe = registry.find("suites")["probe"].load()(tier, {"cache_bytes": str(caches), "bits": "32"})
+    llm = registry.find("suites")["llm"].load()(tier, {}, weight_class(precision))
+    probe = registry.find("suites")["probe"].load()(tier, {"cache_bytes": str(caches), "bits": "32"}, 16)
     decode = next(cost for cost in llm.costs(precision, 1) if cost.name == "decode")
     kernels = probe.costs("fp32", 1)
     use = Use.of("single-stream")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mixmark.harness.adapters.devices import BF16, cpu, flags
-from mixmark.harness.contracts.schema import Completions, Limits, Tier
+from mixmark.harness.contracts.schema import Completions, Limits, Tier, weight_class
 from mixmark.harness.judge.statistics.timestamps import throughput_per_s
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker.handle import Worker
@@ -94,7 +94,7 @@ def ours(row: RouteRow) -> Iterator[tuple[Callable[[], float], str]]:
         with Worker(registry.find("adapters")[row.adapter], row.options, Path(folder), Path(folder) / "log") as worker:
             devices = worker.call(AdapterCalls.discover, TIMEOUT_S)().devices
             device = next(each for each in devices if each.kind == "cpu")
-            choice = SuiteChoice(name=row.suite, spec=suite.spec, tier=TIER)
+            choice = SuiteChoice(name=row.suite, spec=suite.spec, tier=TIER, weight_class=weight_class(row.precision))
             opened = worker.call(AdapterCalls.open, TIMEOUT_S)(
                 key="a",
                 device=device,

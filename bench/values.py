@@ -2,10 +2,10 @@
 
 Run: python -m bench.values [TIER]    (smoke)
 
-For each suite it prints, for the weights in bf16 (and as four-bit integers) and for the inputs of one feed, the
-fraction of zeros, the entropy of a value in bits, and the toggling: the fraction of differing bits between neighbours.
-Random bits toggle by a half, zeros not at all. A Gaussian tensor is printed for comparison, since trained weights are
-close to Gaussian.
+For each suite it prints, for the weights in bf16 (and as integers of eight and four bits) and for the inputs of one
+feed, the fraction of zeros, the entropy of a value in bits, and the toggling: the fraction of differing bits between
+neighbours. Random bits toggle by a half, zeros not at all. A Gaussian tensor is printed for comparison, since trained
+weights are close to Gaussian.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.weights import round_to_bf16
+from mixmark.harness.contracts.protocols import Spec
+from mixmark.harness.contracts.schema import WeightClass
+from mixmark.harness.contracts.weights import read_weight, round_to_bf16
 from mixmark.harness.plugins.registry import load_suite
-from mixmark.suites.weights import MULTISET
+from mixmark.suites.weights import Draw, Synthetic
 
 SUITES = ("llm", "diffusion", "dlrm", "resnet50")
 MOST = 1 << 22
@@ -84,15 +86,23 @@ def rows(tier: str) -> Iterator[tuple[str, str, Values]]:
     yield "a Gaussian tensor", "bf16", values(bf16(gauss), 16)
     for name in SUITES:
         suite = load_suite(name, tier)
-        weights = weights_of(suite)
-        yield f"weights of {name}", "bf16", values(bf16(weights), 16)
+        yield f"weights of {name}", "bf16", values(bf16(weights_of(suite)), 16)
         for input, array in inputs_of(suite):
             if array.dtype == np.float32:
                 yield f"input {input} of {name}", "bf16", values(bf16(array), 16)
             else:
                 yield f"input {input} of {name}", "int32", values(array.astype(np.uint32), 32)
-    nibbles = (np.random.default_rng(0).permuted(np.tile(MULTISET, (1 << 16, 1)), axis=1).ravel() & 15).astype(np.uint8)
-    yield "weights of any suite", "int4", values(nibbles, 4)
+    for bits in (8, 4):
+        integers = drawn(bits).astype(np.int8).view(np.uint8) & (2**bits - 1)
+        yield "weights of any suite", f"int{bits}", values(integers.astype(np.uint8), bits)
+
+
+def drawn(weight_class: WeightClass) -> npt.NDArray[np.float32]:
+    """Synthetic weights of a class, in units of their scale."""
+    shape = (MOST // 1024, 1024)
+    return read_weight(
+        Synthetic("values", {"w": Spec(shape)}, lambda name, shape: Draw(), weight_class), "w"
+    ) / np.float32(Draw().scale(shape, weight_class))
 
 
 def main() -> None:

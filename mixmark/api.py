@@ -57,6 +57,7 @@ from mixmark.harness.contracts.schema import (
     Route,
     System,
     UnitNames,
+    WeightClass,
 )
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.measure.conformance import check_adapter, check_meter
@@ -114,6 +115,7 @@ __all__ = [
     "Use",
     "Value",
     "Watcher",
+    "WeightClass",
     "Weights",
     "WrongOutput",
     "check_adapter",

@@ -1,12 +1,19 @@
-"""A suite's weights: synthetic weights that are exact at four bits, or a public checkpoint.
+"""A suite's weights: synthetic weights that need the bits of their class, or a public checkpoint.
 
 The random generators of weights and feeds are counter-based (Philox), so they are equal on every platform.
 
 Random Gaussian weights would make a quality gate useless: honest int4 would be as far from the reference as a skipped
-layer. So every group of 32 weights along the contraction axis (all axes after axis 0, flattened; groups restart at each
-row) is one permutation of the same multiset, times one power of two per tensor. Such weights are exact in int4
-(scale = absmax / 8), MXFP4, NVFP4, fp8, int8 with that scale, fp16 and bf16. The multiset sums to zero: otherwise the
-mean of the activations would grow from layer to layer and the network would collapse to one constant output.
+layer. So the weights of a class are exact in the formats of that class, and in no format of fewer bits: an engine that
+reads fewer bits than it declares gives other outputs. They are integers times one power of two per tensor:
+
+    class 16   integers to ±1407 of 8 significant bits: exact in bf16 and fp16
+    class 8    integers to ±63: exact in int8 with that power of two as the scale
+    class 4    integers from -8 to 6: exact in int4 (scale = absmax / 8), MXFP4, NVFP4
+
+Each group of 32 weights along the contraction axis (all axes after axis 0, flattened; groups restart at each row) is a
+permutation of one multiset. In the classes 16 and 8 noise is added: a ring of random numbers, each less its successor.
+Multiset and ring sum to zero: otherwise the mean of the activations would grow from layer to layer, and the network
+would collapse to one constant output. In class 16 the sum is then rounded to 8 significant bits.
 """
 
 from __future__ import annotations
@@ -28,24 +35,57 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Spec, Weights
+from mixmark.harness.contracts.schema import WeightClass
+
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int8]
+Words = npt.NDArray[np.uint64]
 
 GROUP = 32
 # The counts resemble a rounded bell curve. The multiset contains -8, so that absmax / 8 is the tensor's power of two.
-_COUNTS = {-8: 1, 6: 3, -6: 2, 4: 4, -4: 3, 3: 3, -3: 3, 2: 3, -2: 4, 1: 3, -1: 3}
-MULTISET = np.repeat(np.array(list(_COUNTS), np.int8), list(_COUNTS.values()))
-RMS = math.sqrt(float(np.mean(np.square(MULTISET, dtype=np.float64))))
+_FOUR = {-8: 1, 6: 3, -6: 2, 4: 4, -4: 3, 3: 3, -3: 3, 2: 3, -2: 4, 1: 3, -1: 3}
+# Its largest magnitude is 7, so with noise no integer of class 8 is above 63: the sum of two products with unsigned
+# bytes then fits into the 16 bits in which processors without dot products of bytes add them.
+_EIGHT = {-7: 1, 6: 3, -6: 2, 4: 4, -4: 3, 3: 3, -3: 3, 2: 2, -2: 4, 1: 4, -1: 3}
+# A bell curve with the kurtosis of a Gaussian, in units of a quarter. A longer tail would make the rounding to int8
+# larger, but would carry most of the variance: with ±48 a quarter of llm's outputs fell into a cycle at smoke.
+_SIXTEEN = {sign * value: 1 for value in (36, 21, 19, 17, 15, 13, 12, 11, 9, 8, 7, *range(1, 6)) for sign in (1, -1)}
+
+
+@dataclass(frozen=True)
+class Grain:
+    """The integers of a weight class: a multiset times `step`, plus noise."""
+
+    multiset: Integers
+    step: int
+    shift: int
+    """The power of two that the integers' root mean square is above class 4's."""
+    noise_bits: int
+    """The bits of each number in the ring of noise."""
+    significant_bits: int | None = None
+    """The bits that the integers are rounded to. None if they are exact."""
+
+
+def _multiset(counts: Mapping[int, int]) -> Integers:
+    return np.repeat(np.array(list(counts), np.int8), list(counts.values()))
+
+
+GRAINS: Mapping[WeightClass, Grain] = {
+    16: Grain(_multiset(_SIXTEEN), step=32, shift=7, noise_bits=8, significant_bits=8),
+    8: Grain(_multiset(_EIGHT), step=8, shift=3, noise_bits=3),
+    4: Grain(_multiset(_FOUR), step=1, shift=0, noise_bits=0),
+}
+RMS = math.sqrt(float(np.mean(np.square(GRAINS[4].multiset, dtype=np.float64))))
+"""The root mean square of a class's integers, over 2^shift; within 2 % for all classes."""
 
 _STARTS = 4096  # permutations in the table; its 128 KiB fit into a core's cache
-_CHUNK = 1 << 14  # groups drawn at a time, half a million weights: a few MiB of scratch memory per thread
-_REMAINDERS = 1 << 192  # first counter of the remainders, beyond all counters of the groups
-
-Floats = npt.NDArray[np.float32]
-Words = npt.NDArray[np.uint64]
+_CHUNK = 1 << 12  # groups drawn at a time, 131,072 weights: their scratch memory fits into a core's cache
+_STREAM = 1 << 192  # counters of each stream: the groups, the remainders, the noise of either
 
 
 @dataclass(frozen=True)
 class Draw:
-    """A tensor drawn as permutations of the multiset, times the power of two nearest to gain / (its rms · √fan_in).
+    """A drawn tensor, whose scale is the power of two nearest to gain / (the rms of class 4's integers · √fan_in).
 
     fan_in is prod(shape[1:]), and 1 for a vector. So a matrix of gain 1 keeps the standard deviation of its input, up
     to a factor of 0.71 to 1.41 from the rounding of the scale.
@@ -53,9 +93,10 @@ class Draw:
 
     gain: float = 1.0
 
-    def scale(self, shape: Sequence[int]) -> float:
+    def scale(self, shape: Sequence[int], weight_class: WeightClass) -> float:
+        """The value of the integer 1. The same tensor has the same gain in all classes."""
         fan_in = math.prod(shape[1:])
-        return 2.0 ** round(math.log2(self.gain / (RMS * math.sqrt(fan_in))))
+        return 2.0 ** (round(math.log2(self.gain / (RMS * math.sqrt(fan_in)))) - GRAINS[weight_class].shift)
 
 
 def philox_key(text: str) -> int:
@@ -74,7 +115,7 @@ Fill = float | Draw
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Weights from a counter-based generator keyed by suite, tensor name and seed.
+    """Weights of a class from a counter-based generator keyed by suite, tensor name and seed.
 
     The bits are equal on every platform and with every number of threads. rule: returns how a tensor of a name and a
     shape is filled.
@@ -83,6 +124,7 @@ class Synthetic:
     suite: str
     specs: Mapping[str, Spec]
     rule: Callable[[str, tuple[int, ...]], Fill]
+    weight_class: WeightClass
     seed: int = 0
     threads: int = os.cpu_count() or 1
 
@@ -98,46 +140,92 @@ class Synthetic:
         fill = self.rule(name, shape)
         if isinstance(fill, Draw):
             rows = into.reshape(-1, math.prod(shape[1:])) if len(shape) > 1 else into.reshape(1, -1)
-            _draw(
+            Drawing(
+                GRAINS[self.weight_class],
                 philox_key(f"{self.suite}/{name}/{self.seed}"),
-                _starts(self.seed),
-                np.float32(fill.scale(shape)),
-                rows,
-                self.threads,
-            )
+                _starts(self.weight_class, self.seed),
+                np.float32(fill.scale(shape, self.weight_class)),
+            ).fill(rows, self.threads)
         else:
             into.fill(fill)
 
 
-def _draw(key: int, starts: Words, scale: np.float32, rows: Floats, threads: int) -> None:
-    """Fills rows [rows, length] with whole groups from the left, then with the remainder."""
-    whole, rest = divmod(rows.shape[1], GROUP)
-    step = _CHUNK if not rest else max(2, _CHUNK // max(whole, 1) & ~1)  # even, since a Philox block serves two groups
-    # Without a remainder the groups of all rows lie back to back, so row ends do not matter.
-    plane = rows.reshape(-1, GROUP) if not rest else rows
+@dataclass(frozen=True)
+class Drawing:
+    """The draw of one tensor. key: of its generator. starts: as `_starts` returns them. scale: of the integer 1."""
 
-    def fill(start: int) -> None:
-        part = plane[start : start + step]
-        groups = len(part) * (part.shape[1] // GROUP)
-        first = start * (part.shape[1] // GROUP)
-        values = _groups(_raw(key, first // 2, 2 * groups), starts)
-        left = part[:, : GROUP * (part.shape[1] // GROUP)]
-        np.multiply(values.reshape(left.shape), scale, out=left, dtype=np.float32)
-        if rest:
-            # Each row takes a multiple of 4 words, so that it begins with a new Philox block.
-            words = -(-rest // 4) * 4
-            keys = _raw(key, _REMAINDERS + start * words // 4, len(part) * words).reshape(len(part), words)
-            order = np.argsort(keys[:, :rest], axis=1, kind="stable")
-            np.multiply(remainder(rest)[order], scale, out=part[:, whole * GROUP :], dtype=np.float32)
+    grain: Grain
+    key: int
+    starts: Words
+    scale: np.float32
 
-    begins = range(0, len(plane), step)
-    if threads == 1 or len(begins) == 1:
-        for start in begins:
-            fill(start)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(fill, begins):
-                pass
+    def fill(self, rows: Floats, threads: int) -> None:
+        """Fills rows [rows, length] with whole groups from the left, then with the remainder."""
+        whole, rest = divmod(rows.shape[1], GROUP)
+        step = _CHUNK if not rest else max(2, _CHUNK // max(whole, 1) & ~1)  # even: a Philox block serves two groups
+        # Without a remainder the groups of all rows lie back to back, so row ends do not matter.
+        plane = rows.reshape(-1, GROUP) if not rest else rows
+
+        def part(start: int) -> None:
+            filled = plane[start : start + step]
+            groups = filled.shape[1] // GROUP
+            self._groups(filled[:, : GROUP * groups], start * groups)
+            if rest:
+                self._remainders(filled[:, GROUP * groups :], start)
+
+        begins = range(0, len(plane), step)
+        if threads == 1 or len(begins) == 1:
+            for start in begins:
+                part(start)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                for _ in pool.map(part, begins):
+                    pass
+
+    def _groups(self, into: Floats, first: int) -> None:
+        """Fills rows of whole groups. first: the number of their first group."""
+        groups = into.size // GROUP
+        values = _groups(_raw(self.key, first // 2, 2 * groups), self.starts)
+        noise = self._noise(2, first, groups, GROUP) if self.grain.noise_bits else None
+        self._store(values, self.grain.step, noise, into)
+
+    def _remainders(self, into: Floats, first: int) -> None:
+        """Fills the ends of rows. first: the number of their first row."""
+        rows, rest = into.shape
+        # Each row takes a multiple of 4 words, so that it begins with a new Philox block.
+        words = -(-rest // 4) * 4
+        keys = _raw(self.key, _STREAM + first * words // 4, rows * words).reshape(rows, words)
+        values = remainder(rest)[np.argsort(keys[:, :rest], axis=1, kind="stable")]
+        noise = self._noise(3, first, rows, rest) if self.grain.noise_bits else None
+        self._store(values, 1 << self.grain.shift, noise, into)
+
+    def _noise(self, stream: int, first: int, count: int, length: int) -> npt.NDArray[np.int16]:
+        """Rings of random numbers, each less its successor: [count, length]. Each ring sums to zero.
+
+        A ring takes one Philox block. first: the number of the first ring.
+        """
+        raw = _raw(self.key, stream * _STREAM + first, 4 * count).view(np.uint8).reshape(count, GROUP)
+        ring = raw[:, :length].astype(np.int16)
+        ring >>= 8 - self.grain.noise_bits
+        noise = np.empty_like(ring)
+        flat = ring.reshape(-1)  # one long subtraction is faster than many short ones
+        np.subtract(flat[:-1], flat[1:], out=noise.reshape(-1)[:-1])
+        np.subtract(ring[:, -1], ring[:, 0], out=noise[:, -1])
+        return noise
+
+    def _store(self, values: Integers, step: int, noise: npt.NDArray[np.int16] | None, into: Floats) -> None:
+        """Writes (values · step + noise) · scale, with the significant bits of the class."""
+        if noise is None:
+            np.multiply(values.reshape(into.shape), self.scale, out=into, dtype=np.float32)
+            return
+        sums = values.astype(np.int16)
+        sums *= np.int16(step)
+        sums += noise
+        np.multiply(sums.reshape(into.shape), self.scale, out=into, dtype=np.float32)
+        if bits := self.grain.significant_bits:  # Veltkamp's rounding to the upper bits of float32's 24
+            high = into * np.float32((1 << 24 - bits) + 1)
+            np.subtract(high, into, out=into)
+            np.subtract(high, into, out=into)
 
 
 def _groups(raw: Words, starts: Words) -> npt.NDArray[np.int8]:
@@ -177,11 +265,12 @@ def _exchange(words: Words, bits: Words, plane: int) -> None:
 
 
 def remainder(length: int) -> npt.NDArray[np.int8]:
-    """The `length` < 32 values at the end of a row that is no multiple of 32 long, before they are permuted.
+    """The `length` < 32 values at the end of a row that is no multiple of 32 long, before they are permuted and before
+    noise is added, in units of 2^shift.
 
     They are ± pairs, preceded by -3, 2, 1 if the length is odd, so they sum to zero. A single value cannot sum to
-    zero and is 4: a row of length 1 acts as a gain, which needs a mean. The values are exact at the tensor's power of
-    two, but not at absmax / 8 of the remainder.
+    zero and is 4: a row of length 1 acts as a gain, which needs a mean. In class 4 the values are exact at the tensor's
+    power of two, but not at absmax / 8 of the remainder.
     """
     if length == 1:
         return np.array([4], np.int8)
@@ -201,11 +290,13 @@ def _raw(key: int, block: int, count: int) -> Words:
     return np.asarray(np.random.Philox(key=key, counter=block).random_raw(count), np.uint64)
 
 
-@lru_cache(maxsize=2)
-def _starts(seed: int) -> Words:
-    """Random permutations of the multiset, each as four little-endian words: [4, starts] uint64."""
+@lru_cache(maxsize=4)
+def _starts(weight_class: WeightClass, seed: int) -> Words:
+    """Random permutations of a class's multiset, each as four little-endian words: [4, starts] uint64."""
     keys = _raw(philox_key(f"starts/{seed}"), 0, _STARTS * GROUP).reshape(_STARTS, GROUP)
-    return np.ascontiguousarray(MULTISET[np.argsort(keys, axis=1, kind="stable")].view(np.uint64).T)
+    return np.ascontiguousarray(
+        GRAINS[weight_class].multiset[np.argsort(keys, axis=1, kind="stable")].view(np.uint64).T
+    )
 
 
 def _check(name: str, spec: Spec, into: Floats) -> tuple[int, ...]:

@@ -24,6 +24,13 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plugin, "built_in", property(lambda plugin: True))
 
 
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers can import the fakes."""
+    paths = (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first: a test process that is left alone with one of them at the end would wait."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}

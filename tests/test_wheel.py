@@ -54,7 +54,7 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
         "mixmark/harness/cli/template/session.py.jinja",
         "mixmark/harness/adapters/torch/__init__.py",
         "mixmark/suites/llm/graphs/edge-step.onnx.xz",
-        "mixmark/suites/resnet50/statistics.npz",
+        "mixmark/suites/resnet50/statistics-16.npz",
         "mixmark/reporters/blocks.css",
         "mixmark/reporters/blocks.jinja",
         "mixmark/submissions/board/pages/board.jinja",

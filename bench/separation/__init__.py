@@ -1,15 +1,18 @@
 """Separation of engines that round honestly from engines that leave work out, by each suite's gate.
 
 `python -m bench.separation SUITE TIER` prints the tables of docs/separation/. Each suite has a module here with
-`values(tier, nonces, wanted) -> Iterator[Row]`, a row for each engine. This file has the common rounding.
+`values(tier, weight_class, nonces, wanted) -> Iterator[Row]`, a row for each engine. This file has the common rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
+
+from mixmark.harness.contracts.schema import WeightClass
 
 if TYPE_CHECKING:
     import torch
@@ -58,6 +61,14 @@ def integers(weight: torch.Tensor, bits: int, group: int | None = GROUP) -> torc
     whole = (padded / scale.clamp_min(1e-30)).round().clamp(-top, top - 1)
     narrow: torch.Tensor = (whole * scale).reshape(rows, -1)[:, :columns].reshape(weight.shape).to(weight.dtype)
     return narrow
+
+
+def narrower(weight_class: WeightClass) -> Iterator[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
+    """Weights of fewer bits than the class has, by name."""
+    formats = {16: ((8, None), (8, GROUP), (4, GROUP)), 8: ((4, GROUP), (3, GROUP)), 4: ((3, GROUP), (2, GROUP))}
+    for bits, group in formats[weight_class]:
+        said = f"by {group}" if group else "by row"
+        yield f"int{bits} weights {said}", partial(integers, bits=bits, group=group)
 
 
 def rounded(x: torch.Tensor, precision: str) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
     python -m bench.separation SUITE TIER [--feeds N]      prints the tables of docs/separation/
 
+--bits 16|8|4: the weight class; by default 16.
 --engines ADAPTER:PRECISION[:OPTION=VALUE …] …: rows of real engines, which the built-in adapters run.
 --only REGEX: only the ways whose names match (`none`: only the engines). --first K: feeds from the K-th on.
 --values FILE: keeps the values of each way in a file, and prints the tables of all values in it, so that a long table
@@ -9,9 +10,10 @@ can be made in pieces.
 --weights FILE, for llm only: measures a checkpoint; more honest rows then show the error of rounding its weights.
 
 Honest rows are precisions of weights and activations, each with the declared precisions whose gates it must pass;
-cheats leave work out. A second table compares each gate with the worst honest way and the mildest cheat: both should be
-a factor of 3 or more away. `middle` is the geometric mean of the two. Then audits of 30 feeds are simulated: a random
-part of the feeds is cheated, with values drawn from the values of the mildest cheat.
+cheats read weights of fewer bits than the class has, or leave work out. A second table compares each gate with the
+worst honest way and the mildest cheat: both should be a factor of 3 or more away. `middle` is the geometric mean of the
+two. Then audits of 30 feeds are simulated: a random part of the feeds is cheated, with values drawn from the values of
+the mildest cheat.
 """
 
 from __future__ import annotations
@@ -25,18 +27,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast, get_args
 
 import numpy as np
 
 from bench.separation import Row
 from mixmark.harness.contracts.protocols import Adapter, Array, Runner, Suite, Use
+from mixmark.harness.contracts.schema import WeightClass, weight_class
 from mixmark.harness.measure.audit import CPU, REFERENCE
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker import load_generator
-
-if TYPE_CHECKING:
-    pass
 
 ROUNDINGS = {"16 bits": "bf16", "fp8": "fp8", "int8": "int8", "int4": "int4"}
 """The groups of declared precisions with a separate gate, each with a precision of the group."""
@@ -149,6 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite")
     parser.add_argument("tier", choices=("smoke", "edge"))
+    parser.add_argument("--bits", type=int, choices=get_args(WeightClass), default=16)
     parser.add_argument("--feeds", type=int, default=2)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="")
@@ -158,18 +159,19 @@ def main() -> None:
     asked = parser.parse_args()
     options = {"weights": asked.weights} if asked.weights else {}
     cheats = importlib.import_module(f"bench.separation.{asked.suite}")
-    suite = registry.build_suite(asked.suite, registry.BUILT_IN["suites"][asked.suite], asked.tier, options)
+    suite = registry.build_suite(asked.suite, registry.BUILT_IN["suites"][asked.suite], asked.tier, options, asked.bits)
     nonces = range(asked.first, asked.first + asked.feeds)
 
     def measured() -> Iterator[Row]:
         for name in asked.engines:
             yield engine(suite, name, nonces)
         if asked.only != "none":
-            yield from cheats.values(asked.tier, nonces, re.compile(asked.only).search, **options)
+            yield from cheats.values(asked.tier, asked.bits, nonces, re.compile(asked.only).search, **options)
 
     rows = kept(asked.values, measured()) if asked.values else list(measured())
     if all(any(row.honest == honest for row in rows) for honest in (True, False)):
-        gates = dict.fromkeys(gate.at_most for each in ROUNDINGS.values() if (gate := suite.gate(each)))
+        declared = [each for each in ROUNDINGS.values() if weight_class(each) == asked.bits]
+        gates = dict.fromkeys(gate.at_most for each in declared if (gate := suite.gate(each)))
         print(table(rows, suite), "", *(in_part(rows, at_most) for at_most in gates), sep="\n")
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from bench.separation import Row, activations, integers
+from bench.separation import GROUP, Row, activations, integers, narrower, rounded
+from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites import limits, onnx_graphs, weights
 from mixmark.suites.diffusion import HOME, Diffusion, rule
 
@@ -27,18 +28,14 @@ if TYPE_CHECKING:
 SEED = 1
 UNQUANTISED = ("time_emb", "add_embedding", "conv_in", "conv_out", "conv_shortcut")
 """Layers of the U-Net that published 8-bit recipes for Stable Diffusion keep in 16 bits, like text encoder and VAE."""
-EXACT = "int8, int4"
-"""The declared precisions of ways that change no weight: the synthetic weights are exact at four bits."""
 CRUDE = "fp8"
 """Ways in int8 that are as crude as fp8; the gate of int8 excludes them."""
-BY_ACTIVATIONS = {
-    "bf16": "16 bits",
-    "fp16": "16 bits",
-    "int8": EXACT,
-    "uint8-tensor": EXACT,
-    "int8-tensor": CRUDE,
-    "fp8": "fp8",
+BY_ACTIVATIONS: dict[int, dict[str, str]] = {
+    16: {"bf16": "16 bits", "fp16": "16 bits"},
+    8: {"int8": "int8", "uint8-tensor": "int8", "int8-tensor": CRUDE},
+    4: {"int8": "int4", "uint8-tensor": "int4"},
 }
+"""The rounding of activations and the declared precision, by the weight class; the weights stay as they are."""
 MILDEST = 3
 """The number of branches of each kind in the table."""
 
@@ -88,10 +85,12 @@ class Networks:
         return np.asarray(image)
 
 
-def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) -> Iterator[Row]:
+def values(
+    tier: str, weight_class: WeightClass, nonces: Sequence[int], wanted: Callable[[str], object]
+) -> Iterator[Row]:
     import torch
 
-    networks = Networks(Diffusion(tier, {}), nonces)
+    networks = Networks(Diffusion(tier, {}, weight_class), nonces)
     networks.load(networks.suite.weights())
     with torch.no_grad():
         yield from rows(networks, wanted)
@@ -137,21 +136,23 @@ def rows(networks: Networks, wanted: Callable[[str], object]) -> Iterator[Row]:
         "int8-tensor": "a scale a tensor",
         "uint8-tensor": "scale and zero point a tensor",
     }
-    for precision, declared in BY_ACTIVATIONS.items():
+    for precision, declared in BY_ACTIVATIONS[suite.weight_class].items():
         targets = [activations(module, precision) for module in networks.all]
         yield from row(f"{precision} activations everywhere", whole(*targets), declared, notes.get(precision, ""))
-    for precision in ("uint8-tensor", "int8-tensor", "fp8"):
+    for precision in ("uint8-tensor", "int8-tensor") if suite.weight_class < 16 else ():
         quantised = [layer for name, layer in layers(unet) if not any(part in name for part in UNQUANTISED)]
         targets = [activations(layer, precision) for layer in quantised]
-        declared = "fp8" if precision == "fp8" else EXACT
+        declared = f"int{suite.weight_class}"
         yield from row(f"{precision} activations in the U-Net", denoised(*targets), declared, "as published recipes do")
-    yield from row("int8 weights", whole(*(whole_numbers(module, 8, None) for module in networks.all)), "int8")
-    four = [whole_numbers(module, 4) for module in networks.all]
-    targets = [activations(module, "int8-tensor") for module in networks.all]
-    yield from row("int4 weights, int8-tensor activations", whole(*four, *targets), CRUDE)
+    if suite.weight_class == 8:
+        int8 = [reweighted(module, partial(integers, bits=8, group=None)) for module in networks.all]
+        yield from row("int8 weights", whole(*int8), "int8", "absmax / 127, not exact")
+        fp8 = [reweighted(module, partial(rounded, precision="fp8")) for module in networks.all]
+        targets = [activations(module, "fp8") for module in networks.all]
+        yield from row("fp8 weights and activations everywhere", whole(*fp8, *targets), "fp8")
 
-    for bits in (3, 2):
-        yield from row(f"int{bits} weights", whole(*(whole_numbers(module, bits) for module in networks.all)))
+    for name, change in narrower(suite.weight_class):
+        yield from row(name, whole(*(reweighted(module, change) for module in networks.all)))
     other = networks.context(networks.other_ids)
     yield from row("another prompt", denoised(context=other))
     half = tuple(part[..., : part.shape[-2] // 2, :] if part.dim() == 4 else part for part in context)
@@ -204,7 +205,7 @@ def rows(networks: Networks, wanted: Callable[[str], object]) -> Iterator[Row]:
     if not wanted("weights of another seed"):
         return
     specs = onnx_graphs.weight_specs(HOME, suite.tier, suite.graphs)
-    drawn = weights.Synthetic(suite.name, specs, partial(rule, guidance=suite.shape.guidance), seed=1)
+    drawn = weights.Synthetic(suite.name, specs, partial(rule, guidance=suite.shape.guidance), suite.weight_class, 1)
     networks.load(drawn)
     yield from row("weights of another seed", whole())
 
@@ -276,8 +277,8 @@ def to_every_other(attention: nn.Module) -> Target:
 
 
 @contextmanager
-def whole_numbers(module: nn.Module, bits: int, group: int | None = 32) -> Iterator[None]:
-    """Within the context, the weights of each layer are rounded while it runs; rounded copies of all weights would not
+def reweighted(module: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """Within the context, the weights of each layer are changed while it runs; changed copies of all weights would not
     fit into memory.
 
     As in engines with groups, layers whose inputs are not a multiple of a group keep their weights: the first
@@ -287,7 +288,7 @@ def whole_numbers(module: nn.Module, bits: int, group: int | None = 32) -> Itera
 
     def before(layer: nn.Module, _: object) -> None:
         weight: Any = layer.weight
-        kept[layer], weight.data = weight.data, integers(weight.data, bits, group)
+        kept[layer], weight.data = weight.data, change(weight.data)
 
     def after(layer: nn.Module, _: object, __: object) -> None:
         weight: Any = layer.weight
@@ -296,7 +297,7 @@ def whole_numbers(module: nn.Module, bits: int, group: int | None = 32) -> Itera
     hooks = [
         hook
         for _, layer in layers(module)
-        if group is None or cast("torch.Tensor", layer.weight)[0].numel() % group == 0
+        if cast("torch.Tensor", layer.weight)[0].numel() % GROUP == 0
         for hook in (layer.register_forward_pre_hook(before), layer.register_forward_hook(after))
     ]
     try:

@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from bench.separation import GROUP, Row, integers, rounded, two_of_four
+from bench.separation import GROUP, Row, integers, narrower, rounded, two_of_four
 from mixmark.harness.contracts.protocols import Array
+from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.dlrm import CROSS_LAYERS, FIXED, HOTNESS, SCRAMBLE, SET_ASIDE, Dlrm, rule
 from mixmark.suites.dlrm.network import dlrm
 from mixmark.suites.weights import Synthetic
@@ -31,8 +32,6 @@ CROSS = "model.inter_arch.crossnet.W_kernels.{}"
 MLP = "model.over_arch.model.0._mlp.{}._linear.weight"
 HEADS = np.cumsum((0, *HOTNESS))
 BAGS = [slice(*ends) for ends in pairwise(HEADS)]
-EXACT = "int8, int4"
-"""The declared precisions of ways that change no weight: the synthetic weights are exact at four bits."""
 CRUDE = "fp8"
 """Ways in int8 that are as crude as fp8; the gate of int8 excludes them."""
 MILDEST = 3
@@ -81,12 +80,12 @@ class Target:
         return replace(self, indices=torch.from_numpy(indices))
 
 
-def opened(tier: str, nonces: Sequence[int]) -> tuple[Target, Array, Target]:
+def opened(tier: str, weight_class: WeightClass, nonces: Sequence[int]) -> tuple[Target, Array, Target]:
     """The honest way, the ranks, and the way with each table hashed to a tenth of its rows.
 
     Both ways have FIXED samples and then the feeds. A rank is the popularity of an index, from 0.
     """
-    suite = Dlrm(tier, {})
+    suite = Dlrm(tier, {}, weight_class)
     samples = [suite.feeds(FIXED, seed=0)(0), *map(suite.feeds(BATCH, seed=1), nonces)]
     dense = torch.from_numpy(np.concatenate([each["dense"] for each in samples]))
     indices = np.concatenate([each["indices"].T for each in samples]).astype(np.int64)
@@ -109,7 +108,7 @@ def opened(tier: str, nonces: Sequence[int]) -> tuple[Target, Array, Target]:
 def others(suite: Dlrm, seed: int) -> dict[str, Tensor]:
     """All weights except the tables, drawn with a seed; the suite's seed is 0."""
     specs = {name: suite.weights().spec(name) for name in suite.weights().names() if "t_cat" not in name}
-    source, weights = Synthetic(suite.name, specs, rule, seed), {}
+    source, weights = Synthetic(suite.name, specs, rule, suite.weight_class, seed), {}
     for name, spec in specs.items():
         weights[name] = torch.empty([int(size) for size in spec.shape])
         source.read(name, weights[name].numpy())
@@ -131,9 +130,9 @@ class Rounded(TorchFunctionMode):
         return call(*args, **(kwargs or {}))
 
 
-def to(bits: int, group: int | None = GROUP, part: str = "") -> Change:
-    """Rounds the weights whose names contain `part` to integers."""
-    return lambda name, weight: integers(weight, bits, group) if part in name else weight
+def to(change: Callable[[Tensor], Tensor], part: str = "") -> Change:
+    """Changes the weights whose names contain `part`."""
+    return lambda name, weight: change(weight) if part in name else weight
 
 
 def pruned(name: str, weight: Tensor) -> Tensor:
@@ -155,35 +154,42 @@ def audits(target: Target, output: Array, reference: Array) -> tuple[float, ...]
     return tuple(target.suite.quality(part, np.append(truth, variance)) for part, truth in parts)
 
 
-def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) -> Iterator[Row]:
-    target, ranks, hashed = opened(tier, nonces)
+def values(
+    tier: str, weight_class: WeightClass, nonces: Sequence[int], wanted: Callable[[str], object]
+) -> Iterator[Row]:
+    target, ranks, hashed = opened(tier, weight_class, nonces)
     reference = target()
 
     def row(name: str, output: Callable[[], Array], declared: str = "", note: str = "") -> Iterator[Row]:
         if wanted(name):
             yield Row(name, declared, audits(target, output(), reference), note)
 
-    yield from row("fp32, batch 32", partial(target, batch=32), "16 bits")
-    yield from row("bf16", partial(target, dtype=torch.bfloat16), "16 bits")
-    yield from row("fp16", partial(target, dtype=torch.float16), "16 bits")
-    for bits, group in ((8, None), (4, GROUP)):
-        narrow = target.changed(to(bits, group))
-        yield from row(f"int{bits} weights and tables", narrow, f"int{bits}")
+    declared = "16 bits" if weight_class == 16 else f"int{weight_class}"
+    yield from row("fp32, batch 32", partial(target, batch=32), declared)
+    if weight_class == 16:
+        yield from row("bf16", partial(target, dtype=torch.bfloat16), declared)
+        yield from row("fp16", partial(target, dtype=torch.float16), declared)
+    else:
+        narrow = target.changed(to(partial(integers, bits=weight_class, group=None if weight_class == 8 else GROUP)))
+        yield from row(f"int{weight_class} weights and tables", narrow, declared)
         with Rounded("int8"):
-            yield from row(f"int{bits} weights and tables, int8 activations", narrow, f"int{bits}")
-    for precision, said, declared in (
-        ("int8", "int8 activations, a scale a sample", EXACT),
-        ("int8-tensor", "int8 activations, one scale a tensor", CRUDE),
-        ("uint8-tensor", "uint8 activations, scale and zero point a tensor", CRUDE),
-        ("fp8", "fp8 activations", "fp8"),
-    ):
-        with Rounded(precision):
-            yield from row(said, target, declared)
+            yield from row(f"int{weight_class} weights and tables, int8 activations", narrow, declared)
+            yield from row("int8 activations, a scale a sample", target, declared)
+    if weight_class == 8:
+        for precision, said in (
+            ("int8-tensor", "int8 activations, one scale a tensor"),
+            ("uint8-tensor", "uint8 activations, scale and zero point a tensor"),
+        ):
+            with Rounded(precision):
+                yield from row(said, target, CRUDE)
+        with Rounded("fp8"):
+            fp8 = target.changed(to(partial(rounded, precision="fp8")))
+            yield from row("fp8 weights, tables and activations", fp8, "fp8")
 
-    for bits in (3, 2):
-        yield from row(f"int{bits} weights and tables", target.changed(to(bits)))
-    for part, said in (("t_cat", "tables"), ("arch.model", "MLPs"), ("kernels", "cross layers")):
-        yield from row(f"int3 {said}", target.changed(to(3, part=part)))
+    for name, change in narrower(weight_class):
+        yield from row(f"{name}, tables too", target.changed(to(change)))
+        for part, said in (("t_cat", "tables"), ("arch.model", "MLPs"), ("kernels", "cross layers")):
+            yield from row(f"{name}, {said} only", target.changed(to(change, part)))
     yield from row("two of four weights pruned, tables whole", target.changed(pruned))
     for layer in range(CROSS_LAYERS):
         yield from row(f"cross layer {layer} skipped", target.without(CROSS.format(layer)))

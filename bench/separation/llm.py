@@ -16,14 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bench.separation import Row, integers, rounded
+from bench.separation import Row, integers, narrower, rounded
 from mixmark.harness.contracts.protocols import Array, Weights
+from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.llm import SHARP_LAYERS, LlamaShape, Llm
 from mixmark.suites.llm.network import Llama, LlamaLayer, rotary, rotate
 from mixmark.suites.weights import Synthetic
-
-SIXTEEN, EXACT = "16 bits", "int8, int4"
-"""The declared precisions; the synthetic weights are exact at four bits."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +47,27 @@ class Target:
     note: str = ""
 
 
-def targets(shape: LlamaShape) -> list[Target]:
+def honest(weight_class: WeightClass) -> list[Target]:
+    """Ways with the weights as they are, the right one first."""
+    if weight_class == 16:
+        return [
+            Target("fp32, another batch", "16 bits"),
+            Target("bf16", "16 bits", "bf16", "bf16"),
+            Target("fp16", "16 bits", "fp16", "fp16"),
+        ]
+    declared = f"int{weight_class}"
+    return [
+        Target("fp32, another batch", declared),
+        Target("int8 activations by 32", declared, "int8-block", "fp16", note="as llama.cpp"),
+        Target("int8 activations by row", declared, "int8", "bf16"),
+        Target("int8 activations, one scale a tensor", declared, "int8-tensor", "bf16"),
+    ]
+
+
+def cheats(shape: LlamaShape) -> list[Target]:
     last, diffuse = shape.layers - 1, tuple(range(SHARP_LAYERS, shape.layers))
     quarter = shape.tokens_in + 3 * shape.tokens_out // 4
     return [
-        Target("fp32, another batch", SIXTEEN, note="of weights: also int4 and fp8, which are exact"),
-        Target("bf16", SIXTEEN, "bf16", "bf16"),
-        Target("fp16", SIXTEEN, "fp16", "fp16"),
-        Target("int8 activations by 32", EXACT, "int8-block", "fp16", note="as llama.cpp"),
-        Target("int8 activations by row", EXACT, "int8", "bf16", note="as int4 weights with int8 activations"),
-        Target("int8 activations, one scale a tensor", EXACT, "int8-tensor", "bf16"),
-        Target("fp8 activations, one scale a tensor", "fp8", "fp8", "bf16"),
         Target("first layer skipped", skips=(0,)),
         Target("middle layer skipped", skips=(shape.layers // 2,)),
         Target("last layer skipped", skips=(last,)),
@@ -199,11 +207,15 @@ def uncomputed(prompts: Array, right: Array) -> Iterator[tuple[str, Array]]:
 
 @torch.inference_mode()
 def values(
-    tier: str, nonces: Sequence[int], wanted: Callable[[str], object], weights: str | None = None
+    tier: str,
+    weight_class: WeightClass,
+    nonces: Sequence[int],
+    wanted: Callable[[str], object],
+    weights: str | None = None,
 ) -> Iterator[Row]:
     """The rows of the suite. weights: the path of a checkpoint that replaces the synthetic weights."""
-    suite = Llm(tier, {"weights": weights} if weights else {})
-    right, drawn = suite.weights(), Llm(tier, {}).weights()
+    suite = Llm(tier, {"weights": weights} if weights else {}, weight_class)
+    right, drawn = suite.weights(), Llm(tier, {}, weight_class).weights()
     prompts = np.stack([feed["ids"] for feed in map(suite.feeds(1, 0), nonces)])
     (graph,) = suite.reference().graphs().values()
     network = graph.module().to_empty(device="cpu")
@@ -212,15 +224,22 @@ def values(
 
     outputs: list[tuple[Target, Array]] = []
     changed: list[tuple[Target, Callable[[Tensor], Tensor]]] = [
-        (Target("int8 weights by row", "int8"), partial(integers, bits=8, group=None)),
-        (Target("int3 weights"), partial(integers, bits=3)),
-        (Target("int2 weights"), partial(integers, bits=2)),
+        (Target(name), change) for name, change in narrower(weight_class)
     ]
-    if weights:
-        four = partial(integers, bits=4)
+    eight, four, fp8 = (
+        partial(integers, bits=8, group=None),
+        partial(integers, bits=4),
+        partial(rounded, precision="fp8"),
+    )
+    if weight_class == 8:
         changed += [
-            (Target("bf16 weights", SIXTEEN, "bf16", "bf16"), partial(rounded, precision="bf16")),
-            (Target("fp8 weights, one scale a tensor", "fp8"), partial(rounded, precision="fp8")),
+            (Target("int8 weights by row", "int8", note="absmax / 127, not exact"), eight),
+            (Target("fp8 weights and activations, one scale a tensor", "fp8", "fp8", "bf16"), fp8),
+        ]
+    if weights and weight_class == 16:
+        changed.append((Target("bf16 weights", "16 bits", "bf16", "bf16"), partial(rounded, precision="bf16")))
+    if weights and weight_class == 4:
+        changed += [
             (Target("int4 weights", "int4", note="a scale per 32"), four),
             (Target("int4 weights, int8 activations", "int4", "int8", "bf16"), four),
         ]
@@ -232,10 +251,10 @@ def values(
         load(network, replace(drawn, seed=1))
         outputs.append((wrong, Batch(network, [wrong]).decode(prompts)[0]))
     load(network, right)
-    if not weights:
-        exact = all(torch.equal(integers(rows, 4), rows) for rows in matrices(network))
-        assert exact, "int4 would need a row of its own"
-    first, *others = targets(suite.shape)  # the first is right, and what is not computed is made of right outputs
+    first, *others = [
+        *honest(weight_class),
+        *cheats(suite.shape),
+    ]  # the first is right, and what is not computed is made of right outputs
     everything = [first, *(target for target in others if wanted(target.name))]
     if weights:
         everything = [replace(target, note="") for target in everything]  # the notes describe weights that are exact

@@ -9,18 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.separation import Row, integers, rounded
+from bench.separation import Row, integers, narrower, rounded
 from mixmark.harness.adapters.torch import Torch, TorchSession
 from mixmark.harness.contracts.protocols import Array, Feed, Use
-from mixmark.harness.contracts.schema import Device
+from mixmark.harness.contracts.schema import Device, WeightClass
 from mixmark.suites.probe import Probe
 
 SEED = 1
 Change = Callable[[Tensor], Tensor]
 
 
-def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) -> Iterator[Row]:
-    suite = Probe(tier, {})
+def values(
+    tier: str, weight_class: WeightClass, nonces: Sequence[int], wanted: Callable[[str], object]
+) -> Iterator[Row]:
+    suite = Probe(tier, {"bits": str(weight_class)}, weight_class)
     given = list(map(suite.feeds(1, SEED), (nonces[-1] + 1, *nonces)))
     session = TorchSession(suite, torch.device("cpu"), torch.float32, torch.get_num_threads(), {})
     matrices = {name: tensor for module in session._modules.values() for name, tensor in module.named_parameters()}
@@ -49,17 +51,20 @@ def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) ->
         return matrix * (torch.arange(matrix.shape[1]) < matrix.shape[1] // 2)
 
     cpu: Device = next(each for each in Torch({}).discover() if each.id == "cpu:0")
-    if "bf16" in cpu.precisions:
+    if weight_class == 16 and "bf16" in cpu.precisions:
         with Torch({}).open(cpu, suite, "bf16", Use.of("probe")) as runner:
             yield from row("torch, bf16", lambda: [np.concatenate(list(runner(feed))) for feed in given[1:]], "16 bits")
-    int8, int4, int3 = (partial(changed, partial(integers, bits=bits)) for bits in (8, 4, 3))
-    yield from row("fp16 weights", partial(changed, partial(rounded, precision="fp16")), "16 bits")
-    yield from row("int8 weights", int8, "int8", "a scale per 32")
-    yield from row("fp8 weights", partial(changed, partial(rounded, precision="fp8")), "fp8", "absmax / 448")
-    yield from row("int4 weights", int4, "int4", "a scale per 32")
-    yield from row("int4 weights under 16 declared bits", int4)
-    yield from row("int3 weights", int3)
+    if weight_class == 8:
+        eight = partial(integers, bits=8, group=None)
+        yield from row("int8 weights by row", partial(changed, eight), "int8", "absmax / 127, not exact")
+        yield from row("fp8 weights", partial(changed, partial(rounded, precision="fp8")), "fp8", "absmax / 448")
+    if weight_class == 4:
+        yield from row("int4 weights by 32", partial(changed, partial(integers, bits=4)), "int4")
+    for name, change in narrower(weight_class):
+        yield from row(name, partial(changed, change))
     for part, said in (("matrix", "half of each streamed matrix"), ("square", "half of each square")):
+        if not any(part in name for name in whole):
+            continue
         yield from row(said, partial(changed, half, part))
     yield from row("the previous feed's output", partial(outputs, given[:-1]))
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.separation import Row, activations, integers, rounded, two_of_four
+from bench.separation import Row, activations, integers, narrower, rounded, two_of_four
 from mixmark.harness.contracts.protocols import Array, Feed, State, Weights
+from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.resnet50 import STAGES, Calibrated, ResNet50, rule, statistics
 from mixmark.suites.weights import Synthetic
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 IMAGES = 8
+Change = Callable[["torch.Tensor"], "torch.Tensor"]
 BLOCKS = [f"layer{stage}.{index}" for stage, (blocks, _, _) in enumerate(STAGES, 1) for index in range(blocks)]
 
 
@@ -107,8 +109,10 @@ def halved(feed: Feed) -> Feed:
     return {"images": images.reshape(count, channels, side // 2, 2, side // 2, 2).mean((3, 5)).round().astype(np.uint8)}
 
 
-def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) -> Iterator[Row]:
-    suite = ResNet50(tier, {})
+def values(
+    tier: str, weight_class: WeightClass, nonces: Sequence[int], wanted: Callable[[str], object]
+) -> Iterator[Row]:
+    suite = ResNet50(tier, {}, weight_class)
     network = loaded(suite.weights())
     given = list(map(suite.feeds(IMAGES, seed=11), (nonces[-1] + 1, *nonces)))
     referee = suite.reference()
@@ -127,40 +131,56 @@ def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) ->
     def alone() -> list[Array]:
         return [np.concatenate(outputs(network, feed)) for feed in singly]
 
-    yield from row("fp32, one image at a time", alone, "16 bits")
-    int8, int4 = partial(integers, bits=8, group=None), partial(integers, bits=4)
+    declared = "16 bits" if weight_class == 16 else f"int{weight_class}"
+    yield from row("fp32, one image at a time", alone, declared)
+    int8, int4, fp8 = (
+        partial(integers, bits=8, group=None),
+        partial(integers, bits=4),
+        partial(rounded, precision="fp8"),
+    )
     right = partial(outputs, network)
-    for name, change, precision, declared, note in (
-        ("bf16", None, "bf16", "16 bits", ""),
-        ("fp16", None, "fp16", "16 bits", ""),
-        ("fp8", None, "fp8", "fp8", "the weights are exact in it"),
-        ("int8 activations", None, "int8-tensor", "int8, int4", "one scale per tensor; the weights exact"),
-        ("uint8 activations", None, "uint8-tensor", "int8, int4", "scale and zero point per tensor; the weights exact"),
-        ("int8 weights", int8, None, "int8", "a scale per channel"),
-        ("int8 weights and activations", int8, "int8-tensor", "int8", "activations by one scale per tensor"),
-        ("int4 weights", int4, None, "int4", "a scale per 32, else exact"),
-        ("int4 weights, int8 activations", int4, "int8-tensor", "int4", ""),
-    ):
+    exact = (
+        ("int8 activations", None, "int8-tensor", declared, "one scale per tensor; the weights exact"),
+        ("uint8 activations", None, "uint8-tensor", declared, "scale and zero point per tensor; the weights exact"),
+    )
+    honest: dict[int, Sequence[tuple[str, Change | None, str | None, str, str]]] = {
+        16: (("bf16", None, "bf16", declared, ""), ("fp16", None, "fp16", declared, "")),
+        8: (
+            *exact,
+            ("fp8", fp8, "fp8", "fp8", "one scale per tensor"),
+            ("int8 weights", int8, None, declared, "a scale per channel"),
+            ("int8 weights and activations", int8, "int8-tensor", declared, "activations by one scale per tensor"),
+        ),
+        4: (
+            *exact,
+            ("int4 weights", int4, None, declared, "a scale per 32, else exact"),
+            ("int4 weights, int8 activations", int4, "int8-tensor", declared, ""),
+        ),
+    }
+    cheats: list[tuple[str, Change | None, str | None, str, str]] = [
+        (name, change, None, "", "") for name, change in narrower(weight_class)
+    ]
+    if weight_class == 16:
+        cheats.append(("int8 weights by row, int8 activations", int8, "int8-tensor", "", "as stock 8-bit engines"))
+    for name, change, precision, declared, note in (*honest[weight_class], *cheats):
         with ExitStack() as stack:
             if change:
                 stack.enter_context(changed(network, change))
             if precision:
                 stack.enter_context(activations(network, precision))
             yield from row(name, right, declared, note)
-    with changed(network, int8), activations(network, "int8-tensor"), stream(network, "int8-tensor"):
-        yield from row("int8 throughout", right, "int8", "the shortcuts too")
+    if weight_class == 8:
+        with changed(network, int8), activations(network, "int8-tensor"), stream(network, "int8-tensor"):
+            yield from row("int8 throughout", right, "int8", "the shortcuts too")
 
     for block in BLOCKS:
         with skipped(network, block):
             yield from row(f"{block} skipped", right)
-    for bits in (3, 2):
-        with changed(network, partial(integers, bits=bits)):
-            yield from row(f"int{bits} weights", right)
     with changed(network, two_of_four):
         yield from row("2:4 sparse weights", right)
     yield from row("half resolution", lambda: outputs(network, [halved(feed) for feed in given[1:]]))
     specs = {name: suite.weights().spec(name) for name in suite.weights().names()}
-    other = loaded(Calibrated(Synthetic(suite.name, specs, rule, seed=1), statistics()))
+    other = loaded(Calibrated(Synthetic(suite.name, specs, rule, weight_class, seed=1), statistics(weight_class)))
     yield from row("other weights", partial(outputs, other))
     yield from row("the previous feed's output", lambda: [reference[:-1] for reference in references[:-1]])
     yield from row("the mean output", lambda: [np.repeat(reference[-1:], IMAGES, 0) for reference in references[1:]])

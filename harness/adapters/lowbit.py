@@ -1,13 +1,14 @@
 """Quantises weights to 8 and 4 bits: integers and float32 scales, exact if the weights allow it. Pure numpy.
 
-Synthetic weights are integers from −8 to 7 times a power of two (see suites/weights.py), and a folded batch norm
-multiplies each output channel by a factor. Both are exact in 8 and in 4 bits if the scale is the weight's step. The
-step is found as the largest value divided by an integer from 1 to 8. Weights without a step, such as trained weights,
-are rounded at the scale that their largest value needs.
+Synthetic weights of the classes 8 and 4 are integers up to ±63 and from −8 to 6 times a power of two (see
+suites/weights.py), and a folded batch norm multiplies each output channel by a factor. Both are exact in the bits of
+their class if the scale is the weight's step. The step is found as the largest value divided by an integer, up to 64 in
+8 bits and up to 8 in 4. Weights without a step, such as trained weights, are rounded at the scale that their largest
+value needs.
 
 An exact coarse scale is used even if finer scales were requested: it is found in one pass, and a group of 32 without
-the largest value would not show the step. The integers then stay within ±8 in 8 bits too. This keeps sums of two
-products below 16 bits, at which processors without dot products of bytes saturate.
+the largest value would not show the step. The integers then stay within ±64 in 8 bits. This keeps sums of two products
+below 16 bits, at which processors without dot products of bytes saturate.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 GROUP = 32
-STEPS = (8, 1, 2, 3, 4, 5, 6, 7)  # candidates for the largest value in steps, in this order; 8 in synthetic weights
+STEPS = {8: (*range(1, 65),), 4: (8, *range(1, 8))}
+"""Candidates for the largest value in steps, by the bits, in this order."""
 ROUNDING = 2.0**-16  # the largest rounding of a folded weight in float32, as a fraction of a step
 SAMPLE = 16  # so many values of a row must fit a step before all values are tried
 FIRST = 1024  # one of so many rows must have a separate step before all rows are searched
@@ -105,7 +107,7 @@ def _row_scales(rows: Floats, bits: int) -> tuple[Floats, bool]:
 def _find_steps(rows: Floats, largest: Floats, bits: int, scales: Floats) -> npt.NDArray[np.bool_]:
     """Writes the step of each row that has one into `scales`. Returns whether each row has a step: [rows]."""
     found = np.zeros(len(rows), np.bool_)
-    for steps in STEPS:
+    for steps in STEPS[bits]:
         missing = np.flatnonzero(~found)
         tried = _step(largest[missing], steps, bits)
         fits = _fits(rows[missing, :SAMPLE], tried, bits)
@@ -118,7 +120,7 @@ def _find_steps(rows: Floats, largest: Floats, bits: int, scales: Floats) -> npt
 def _shared_scale(rows: Floats, bits: int) -> Floats | None:
     """The common step of all rows, repeated for each row; None if there is none."""
     peak = _peak(_largest(rows))
-    for steps in STEPS:
+    for steps in STEPS[bits]:
         scales = np.broadcast_to(_step(peak, steps, bits), len(rows))
         if _fits(rows[:1], scales[:1], bits).all() and _fits(rows, scales, bits).all():
             return scales

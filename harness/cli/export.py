@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import click
 
@@ -33,6 +34,11 @@ from mixmark.harness.contracts.text import plain
     help="What the weights are held in; int8 and int4 only in GGUF.",
 )
 @click.option(
+    "--bits",
+    type=click.Choice(["16", "8", "4"]),
+    help="The weight class, for an engine that quantises what it reads.  [default: the precision's]",
+)
+@click.option(
     "--weights",
     type=click.Path(exists=True, path_type=Path),
     metavar="PATH",
@@ -59,6 +65,7 @@ def export(
     tier: str,
     format_name: str,
     precision: str,
+    bits: str | None,
     weights: Path | None,
     samples: int,
     out: Path | None,
@@ -74,14 +81,20 @@ def export(
     Examples: mixmark export llm --tier edge --out llama
               mixmark export resnet50 --format onnx --precision fp16
               mixmark export llm --tier smoke --format gguf --precision bf16
+              mixmark export llm --tier edge --precision bf16 --bits 4
     """
-    from mixmark.harness.contracts.errors import choose_by_name
+    from mixmark.harness.contracts.errors import UsageError, choose_by_name
+    from mixmark.harness.contracts.schema import WeightClass, weight_class
     from mixmark.harness.discover import config as configuration
     from mixmark.harness.discover import setup
     from mixmark.harness.measure import export as exporting
     from mixmark.harness.plugins import registry
 
-    folder = out or Path(f"{suite}-{tier}-{format_name}-{precision}")
+    held = weight_class(precision)
+    chosen = cast(WeightClass, int(bits)) if bits else held
+    if chosen > held:
+        raise UsageError(f"{precision} cannot hold weights of {chosen} bits", f"give --bits {held} or none")
+    folder = out or Path(f"{suite}-{tier}-{format_name}-{precision}" + (f"-{chosen}-bit" if chosen < held else ""))
     suites, formats = registry.find("suites"), registry.find("formats")
     choose_by_name("suite", [suite], suites)
     choose_by_name("format", [format_name], formats)
@@ -93,6 +106,7 @@ def export(
         weights=setup.checkpoint_label(weights) if weights else "synthetic",
         format=formats[format_name],
         precision=precision,
+        weight_class=chosen,
         samples=samples,
     )
     with plugins_print_to_stderr():

@@ -50,6 +50,7 @@ from mixmark.harness.contracts.schema import (
     PowerLimit,
     ScenarioName,
     UnitNames,
+    WeightClass,
 )
 
 if TYPE_CHECKING:
@@ -100,9 +101,9 @@ class Weights(Protocol):
         """The shape of a tensor, without symbolic axes. Raises KeyError for an unknown name."""
 
     def read(self, name: str, into: npt.NDArray[np.float32]) -> None:
-        """Fills `into`, a C-contiguous array of the spec's shape, and keeps no reference to it. The values are exact at
-        four bits unless they come from a checkpoint. Raises KeyError for an unknown name, ValueError for another shape,
-        and OSError or MixmarkError if a checkpoint cannot be read."""
+        """Fills `into`, a C-contiguous array of the spec's shape, and keeps no reference to it. The values are exact in
+        the formats of the suite's weight class, unless they come from a checkpoint. Raises KeyError for an unknown
+        name, ValueError for another shape, and OSError or MixmarkError if a checkpoint cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -238,9 +239,10 @@ class Discloses(Protocol):
 
 
 class Suite(Protocol):
-    """One workload at one tier. The class is called with (tier, options), and raises `Unsupported` for an unknown tier.
+    """One workload at one tier, with weights of one class.
 
-    options: every built-in suite but the probe knows `weights`, the path of a checkpoint.
+    The class is called with (tier, options, weight_class), and raises `Unsupported` for an unknown tier. options: every
+    built-in suite but the probe knows `weights`, the path of a checkpoint.
     """
 
     name: str
@@ -254,6 +256,8 @@ class Suite(Protocol):
     tier: str
     options: Mapping[str, str]
     """The options that the class was called with."""
+    weight_class: WeightClass
+    """The weight class of the precision that is measured. An fp32 reference of int8 has the weights of class 8."""
     latency: LatencyLimits | None
     """The latency limits of the server scenario at this tier. None if the suite has no server scenario."""
 

@@ -76,7 +76,11 @@ class Equipment:
         """A route's suite, as a worker builds it."""
         options = {**self.suite_options.get(route.suite, {}), **route.suite_options}
         return messages.SuiteChoice(
-            name=route.suite, spec=self.suites[route.suite].spec, tier=route.tier, options=options
+            name=route.suite,
+            spec=self.suites[route.suite].spec,
+            tier=route.tier,
+            options=options,
+            weight_class=route.weight_class,
         )
 
     def suite(self, route: Route) -> SuiteModel:

@@ -41,7 +41,9 @@ def claims(result: Result) -> SuiteClaims:
     unknown: dict[str, str] = {}
     for record in result.records:
         route = record.route
-        built = repr((route.suite, route.suite_version, route.tier, route.weights, route.suite_options))
+        built = repr(
+            (route.suite, route.suite_version, route.tier, route.weight_class, route.weights, route.suite_options)
+        )
         if built not in suites:
             suites[built] = _suite(route, plugins)
         suite = suites[built]
@@ -67,7 +69,14 @@ def _suite(route: Route, plugins: Mapping[str, Plugin]) -> SuiteModel | str:
         if installed != route.suite_version:
             ran = plain(route.suite_version, MAX_REASON)
             return f"it ran version {ran} of {route.suite}, and version {installed} is installed"
-        return source.build(SuiteChoice(name=route.suite, spec=plugin.spec, tier=route.tier, options=options))
+        choice = SuiteChoice(
+            name=route.suite,
+            spec=plugin.spec,
+            tier=route.tier,
+            options=options,
+            weight_class=route.weight_class,
+        )
+        return source.build(choice)
     except Exception as error:  # a plugin may raise anything
         return _not_built(route, error)
 

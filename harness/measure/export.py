@@ -29,7 +29,7 @@ from mixmark.harness import VERSION
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.protocols import Adapter, Suite, Use
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, WeightClass, weight_class
 from mixmark.harness.measure.audit import CPU, REFERENCE
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
@@ -57,6 +57,9 @@ class ExportRequest:
     """`synthetic`, or the name of a checkpoint."""
     format: Plugin
     precision: str
+    """What the weights are held in."""
+    weight_class: WeightClass
+    """The class of the weights, at most the precision's: an engine in int4 that reads files in bf16 needs class 4."""
     samples: int
     """The number of feeds that are written with their outputs."""
 
@@ -98,7 +101,7 @@ def export(request: ExportRequest, folder: Path, on_stage: Callable[[str], None]
 
 def write(request: ExportRequest, folder: Path, on_stage: Callable[[str], None]) -> Manifest:
     """Writes everything to an empty folder and returns the manifest."""
-    suite: Suite = request.suite.load()(request.tier, request.options)
+    suite: Suite = request.suite.load()(request.tier, request.options, request.weight_class)
     if request.samples:
         _refuse_without_memory(suite)
         list(_reference().discover())  # raises PluginError where torch is not installed
@@ -118,13 +121,15 @@ def write(request: ExportRequest, folder: Path, on_stage: Callable[[str], None])
         on_stage(f"computing {request.samples} reference outputs")
         write_samples(suite, folder / SAMPLES, request.samples)
     on_stage("hashing the files")
-    gate = suite.gate(request.precision)
+    held = request.weight_class == weight_class(request.precision)
+    gate = suite.gate(request.precision if held else f"int{request.weight_class}")
     manifest = {
         "mixmark": VERSION,
         "suite": suite.name,
         "suite_version": suite.version,
         "tier": suite.tier,
         "weights": request.weights,
+        "weight_class": request.weight_class,
         "format": request.format.name,
         "precision": request.precision,
         "samples": {"count": request.samples, "seed": SEED, "batch": 1, "computed_by": f"{REFERENCE} in fp32"},

@@ -70,6 +70,7 @@ def converted(
     other weights, is not reused.
     """
     depends = hashlib.sha256(_sources(type(suite)) + _sources(type(suite.weights())) + _sources(write))
+    depends.update(f"weight class {suite.weight_class}\n".encode())
     for name, value in sorted(suite.options.items()):
         depends.update(f"{name}={value}\n".encode())
     if checkpoint := suite.options.get("weights"):

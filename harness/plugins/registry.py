@@ -23,7 +23,7 @@ from typing import Any, Literal, cast
 from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.errors import PluginError, UsageError, choose_by_name
 from mixmark.harness.contracts.protocols import Suite
-from mixmark.harness.contracts.schema import Absent
+from mixmark.harness.contracts.schema import Absent, WeightClass
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.plugins.calls import error_with_line
 
@@ -290,19 +290,19 @@ def is_spec(text: str) -> bool:
     return ":" in text
 
 
-def build_suite(name: str, spec: str, tier: str, options: dict[str, str]) -> Any:
+def build_suite(name: str, spec: str, tier: str, options: dict[str, str], weight_class: WeightClass = 16) -> Any:
     """Loads a suite and builds it for a tier. Raises PluginError, or Unsupported if the suite lacks the tier."""
-    return Plugin("suites", name, spec, "").load()(tier, options)
+    return Plugin("suites", name, spec, "").load()(tier, options, weight_class)
 
 
-def load_suite(name: str, tier: str, options: Mapping[str, str] | None = None) -> Suite:
+def load_suite(name: str, tier: str, options: Mapping[str, str] | None = None, weight_class: WeightClass = 16) -> Suite:
     """Builds a suite by its name, to try an adapter by hand.
 
     Raises UsageError for an unknown name, and Unsupported if the suite lacks the tier.
     """
     found = find("suites")
     (chosen,) = choose_by_name("suite", [name], found)
-    built: Suite = found[chosen].load()(tier, dict(options or {}))
+    built: Suite = found[chosen].load()(tier, dict(options or {}), weight_class)
     return built
 
 

@@ -38,6 +38,7 @@ from mixmark.harness.contracts.schema import (
     Tier,
     Trial,
     UnitNames,
+    WeightClass,
 )
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plugins.registry import Kind
@@ -159,6 +160,7 @@ class SuiteChoice(Message):
     spec: str
     tier: Tier
     options: dict[str, str] = Field(default_factory=dict)
+    weight_class: WeightClass = 16
 
 
 class Discovered(Message):

@@ -19,7 +19,7 @@ import numpy as np
 
 from mixmark.harness.contracts.errors import Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Value, Weights
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames, WeightClass
 from mixmark.suites import onnx_graphs, weights
 from mixmark.suites.diffusion import shapes
 from mixmark.suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
@@ -165,16 +165,17 @@ class Diffusion:
     """
 
     name = "diffusion"
-    version = "1"
+    version = "2"
     unit = "image"
     unit_names = UnitNames(short="img", work="images drawn")
     scenarios: Sequence[str] = ("single-stream", "offline", "server")
 
-    def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
         refuse_options("the suite diffusion", options, ["weights"])
         if tier not in TIERS:
             raise Unsupported(f"diffusion has no tier {tier!r}", f"it has {', '.join(TIERS)}")
         self.tier = tier
+        self.weight_class = weight_class
         self.latency = LATENCY[tier]
         self.shape = TIERS[tier]
         self.options = options
@@ -220,7 +221,7 @@ class Diffusion:
         specs = onnx_graphs.weight_specs(HOME, self.tier, self.graphs)
         if path := self.options.get("weights"):
             return weights.checkpoint(path, specs)
-        return weights.Synthetic(self.name, specs, partial(rule, guidance=self.shape.guidance))
+        return weights.Synthetic(self.name, specs, partial(rule, guidance=self.shape.guidance), self.weight_class)
 
     def graphs(self) -> Mapping[str, Graph]:
         return self._graphs

@@ -18,7 +18,7 @@ import numpy as np
 
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, WeightClass
 from mixmark.suites import onnx_graphs
 from mixmark.suites.limits import MS, SECOND, check_output, gate_bound, mlperf_limits, own_limits
 from mixmark.suites.weights import Draw, Fill, Synthetic, checkpoint, generator
@@ -126,18 +126,19 @@ class Llm:
     """
 
     name = "llm"
-    version = "1"
+    version = "2"
     unit = "token"
     unit_names = UnitNames(
         short="tok", work="LLM tokens", first_unit="Time to first token (TTFT)", per_unit="Time per token (TPOT)"
     )
     scenarios: Sequence[str] = ("single-stream", "server")
 
-    def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
         refuse_options("the suite llm", options, ["weights"])
         if tier not in SHAPES:
             raise Unsupported(f"llm has no tier {tier!r}", f"it has {', '.join(SHAPES)}")
         self.tier = tier
+        self.weight_class = weight_class
         self.latency: LatencyLimits | None = LATENCY[tier]
         self.shape = SHAPES[tier]
         self.options = options
@@ -176,7 +177,7 @@ class Llm:
         specs = onnx_graphs.weight_specs(HOME, self.tier, self.graphs)
         if path := self.options.get("weights"):
             return checkpoint(path, specs)
-        return Synthetic(self.name, specs, partial(gains, self.shape.layers, self.shape.embedding))
+        return Synthetic(self.name, specs, partial(gains, self.shape.layers, self.shape.embedding), self.weight_class)
 
     def graphs(self) -> Mapping[str, Graph]:
         shape = self.shape
@@ -224,7 +225,7 @@ class Llm:
         return Gate(metric=METRIC, at_most=at_most)
 
     def reference(self) -> Suite:
-        return Teacher(self.tier, self.options)
+        return Teacher(self.tier, self.options, self.weight_class)
 
     def quality(self, output: Array, reference: Array) -> float:
         """The largest mean regret of 32 consecutive tokens, in standard deviations of the reference's logits.

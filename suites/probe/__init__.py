@@ -13,8 +13,8 @@ their probe only multiplies. The ceilings are the highest bytes and FLOP per sec
 one of the kernels fails the probe.
 
 The results are audited like the outputs of every suite, because a probe that leaves work out would set a wrong ceiling.
-The values of the streamed matrices have eight bits of mantissa and four exponents: they are exact in bf16 and fp16, but
-not in fewer bits. So an engine that reads fewer bits than declared has a known error.
+Its weights need the bits of their class, as all synthetic weights do, so an engine that reads fewer bits than declared
+has a known error. No part of a streamed matrix repeats, because a repeated part would come from a cache.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import Unsupported, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, WeightClass
 from mixmark.suites import onnx_graphs
 from mixmark.suites.limits import check_output, gate_bound
-from mixmark.suites.weights import RMS, Draw, Fill, Synthetic, generator, philox_key
+from mixmark.suites.weights import RMS, Draw, Synthetic, generator
 
 if TYPE_CHECKING:
     from torch import nn
@@ -99,12 +98,12 @@ class Probe:
     """
 
     name = "probe"
-    version = "2"
+    version = "3"
     unit = "kernel"
     unit_names = UnitNames(short="kernel", work="kernels")
     scenarios: Sequence[str] = ("probe",)
 
-    def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
         if tier not in TIERS:
             raise Unsupported(f"probe has no tier {tier!r}", f"it has {', '.join(TIERS)}")
         if "weights" in options:
@@ -112,6 +111,7 @@ class Probe:
         refuse_options("the suite probe", options, ("cache_bytes", "bits"))
         self.options = options
         self.tier = tier
+        self.weight_class = weight_class
         self.latency: LatencyLimits | None = None
         sizes = TIERS[tier]
         self._matrices = _matrices(sizes, options)
@@ -136,7 +136,7 @@ class Probe:
             kernel.weight: Spec((kernel.size, kernel.size if kernel.kind == "gemm" else COLUMNS))
             for kernel in self._kernels
         }
-        return Fine(Synthetic(self.name, shapes, _rule))
+        return Synthetic(self.name, shapes, lambda name, shape: Draw(), self.weight_class)
 
     def graphs(self) -> Mapping[str, Graph]:
         return {kernel.graph: self._graph(kernel) for kernel in self._kernels}
@@ -221,9 +221,9 @@ def _spread(kind: str, size: int) -> float:
     (1 − 1 / π) / 2 of the variance: the rows of the square sum to zero, so the mean after a ReLU is lost. The error of
     this estimate is below a third.
     """
+    rms = RMS * Draw().scale((size, size if kind == "gemm" else COLUMNS), 4)  # of the values, in every class
     if kind != "gemm":
-        return FINE_RMS * math.sqrt(size * COLUMNS)
-    rms = RMS * Draw().scale((size, size))
+        return rms * math.sqrt(size * COLUMNS)
     gain = rms * math.sqrt(size)
     left = math.sqrt((1 - 1 / math.pi) / 2)
     return size * rms * gain**CHAIN * left ** (CHAIN - 1) / math.sqrt(2) * math.sqrt(CHAIN + 1)
@@ -233,50 +233,3 @@ def _module(kind: str, size: int, number: int = 0) -> nn.Module:
     from mixmark.suites.probe.kernels import kernel
 
     return kernel(kind, size, number)
-
-
-def _rule(name: str, shape: tuple[int, ...]) -> Fill:
-    return Draw()
-
-
-EXPONENTS = range(4, 8)
-FINE_RMS = math.sqrt(sum(4.0**-each for each in EXPONENTS) / len(EXPONENTS) * 7 / 3)
-"""The root mean square of ± m · 2^-e, m evenly from 1 to 2, e from 4 to 7."""
-RANDOM = 0x81FF  # the random bits of a bf16: sign, two bits of the exponent, mantissa
-FIXED = 0x3C00  # the other bits
-BLOCK = 1024  # rows that are generated value by value
-FLIPS = 512  # ways to flip bits of the exponent and the mantissa; no matrix has as many blocks
-
-
-@dataclass(frozen=True)
-class Fine:
-    """Weights whose streamed matrices need all bits of bf16's mantissa.
-
-    A value is ± m · 2^-e with m = 1, 1 + 1/128, …, 2 − 1/128 and e = 4 … 7: ten random bits, which no format of fewer
-    bits can store. The values are so small that no result of the largest matrix exceeds fp16's range.
-
-    Gigabytes are generated within seconds: a matrix repeats its first rows, each time with other bits flipped. A row
-    with flipped bits is no multiple of the old row, so its product cannot be derived from the product of another row.
-    """
-
-    synthetic: Weights
-
-    def names(self) -> Sequence[str]:
-        return self.synthetic.names()
-
-    def spec(self, name: str) -> Spec:
-        return self.synthetic.spec(name)
-
-    def read(self, name: str, into: npt.NDArray[np.float32]) -> None:
-        if not name.startswith("matrix"):
-            self.synthetic.read(name, into)
-            return
-        source = np.random.Philox(key=philox_key(f"probe/{name}"))
-
-        raw = np.asarray(source.random_raw(BLOCK * COLUMNS // 4), "<u8").view("<u2").astype(np.uint32)
-        block = ((raw & RANDOM | FIXED) << 16).reshape(BLOCK, COLUMNS)
-        flips = source.random_raw(FLIPS).argsort().astype(np.uint32) << 16
-        bits = into.view(np.uint32)
-        for number, start in enumerate(range(0, len(bits), BLOCK)):
-            part = bits[start : start + BLOCK]
-            np.bitwise_xor(block[: len(part)], flips[number], out=part)

@@ -3,32 +3,35 @@
 Run it after a change to the weights or the feeds.
 
 Fast engines fold a batch norm into the convolution before it. With an arbitrary factor for a channel, the folded
-weights would not be exact in 16 or 4 bits, and their rounding error, which is the same at every position of an image,
-would be 20 times as large as the activations'. So the variance of a channel is changed such that its factor becomes one
-of the two neighbouring powers of two. The two alternate over the channels so that the mean power of all channels stays;
-otherwise one block would weigh twice as much as another. The mean is changed by less than the rounding of bf16, such
-that the folded bias is exact in bf16.
+weights would not be exact in the bits of their class, and their rounding error, which is the same at every position of
+an image, would be 20 times as large as the activations'. So the variance of a channel is changed such that its factor
+becomes one of the two neighbouring powers of two. The two alternate over the channels so that the mean power of all
+channels stays; otherwise one block would weigh twice as much as another. The mean is changed by less than the rounding
+of bf16, such that the folded bias is exact in bf16.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mixmark.suites.resnet50 import STATISTICS, ResNet50
+from mixmark.harness.contracts.schema import WeightClass
+from mixmark.suites.resnet50 import ResNet50, statistics_file
 from mixmark.suites.resnet50.network import BatchNorm
 
 EPSILON = 1e-5  # torch's default for a batch norm
 
 
-def measure(images: int = 64, tier: str = "edge", seed: int = 0) -> Mapping[str, npt.NDArray[np.float32]]:
+def measure(
+    weight_class: WeightClass, images: int = 64, tier: str = "edge", seed: int = 0
+) -> Mapping[str, npt.NDArray[np.float32]]:
     """running_mean and running_var by name, measured on one batch; earlier layers already use the new statistics."""
-    suite = ResNet50(tier, {})
+    suite = ResNet50(tier, {}, weight_class)
     (graph,) = suite.graphs().values()
     network = graph.module().to_empty(device="cpu")
     weights = suite.uncalibrated()
@@ -57,8 +60,10 @@ def _calibrate(norm: BatchNorm, inputs: tuple[Tensor]) -> None:
 
 
 def main() -> None:
-    statistics: dict[str, Any] = dict(measure())  # Any, because numpy declares a keyword of savez before the arrays
-    np.savez_compressed(STATISTICS, **statistics)
+    for weight_class in get_args(WeightClass):
+        # Any, because numpy declares a keyword of savez before the arrays
+        statistics: dict[str, Any] = dict(measure(weight_class))
+        np.savez_compressed(statistics_file(weight_class), **statistics)
 
 
 if __name__ == "__main__":

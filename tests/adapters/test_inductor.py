@@ -91,7 +91,7 @@ def test_a_thread_of_its_own_may_compile_as_many_shapes_as_a_batch_search_tries(
 
 def test_weights_of_eight_bits_keep_the_gate_of_llm() -> None:
     pytest.importorskip("torchao", reason="no torchao: pip install 'mixmark[torchao]'")
-    suite = Llm("smoke", {})
+    suite = Llm("smoke", {}, 8)
     adapter = Inductor({"cpu": "yes"})
     device = next(device for device in adapter.discover() if device.id == "cpu:0")
     assert "int8" in device.offers("llm") and "int8" not in device.offers("dlrm")

@@ -7,6 +7,7 @@ import os
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import gguf as reader
 import numpy as np
@@ -20,7 +21,7 @@ from mixmark.harness.adapters.llamacpp.gguf import TYPES
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Array, Runner, Use
-from mixmark.harness.contracts.schema import Device
+from mixmark.harness.contracts.schema import Device, WeightClass, weight_class
 from mixmark.harness.contracts.weights import read_weight
 from mixmark.harness.plugins import model_cache
 from mixmark.harness.worker.child import MOST_TEXT
@@ -45,9 +46,12 @@ def plain_order(rows: Array, heads: int) -> Array:
     return back
 
 
+CLASSES: dict[str, WeightClass] = {gguf.TYPES[precision]: weight_class(precision) for precision in gguf.TYPES}
+
+
 @pytest.mark.parametrize("type", gguf.BYTES_PER_GROUP)
-def test_every_type_holds_the_drawn_weights_bit_for_bit(type: str, tmp_path: Path) -> None:
-    suite = Llm("smoke", {})
+def test_every_type_holds_the_drawn_weights_of_its_class_bit_for_bit(type: str, tmp_path: Path) -> None:
+    suite = Llm("smoke", {}, CLASSES[type])
     gguf.write(suite, type, tmp_path)
     path = tmp_path / gguf.FILE
     assert path.stat().st_size <= gguf.size_bytes(suite, type) < path.stat().st_size + 2 * gguf.HEAD_BYTES
@@ -112,7 +116,7 @@ def test_instruction_sets_that_a_build_does_not_use_are_named() -> None:
 @pytest.fixture(scope="module")
 def suite() -> Llm:
     pytest.importorskip("llama_cpp", reason="no llama_cpp: pip install 'mixmark[llamacpp]' (compiles for ten minutes)")
-    return Llm("smoke", {})
+    return Llm("smoke", {}, 4)
 
 
 def cpu() -> Device:
@@ -124,11 +128,13 @@ def output(runner: Runner, suite: Llm, nonce: int) -> Array:
 
 
 @pytest.mark.slow
-def test_every_precision_decodes_within_its_gate(suite: Llm) -> None:
-    teacher = suite.reference()
+@pytest.mark.parametrize("bits", get_args(WeightClass))
+def test_every_precision_of_a_class_decodes_within_its_gate(bits: WeightClass) -> None:
+    pytest.importorskip("llama_cpp", reason="no llama_cpp: pip install 'mixmark[llamacpp]' (compiles for ten minutes)")
+    suite = Llm("smoke", {}, bits)
     by_torch = next(device for device in Torch({}).discover() if device.id == "cpu:0")
-    with Torch({}).open(by_torch, teacher, "fp32", ALONE) as reference:
-        for precision in TYPES:
+    with Torch({}).open(by_torch, suite.reference(), "fp32", ALONE) as reference:
+        for precision in (each for each in TYPES if weight_class(each) == bits):
             with LlamaCpp({"threads": "1"}).open(cpu(), suite, precision, ALONE) as runner:
                 told = output(runner, suite, 0)
                 assert told.shape == (128,) and told.dtype == np.int64

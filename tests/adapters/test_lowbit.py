@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from mixmark.harness.adapters.lowbit import GROUP, Quantised, in_groups, packed, per_channel, per_tensor
+from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.llm import Llm
 
 SIZES = st.tuples(st.integers(1, 5), st.integers(1, 70))
@@ -30,9 +31,9 @@ def test_a_tensor_takes_the_step_at_which_its_largest_value_is_eight() -> None:
 
 
 def test_channels_that_a_batch_norm_scaled_have_steps_of_their_own() -> None:
-    got = per_channel(np.array([[-8, 3], [7, 6], [0, 0]], np.float32) * np.array([[0.3], [-0.7], [1]], np.float32))
+    got = per_channel(np.array([[-8, 3], [7, 6], [0, 0]], np.float32) * np.array([[0.3], [-0.7123], [1]], np.float32))
     assert got.exact
-    assert got.scales == pytest.approx([0.3, 0.7, 1])
+    assert got.scales == pytest.approx([0.3, 0.7123, 1])
     assert got.integers.tolist() == [[-8, 3], [-7, -6], [0, 0]]
 
 
@@ -97,9 +98,26 @@ def test_in_four_bits_only_the_opposite_of_the_largest_value_is_off_by_more_than
     assert (off <= np.where(got.integers == 7, 1.001, 0.501)).all()
 
 
-def test_drawn_weights_are_exact() -> None:
-    weights = Llm("smoke", {}).weights()
+@pytest.mark.parametrize("bits", [8, 4])
+def test_drawn_weights_are_exact_in_the_bits_of_their_class_and_not_in_fewer(bits: WeightClass) -> None:
+    weights = Llm("smoke", {}, bits).weights()
     for name in weights.names():
         weight = np.empty([int(size) for size in weights.spec(name).shape], np.float32)
         weights.read(name, weight)
-        assert in_groups(weight).exact, name
+        assert in_groups(weight, bits).exact, name
+        assert np.abs(in_groups(weight, bits).integers).max() <= 64
+        if weight.ndim > 1:
+            assert in_groups(weight, 4).exact == (bits == 4), name
+
+
+def test_weights_of_sixteen_bits_are_rounded() -> None:
+    weights = Llm("smoke", {}).weights()
+    weight = np.empty((4096, 256), np.float32)
+    weights.read("model.embed_tokens.weight", weight)
+    assert not in_groups(weight, 8).exact
+
+
+def test_in_eight_bits_a_step_is_found_up_to_64_in_the_largest_value() -> None:
+    got = per_channel(np.array([[-63, 5, 62], [47, -46, 1]], np.float32) * np.float32(0.125))
+    assert got.exact
+    assert (got.integers.tolist(), got.scales.tolist()) == ([[-63, 5, 62], [47, -46, 1]], [0.125, 0.125])

@@ -35,7 +35,7 @@ from mixmark.harness.adapters.onnxruntime.files import Files
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, UsageError
 from mixmark.harness.contracts.protocols import Array, GraphRunner, Suite, Use
-from mixmark.harness.contracts.schema import Device
+from mixmark.harness.contracts.schema import Device, weight_class
 from mixmark.suites import onnx_graphs
 from mixmark.suites.diffusion import Diffusion
 from mixmark.suites.dlrm import Dlrm
@@ -131,11 +131,11 @@ def test_batch_norms_fold_into_convolutions(tmp_path: Path) -> None:
 
 def test_a_damaged_converted_model_is_named_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIXMARK_CACHE", str(tmp_path))
-    with OnnxRuntime({"threads": "1"}).open(cpu(), Probe("smoke", {}), "int8", ALONE):
+    with OnnxRuntime({"threads": "1"}).open(cpu(), Probe("smoke", {}, 8), "int8", ALONE):
         pass
     for model in tmp_path.glob("*/*.onnx"):
         model.write_bytes(b"damaged")
-    opening = OnnxRuntime({"threads": "1"}).open(cpu(), Probe("smoke", {}), "int8", ALONE)
+    opening = OnnxRuntime({"threads": "1"}).open(cpu(), Probe("smoke", {}, 8), "int8", ALONE)
     with pytest.raises(MixmarkError, match="could not load") as refused:
         opening.__enter__()
     assert refused.value.hint.startswith("mixmark cache --clear")
@@ -146,7 +146,8 @@ def test_a_damaged_converted_model_is_named_with_what_helps(tmp_path: Path, monk
 )
 def test_low_bits_keep_the_gate(suite: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIXMARK_CACHE", str(tmp_path))
-    made: Suite = Llm("smoke", {}) if suite == "llm" else Probe("smoke", {})
+    bits = weight_class(precision)
+    made: Suite = Llm("smoke", {}, bits) if suite == "llm" else Probe("smoke", {}, bits)
     feed = made.feeds(1, seed=1)(0)
     with OnnxRuntime({}).open(cpu(), made, precision, ALONE) as runner:
         output = np.concatenate([part.copy() for part in runner(feed)])

@@ -17,7 +17,7 @@ from mixmark.harness.adapters.openvino.quantised import unit_of
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported
 from mixmark.harness.contracts.protocols import Array, GraphRunner, Use
-from mixmark.harness.contracts.schema import Device
+from mixmark.harness.contracts.schema import Device, weight_class
 from mixmark.harness.contracts.weights import round_to_bf16
 from mixmark.suites.diffusion import Diffusion
 from mixmark.suites.llm import Llm
@@ -84,8 +84,8 @@ def test_angles_are_computed_in_fp32() -> None:
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])
 def test_weights_in_few_bits_lose_nothing(precision: str) -> None:
-    """Synthetic weights are exact in both, so the outputs are close to the outputs with 16 bits."""
-    suite = Llm("smoke", {})
+    """The synthetic weights of a class are exact in it, so only the activations are rounded."""
+    suite = Llm("smoke", {}, weight_class(precision))
     feed = suite.feeds(1, seed=3)(0)
     with OpenVino({}).open(cpu(), suite, precision, ALONE) as runner:
         output = np.concatenate([np.array(each) for each in runner(feed)])
@@ -96,7 +96,7 @@ def test_weights_in_few_bits_lose_nothing(precision: str) -> None:
 
 
 def test_resnet50_multiplies_in_8_bits_in_several_streams() -> None:
-    suite = ResNet50("smoke", {})
+    suite = ResNet50("smoke", {}, 8)
     feed = suite.feeds(8, seed=3)(0)
     with OpenVino({}).open(cpu(), suite, "int8", Use.of("offline")) as runner:
         (output,) = runner(feed)
@@ -107,7 +107,7 @@ def test_resnet50_multiplies_in_8_bits_in_several_streams() -> None:
 
 
 def test_diffusion_multiplies_in_8_bits_in_its_unet() -> None:
-    suite: Any = Diffusion("smoke", {})
+    suite: Any = Diffusion("smoke", {}, 8)
     feed = suite.feeds(1, seed=3)(0)
     with OpenVino({}).open(cpu(), suite, "int8", ALONE) as runner:
         (output,) = runner(feed)

@@ -38,7 +38,7 @@ from mixmark import (
     Weights,
 )
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.schema import Completions
+from mixmark.harness.contracts.schema import Completions, WeightClass
 from mixmark.harness.contracts.seeds import poisson
 from mixmark.harness.worker import child, load_generator, messages
 from mixmark.harness.worker import outputs as kept
@@ -72,9 +72,10 @@ class Chain:
     scenarios: Sequence[str] = ("single-stream", "offline")
     latency: LatencyLimits | None = None
 
-    def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
         self.tier = tier
         self.options = options
+        self.weight_class = weight_class
 
     def weights(self) -> Weights:
         return NoWeights()

@@ -18,7 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from mixmark import Array, Device, Feed, LatencyLimits, Precision, Runner, Suite, Unsupported, Use, refuse_options
+from mixmark import (
+    Array,
+    Device,
+    Feed,
+    LatencyLimits,
+    Precision,
+    Runner,
+    Suite,
+    Unsupported,
+    Use,
+    WeightClass,
+    refuse_options,
+)
 from tests.fakes.null import Null
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16", "int8")
@@ -35,8 +47,8 @@ class Sum(Null):
 
     name = "sum"
 
-    def __init__(self, tier: str, options: Mapping[str, str]) -> None:
-        super().__init__(tier, options)
+    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
+        super().__init__(tier, options, weight_class)
         self.latency = LatencyLimits(percentile=0.9, total_ns=200_000_000, source="a test")
 
 

@@ -21,6 +21,7 @@ from mixmark import (
     Suite,
     UnitNames,
     Value,
+    WeightClass,
     Weights,
 )
 from mixmark.suites.limits import check_output
@@ -51,9 +52,10 @@ class Null:
     config: Mapping[str, Value] = {}
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
-    def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
         self.tier = tier
         self.options = options
+        self.weight_class = weight_class
         self.latency: LatencyLimits | None = LatencyLimits(percentile=0.9, total_ns=50_000_000, source="a test")
         self.gib = float(options.get("gib", 0))
 

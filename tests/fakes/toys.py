@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Runner, Session, Spec, Suite, Use, Value
-from mixmark.harness.contracts.schema import Cost, Device, Gate, LatencyLimits, UnitNames
+from mixmark.harness.contracts.schema import Cost, Device, Gate, LatencyLimits, UnitNames, WeightClass
 from mixmark.suites import onnx_graphs
 
 if TYPE_CHECKING:
@@ -100,9 +100,12 @@ class Toy:
     scenarios: Sequence[str] = ("single-stream",)
     latency: LatencyLimits | None = None
 
-    def __init__(self, tier: str = "smoke", options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, tier: str = "smoke", options: Mapping[str, str] | None = None, weight_class: WeightClass = 16
+    ) -> None:
         self.tier = tier
         self.options = options or {}
+        self.weight_class = weight_class
 
     def graphs(self) -> Mapping[str, Graph]:
         cache = Spec((HEADS, LENGTH, WIDTH // HEADS))

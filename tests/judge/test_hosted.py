@@ -17,6 +17,7 @@ from mixmark.harness.plan.phases import Target, Workload, solo
 from mixmark.harness.plan.presets import PRESETS
 from mixmark.reporters import figures, report
 from mixmark.reporters.summary import summary
+from mixmark.suites.llm import Llm
 from tests.golden.sample import REPORTERS, RIGHT, closed_loop, phase, record, result
 from tests.judge.found import facts, says
 
@@ -126,7 +127,8 @@ def test_a_folder_that_confuses_the_two_is_refused() -> None:
 
 
 def test_its_suite_promises_no_gate_and_no_costs() -> None:
-    at_smoke = {name: each.route.model_copy(update={"tier": "smoke"}) for name, each in (("t", TORCH), ("h", hosted()))}
+    installed = {"tier": "smoke", "suite_version": Llm.version}
+    at_smoke = {name: each.route.model_copy(update=installed) for name, each in (("t", TORCH), ("h", hosted()))}
     records = [each.model_copy(update={"route": at_smoke[each.key], "costs": ()}) for each in (TORCH, hosted())]
     found = suite_claims.claims(run(*records))
     assert not found.unknown

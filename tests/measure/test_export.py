@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError
+from mixmark.harness.contracts.weights import read_weight
 from mixmark.harness.measure import export
 from mixmark.harness.measure.export import ExportRequest
 from mixmark.harness.plugins import registry
@@ -26,7 +27,7 @@ PROBE = Plugin("suites", "probe", "mixmark.suites.probe:Probe", "built in")
 def asked(write: str = "write", **changed: Any) -> ExportRequest:
     form = Plugin("formats", "toy", f"{__name__}:{write}", "test")
     drawn = {"suite": PROBE, "tier": "smoke", "options": {}, "weights": "synthetic", "precision": "fp32", "samples": 0}
-    return ExportRequest(**{"format": form, **drawn, **changed})
+    return ExportRequest(**{"format": form, "weight_class": 16, **drawn, **changed})
 
 
 def write(suite: Any, precision: str, folder: Path) -> None:
@@ -128,9 +129,27 @@ def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
         assert sample["output"].shape == (1,)
 
 
+def test_an_engine_that_quantises_what_it_reads_gets_weights_of_its_class(tmp_path: Path) -> None:
+    done = mixmark(
+        *("export", "llm", "--tier", "smoke", "--precision", "bf16", "--bits", 4, "--samples", 0, "--json"),
+        *("--out", tmp_path / "out"),
+    )
+    assert done.exit_code == 0, done.stderr
+    manifest = json.loads(done.stdout)
+    four = registry.find("suites")["llm"].load()("smoke", {}, 4)
+    assert (manifest["weight_class"], manifest["gate"]["at_most"]) == (4, four.gate("int4").at_most)
+    read = registry.find("suites")["llm"].load()("smoke", {"weights": str(tmp_path / "out")}).weights()
+    name = "model.layers.0.mlp.up_proj.weight"
+    assert (read_weight(read, name) == read_weight(four.weights(), name)).all()
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
-    [(["lmm"], "there is no suite 'lmm'"), (["llm", "--format", "ggu"], "there is no format 'ggu'")],
+    [
+        (["lmm"], "there is no suite 'lmm'"),
+        (["llm", "--format", "ggu"], "there is no format 'ggu'"),
+        (["llm", "--precision", "int8", "--bits", "16"], "int8 cannot hold weights of 16 bits"),
+    ],
 )
 def test_what_does_not_exist_is_refused(tmp_path: Path, words: list[object], complaint: str) -> None:
     done = mixmark("export", *words, "--tier", "smoke", "--out", tmp_path / "out")

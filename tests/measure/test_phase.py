@@ -23,6 +23,7 @@ from mixmark.harness.measure import phase as measured_phase
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.measure.phase import Part, attend
+from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
@@ -52,6 +53,16 @@ def equipment(python: str = sys.executable, timeout_s: float = 20, **options: st
 def share(key: str, scenario: ScenarioName = "single-stream", batch: int | None = 1, device: str = DEVICE.id) -> Share:
     route = Route(suite="null", tier="smoke", suite_version="1", device=device, adapter="acme", precision="fp32")
     return Share(key=key, route=route, scenario=scenario, batch=batch, limits=LIMITS)
+
+
+@pytest.mark.parametrize(("precision", "bits"), [("fp32", 16), ("bf16", 16), ("fp8", 8), ("int8", 8), ("int4", 4)])
+def test_a_suite_has_the_weights_of_the_precision_s_class(precision: str, bits: int) -> None:
+    """The auditor's reference in fp32 is built from the same choice."""
+    route = share("one").route.model_copy(update={"precision": precision})
+    choice = equipment().choice(route)
+    assert choice.weight_class == bits
+    built = registry.build_suite(**dict(choice))
+    assert (built.weight_class, built.reference().weight_class) == (bits, bits)
 
 
 def phase(*shares: Share) -> Phase:

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import Unsupported, UsageError
+from mixmark.harness.contracts.schema import WeightClass
 from mixmark.harness.plugins import model_cache
 from tests.fakes.null import Null
 from tests.marks import linux
@@ -63,8 +64,13 @@ def test_the_name_holds_everything_that_the_content_depends_on(tmp_path: Path) -
     checkpoint = tmp_path / "model.safetensors"
     checkpoint.write_text("weights")
 
-    def name(precision: str = "int4", engine: str = "acme 1.2", options: Mapping[str, str] | None = None) -> str:
-        suite = Null("smoke", options or {})
+    def name(
+        precision: str = "int4",
+        engine: str = "acme 1.2",
+        options: Mapping[str, str] | None = None,
+        bits: WeightClass = 4,
+    ) -> str:
+        suite = Null("smoke", options or {}, bits)
         with model_cache.converted(suite, precision, engine, 1, writing("")) as path:
             return path.name
 
@@ -72,7 +78,7 @@ def test_the_name_holds_everything_that_the_content_depends_on(tmp_path: Path) -
     assert first.startswith("null-1-smoke-int4-acme_1.2-")
     assert name() == first
     with_checkpoint = {"weights": str(checkpoint)}
-    different = [first, name("int8"), name(engine="acme 1.3"), name(options=with_checkpoint)]
+    different = [first, name("int8"), name(bits=8), name(engine="acme 1.3"), name(options=with_checkpoint)]
     assert name(options=with_checkpoint) == different[-1]
     checkpoint.write_text("other weights")
     different.append(name(options=with_checkpoint))

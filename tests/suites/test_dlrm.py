@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +12,11 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.separation import integers
 from bench.separation.dlrm import BAGS, CROSS, LARGEST, MLP, Rounded, Target, audits, opened, to
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, State
+from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.dlrm import (
     AT_MOST,
     FIXED,
@@ -181,7 +184,7 @@ def test_every_tier_has_a_gate_and_a_checkpoint_its_own() -> None:
 def smoke() -> tuple[Target, Array]:
     """The suite as it is, with its logits on fixed samples and one feed."""
     torch.manual_seed(0)
-    target, *_ = opened("smoke", range(1))
+    target, *_ = opened("smoke", 16, range(1))
     return target, target()
 
 
@@ -194,11 +197,23 @@ def test_rounding_passes_and_less_precision_than_declared_fails(smoke: tuple[Tar
     assert max(audits(target, target(dtype=torch.bfloat16), truth)) < AT_MOST["16 bits"] / 3
     with Rounded("int8"):
         assert max(audits(target, target(), truth)) < min(gate, AT_MOST["int4"]) / 3
-        assert max(audits(target, target.changed(to(8, None))(), truth)) < gate
+        assert max(audits(target, target.changed(to(partial(integers, bits=8, group=None)))(), truth)) < gate
     with Rounded("fp8"):
         assert max(audits(target, target(), truth)) < AT_MOST["fp8"]
         assert min(audits(target, target(), truth)) > AT_MOST["16 bits"]
-    assert min(audits(target, target.changed(to(3))(), truth)) > 3 * gate
+
+
+@pytest.mark.parametrize("weight_class", [16, 8])
+def test_weights_of_four_bits_fail_where_more_were_declared(weight_class: WeightClass) -> None:
+    target, *_ = opened("smoke", weight_class, range(1))
+    four = target.changed(to(partial(integers, bits=4)))
+    assert min(audits(target, four(), target())) > 3 * max(AT_MOST["16 bits"], AT_MOST["int8"])
+
+
+def test_weights_of_eight_bits_fail_where_sixteen_were_declared(smoke: tuple[Target, Array]) -> None:
+    target, truth = smoke
+    eight = target.changed(to(partial(integers, bits=8, group=None)))
+    assert min(audits(target, eight(), truth)) > AT_MOST["16 bits"]
 
 
 def test_an_output_that_is_not_computed_fails(smoke: tuple[Target, Array]) -> None:
@@ -234,7 +249,7 @@ def test_no_table_counts_for_little(tier: str) -> None:
     for table, (rows, hot) in enumerate(zip(SHAPES[tier].rows, HOTNESS, strict=True)):
         drawn = rule(TABLE.format(table), (rows, dim))
         assert isinstance(drawn, Draw)
-        assert 0.6 < drawn.scale((rows, dim)) * RMS * math.sqrt(hot * _changing(rows)) < 1.25
+        assert 0.6 < drawn.scale((rows, dim), 4) * RMS * math.sqrt(hot * _changing(rows)) < 1.25
 
 
 def test_pooled_rows_vary_as_lookups_that_meet_say(smoke: tuple[Target, Array]) -> None:

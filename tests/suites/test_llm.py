@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.separation import activations
+from bench.separation import activations, integers
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Suite
+from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.llm import SHAPES, LlamaShape, Llm
 
 pytestmark = pytest.mark.slow
@@ -261,6 +262,23 @@ def test_fewer_bits_pass_only_where_they_were_declared(audit: tuple[Llm, Eager, 
     with activations(session.module, "fp8"):
         output = output_of(suite, session, feed)
     assert at_most(suite, "bf16") < judged(audit, output) < at_most(suite, "fp8")
+
+
+@pytest.mark.parametrize(("weight_class", "declared"), [(16, "bf16"), (8, "int8")])
+def test_weights_of_four_bits_fail_where_more_were_declared(weight_class: WeightClass, declared: str) -> None:
+    suite = Llm("smoke", {}, weight_class)
+    session, feed = Eager(suite), suite.feeds(1, 0)(0)
+    for weight in session.module.state_dict().values():
+        weight.copy_(integers(weight, 4) if weight.dim() == 2 else weight)
+    output = output_of(suite, session, feed)
+    audit = suite, session, Eager(suite.reference()), feed
+    assert judged(audit, output) > 3 * at_most(suite, declared)
+
+
+def test_weights_of_four_bits_lose_nothing_where_four_were_declared() -> None:
+    suite = Llm("smoke", {}, 4)
+    for weight in Eager(suite).module.state_dict().values():
+        assert weight.dim() != 2 or torch.equal(integers(weight, 4), weight)
 
 
 @pytest.mark.parametrize("layer", range(4))

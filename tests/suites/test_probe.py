@@ -12,7 +12,8 @@ from mixmark.harness.adapters.devices import multiplies_bf16
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.contracts.errors import Unsupported, UsageError, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Use
-from mixmark.suites.probe import CHAIN, COLUMNS, Fine, Probe, _spread
+from mixmark.suites.probe import CHAIN, COLUMNS, Probe, _spread
+from mixmark.suites.weights import GROUP
 
 pytestmark = pytest.mark.slow
 
@@ -98,16 +99,15 @@ def test_every_part_of_a_matrix_reaches_the_result(session: Eager) -> None:
         assert after.abs() > 2 * before.abs(), graph
 
 
-def test_no_two_matrices_have_a_row_in_common_up_to_a_factor() -> None:
-    """A matrix repeats its first rows with flipped bits: what a row's product is must not follow from another's."""
+def test_no_two_rows_of_the_streamed_matrices_are_alike_up_to_signs() -> None:
+    """A matrix that repeated some rows would come from a cache."""
     weights = Probe("edge", {"cache_bytes": str(1 << 28), "bits": "16"}).weights()
-    rows = np.empty((32_768, COLUMNS), np.float32)
-    weights.read("matrix_32768_00", rows)
-    assert len(np.unique(np.abs(rows[::1024]), axis=0)) == 32
-    assert all(len(np.unique(np.abs(again / rows[0]))) > 1 for again in rows[1024::1024])
-    other = np.empty((1, COLUMNS), np.float32)
-    Fine(weights).read("matrix_32768_01", other)
-    assert (other != rows[:1]).mean() > 0.99
+    matrices = []
+    for name in ("matrix_32768_00", "matrix_32768_01"):
+        rows = np.empty((32_768, COLUMNS), np.float32)
+        weights.read(name, rows)
+        matrices.append(np.abs(rows[:, :GROUP]))  # the first groups of all rows
+    assert len(np.unique(np.concatenate(matrices), axis=0)) == 2 * 32_768
 
 
 def worst(session: Eager, change: Callable[[torch.Tensor], torch.Tensor], part: str, feeds: int = 8) -> list[float]:

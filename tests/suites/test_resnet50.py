@@ -1,6 +1,8 @@
 """ResNet-50 is the public one, its synthetic weights tell inputs apart, and its costs are what torch counts."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -8,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.separation import activations
-from bench.separation.resnet50 import BLOCKS, Eager, loaded, skipped
+from bench.separation import GROUP, activations, integers
+from bench.separation.resnet50 import BLOCKS, Eager, changed, loaded, skipped
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Weights
+from mixmark.harness.contracts.schema import WeightClass, weight_class
 from mixmark.suites.limits import unexplained_variance
 from mixmark.suites.resnet50 import AT_MOST, GREY, PARAMETERS, SAMPLES, SCALE, TRAINED, ArrayPool, ResNet50, statistics
 from mixmark.suites.resnet50.network import BatchNorm, resnet50
@@ -138,6 +141,16 @@ def test_fewer_bits_than_declared_fail(network: nn.Module, reference: Array) -> 
         assert not passes(output(network), reference, "bf16")
 
 
+@pytest.mark.parametrize(("bits", "declared"), [(4, "bf16"), (8, "bf16"), (4, "int8")])
+def test_weights_of_fewer_bits_than_declared_fail(bits: int, declared: str) -> None:
+    suite = ResNet50("smoke", {}, weight_class(declared))
+    network = loaded(suite.weights())
+    reference = np.concatenate(list(suite.reference().infer(Eager(network), FEED)))
+    with changed(network, partial(integers, bits=bits, group=None if bits == 8 else GROUP)):
+        wrong = output(network)
+    assert not passes(wrong, reference, declared)
+
+
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_skipped_block_fails(network: nn.Module, reference: Array, block: str) -> None:
     with skipped(network, block):
@@ -183,9 +196,10 @@ def test_a_checkpoint_has_a_gate_of_its_own() -> None:
         assert drawn and (drawn.at_most, drawn.samples) == (AT_MOST[rounding], SAMPLES)
 
 
-def test_shipped_statistics_are_those_of_the_drawn_weights() -> None:
+@pytest.mark.parametrize("bits", get_args(WeightClass))
+def test_shipped_statistics_are_those_of_the_drawn_weights(bits: WeightClass) -> None:
     """Images that the calibration has not seen leave every batch norm centred and, over its channels, of power 1."""
-    suite = ResNet50("edge", {})
+    suite = ResNet50("edge", {}, bits)
     network, weights = resnet50().to_empty(device="cpu"), suite.weights()
     for name, tensor in network.state_dict().items():
         weights.read(name, tensor.numpy())
@@ -208,11 +222,12 @@ def test_shipped_statistics_are_those_of_the_drawn_weights() -> None:
     assert 0.8 < min(powers) <= max(powers) < 1.25
 
 
-def test_batch_norms_fold_exactly_into_the_convolutions_before_them() -> None:
+@pytest.mark.parametrize("bits", get_args(WeightClass))
+def test_batch_norms_fold_exactly_into_the_convolutions_before_them(bits: WeightClass) -> None:
     """Each channel's factor is a power of two and its shift a bf16, as far as fp32 tells."""
-    assert set(statistics()) == {name for name in resnet50().state_dict() if "running" in name}
-    weights = ResNet50("edge", {}).weights()
-    for norm in (name.removesuffix(".running_var") for name in statistics() if name.endswith("_var")):
+    assert set(statistics(bits)) == {name for name in resnet50().state_dict() if "running" in name}
+    weights = ResNet50("edge", {}, bits).weights()
+    for norm in (name.removesuffix(".running_var") for name in statistics(bits) if name.endswith("_var")):
         gain, shift, mean, variance = (
             read(weights, f"{norm}.{part}") for part in ("weight", "bias", "running_mean", "running_var")
         )

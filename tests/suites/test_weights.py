@@ -1,4 +1,4 @@
-"""Weights: the same bits everywhere, exact at four bits, zero in sum; and checkpoints in every usual packing."""
+"""Weights: the same bits everywhere, exact in their class only, zero in sum; and checkpoints in every usual packing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Spec, Weights
-from mixmark.suites.weights import GROUP, MULTISET, RMS, Draw, Synthetic, checkpoint, remainder
+from mixmark.harness.contracts.schema import WeightClass
+from mixmark.suites.weights import GRAINS, GROUP, RMS, Draw, Synthetic, checkpoint, remainder
 
 pytestmark = pytest.mark.slow
 
@@ -33,64 +34,166 @@ def read(weights: Weights, name: str) -> Floats:
 
 
 def draw(
-    *shape: int, suite: str = "llm", name: str = "w", seed: int = 0, gain: float = 1.0, threads: int = 1
+    *shape: int,
+    bits: WeightClass = 4,
+    suite: str = "llm",
+    name: str = "w",
+    seed: int = 0,
+    gain: float = 1.0,
+    threads: int = 1,
 ) -> Floats:
-    return read(Synthetic(suite, {name: Spec(shape)}, lambda name, shape: Draw(gain), seed, threads), name)
+    return read(Synthetic(suite, {name: Spec(shape)}, lambda name, shape: Draw(gain), bits, seed, threads), name)
 
 
-GOLDEN = {
-    (8, 64): "683ac732d84ca490",
-    (4, 3, 7, 7): "34c96757ee835780",
-    (70,): "aeff6ac31d4b4d36",
-    (600, 1056): "532d507415a9ed90",
+def integers(*shape: int, bits: WeightClass, seed: int = 0, gain: float = 1.0) -> Floats:
+    """A draw in units of its scale."""
+    return draw(*shape, bits=bits, seed=seed, gain=gain) / np.float32(Draw(gain).scale(shape, bits))
+
+
+CLASSES = get_args(WeightClass)
+GOLDEN: dict[tuple[WeightClass, tuple[int, ...]], str] = {
+    (4, (8, 64)): "683ac732d84ca490",
+    (4, (4, 3, 7, 7)): "34c96757ee835780",
+    (4, (70,)): "aeff6ac31d4b4d36",
+    (4, (600, 1056)): "532d507415a9ed90",
+    (8, (8, 64)): "cf04d2b904559894",
+    (8, (4, 3, 7, 7)): "a83f3fdf014a2381",
+    (16, (8, 64)): "c96ac472683e3bb8",
+    (16, (4, 3, 7, 7)): "75b8c38e8da853c7",
+    (16, (600, 1056)): "23d6ed712979b3a9",
 }
 
 
-@pytest.mark.parametrize("shape", GOLDEN, ids=str)
-def test_the_bits_never_change(shape: tuple[int, ...]) -> None:
-    assert hashlib.sha256(draw(*shape).astype("<f4").tobytes()).hexdigest()[:16] == GOLDEN[shape]
+@pytest.mark.parametrize(("bits", "shape"), GOLDEN, ids=str)
+def test_the_bits_never_change(bits: WeightClass, shape: tuple[int, ...]) -> None:
+    drawn = draw(*shape, bits=bits).astype("<f4").tobytes()
+    assert hashlib.sha256(drawn).hexdigest()[:16] == GOLDEN[bits, shape]
 
 
 @given(rows=st.integers(1, 5), length=st.integers(1, 200), seed=st.integers(0, 2**64), gain=st.floats(0.01, 100))
 @settings(max_examples=60, deadline=None)
-def test_every_group_is_the_multiset_and_every_rest_its_pairs(rows: int, length: int, seed: int, gain: float) -> None:
-    integers = draw(rows, length, seed=seed, gain=gain) / np.float32(Draw(gain).scale((rows, length)))
+def test_every_group_of_class_4_is_the_multiset_and_every_rest_its_pairs(
+    rows: int, length: int, seed: int, gain: float
+) -> None:
+    drawn = integers(rows, length, bits=4, seed=seed, gain=gain)
     whole = length // GROUP * GROUP
-    for group in integers[:, :whole].reshape(-1, GROUP):
-        assert sorted(group) == sorted(MULTISET)
-    for rest in integers[:, whole:]:
+    for group in drawn[:, :whole].reshape(-1, GROUP):
+        assert sorted(group) == sorted(GRAINS[4].multiset)
+    for rest in drawn[:, whole:]:
         assert sorted(rest) == sorted(remainder(length - whole))
 
 
-def test_the_multiset_and_its_remainders_sum_to_zero() -> None:
-    assert len(MULTISET) == GROUP and MULTISET.sum() == 0 and np.abs(MULTISET).max() == 8
+@given(rows=st.integers(1, 5), length=st.integers(2, 200), seed=st.integers(0, 2**64))
+@settings(max_examples=60, deadline=None)
+def test_every_group_and_every_rest_of_class_8_sums_to_zero_within_63(rows: int, length: int, seed: int) -> None:
+    drawn = integers(rows, length, bits=8, seed=seed)
+    whole = length // GROUP * GROUP
+    assert (drawn == np.rint(drawn)).all() and np.abs(drawn).max() <= 63
+    assert not drawn[:, :whole].reshape(-1, GROUP).sum(1).any()
+    if length - whole != 1:  # a single value cannot sum to zero
+        assert not drawn[:, whole:].sum(1).any()
+
+
+@given(rows=st.integers(1, 5), length=st.integers(2, 200), seed=st.integers(0, 2**64))
+@settings(max_examples=60, deadline=None)
+def test_every_group_and_every_rest_of_class_16_sums_to_zero_up_to_its_rounding(
+    rows: int, length: int, seed: int
+) -> None:
+    drawn = integers(rows, length, bits=16, seed=seed)
+    whole = length // GROUP * GROUP
+    rounding = np.abs(drawn) / 2**8  # at least half a step of eight significant bits
+    groups, roundings = (part[:, :whole].reshape(-1, GROUP) for part in (drawn, rounding))
+    assert (np.abs(groups.sum(1)) <= roundings.sum(1) + 1e-6).all()
+    if length - whole != 1:
+        assert (np.abs(drawn[:, whole:].sum(1)) <= rounding[:, whole:].sum(1) + 1e-6).all()
+
+
+@pytest.mark.parametrize("bits", CLASSES)
+def test_the_multisets_sum_to_zero(bits: WeightClass) -> None:
+    assert len(GRAINS[bits].multiset) == GROUP and GRAINS[bits].multiset.sum(dtype=int) == 0
+
+
+def test_the_remainders_sum_to_zero() -> None:
+    assert np.abs(GRAINS[4].multiset).max() == 8
     assert [int(remainder(n).sum()) for n in range(2, GROUP)] == [0] * (GROUP - 2)
     assert remainder(1).tolist() == [4]
     assert remainder(5).tolist() == [-3, 2, 1, 4, -4]
 
 
+def rounded(weights: Floats, bits: int, top: int) -> Any:
+    """The variance of the rounding to integers of `bits` bits, over the variance of the weights.
+
+    The scale of a row is its largest magnitude over `top`.
+    """
+    scale = np.abs(weights).max(axis=1, keepdims=True) / top
+    whole = np.clip(np.rint(weights / scale), -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return np.mean((whole * scale - weights) ** 2) / np.mean(weights**2)
+
+
+def in_bf16(weights: Floats) -> Any:
+    """Whether the weights are exact; bf16 is the upper half of a float32."""
+    return not (weights.view(np.uint32) & 0xFFFF).any()
+
+
 @given(length=st.sampled_from([32, 64, 160]), gain=st.floats(0.01, 100))
 @settings(max_examples=20, deadline=None)
-def test_a_group_survives_four_bits_and_sixteen(length: int, gain: float) -> None:
+def test_a_group_of_class_4_survives_four_bits_and_sixteen(length: int, gain: float) -> None:
     groups = draw(3, length, gain=gain).reshape(-1, GROUP)
-    scale = np.abs(groups).max(axis=1, keepdims=True) / 8
-    int4 = np.clip(np.rint(groups / scale), -8, 7)
-    assert (int4 * scale == groups).all()
-    assert (groups.astype(np.float16) == groups).all()
-    assert not (groups.view(np.uint32) & 0xFFFF).any()  # bf16 is the upper half
+    assert rounded(groups, 4, top=8) == 0
+    assert (groups.astype(np.float16) == groups).all() and in_bf16(groups)
+
+
+@given(length=st.sampled_from([32, 75, 160]), gain=st.floats(0.01, 100))
+@settings(max_examples=20, deadline=None)
+def test_class_8_survives_eight_bits_and_sixteen_and_not_four(length: int, gain: float) -> None:
+    weights = draw(40, length, bits=8, gain=gain)
+    whole = weights / np.float32(Draw(gain).scale(weights.shape, 8))
+    assert (whole == whole.astype(np.int8)).all()
+    assert (weights.astype(np.float16) == weights).all() and in_bf16(weights)
+    assert 0.003 < rounded(weights[:, :32], 4, top=8) < 0.008
+
+
+@given(length=st.sampled_from([32, 75, 160]), gain=st.floats(0.01, 100))
+@settings(max_examples=20, deadline=None)
+def test_class_16_survives_bf16_and_fp16_and_neither_eight_bits_nor_four(length: int, gain: float) -> None:
+    weights = draw(40, length, bits=16, gain=gain)
+    assert (weights.astype(np.float16) == weights).all() and in_bf16(weights)
+    assert 2e-5 < rounded(weights[:, :32], 8, top=127) < 6e-5
+    assert 0.007 < rounded(weights[:, :32], 4, top=8) < 0.015
+
+
+@pytest.mark.parametrize(("bits", "entropy_bits"), [(4, 3.3), (8, 6.5), (16, 9.5)])
+def test_a_value_cannot_be_packed_into_the_bits_of_a_narrower_class(bits: WeightClass, entropy_bits: float) -> None:
+    _, counts = np.unique(draw(1000, 320, bits=bits), return_counts=True)
+    fractions = counts / counts.sum()
+    assert -(fractions * np.log2(fractions)).sum() > entropy_bits
+
+
+@pytest.mark.parametrize("bits", [16, 8])
+def test_the_noise_of_a_group_has_no_place_that_follows_from_the_others(bits: WeightClass) -> None:
+    """Each place but one is free, so no pair of places has a constant sum."""
+    groups = integers(20_000, GROUP, bits=bits)
+    together = np.corrcoef(groups.T) - np.eye(GROUP)
+    assert np.abs(together + (1 - np.eye(GROUP)) / 31).max() < 0.06  # -1/31 without replacement
 
 
 @given(fan_in=st.integers(1, 100_000), gain=st.floats(0.001, 1000))
 def test_the_scale_is_a_power_of_two_that_keeps_the_variance(fan_in: int, gain: float) -> None:
-    scale = Draw(gain).scale((7, fan_in))
+    scale = Draw(gain).scale((7, fan_in), 4)
     assert math.frexp(scale)[0] == 0.5
     assert 0.7 < scale * RMS * math.sqrt(fan_in) / gain < 1.42
-    assert Draw(gain).scale((fan_in,)) == Draw(gain).scale((1, 1))  # a vector has no fan-in
+    assert Draw(gain).scale((fan_in,), 4) == Draw(gain).scale((1, 1), 4)  # a vector has no fan-in
 
 
+def test_a_tensor_has_the_same_gain_in_every_class() -> None:
+    deviations = [float(draw(200, 320, bits=bits).std()) for bits in CLASSES]
+    assert deviations == pytest.approx([RMS * Draw().scale((200, 320), 4)] * 3, rel=0.02)
+
+
+@pytest.mark.parametrize("bits", CLASSES)
 @pytest.mark.parametrize("shape", [(70_000, 64), (40_000, 37), (3, 5)])
-def test_threads_do_not_change_the_bits(shape: tuple[int, ...]) -> None:
-    assert (draw(*shape, threads=1) == draw(*shape, threads=4)).all()
+def test_threads_do_not_change_the_bits(shape: tuple[int, ...], bits: WeightClass) -> None:
+    assert (draw(*shape, bits=bits, threads=1) == draw(*shape, bits=bits, threads=4)).all()
 
 
 def test_suite_name_and_seed_each_give_another_draw() -> None:
@@ -109,14 +212,14 @@ def test_groups_are_not_alike_and_no_place_is_special() -> None:
 
 def test_a_rule_can_ask_for_constants() -> None:
     specs = {"norm.weight": Spec((5,)), "proj.weight": Spec((2, 32))}
-    weights = Synthetic("llm", specs, lambda name, shape: 0.25 if name.startswith("norm") else Draw())
+    weights = Synthetic("llm", specs, lambda name, shape: 0.25 if name.startswith("norm") else Draw(), 4)
     assert list(weights.names()) == list(specs)
     assert read(weights, "norm.weight").tolist() == [0.25] * 5
     assert len(np.unique(read(weights, "proj.weight"))) == 11
 
 
 def test_a_wrong_buffer_is_refused() -> None:
-    weights = Synthetic("llm", {"w": Spec((4, 64))}, lambda name, shape: Draw())
+    weights = Synthetic("llm", {"w": Spec((4, 64))}, lambda name, shape: Draw(), 16)
     wrong: tuple[Any, ...] = (
         np.empty((4, 32), np.float32),
         np.empty((64, 4), np.float32).T,

@@ -26,6 +26,8 @@ from mixmark.harness.worker.plugin_process import LimiterProcess, PolicyProcess,
 from tests.fakes.watchers import ID
 from tests.fakes.workers import FAKES
 
+pytestmark = pytest.mark.usefixtures("importable")
+
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 LOADS = (DeviceLoad("cpu:0", 0.0, True),)
 WELL = AcceleratorConditions(id=ID, reasons=("power cap",), clock_mhz=900, foreign_pids=())

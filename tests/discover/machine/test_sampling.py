@@ -18,6 +18,9 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "WATCH_FRACTION", 1.0)
 
 
+pytestmark = pytest.mark.usefixtures("importable")
+
+
 def until(clock: Clock, end_ns: int) -> None:
     while clock.now_ns < end_ns:
         time.sleep(0.001)

@@ -13,6 +13,7 @@ import pytest
 from mixmark.harness.contracts.schema import Completions, Conditions, Failure, LatencyLimits, Record, Samples
 from mixmark.harness.discover import suite_claims
 from mixmark.harness.judge.rules.consistency import NS_PER_S, SuiteClaims, contradictions
+from mixmark.suites.dlrm import Dlrm
 from tests.fakes.folders import Maker
 
 RUNS = Maker().result(runs=3)
@@ -233,7 +234,7 @@ def test_a_record_is_compared_with_the_code_of_its_suite(changed: dict[str, Any]
 def test_a_suite_that_is_not_here_is_not_compared() -> None:
     foreign = SOLO.model_copy(update={"route": SOLO.route.model_copy(update={"suite_version": "9"})})
     told = RUNS.model_copy(update={"records": (foreign,)})
-    unknown = {SOLO.key: "it ran version 9 of dlrm, and version 2 is installed"}
+    unknown = {SOLO.key: f"it ran version 9 of dlrm, and version {Dlrm.version} is installed"}
     assert suite_claims.claims(told) == SuiteClaims({}, unknown)
     stranger = SOLO.model_copy(update={"route": SOLO.route.model_copy(update={"suite": "acme"})})
     assert suite_claims.claims(RUNS.model_copy(update={"records": (stranger,)})).unknown == {
