@@ -47,7 +47,7 @@ from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan.placement import Planner
 from mixmark.harness.worker.calls import Garbled
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
-from mixmark.harness.worker.messages import AdapterCalls, Window
+from mixmark.harness.worker.messages import MAX_CONCURRENCY, AdapterCalls, Window
 from mixmark.harness.worker.outputs import Commitments
 
 BRIEF_NS = 1_000_000_000  # a shorter feed has the next one queued behind it: waiting for the parent takes 1 ms
@@ -171,7 +171,7 @@ class _Held:
     stream: _Stream
     handed: Handed
     serial: int
-    begun_ns: int | None
+    begun_ns: int | None = None
     """When its turn came: when it was sent, or when the output arrived that it waited for. None while it waits behind
     others."""
 
@@ -235,6 +235,15 @@ class _Holding:
     """The feeds that were sent to it and are not finished, in that order."""
     next: tuple[_Stream, Handed] | None = None
     """The feed that was handed out and waits until another worker of the device is done."""
+
+    def take_turns(self, now_ns: int) -> None:
+        """Begins the feeds whose turn has come: of a device that holds feeds of several suites, each runs beside those
+        before it if all of their runners take that many at once, as in the worker."""
+        at_once = MAX_CONCURRENCY
+        for place, feed in enumerate(self.feeds):
+            at_once = min(at_once, feed.stream.part.concurrency)
+            if feed.begun_ns is None and place < at_once:
+                feed.begun_ns = now_ns
 
 
 class _Devices(Window):
@@ -360,9 +369,9 @@ class _Devices(Window):
                 return
             stream, handed = holding.next
             holding.next = None
-            at_once = min(stream.part.concurrency, *(each.stream.part.concurrency for each in held)) if held else 1
-            begun_ns = time.monotonic_ns() if len(held) < at_once else None
-            held.append(_Held(stream, handed, stream.send(), begun_ns))
+            now_ns = time.monotonic_ns()
+            held.append(_Held(stream, handed, stream.send()))
+            holding.take_turns(now_ns)
 
     def _receive(self, device: str) -> None:
         """Receives what the device finished, and sends it the next feeds, until the phase is over."""
@@ -382,8 +391,7 @@ class _Devices(Window):
                 with self.changed:
                     (feed,) = (each for each in held if each.name == (fed.key, fed.serial))
                     held.remove(feed)
-                    if waiting := next((each for each in held if each.begun_ns is None), None):
-                        waiting.begun_ns = ended_ns
+                    self.holding[device].take_turns(ended_ns)
                 feed.stream.part.commitments.digests[fed.serial] = fed.digest
                 self._finished(feed, fed.yields, ended_ns)
         except Exception as error:  # of any kind: the other devices go on

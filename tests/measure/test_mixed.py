@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -296,3 +297,27 @@ def test_a_policy_that_fails_ends_the_phase_and_is_named(tmp_path: Path) -> None
     assert len(errors) == 1
     assert "the policy failed: KeyError: 'lost my list'" in errors.pop()
     assert all(record.completions is None for record in records.values())
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "begun"),
+    [
+        ((1, 1), (7, None)),
+        ((2, 2, 2), (7, 7, None)),
+        ((2, 1), (7, None)),  # the second one has the device for itself
+        ((1, 2, 2), (7, None, None)),  # … and the first one here
+        ((2, 2, 1, 2), (7, 7, None, None)),
+    ],
+)
+def test_a_feed_begins_when_all_runners_before_it_take_as_many_at_once(
+    concurrency: tuple[int, ...], begun: tuple[int | None, ...]
+) -> None:
+    holding = mixed._Holding()
+    for serial, at_once in enumerate(concurrency):
+        stream: Any = SimpleNamespace(part=SimpleNamespace(concurrency=at_once))
+        holding.feeds.append(mixed._Held(stream, mixed.Handed("low"), serial))
+    holding.take_turns(7)
+    assert tuple(each.begun_ns for each in holding.feeds) == begun
+    holding.feeds.popleft()
+    holding.take_turns(9)
+    assert holding.feeds[0].begun_ns == (begun[1] or 9)

@@ -18,6 +18,7 @@ from mixmark.harness.discover.suite_claims import judge_stored
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import words
 from mixmark.harness.record import store
+from mixmark.suites.probe import Probe
 from tests.fakes.folders import Maker, forge, write
 
 Content = dict[str, Any]
@@ -268,6 +269,6 @@ def test_a_suite_that_is_not_installed_has_no_rank(folder: Path) -> None:
     found = opened(folder)
     told = [each for each in found.findings if each.rule == "suites_verified"]
     assert len(told) == len(WHOLE.records)
-    assert "version 9 of probe, and version 2 is installed" in words(told[0])
+    assert f"version 9 of probe, and version {Probe.version} is installed" in words(told[0])
     assert found.score is not None
     assert "suites_verified.unranked" in [each.code for each in found.score.unranked]

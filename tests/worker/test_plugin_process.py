@@ -213,7 +213,7 @@ def test_a_suite_gives_its_facts_and_nothing_else() -> None:
 
 def test_a_suite_without_the_tier_is_unsupported(tmp_path: Path) -> None:
     refuses = "from mixmark import Unsupported\nfrom tests.fakes.null import Null\nclass Mine(Null):\n"
-    refuses += "  def __init__(self, tier, options): raise Unsupported(f'mine has no tier {tier}')\n"
+    refuses += "  def __init__(self, tier, options, weight_class): raise Unsupported(f'mine has no tier {tier}')\n"
     mine = written(tmp_path, "suites", refuses)
     with pytest.raises(Unsupported, match="mine has no tier edge"):
         suite_of(mine).build(SuiteChoice(name="mine", spec=mine.spec, tier="edge"))
