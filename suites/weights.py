@@ -6,14 +6,16 @@ Random Gaussian weights would make a quality gate useless: honest int4 would be 
 layer. So the weights of a class are exact in the formats of that class, and in no format of fewer bits: an engine that
 reads fewer bits than it declares gives other outputs. They are integers times one power of two per tensor:
 
-    class 16   integers to ±1407 of 8 significant bits: exact in bf16 and fp16
+    class 16   integers to ±1408 of 8 significant bits: exact in bf16 and fp16
     class 8    integers to ±63: exact in int8 with that power of two as the scale
     class 4    integers from -8 to 6: exact in int4 (scale = absmax / 8), MXFP4, NVFP4
 
 Each group of 32 weights along the contraction axis (all axes after axis 0, flattened; groups restart at each row) is a
-permutation of one multiset. In the classes 16 and 8 noise is added: a ring of random numbers, each less its successor.
-Multiset and ring sum to zero: otherwise the mean of the activations would grow from layer to layer, and the network
-would collapse to one constant output. In class 16 the sum is then rounded to 8 significant bits.
+permutation of one multiset. It sums to zero: otherwise the mean of the activations would grow from layer to layer, and
+the network would collapse to one constant output. The classes 8 and 16 add noise that sums to zero, too. In class 8 a
+group is 16 pairs of a random magnitude and its negative. Whatever rounds both alike keeps the sum, so the scales of
+stock int8 and of fp8, at which the integers are not exact, do not shift a whole channel. In class 16 the noise is a
+ring of random numbers, each less its successor, and the sum is rounded to 8 significant bits.
 """
 
 from __future__ import annotations
@@ -44,9 +46,9 @@ Words = npt.NDArray[np.uint64]
 GROUP = 32
 # The counts resemble a rounded bell curve. The multiset contains -8, so that absmax / 8 is the tensor's power of two.
 _FOUR = {-8: 1, 6: 3, -6: 2, 4: 4, -4: 3, 3: 3, -3: 3, 2: 3, -2: 4, 1: 3, -1: 3}
-# Its largest magnitude is 7, so with noise no integer of class 8 is above 63: the sum of two products with unsigned
-# bytes then fits into the 16 bits in which processors without dot products of bytes add them.
-_EIGHT = {-7: 1, 6: 3, -6: 2, 4: 4, -4: 3, 3: 3, -3: 3, 2: 2, -2: 4, 1: 4, -1: 3}
+# The magnitudes of pairs. With noise none is above 63: the sum of two products with unsigned bytes then fits into the
+# 16 bits in which processors without dot products of bytes add them.
+_EIGHT = {0: 2, 8: 3, 16: 3, 24: 3, 32: 2, 36: 1, 48: 1, 56: 1}
 # A bell curve with the kurtosis of a Gaussian, in units of a quarter. A longer tail would make the rounding to int8
 # larger, but would carry most of the variance: with ±48 a quarter of llm's outputs fell into a cycle at smoke.
 _SIXTEEN = {sign * value: 1 for value in (36, 21, 19, 17, 15, 13, 12, 11, 9, 8, 7, *range(1, 6)) for sign in (1, -1)}
@@ -57,11 +59,14 @@ class Grain:
     """The integers of a weight class: a multiset times `step`, plus noise."""
 
     multiset: Integers
-    step: int
+    """The 32 values of a group, or the magnitudes of its 16 pairs."""
     shift: int
     """The power of two that the integers' root mean square is above class 4's."""
-    noise_bits: int
-    """The bits of each number in the ring of noise."""
+    step: int = 1
+    pair_bits: int = 0
+    """The bits of the noise that is added to the magnitude of a pair."""
+    ring_bits: int = 0
+    """The bits of each number in a ring of noise."""
     significant_bits: int | None = None
     """The bits that the integers are rounded to. None if they are exact."""
 
@@ -71,9 +76,9 @@ def _multiset(counts: Mapping[int, int]) -> Integers:
 
 
 GRAINS: Mapping[WeightClass, Grain] = {
-    16: Grain(_multiset(_SIXTEEN), step=32, shift=7, noise_bits=8, significant_bits=8),
-    8: Grain(_multiset(_EIGHT), step=8, shift=3, noise_bits=3),
-    4: Grain(_multiset(_FOUR), step=1, shift=0, noise_bits=0),
+    16: Grain(_multiset(_SIXTEEN), shift=7, step=32, ring_bits=8, significant_bits=8),
+    8: Grain(_multiset(_EIGHT), shift=3, pair_bits=3),
+    4: Grain(_multiset(_FOUR), shift=0),
 }
 RMS = math.sqrt(float(np.mean(np.square(GRAINS[4].multiset, dtype=np.float64))))
 """The root mean square of a class's integers, over 2^shift; within 2 % for all classes."""
@@ -185,9 +190,13 @@ class Drawing:
     def _groups(self, into: Floats, first: int) -> None:
         """Fills rows of whole groups. first: the number of their first group."""
         groups = into.size // GROUP
-        values = _groups(_raw(self.key, first // 2, 2 * groups), self.starts)
-        noise = self._noise(2, first, groups, GROUP) if self.grain.noise_bits else None
-        self._store(values, self.grain.step, noise, into)
+        noise = None
+        if bits := self.grain.pair_bits:
+            raw = _raw(self.key, 2 * _STREAM + first // 2, 2 * groups).reshape(-1, 2).T
+            noise = np.ascontiguousarray(raw).view(np.uint8) >> np.uint8(8 - bits)
+        values = _groups(_raw(self.key, first // 2, 2 * groups), self.starts, noise)
+        ring = self._ring(2, first, groups, GROUP) if self.grain.ring_bits else None
+        self._store(values, self.grain.step, ring, into)
 
     def _remainders(self, into: Floats, first: int) -> None:
         """Fills the ends of rows. first: the number of their first row."""
@@ -196,31 +205,31 @@ class Drawing:
         words = -(-rest // 4) * 4
         keys = _raw(self.key, _STREAM + first * words // 4, rows * words).reshape(rows, words)
         values = remainder(rest)[np.argsort(keys[:, :rest], axis=1, kind="stable")]
-        noise = self._noise(3, first, rows, rest) if self.grain.noise_bits else None
-        self._store(values, 1 << self.grain.shift, noise, into)
+        ring = self._ring(3, first, rows, rest) if self.grain.ring_bits else None
+        self._store(values, 1 << self.grain.shift, ring, into)
 
-    def _noise(self, stream: int, first: int, count: int, length: int) -> npt.NDArray[np.int16]:
+    def _ring(self, stream: int, first: int, count: int, length: int) -> npt.NDArray[np.int16]:
         """Rings of random numbers, each less its successor: [count, length]. Each ring sums to zero.
 
         A ring takes one Philox block. first: the number of the first ring.
         """
         raw = _raw(self.key, stream * _STREAM + first, 4 * count).view(np.uint8).reshape(count, GROUP)
         ring = raw[:, :length].astype(np.int16)
-        ring >>= 8 - self.grain.noise_bits
+        ring >>= 8 - self.grain.ring_bits
         noise = np.empty_like(ring)
         flat = ring.reshape(-1)  # one long subtraction is faster than many short ones
         np.subtract(flat[:-1], flat[1:], out=noise.reshape(-1)[:-1])
         np.subtract(ring[:, -1], ring[:, 0], out=noise[:, -1])
         return noise
 
-    def _store(self, values: Integers, step: int, noise: npt.NDArray[np.int16] | None, into: Floats) -> None:
-        """Writes (values · step + noise) · scale, with the significant bits of the class."""
-        if noise is None:
-            np.multiply(values.reshape(into.shape), self.scale, out=into, dtype=np.float32)
+    def _store(self, values: Integers, step: int, ring: npt.NDArray[np.int16] | None, into: Floats) -> None:
+        """Writes (values · step + ring) · scale, with the significant bits of the class."""
+        if ring is None:
+            np.multiply(values.reshape(into.shape), self.scale * np.float32(step), out=into, dtype=np.float32)
             return
         sums = values.astype(np.int16)
         sums *= np.int16(step)
-        sums += noise
+        sums += ring
         np.multiply(sums.reshape(into.shape), self.scale, out=into, dtype=np.float32)
         if bits := self.grain.significant_bits:  # Veltkamp's rounding to the upper bits of float32's 24
             high = into * np.float32((1 << 24 - bits) + 1)
@@ -228,15 +237,21 @@ class Drawing:
             np.subtract(high, into, out=into)
 
 
-def _groups(raw: Words, starts: Words) -> npt.NDArray[np.int8]:
+def _groups(raw: Words, starts: Words, noise: npt.NDArray[np.uint8] | None) -> npt.NDArray[np.int8]:
     """Permutations of the multiset, [groups, 32], from two random words a group.
+
+    noise: [2, 8 · groups], for pairs: it is added to the words 0 and 1 of a start, and subtracted from the negatives.
 
     A group is four words of eight bytes, and each step only moves bytes: one of 4,096 random starts (12 bits), random
     exchanges between the words (32 bits), a rotation of each word (12 bits), exchanges again (32 bits). So 88 random
     bits determine a group, and 89.4 bits would number all permutations: no short index encodes a group.
     """
     start, swap = raw.reshape(-1, 2).T
-    words = starts[:, (start & np.uint64(_STARTS - 1)).astype(np.intp)]  # [4, groups]
+    words = starts.take((start & np.uint64(_STARTS - 1)).astype(np.intp), axis=1)  # [4, groups]
+    if noise is not None:
+        positive, negative = words.view(np.uint8).reshape(2, *noise.shape)
+        positive += noise
+        negative -= noise
     _exchange(words, swap, 0)
     turn: Words = ((start >> _SHIFTS) & np.uint64(7)) << np.uint64(3)
     words = (words << turn) | (words >> ((np.uint64(64) - turn) & np.uint64(63)))
@@ -292,11 +307,16 @@ def _raw(key: int, block: int, count: int) -> Words:
 
 @lru_cache(maxsize=4)
 def _starts(weight_class: WeightClass, seed: int) -> Words:
-    """Random permutations of a class's multiset, each as four little-endian words: [4, starts] uint64."""
-    keys = _raw(philox_key(f"starts/{seed}"), 0, _STARTS * GROUP).reshape(_STARTS, GROUP)
-    return np.ascontiguousarray(
-        GRAINS[weight_class].multiset[np.argsort(keys, axis=1, kind="stable")].view(np.uint64).T
-    )
+    """Random permutations of a class's multiset, each as four little-endian words: [4, starts] uint64.
+
+    Of pairs, the magnitudes are in the words 0 and 1, and their negatives at the same places of the words 2 and 3.
+    """
+    grain = GRAINS[weight_class]
+    length = len(grain.multiset)
+    keys = _raw(philox_key(f"starts/{seed}"), 0, _STARTS * length).reshape(_STARTS, length)
+    drawn = grain.multiset[np.argsort(keys, axis=1, kind="stable")]
+    groups = np.concatenate((drawn, -drawn), axis=1) if grain.pair_bits else drawn
+    return np.ascontiguousarray(groups.view(np.uint64).T)
 
 
 def _check(name: str, spec: Spec, into: Floats) -> tuple[int, ...]:

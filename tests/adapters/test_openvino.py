@@ -116,7 +116,7 @@ def test_diffusion_multiplies_in_8_bits_in_its_unet() -> None:
         assert not any("_i8" in each for each in (*nodes["encode"], *nodes["decode"]))
     with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
         reference = np.concatenate([np.array(each) for each in teacher(feed)])
-    assert 0.002 < suite.quality(np.array(output), reference) < 0.03  # in bf16 it is below
+    assert 0.002 < suite.quality(np.array(output), reference) < 0.05  # in bf16 it is below
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,8 @@ GOLDEN: dict[tuple[WeightClass, tuple[int, ...]], str] = {
     (4, (4, 3, 7, 7)): "34c96757ee835780",
     (4, (70,)): "aeff6ac31d4b4d36",
     (4, (600, 1056)): "532d507415a9ed90",
-    (8, (8, 64)): "cf04d2b904559894",
-    (8, (4, 3, 7, 7)): "a83f3fdf014a2381",
+    (8, (8, 64)): "74d793b8e83d7cb0",
+    (8, (4, 3, 7, 7)): "bbb71e828f34cc9e",
     (16, (8, 64)): "c96ac472683e3bb8",
     (16, (4, 3, 7, 7)): "75b8c38e8da853c7",
     (16, (600, 1056)): "23d6ed712979b3a9",
@@ -85,11 +85,14 @@ def test_every_group_of_class_4_is_the_multiset_and_every_rest_its_pairs(
 
 @given(rows=st.integers(1, 5), length=st.integers(2, 200), seed=st.integers(0, 2**64))
 @settings(max_examples=60, deadline=None)
-def test_every_group_and_every_rest_of_class_8_sums_to_zero_within_63(rows: int, length: int, seed: int) -> None:
+def test_every_group_of_class_8_is_pairs_within_63_and_every_rest_sums_to_zero(
+    rows: int, length: int, seed: int
+) -> None:
     drawn = integers(rows, length, bits=8, seed=seed)
     whole = length // GROUP * GROUP
     assert (drawn == np.rint(drawn)).all() and np.abs(drawn).max() <= 63
-    assert not drawn[:, :whole].reshape(-1, GROUP).sum(1).any()
+    for group in drawn[:, :whole].reshape(-1, GROUP):
+        assert (np.sort(group) == np.sort(-group)).all()
     if length - whole != 1:  # a single value cannot sum to zero
         assert not drawn[:, whole:].sum(1).any()
 
@@ -110,7 +113,11 @@ def test_every_group_and_every_rest_of_class_16_sums_to_zero_up_to_its_rounding(
 
 @pytest.mark.parametrize("bits", CLASSES)
 def test_the_multisets_sum_to_zero(bits: WeightClass) -> None:
-    assert len(GRAINS[bits].multiset) == GROUP and GRAINS[bits].multiset.sum(dtype=int) == 0
+    multiset = GRAINS[bits].multiset
+    if GRAINS[bits].pair_bits:  # the negatives follow from the magnitudes
+        assert len(multiset) == GROUP // 2 and multiset.min() >= 0
+    else:
+        assert len(multiset) == GROUP and multiset.sum(dtype=int) == 0
 
 
 def test_the_remainders_sum_to_zero() -> None:
@@ -150,7 +157,7 @@ def test_class_8_survives_eight_bits_and_sixteen_and_not_four(length: int, gain:
     whole = weights / np.float32(Draw(gain).scale(weights.shape, 8))
     assert (whole == whole.astype(np.int8)).all()
     assert (weights.astype(np.float16) == weights).all() and in_bf16(weights)
-    assert 0.003 < rounded(weights[:, :32], 4, top=8) < 0.008
+    assert 0.003 < rounded(weights[:, :32], 4, top=8) < 0.011
 
 
 @given(length=st.sampled_from([32, 75, 160]), gain=st.floats(0.01, 100))
@@ -167,6 +174,15 @@ def test_a_value_cannot_be_packed_into_the_bits_of_a_narrower_class(bits: Weight
     _, counts = np.unique(draw(1000, 320, bits=bits), return_counts=True)
     fractions = counts / counts.sum()
     assert -(fractions * np.log2(fractions)).sum() > entropy_bits
+
+
+def test_what_rounds_pairs_alike_keeps_the_sum_of_a_row_of_class_8() -> None:
+    """So the scale of stock int8 shifts no channel; with class 16 it shifts each, which an audit sees."""
+    sums: tuple[tuple[WeightClass, bool], ...] = ((8, True), (16, False))
+    for bits, kept in sums:
+        weights = draw(40, 320, bits=bits)
+        scale = np.abs(weights).max(axis=1, keepdims=True) / 127
+        assert (np.abs((np.rint(weights / scale) * scale).sum(1)).max() < 1e-6) == kept
 
 
 @pytest.mark.parametrize("bits", [16, 8])
