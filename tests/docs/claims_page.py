@@ -50,7 +50,7 @@ def page() -> str:
     for name in sorted({source.assessment.result.mix.name for source in sources if source.assessment.result.mix}):
         mix = mixes.frozen()[name]
         machines = list(command._measured(sources, mix, 16, left_out))
-        for _, machine in machines:
+        for _, machine in machines if len(machines) > 1 else ():
             others = catalogue.of_runs(other.retained for _, other in machines if other is not machine)
             checks.append(catalogue.check(machine, mix.units, others))
         kinds, currency, _ = command._kinds(machines, None, left_out)
@@ -60,6 +60,9 @@ def page() -> str:
 
 
 def accuracy(checks: Sequence[Checked]) -> Iterator[str]:
+    if not checks:
+        yield "This cannot be told yet: one machine is published, and there is no other to predict it from."
+        return
     yield "| machine | predicted, mix/h | interval | measured | off | inside |"
     yield "|---|---:|---:|---:|---:|---|"
     for check in sorted(checks, key=lambda check: check.name):
