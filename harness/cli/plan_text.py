@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.numbers import percent, prefixed, significant
+from mixmark.harness.contracts.numbers import counted, percent, prefixed, significant
 from mixmark.harness.judge.catalogue import Checked
 from mixmark.harness.plan.machine import Answer
 from mixmark.harness.plan.outlook import Outlook
@@ -28,7 +28,7 @@ def _blocks(outlook: Outlook) -> Iterator[Block]:
     if kept.runs:
         yield Paragraph(
             f"Mixed runs retained {significant(kept.estimate)} of their plan ({significant(kept.low)} to "
-            f"{significant(kept.high)} in {kept.runs} runs), which the figures include."
+            f"{significant(kept.high)} in {counted(kept.runs, 'run')}), which the figures include."
         )
     else:
         yield Paragraph("No mixed run shows what a machine retains of its plan, so the figures are upper bounds.")

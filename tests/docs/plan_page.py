@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "plan.md"
 OUTPUT = re.compile(r"(<!-- plan -->\n```text\n)(.*?)(?=```)", re.DOTALL)
 PRICES = re.compile(r"<!-- file: prices.toml -->\n```toml\n(.*?)```", re.DOTALL)
-COMMAND = ("--mixes-per-hour", "300", "--budget", "9000", "--tariff", "0.30")
+COMMAND = ("--mixes-per-hour", "60", "--budget", "9000", "--tariff", "0.30")
 
 
 def renewed(page: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.golden.figures import FILE, figures, flat
 
-pytestmark = pytest.mark.slow  # it judges two published entries
+pytestmark = pytest.mark.slow  # it judges a published entry
 
 KNOWN: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
 
