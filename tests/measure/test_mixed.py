@@ -18,6 +18,7 @@ from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.load import requests_ns, unknown_due
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit, mixed
+from mixmark.harness.measure.dispatch import Handed
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement, policies
@@ -315,7 +316,7 @@ def test_a_feed_begins_when_all_runners_before_it_take_as_many_at_once(
     holding = mixed._Holding()
     for serial, at_once in enumerate(concurrency):
         stream: Any = SimpleNamespace(part=SimpleNamespace(concurrency=at_once))
-        holding.feeds.append(mixed._Held(stream, mixed.Handed("low"), serial))
+        holding.feeds.append(mixed._Held(stream, Handed("low"), serial))
     holding.take_turns(7)
     assert tuple(each.begun_ns for each in holding.feeds) == begun
     holding.feeds.popleft()
