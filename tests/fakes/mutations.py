@@ -76,7 +76,7 @@ def alter_array(data: st.DataObject, path: Path) -> None:
         elif how == "double":
             arrays[name] = np.concatenate((arrays[name], arrays[name]))
         elif how == "scale":
-            scaled = arrays[name] * data.draw(st.sampled_from((0.5, 0.999, 1.001, -1)))
+            scaled = arrays[name] * data.draw(st.sampled_from((0.5, 0.999, 1.001, -1.0)))
             arrays[name] = scaled.astype(arrays[name].dtype)
         elif how == "remove":
             del arrays[name]
