@@ -106,7 +106,7 @@ TABLE: Mapping[str, Says] = {
     "audited.wrong": invalid(
         "wrong outputs: {wrong} of {audited} audited feeds fail; {metric} {worst:.3g}, at most {at_most:.3g} is allowed"
     ),
-    "audited.pending": Says("pending", "not audited yet: the run ended before, --resume goes on"),
+    "audited.pending": Says("pending", "not audited yet"),
     "audited.missing": invalid("not audited: {why}"),
     "audited.unasked": note("not audited: {why}"),
     "audited.few": note("{audited:counted audited feed} passed: too few to bound the error rate"),
