@@ -42,6 +42,7 @@ class ChildProcess:
     _channel: socket.socket
     _kills: int
     _killed_here: bool
+    _sending: threading.Lock
 
     def __init__(
         self,
