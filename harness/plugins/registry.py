@@ -190,7 +190,7 @@ def refused_entry_points(kind: Kind) -> tuple[Absent, ...]:
 
 @dataclass(frozen=True)
 class Identity:
-    """Which code a plugin is, as this process finds it before any of that code runs."""
+    """The origin and the hash of a plugin's code, as this process finds them before any of that code runs."""
 
     origin: str
     """As `Plugin.origin`. It ends with `another interpreter` unless the interpreter is the command's own."""
@@ -203,7 +203,7 @@ class Identity:
 
 
 def identity(plugin: Plugin, python: str = sys.executable) -> Identity:
-    """Which code an interpreter would import for a plugin. The interpreter is not asked: another one than this
+    """The code that an interpreter would import for a plugin. The interpreter is not asked: another one than this
     process's is searched only if it is a virtual environment, and is never trusted to run the code that is found."""
     if python == sys.executable:
         return Identity(plugin.origin, plugin.spec, *source_hash(plugin))
