@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +16,18 @@ from mixmark.harness.cli.printing import print_json
 from mixmark.harness.cli.show import result_or_newest
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, choose_by_name
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.plan.machine import ASSUMED
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Mix
     from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.judge.catalogue import MeasuredMachine
     from mixmark.harness.plan.machine import Kind, Limits, Retained
+    from mixmark.harness.plan.prices import Declared
     from mixmark.submissions.entry import Price
 
-COUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e[0-9]+)?)\s*([^\s0-9]+)?")
+COUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e[0-9]+)?)([kM]\b)?\s*([^\s0-9]+)?")
+THOUSANDS = {None: 1.0, "k": 1e3, "M": 1e6}
 POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
@@ -47,10 +50,25 @@ class Source:
     type=click.Path(path_type=Path),
     help="Entries of a board, or results, whose devices can be bought. Repeatable.",
 )
-@click.option("--prices", metavar="FILE", type=click.Path(path_type=Path), help="TOML file with prices and more.")
+@click.option(
+    "--prices",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="TOML file with prices and more, and with devices that nobody measured.",
+)
+@click.option(
+    "--fraction",
+    type=click.FloatRange(min=0, min_open=True, max=1),
+    default=0.5,
+    show_default=True,
+    help="Part of a datasheet's bounds that a device is assumed to reach.",
+)
 @click.option("--mix", "asked", metavar="NAME|FILE", help="Mix to plan for.  [default: the first of the results' tier]")
 @click.option(
-    "--per-hour", multiple=True, metavar="SUITE=N", help="Work of an hour instead of a mix: llm=2e6. Repeatable."
+    "--per-hour",
+    multiple=True,
+    metavar="SUITE=N",
+    help="Work of an hour instead of a mix: 'llm=10k answers', resnet50=500. Repeatable.",
 )
 @click.option("--mixes-per-hour", type=POSITIVE, metavar="N", help="The least that the machine must do.")
 @click.option(
@@ -65,6 +83,12 @@ class Source:
 @click.option("--without", multiple=True, metavar="KIND[=N]", help="What if all, or N, were gone? Repeatable.")
 @click.option("--tariff", type=click.FloatRange(min=0), metavar="MONEY", help="Price of a kilowatt-hour.")
 @click.option(
+    "--day",
+    metavar="PERCENT,…",
+    callback=lambda context, option, text: _mean_load(text),
+    help="Load in equal parts of a day, for the price of electricity: 100,80,20.  [default: 100]",
+)
+@click.option(
     "--years", type=POSITIVE, default=3.0, show_default=True, help="Years of electricity that --tariff pays for."
 )
 @click.option(
@@ -78,6 +102,7 @@ def plan(
     asked: str | None,
     bits: str,
     front: bool,
+    fraction: float,
     checks: bool,
     as_json: bool,
     **more: Any,
@@ -88,16 +113,22 @@ def plan(
     can be bought. A host brings its processors and takes as many accelerators as it was measured with. One program
     finds whole numbers of devices; each answer says whether it is proved to be the best.
 
+    A device that nobody measured can be asked about, too: from a datasheet that Mixmark ships (an unknown name lists
+    them), or from the file of prices. Such a device is called assumed everywhere.
+
     Every figure is a prediction at full load, and none is ranked. The devices' names are in the output; docs/plan.md
     shows the file of prices.
 
     \b
     Examples: mixmark plan results/mine --without "Acme Topaz"
+              mixmark plan results/mine --add "NVIDIA L4"
               mixmark plan --entries DIR --prices FILE --mixes-per-hour 300
               mixmark plan --check results/mine
     """
     from mixmark.harness.cli import plan_text
+    from mixmark.harness.discover.suite_claims import workload
     from mixmark.harness.judge import catalogue
+    from mixmark.harness.plan import assumed
     from mixmark.harness.plan import outlook as outlooks
     from mixmark.harness.plan.machine import Energy, Planner
     from mixmark.reporters import document
@@ -119,13 +150,20 @@ def plan(
         else:
             click.echo(document.console(plan_text.checks(checked)), nl=False)
         return
-    kinds, currency, offered = _kinds(machines, more["prices"], left_out)
+    named = [text.split("=")[0].strip() for option in ("add", "at_most") for text in more[option]]
+
+    def assume(declared: dict[str, Declared], measured: list[Kind]) -> list[Kind]:
+        workloads = {suite: workload(suite, mix.tier, int(bits)) for suite in mix.units}
+        return list(assumed.kinds(named, declared, workloads, measured, fraction))
+
+    kinds, currency, offered = _kinds(machines, more["prices"], left_out, assume)
     limits = _limits(kinds, offered, own, more)
+    kinds = _with_slots(kinds, limits)
     planner = Planner(
         kinds,
         mix.units,
         _retained(machines, mix, bits),
-        None if more["tariff"] is None else Energy(more["tariff"], more["years"]),
+        None if more["tariff"] is None else Energy(more["tariff"], more["years"], more["day"]),
     )
     outlook = outlooks.answered(planner, limits, front)
     outlook = replace(outlook, mix=mix.name, own_work=own, currency=currency, left_out=(*left_out, *outlook.left_out))
@@ -151,7 +189,7 @@ def _sources(results: Sequence[Path], entries: Sequence[Path], left_out: list[tu
         results = (result_or_newest(None),)
     for owned, path in [(True, path) for path in results] + [(False, path) for path in entries]:
         below = store.results_below(path)
-        if below or (owned and not (path / MANIFEST).exists()):
+        if below or ((owned or path in store.results_below(path.parent)) and not (path / MANIFEST).exists()):
             for folder in below or [path]:
                 assessment = judge_stored(store.open(folder))
                 yield Source(assessment.result.system.cpu_model or folder.name, assessment, owned)
@@ -169,6 +207,7 @@ def _sources(results: Sequence[Path], entries: Sequence[Path], left_out: list[tu
 def _mix(asked: str | None, per_hour: Sequence[str], tier: Any, sources: Sequence[Source]) -> tuple[Mix, bool]:
     """The mix, and whether it is the work of an hour that the user named."""
     from mixmark.harness.contracts.schema import Mix
+    from mixmark.harness.discover.suite_claims import answer_units
     from mixmark.harness.plan import mixes
 
     facts = {suite.name: suite for source in sources for suite in source.assessment.result.suites}
@@ -182,12 +221,15 @@ def _mix(asked: str | None, per_hour: Sequence[str], tier: Any, sources: Sequenc
         suite, _, amount = (part.strip() for part in text.partition("="))
         choose_by_name("suite", [suite], facts)
         found, fact = COUNT.fullmatch(amount), facts[suite]
-        count = float(re.sub("[_,]", "", found[1])) if found else 0
+        count = float(re.sub("[_,]", "", found[1])) * THOUSANDS[found[2]] if found else 0
         if found is None or not 0 < count < math.inf:
             raise UsageError(f"--per-hour {text} is no work of an hour", f"for example: --per-hour {suite}=10000")
-        if found[2] and found[2].rstrip("s") not in (fact.unit, fact.unit_names.short):
-            raise UsageError(f"{suite} counts {fact.unit}s, not {found[2]}", f"give the number of {fact.unit}s")
-        units[suite] = count
+        unit = (found[3] or fact.unit).rstrip("s")
+        of_an_answer = answer_units(suite, tier)
+        if unit not in (fact.unit, fact.unit_names.short) and (unit != "answer" or of_an_answer == 1):
+            also = f", or answers of {of_an_answer}" if of_an_answer > 1 else ""
+            raise UsageError(f"{suite} counts {fact.unit}s{also}, not {found[3]}", f"give the number of {fact.unit}s")
+        units[suite] = count * of_an_answer if unit == "answer" else count
     first = next((mix for mix in mixes.frozen().values() if mix.tier == tier), None)
     kept = {suite: limits for suite, limits in (first.limits if first else {}).items() if suite in units}
     return Mix(name="work-of-an-hour", tier=tier, units=units, limits=kept), True
@@ -236,7 +278,10 @@ def _retained(
 
 
 def _kinds(
-    machines: Sequence[tuple[Source, MeasuredMachine]], prices: Path | None, left_out: list[tuple[str, str]]
+    machines: Sequence[tuple[Source, MeasuredMachine]],
+    prices: Path | None,
+    left_out: list[tuple[str, str]],
+    assume: Callable[[dict[str, Declared], list[Kind]], list[Kind]] = lambda declared, measured: [],
 ) -> tuple[list[Kind], str, set[str]]:
     """The kinds of all machines, each once, with what is declared of them; the currency; what can be bought."""
     from mixmark.harness.plan.prices import declare, load, one_currency
@@ -263,7 +308,12 @@ def _kinds(
                 found[kind.name] = own
     if not found:
         raise _nothing(left_out)
-    return declare(found.values(), declared), one_currency(amounts), offered
+    measured = declare(found.values(), declared)
+    unmeasured = assume(declared, measured)
+    used = {*found, *(kind.name.removesuffix(ASSUMED) for kind in unmeasured)}
+    left_out += [(plain(name), "no device of this question has this name") for name in declared if name not in used]
+    amounts = [(name, currency) for name, currency in amounts if name in used or name not in declared]
+    return [*measured, *unmeasured], one_currency(amounts), offered | {kind.name for kind in unmeasured}
 
 
 def _limits(kinds: Sequence[Kind], offered: set[str], own_work: bool, more: Mapping[str, Any]) -> Limits:
@@ -289,13 +339,38 @@ def _limits(kinds: Sequence[Kind], offered: set[str], own_work: bool, more: Mapp
     )
 
 
+def _with_slots(kinds: Sequence[Kind], limits: Limits) -> list[Kind]:
+    """The kinds with room for the accelerators that --add asks for, in equal parts in the hosts."""
+    added = sum(limits.at_least.get(kind.name, 0) for kind in kinds if not kind.is_host)
+    hosts = sum(kind.owned or limits.at_least.get(kind.name, 0) for kind in kinds if kind.is_host)
+    slots = math.ceil(added / hosts) if hosts else 0
+    return [
+        replace(kind, slots=slots, declared=kind.declared | {"slots"})
+        if kind.is_host and kind.slots < slots and "slots" not in kind.declared
+        else kind
+        for kind in kinds
+    ]
+
+
+def _mean_load(text: str | None) -> float:
+    """The mean of a day's load as a fraction of its full load."""
+    try:
+        parts = [float(part) for part in (text or "100").split(",")]
+    except ValueError:
+        parts = []
+    if not parts or not all(0 <= part <= 100 for part in parts):
+        raise UsageError(f"--day {text} is no load of a day", "for example: --day 100,80,20")
+    return math.fsum(parts) / len(parts) / 100
+
+
 def _counts(option: str, texts: Sequence[str], kinds: Mapping[str, int], default: int | None = None) -> dict[str, int]:
     """The number of each kind in texts such as KIND=2. default: the number of a text without one."""
     found = {}
+    tagged = {name.removesuffix(ASSUMED): name for name in kinds}
     for text in texts:
-        name, equals, count = text.rpartition("=") if text not in kinds else (text, "", "")
-        choose_by_name("kind of device", [name or text], kinds)
+        name, equals, count = text.rpartition("=") if text not in tagged else (text, "", "")
+        choose_by_name("kind of device", [name or text], [*tagged])
         if (not equals and default is None) or (equals and not count.strip().isdecimal()):
             raise UsageError(f"{option} {text} has no number of devices", f"for example: {option} '{name or text}=2'")
-        found[name or text] = int(count) if equals else default or 0
+        found[tagged[name or text]] = int(count) if equals else default or 0
     return found

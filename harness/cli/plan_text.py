@@ -16,6 +16,7 @@ TITLES = {
     "most": "Most work",
     "efficient": "Most work per kilowatt-hour",
 }
+ASSUMED_COLUMNS = ("device", "suite", "computed with", "at most")
 NEVER_RANKED = "PREDICTED from solo rates at full load, not measured and never ranked."
 
 
@@ -36,6 +37,10 @@ def _blocks(outlook: Outlook) -> Iterator[Block]:
     yield Paragraph(f"The work of an hour: {units}" if outlook.own_work else f"One mix {outlook.mix}: {units}")
     for name, figures in outlook.declared.items():
         yield Paragraph(f"Declared, not measured: {', '.join(figures).replace('_', ' ')} of {name}")
+    if outlook.assumed:
+        yield Table("Assumed: nobody measured these devices", ASSUMED_COLUMNS, list(_assumed(outlook)))
+        for kind, assumption in outlook.assumed.items():
+            yield Paragraph(f"{kind}: {assumption.source}")
     if today := outlook.today:
         yield Paragraph(f"Today: {_counts(today)}: {', '.join(filter(None, _does(outlook, today)))}")
     for answer in outlook.answers:
@@ -49,10 +54,24 @@ def _blocks(outlook: Outlook) -> Iterator[Block]:
     yield Notes([*questions, *(("left out", name, why) for name, why in outlook.left_out)])
 
 
+def _assumed(outlook: Outlook) -> Iterator[tuple[str, ...]]:
+    """A row of each rate that nobody measured."""
+    for kind, assumption in outlook.assumed.items():
+        for suite in outlook.mix_units:
+            basis = assumption.suites.get(suite)
+            if basis is None:
+                yield kind, suite, "no rate", ""
+            elif basis.at_most is None:
+                yield kind, suite, basis.limit or "the declared rate", ""
+            else:
+                part = f"{percent(assumption.fraction)} of the bound"
+                yield kind, suite, f"{part} by {basis.limit}", f"{prefixed(basis.at_most, '')}/s".replace(" /", "/")
+
+
 def _does(outlook: Outlook, answer: Answer) -> tuple[str, str, str]:
     """(work, price, power). Empty if it is not known."""
     does = f"{_range(answer.mixes_per_hour)} {_unit(outlook)}"
-    price = "" if answer.price is None else _money(outlook, answer.price)
+    price = "" if answer.price is None or not (answer.price or outlook.currency) else _money(outlook, answer.price)
     return does, price, "" if answer.watts is None else prefixed(answer.watts, "W")
 
 
@@ -63,7 +82,7 @@ def _answer(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:
         yield f"{count} × {kind}", words or "hosts the others"
     does, price, power = _does(outlook, answer)
     yield "does", does
-    if answer.price or (price and outlook.currency):
+    if price:
         yield "price", price
     if power:
         yield "power", f"{power} while it does {_work(outlook, answer.planned_per_hour)}"

@@ -40,6 +40,8 @@ HOUR_S, HOURS_A_YEAR = 3600, 8766
 SCALE = 1e3  # factor of the solver's objective, because its absolute tolerances are about 1e-6
 FEWER = 1e-8  # penalty for each device, as a fraction of the objective, so that fewer devices win a tie
 INFEASIBLE = 2  # the status of scipy's milp
+ASSUMED = " (assumed)"
+"""The end of the name of a kind that nobody measured."""
 WHOLE = ("count", "set")
 """The columns with whole numbers."""
 Level = Literal[-1, 0, 1]
@@ -60,6 +62,29 @@ class Speed:
     """The device, if the kind contains several, such as a host with a GPU on its chip."""
     pool: str = ""
     """The device's memory pool."""
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What a rate that nobody measured is based on."""
+
+    kind: Literal["rate", "ratio", "datasheet"]
+    at_most: float | None = None
+    """The most units per second that the datasheet allows. None if there is none."""
+    limit: str = ""
+    """What limits the bound, or the ratio as it was declared."""
+    memory_bytes: int = 0
+    """The weights."""
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """Where the figures of a device that nobody measured are from."""
+
+    source: str
+    fraction: float
+    """The fraction of a datasheet's bounds that the planner computes with."""
+    suites: Mapping[str, Basis]
 
 
 @dataclass(frozen=True)
@@ -84,6 +109,8 @@ class Kind:
     """The number that need not be bought."""
     declared: frozenset[str] = frozenset()
     """The figures that the user declared: price, watts, rack units, slots."""
+    assumption: Assumption | None = None
+    """None if the kind was measured."""
 
     @property
     def has_watts(self) -> bool:
@@ -144,6 +171,8 @@ class Energy:
 
     per_kwh: float = 0.0
     years: float = 3.0
+    mean_load: float = 1.0
+    """The mean of a day's load, as a fraction of the load that was asked for."""
 
     @property
     def per_watt(self) -> float:
@@ -186,7 +215,7 @@ class Planner:
     def answer(self, question: Question, limits: Limits) -> Answer:
         """The best machine. Raises UsageError if a suite runs on no kind, or if no machine keeps the limits."""
         self.check_suites()
-        program = _Program(self, limits)
+        program = self._program(limits)
         try:
             best, gap = program.best(question)
             if program.per_hour(best) <= 0:
@@ -194,6 +223,10 @@ class Planner:
         except _Infeasible:
             raise self._contradiction(limits) from None
         return self._answered(question, limits, program, best, gap)
+
+    def _program(self, limits: Limits) -> _Program:
+        """The low ends of the rates must meet a demand."""
+        return _Program(self, limits, 0 if limits.mixes_per_hour is None else -1)
 
     def of(self, counts: Mapping[str, int]) -> Answer:
         """The answer for exactly these devices."""
@@ -248,7 +281,7 @@ class Planner:
 
         def possible(tried: Limits) -> bool:
             try:
-                program = _Program(self, tried)
+                program = self._program(tried)
                 return program.per_hour(program.solve(program.goal("most"))[0]) > 0
             except _Infeasible:
                 return False
@@ -273,6 +306,10 @@ class Planner:
         own = [kind for kind in self.kinds if kind.name in counts]
         best, planned = program.trimmed(best, None if question == "most" else limits.mixes_per_hour)
         watts = float(program.dense(program.power()) @ best) if all(kind.has_watts for kind in own) else None
+        energy_cost = None
+        if watts is not None and self.energy is not None:
+            mean_watts = float(program.dense(program.power(self.energy.mean_load)) @ best)
+            energy_cost = mean_watts * self.energy.per_watt
         full = Limits(watts=limits.watts, at_least=counts, at_most=counts)
         low, estimate, high = (self._at_full_load(own, full, level) for level in LEVELS)
         bought = {kind.name: max(0, counts[kind.name] - kind.owned) for kind in own}
@@ -286,7 +323,7 @@ class Planner:
             planned_per_hour=planned,
             watts=watts,
             price=math.fsum((kind.price or 0) * bought[kind.name] for kind in own) if priced else None,
-            energy_cost=None if watts is None or self.energy is None else watts * self.energy.per_watt,
+            energy_cost=energy_cost,
             rack_units=math.fsum((kind.rack_units or 0) * counts[kind.name] for kind in own) if sized else None,
             gap=gap,
         )
@@ -411,10 +448,10 @@ class _Program:
         columns = ((self.at.get(("bought", kind.name), self.at["count", kind.name]), kind) for kind in self.kinds)
         return {column: kind.price for column, kind in columns if kind.price is not None}
 
-    def power(self) -> dict[int, float]:
-        """The watts of one in each column."""
+    def power(self, load: float = 1.0) -> dict[int, float]:
+        """The watts of one in each column. load: the fraction of their time that devices work."""
         idle = {self.at["count", kind.name]: kind.idle_watts or 0.0 for kind in self.kinds}
-        return idle | {column: self.kinds[k].speeds[s].extra_watts or 0.0 for column, k, _, s in self._times}
+        return idle | {column: load * (self.kinds[k].speeds[s].extra_watts or 0.0) for column, k, _, s in self._times}
 
     def goal(self, question: Question) -> Any:
         """The objective, to be minimised."""
@@ -427,7 +464,7 @@ class _Program:
         for column, price in self.prices().items():
             goal[column] += price
         if self.energy:
-            for column, watts in self.power().items():
+            for column, watts in self.power(self.energy.mean_load).items():
                 goal[column] += watts * self.energy.per_watt
         return goal
 

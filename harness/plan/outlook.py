@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.plan.machine import Answer, Energy, Kind, Limits, Planner, Question, Retained
+from mixmark.harness.plan.machine import Answer, Assumption, Energy, Kind, Limits, Planner, Question, Retained
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Outlook:
     """Empty if none was named."""
     declared: dict[str, tuple[str, ...]]
     """The figures of each kind that were declared instead of measured."""
+    assumed: dict[str, Assumption]
+    """The kinds that nobody measured."""
     today: Answer | None
     """The owned devices as a machine. None if there are none, or if they do not run the mix."""
     answers: tuple[Answer, ...]
@@ -76,6 +78,7 @@ def answered(planner: Planner, limits: Limits, front: bool) -> Outlook:
         energy=planner.energy,
         currency="",
         declared={kind.name: tuple(sorted(kind.declared)) for kind in planner.kinds if kind.declared},
+        assumed={kind.name: kind.assumption for kind in planner.kinds if kind.assumption},
         today=_today(planner),
         answers=tuple(answers),
         alone=alone if len(alone) > 1 else {},

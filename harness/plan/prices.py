@@ -1,10 +1,16 @@
-"""Reads prices and other figures for the planner from a user's TOML file. Published results have no prices.
+"""Reads prices, and devices that nobody measured, for the planner from a user's TOML file. Published results have no
+prices.
 
 currency = "EUR"
 
 ["Acme Topaz"]
 price = 1200
 watts = 300
+
+["Acme Opal"]
+source = "a datasheet"
+gb_per_s = 1000
+tflops = { bf16 = 200 }
 """
 
 from __future__ import annotations
@@ -17,11 +23,12 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from mixmark.harness.contracts.errors import UsageError, choose_by_name
-from mixmark.harness.contracts.schema import Fact
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import Fact, Precision
 from mixmark.harness.plan.machine import Kind
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Declared(Fact):
@@ -36,6 +43,22 @@ class Declared(Fact):
     rack_units: Amount | None = None
     slots: int | None = Field(default=None, ge=0)
     """The number of accelerators that fit into a host. None for as many as it was measured with."""
+    source: str | None = Field(default=None, min_length=1, max_length=300)
+    """Where the figures are from. A device that nobody measured must have it."""
+    is_host: bool = False
+    """Whether a device that nobody measured is a host, and not an accelerator for one."""
+    memory_gb: Amount | None = None
+    gb_per_s: Positive | None = None
+    """The bandwidth of its memory."""
+    tflops: Mapping[Precision, Positive] = Field(default_factory=dict)
+    """The peak of each precision, without sparsity."""
+    rates: Mapping[str, Positive | str] = Field(default_factory=dict)
+    """The units per second of a suite, or a ratio to a measured kind: "12 × EPYC VM"."""
+
+    @property
+    def assumes(self) -> bool:
+        """Whether the figures describe a device without a measurement."""
+        return bool(self.rates or self.tflops)
 
 
 def load(path: Path) -> tuple[dict[str, Declared], str | None]:
@@ -68,12 +91,8 @@ def one_currency(amounts: Iterable[tuple[str, str | None]]) -> str:
 
 
 def declare(kinds: Iterable[Kind], declared: Mapping[str, Declared]) -> list[Kind]:
-    """The kinds with the declared figures. Raises UsageError for a kind that does not exist, and for watts of a
-    measured kind."""
-    known = list(kinds)
-    if declared:
-        choose_by_name("kind of device", list(declared), [kind.name for kind in known])
-    return [_declared(kind, declared[kind.name]) if kind.name in declared else kind for kind in known]
+    """The kinds with the declared figures. Raises UsageError for watts of a measured kind."""
+    return [_declared(kind, declared[kind.name]) if kind.name in declared else kind for kind in kinds]
 
 
 def _declared(kind: Kind, own: Declared) -> Kind:
@@ -82,7 +101,7 @@ def _declared(kind: Kind, own: Declared) -> Kind:
         price=kind.price if own.price is None else own.price,
         rack_units=own.rack_units,
         slots=kind.slots if own.slots is None else own.slots,
-        declared=kind.declared | (own.model_fields_set - {"currency"}),
+        declared=kind.declared | (own.model_fields_set & {"price", "watts", "idle_watts", "rack_units", "slots"}),
     )
     if own.watts is None:
         return found

@@ -82,9 +82,12 @@ def test_every_text_says_that_it_is_a_prediction(mine: Path) -> None:
 
 
 def test_a_host_takes_as_many_accelerators_as_it_was_measured_with_or_as_are_declared(mine: Path, prices: Path) -> None:
-    refused = typed(mine, "--add", CARD)
+    refused = typed(mine, "--prices", prices, "--add", f"{CARD}=4")
     assert refused.exit_code == 2
-    assert f"no machine keeps at least 2 of {CARD} and at most 1 of {HOST}" in refused.stderr
+    assert f"no machine keeps at least 5 of {CARD} and at most 1 of {HOST}" in refused.stderr
+    assumed = planned(mine, "--add", CARD)  # the question assumes that it fits
+    assert answer(assumed, "most")["counts"] == {HOST: 1, CARD: 2}
+    assert assumed["declared"] == {HOST: ["slots"]}
     found = planned(mine, "--add", CARD, "--prices", prices)
     assert answer(found, "most")["counts"] == {HOST: 1, CARD: 2}
     assert answer(found, "most")["price"] == 100
@@ -176,7 +179,9 @@ def test_an_entry_that_its_check_rejects_is_left_out(mine: Path, tmp_path: Path)
         (f'["{HOST}"]\nprice = nan\n', f"{HOST}: price: "),
         (f'["{HOST}"]\ncost = 1\n', f"{HOST}: cost: "),
         (f'["{HOST}"]\nprice = 1\ncurrency = "EUR"\n["{CARD}"]\nprice = 1\ncurrency = "USD"\n', "two currencies"),
-        ('["Acme Tpaz"]\nprice = 1\n', "did you mean Acme Topaz?"),
+        ('["Acme Opal"]\nrates = { dlrm = 5 }\n', "Acme Opal was not measured and has no source"),
+        ('["Acme Opal"]\nrates = { dlrm = 0 }\n', "Acme Opal: rates.dlrm"),
+        ('["Acme Opal"]\nsource = "s"\ntflops = { bf17 = 1 }\n', "Acme Opal: tflops.bf17"),
         ("price = [", "cannot read the prices"),
     ],
 )
@@ -193,6 +198,9 @@ def test_wrong_prices_are_refused_by_name(mine: Path, tmp_path: Path, content: s
         (("--per-hour", "llm=5"), "there is no suite 'llm'"),
         (("--per-hour", "dlrm=0"), "no work of an hour"),
         (("--per-hour", "dlrm=5 tokens"), "dlrm counts samples, not tokens"),
+        (("--per-hour", "dlrm=5 answers"), "dlrm counts samples, not answers"),
+        (("--day", "100,140"), "no load of a day"),
+        (("--day", "often"), "no load of a day"),
         (("--per-hour", "dlrm=5", "--mix", "edge-1"), "both name the work"),
         (("--mix", "edge-1"), "the mix edge-1 is for the tier edge"),
         (("--at-most", CARD), "has no number of devices"),
@@ -217,3 +225,32 @@ def test_published_machines_predict_their_own_mix_within_the_interval() -> None:
         others = catalogue.of_runs(other.retained for _, other in machines if other is not machine)
         checked = catalogue.check(machine, mix.units, others)
         assert checked.inside, checked
+
+
+OPAL = f"""
+["Acme Opal"]
+source = "its maker's word"
+rates = {{ dlrm = "10 × {CARD}", resnet50 = 1e6 }}
+watts = 500
+["Acme Beryl"]
+price = 3
+"""
+
+
+def test_a_device_that_nobody_measured_is_called_assumed_wherever_it_appears(mine: Path, tmp_path: Path) -> None:
+    (tmp_path / "prices.toml").write_text(OPAL, "utf-8")
+    words = (mine, "--prices", tmp_path / "prices.toml", "--add", "Acme Opal", "--without", CARD)
+    found = planned(*words)
+    assert answer(found, "most")["counts"] == {HOST: 1, "Acme Opal (assumed)": 1}
+    assert found["assumed"]["Acme Opal (assumed)"]["source"] == "its maker's word"
+    assert found["assumed"]["Acme Opal (assumed)"]["suites"]["dlrm"]["limit"] == f"10 × {CARD}"
+    assert ["Acme Beryl", "no device of this question has this name"] in found["left_out"]
+    text = typed(*words).stdout
+    assert text.count("Acme Opal") == text.count("Acme Opal (assumed)")
+    assert "Acme Opal (assumed): its maker's word" in text
+
+
+def test_thousands_answers_and_a_result_folder_to_buy_from(mine: Path, prices: Path) -> None:
+    found = planned("--entries", mine, "--hosts", 1, "--per-hour", "dlrm=2k", "--per-hour", "resnet50=1.5M images")
+    assert found["mix_units"] == {"dlrm": 2000, "resnet50": 1_500_000}
+    assert found["today"] is None

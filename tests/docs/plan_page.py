@@ -20,7 +20,12 @@ PRICES = re.compile(r"<!-- file: prices.toml -->\n```toml\n(.*?)```", re.DOTALL)
 COMMAND = ("--mixes-per-hour", "60", "--budget", "9000", "--tariff", "0.30")
 
 
+ASSUMED = re.compile(r"(<!-- assumed -->\n```text\n)(.*?)(?=```)", re.DOTALL)
+ADDED = ("--add", "NVIDIA L4")
+
+
 def renewed(page: str) -> str:
+    page = ASSUMED.sub(lambda match: f"{match[1]}{_added()}", page)
     found = PRICES.search(page)
     assert found
     with tempfile.TemporaryDirectory() as folder:
@@ -32,6 +37,14 @@ def renewed(page: str) -> str:
     assert done.exit_code == 0, done.output
     typed = f"$ mixmark plan --entries submissions/entries --prices prices.toml {' '.join(COMMAND)}\n"
     return OUTPUT.sub(lambda match: f"{match[1]}{typed}{done.stdout}", page)
+
+
+def _added() -> str:
+    """What one card of a datasheet would add to the machine of the published entry."""
+    (entry,) = (ROOT / "submissions" / "entries").glob("mixmark/*/edge-1-16-bit")
+    done = CliRunner().invoke(main, ("plan", str(entry), *ADDED), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return f'$ mixmark plan {entry.relative_to(ROOT)} --add "NVIDIA L4"\n{done.stdout}'
 
 
 if __name__ == "__main__":

@@ -279,3 +279,23 @@ def test_one_of_each_is_planned_as_a_mixed_run_plans_it() -> None:
     ]
     answer = best(kinds, "most", at_most={"host": 1, "gpu": 1})
     assert answer.mixes_per_hour.estimate == pytest.approx(plan.mixes_per_s * 3600)
+
+
+def test_the_low_ends_of_the_rates_meet_the_demand() -> None:
+    """At ± 10 %, a device does 0.9 to 1.1 mixes per second: three do the work of 2.7, and for 2.8 there are four."""
+    card = Kind("card", tuple(Speed(suite, Estimate.within(2.0, 0.1)) for suite in "ab"), price=1, idle_watts=0)
+    enough = best([host(), card], "cheapest", mixes_per_hour=2.7 * 3600)
+    assert enough.counts["card"] == 3
+    assert enough.planned_per_hour == pytest.approx(2.7 * 3600)
+    assert enough.mixes_per_hour.ends == pytest.approx((2.7 * 3600, 3.3 * 3600))
+    assert best([host(), card], "cheapest", mixes_per_hour=2.8 * 3600).counts["card"] == 4
+
+
+def test_a_days_mean_load_scales_the_work_and_not_the_idle_power() -> None:
+    """A device draws 10 W at rest and 50 W at work; at a mean load of a quarter it is 20 W."""
+    card = kind("card", 2, 2, price=0, idle_watts=10.0, watts=40.0)
+    for load, watts in ((1.0, 50), (0.25, 20)):
+        planner = Planner([host(idle_watts=0.0), card], MIX, energy=Energy(0.3, 2.0, load))
+        answer = planner.answer("cheapest", Limits(mixes_per_hour=3600))
+        assert answer.watts == pytest.approx(50)
+        assert answer.energy_cost == pytest.approx(watts * 0.3 * 2 * 8766 / 1000)
