@@ -73,10 +73,12 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Sentences, or a command as code. `word` is a verdict or a state that stands before them."""
+    """Sentences, or a command as code. `word` is a verdict or a state that stands before them, in brackets after the
+    `lead` if there is one."""
 
     text: str
     word: str = ""
+    lead: str = ""
     style: Literal["", "strong", "sentence", "quiet", "code"] = ""
 
 
@@ -125,6 +127,10 @@ class Chart:
     table: Table | None = None
     wide: bool = False
     """Whether the drawing needs the whole width and brings its own caption."""
+
+
+def _begin(block: Paragraph) -> str:
+    return f"{block.lead} ({block.word})" if block.lead else block.word
 
 
 Block = Heading | Paragraph | Bullets | Facts | Notes | Table | Chart
@@ -179,7 +185,7 @@ def _markdown(block: Block) -> Iterator[str]:
             yield f"    {plain(block.text, LONGEST)}"
         case Paragraph():
             text = f"**{cell(block.text)}**" if block.style == "strong" else cell(block.text)
-            yield f"**{cell(block.word)}**: {text}" if block.word else text
+            yield f"**{cell(_begin(block))}**: {text}" if block.word else text
         case Bullets():
             yield from (f"- {cell(line)}" for line in block.lines)
         case Facts():
@@ -263,7 +269,7 @@ def _printed(out: Console, block: Block) -> Iterator[RenderableType]:
         case Paragraph():
             style = f"bold {COLOURS[TONES[block.word]]}" if block.word in TONES else "bold"
             text = _text(block.text, style="bold" if block.style == "strong" else "")
-            yield _text(block.word, style=style).append(": ").append_text(text) if block.word else text
+            yield _text(_begin(block), style=style).append(": ").append_text(text) if block.word else text
         case Bullets():
             yield from (Padding(_text(line), (0, 0, 0, 2)) for line in block.lines)
         case Facts() | Notes():

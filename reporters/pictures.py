@@ -189,7 +189,7 @@ def routes(assessment: Assessment) -> Chart:
         "",
         "bars",
         "Throughputs, on a scale from zero for each suite. A line marks the roofline: what the device allows by its "
-        "probes. Whiskers are 95 % intervals. Hatched routes were only tried for seconds.",
+        "probes. Whiskers are 95 % intervals. Hatched routes had only a quick check of seconds.",
         suites(assessment),
     )
 
@@ -235,7 +235,7 @@ def _bar(row: Solo, scale: Scale, names: dict[str, str], unsteady: bool) -> Bar:
     interval, limit = None, _limit(row)
     if row.status == "screened":
         drawn = charts.bar(value, None, None, scale.most_per_s, scale.hue, hatched=True)
-        return Bar(label, details[0], ", ".join(["tried for seconds", *details[1:]]), drawn, href)
+        return Bar(label, details[0], ", ".join(["quick check", *details[1:]]), drawn, href)
     if _drawn(row).half_width is not None:
         interval = max(0.0, _drawn(row).ends[0]), _drawn(row).ends[1]
     elif row.runs == 1:

@@ -59,18 +59,20 @@ def report(assessment: Assessment, depth: Depth) -> Document:
 
 def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iterator[Block]:
     """Whether the figures can be relied on, what the machine does, how it compares with others."""
-    yield Paragraph(found.reason, word=found.verdict)
+    yield Paragraph(found.reason, word=found.verdict, lead=found.advice)
     if found.score:
         yield Paragraph(found.score, style="strong")
     yield Paragraph(found.sentence, style="sentence")
-    yield Bullets(found.scale)
     yield from mix
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
         yield Table(title, ("suite", "throughput", "best route", "beside it"), rows, text_columns=4)
     yield from filter(None, (loads.table(assessment), caps.table(assessment)))
-    better = [("better", found.better)] if found.better else []
-    yield Facts([*loads.facts(assessment), *caps.facts(assessment), ("energy", found.energy), *better])
+    yield Facts([*loads.facts(assessment), *caps.facts(assessment), ("energy", found.energy)])
+    if found.standing:
+        kwh = ["mixes per kWh"] if found.metered else []
+        header = ("where it stands", "mixes per hour", *kwh, "beside this one")
+        yield Table("", header, found.standing, text_columns=len(header))
 
 
 def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iterator[Block]:

@@ -1,6 +1,7 @@
 """The summary of a report in words. Each reporter lays it out in its own way.
 
-It answers three questions: can the figures be relied on, what does the machine do, how does it compare with others.
+It answers four questions in this order: can the figures be relied on, what does the machine do, where does that stand,
+what next.
 """
 
 from __future__ import annotations
@@ -14,22 +15,33 @@ from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Finding, Mix, Result
 from mixmark.harness.judge import references, screening
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.judge.findings import remedy, words
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import HOUR_NS, KWH_J
 from mixmark.harness.judge.references import ReferenceRate, ReferenceScore
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
-from mixmark.harness.judge.verdict import VerdictWord
+from mixmark.harness.judge.verdict import Verdict, VerdictWord
 from mixmark.harness.plan.phases import RouteKey
 from mixmark.reporters import figures, hosts
-from mixmark.reporters.figures import significant
+from mixmark.reporters.figures import UNKNOWN, significant
 
 MOST_OTHERS = 2  # routes that a line compares with the best route
 LONGEST_REASON, LONGEST_FAILURE = 240, 80  # letters
+THIS, LIMIT = "this machine", "the limit of its hardware"
 PROVEN: tuple[VerdictWord, ...] = ("solid", "fair")
 """The verdicts under which a comparison with another machine is a finding and not a guess."""
 FAR = 0.5
-"""A route that reaches less of its roofline is far from it."""
+"""A line names the hardware's limit if its route reaches less of it."""
+NEAREST = 3
+"""The published machines on either side that a report names."""
+ADVICE: Mapping[VerdictWord, str] = {
+    "solid": "You can rely on this",
+    "fair": "Good for a first look",
+    "disturbed": "Don't rely on this yet",
+    "partial": "Only a part was measured",
+    "invalid": "Don't use this",
+    "unfinished": "Not finished",
+}
 WORST = ("failed", "invalid", "not audited yet")
 """The states of a row that the line of a suite without a figure shows first."""
 
@@ -43,8 +55,8 @@ class SuiteLine:
     """The throughput with its interval, if that is known. Without a throughput: the status."""
     route: str
     others: str
-    """Whether it is far from its roofline, and its speed relative to the other routes. Empty if there is nothing to
-    say."""
+    """The part of the hardware's limit if it is small, and its speed relative to the other routes. Empty if there is
+    nothing to say."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,8 @@ class Summary:
     """The texts at the head of every report."""
 
     verdict: VerdictWord
+    advice: str
+    """What the verdict means for the reader."""
     reason: str
     system: str
     """What the machine is: Acme Quartz, 4 cores, 8 threads, 64.0 GiB, no accelerator."""
@@ -59,34 +73,41 @@ class Summary:
     """The work of the machine in everyday words."""
     limits: str
     """What took most time, and how much of what is possible the mix reached. Empty if there is no score."""
-    scale: tuple[str, ...]
-    """Comparisons with other machines."""
+    standing: tuple[tuple[str, ...], ...]
+    """Other machines, this one and its hardware's limit, the fastest first: (name, mixes per hour, mixes per kWh if
+    `metered`, beside this machine). Empty if there is no score."""
+    metered: bool
+    """Whether the score has an efficiency."""
     score: str
     """The score as it is ranked. Empty if no mix was asked for."""
     suites: tuple[SuiteLine, ...]
     hosted: tuple[SuiteLine, ...]
     """The hosted services, which are not audited."""
     energy: str
-    better: str
-    """What would make the result better. Empty if nothing is known."""
 
 
 def summary(assessment: Assessment) -> Summary:
     verdict = assessment.verdict
-    remedies = dict.fromkeys(filter(None, map(remedy, verdict.reasons)))
     return Summary(
         verdict=verdict.word,
-        reason=figures.name(verdict.reason, LONGEST_REASON),
+        advice=ADVICE[verdict.word],
+        reason=_reason(verdict),
         system=_system(assessment.result),
         sentence=_sentence(assessment),
         limits=_limits(assessment),
-        scale=tuple(_scale(assessment)),
+        standing=tuple(_standing(assessment)),
+        metered=bool(assessment.score and assessment.score.mixes_per_kwh),
         score=_score(assessment),
         suites=tuple(_suites(assessment)),
         hosted=tuple(_hosted(assessment)),
         energy=_energy(assessment),
-        better="; ".join(list(remedies)[:2]),
     )
+
+
+def _reason(verdict: Verdict) -> str:
+    """The reasons of the verdict, and what the reader can do about the most serious one."""
+    reason, advice = figures.name(verdict.reason, LONGEST_REASON), figures.name(verdict.remedy)
+    return f"{reason}. {advice[0].upper()}{advice[1:]}." if advice else reason
 
 
 def _system(result: Result) -> str:
@@ -98,7 +119,7 @@ def _system(result: Result) -> str:
 
 
 def work(mix: Mix, unit_words: Mapping[str, str]) -> str:
-    """The work of one mix: 50 LLM tokens, 5.5 images drawn, 234,000 recommendations, 917 pictures classified.
+    """The work of one mix: 50 LLM tokens, 5.5 images generated, 234,000 recommendations, 917 images classified.
 
     unit_words: the words for the units of each suite.
     """
@@ -145,7 +166,7 @@ def _limits(assessment: Assessment) -> str:
     suite = max(planned, key=lambda name: planned[name])
     best = _best_routes([row for row in assessment.solos if row.route.suite == suite], {})
     fraction = best[0][0].roofline_fraction if best else None
-    speed = f", at {figures.roofline(fraction)} of its roofline" if fraction else ""
+    speed = f", at {figures.roofline(fraction)} of the hardware limit" if fraction else ""
     time, reached = figures.whole_percent(planned[suite]), figures.whole_percent(diagnosis.kappa.estimate)
     return (
         f"The largest part of its time goes into {figures.name(suite)} ({time}{speed}); with all suites at once it "
@@ -153,45 +174,57 @@ def _limits(assessment: Assessment) -> str:
     )
 
 
-def _scale(assessment: Assessment) -> Iterator[str]:
+def _standing(assessment: Assessment) -> Iterator[tuple[str, ...]]:
     found = assessment.score
     if found is None or found.mixes_per_hour is None:
         return
+    own, efficiency = found.mixes_per_hour, found.mixes_per_kwh
     alone, proven = references.rates(assessment.solos), assessment.verdict.word in PROVEN
-    for reference in _nearest(assessment, found, found.mixes_per_hour.estimate):
-        yield _against(found, found.mixes_per_hour, proven, reference) + _alone(alone, reference)
+    rows = [(own.estimate, (THIS, _tx(own), *([_tx(efficiency)] if efficiency else []), ""))]
+    for other in _nearest(assessment, found, own.estimate):
+        kwh = UNKNOWN
+        if other.mixes_per_kwh is not None and found.boundary == other.boundary:
+            kwh = _tx(other.mixes_per_kwh)
+        cells = (figures.name(other.name), _tx(other.mixes_per_hour), *([kwh] if efficiency else []))
+        beside = f"{_beside(own, other.mixes_per_hour, proven)} ({_which(found, other)}){_alone(alone, other)}"
+        rows.append((other.mixes_per_hour.estimate, (*cells, beside)))
+    if (limit := assessment.hardware_limit_per_hour) is not None:
+        reached = f"{figures.whole_percent(own.estimate / limit)} of it reached"
+        rows.append((limit, (LIMIT, significant(limit), *([UNKNOWN] if efficiency else []), reached)))
+    if len(rows) > 1:
+        yield from (cells for _, cells in sorted(rows, key=lambda row: -row[0]))
+
+
+def _tx(figure: Estimate) -> str:
+    half = figures.within(figure)
+    return f"{significant(figure.estimate)} {half}" if half else significant(figure.estimate)
 
 
 def _nearest(assessment: Assessment, found: Score, mixes_per_hour: float) -> list[ReferenceScore]:
-    """The machines that the user named; without any, the nearest published ones on either side, the faster first."""
+    """The machines that the user named; without any, the nearest published ones on either side."""
     others = [each for each in assessment.against if each.entry is None]
     if others:
         return others
     published = [each for each in assessment.against if each.created_utc != assessment.result.created_utc]
     alike = [each for each in published if each.weight_class == found.weight_class] or published
     alike.sort(key=lambda each: each.mixes_per_hour.estimate)
-    slower = [each for each in alike if each.mixes_per_hour.estimate <= mixes_per_hour][-1:]
-    return [each for each in alike if each.mixes_per_hour.estimate > mixes_per_hour][:1] + slower
+    slower = [each for each in alike if each.mixes_per_hour.estimate <= mixes_per_hour]
+    return [*slower[-NEAREST:], *alike[len(slower) : len(slower) + NEAREST]]
 
 
-def _against(found: Score, own: Estimate, proven: bool, reference: ReferenceScore) -> str:
-    """own: the machine's mixes per hour. proven: whether nothing disturbed them."""
-    other = reference.mixes_per_hour
+def _beside(own: Estimate, other: Estimate, proven: bool) -> str:
+    """How this machine's mixes per hour stand to another's. proven: whether nothing disturbed them."""
     ratio = significant(own.estimate / other.estimate)
-    name = figures.name(reference.name)
     if not proven or own.half_width is None or other.half_width is None:
-        words = f"about {ratio} × the mixes per hour of {name}"
-    elif own.ends[0] > other.ends[1] or own.ends[1] < other.ends[0]:
-        words = f"{'faster' if own.ends[0] > other.ends[1] else 'slower'} than {name}: {ratio} × its mixes per hour"
-    else:
-        words = f"as fast as {name}, as far as the intervals tell: {ratio} × its mixes per hour"
-    if found.mixes_per_kwh is not None and reference.mixes_per_kwh is not None and found.boundary == reference.boundary:
-        words += (
-            f" and {significant(found.mixes_per_kwh.estimate / reference.mixes_per_kwh.estimate)} × its mixes per kWh"
-        )
-    bits = "" if reference.weight_class == found.weight_class else f", with {reference.weight_class}-bit weights"
-    date = figures.name(reference.created_utc[:10])
-    return f"{words} ({reference.grade}, {date}{bits})"
+        return f"this one does about {ratio} ×"
+    if own.ends[0] > other.ends[1] or own.ends[1] < other.ends[0]:
+        return f"this one is {'faster' if own.ends[0] > other.ends[1] else 'slower'}: {ratio} ×"
+    return f"as fast, as far as the intervals tell: {ratio} ×"
+
+
+def _which(found: Score, other: ReferenceScore) -> str:
+    bits = "" if other.weight_class == found.weight_class else f", {other.weight_class}-bit weights"
+    return f"{other.grade}, {figures.name(other.created_utc[:10])}{bits}"
 
 
 def _alone(own: Mapping[str, ReferenceRate], reference: ReferenceScore) -> str:
@@ -211,7 +244,7 @@ def _score(assessment: Assessment) -> str:
     if assessment.score is not None:
         return assessment.score.headline
     mix = assessment.result.mix
-    return "" if mix is None else f"NO SCORE: the run ended before its mix, {figures.name(mix.name)}"
+    return "" if mix is None else f"No score: the run ended before its mix, {figures.name(mix.name)}"
 
 
 def _suites(assessment: Assessment) -> Iterator[SuiteLine]:
@@ -227,7 +260,7 @@ def _suites(assessment: Assessment) -> Iterator[SuiteLine]:
 def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[Finding]) -> SuiteLine:
     failed = min(own, key=lambda row: WORST.index(row.status) if row.status in WORST else len(WORST))
     voids = (words(each) for each in findings if each.about == failed.key and each.voids)
-    why = failed.failure.message if failed.failure else next(voids, "only tried for seconds")
+    why = failed.failure.message if failed.failure else next(voids, "only a quick check of seconds")
     suite, reason = figures.name(failed.route.suite), figures.name(why, LONGEST_FAILURE)
     return SuiteLine(suite, failed.status, _route(failed, names), reason)
 
@@ -252,7 +285,7 @@ def _best_line(
     if left_out > 0:
         parts.append(f"{left_out} more")
     if first.roofline_fraction is not None and first.roofline_fraction < FAR:
-        parts.insert(0, f"far from its roofline ({figures.roofline(first.roofline_fraction)})")
+        parts.insert(0, f"{figures.roofline(first.roofline_fraction)} of the hardware limit")
     return SuiteLine(figures.name(first.route.suite), rate, _route(first, names), ", ".join(parts))
 
 
@@ -263,9 +296,9 @@ def _tried(
     only_tried = [row for row in own if row.status == "screened" and row.scenario == first.scenario]
     own_per_s = median(tried.get(first.route.key, (0.0,)))
     known = [row for row in only_tried if row.units_per_s and own_per_s]
-    lead = "tried for seconds each: "
+    lead = "quick check: "
     for row in sorted(known, key=_rate, reverse=True):
-        yield f"{lead}{significant(own_per_s / _rate(row))} × {_route(row, names)}"
+        yield f"{lead}{significant(own_per_s / _rate(row))} × as fast as {_route(row, names)}"
         lead = ""
 
 

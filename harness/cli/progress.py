@@ -152,7 +152,7 @@ class Progress:
         if record.cut_short:
             return f"cut short, {record.cut_short.kind}: {record.cut_short.message}"
         if record.scenario == "probe":
-            return "ceilings known"
+            return "hardware limits measured"
         rate = timestamps.rate_per_s(record)
         figure = "–" if rate is None else significant(rate)
         return f"{figure} {self.units.get(record.route.suite, f'{record.unit}s')}/s"

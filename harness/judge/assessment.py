@@ -82,6 +82,9 @@ class Assessment:
     """None if no mix was asked for, or none was run yet."""
     diagnoses: Mapping[str, Diagnosis]
     """What explains each run of the score, by its phase."""
+    hardware_limit_per_hour: float | None
+    """The mix by the rooflines of its routes: what the probed ceilings of the devices would allow. None if a suite of
+    the mix has no roofline fraction."""
     scaling: tuple[ScalingStep, ...]
     """How the rate of the mix grows with the hosts. Empty if it was not asked for."""
     ladder: Ladder | None
@@ -170,6 +173,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         matrix=solo.matrix(result, solos),
         score=evidence.score,
         diagnoses=evidence.diagnoses,
+        hardware_limit_per_hour=solo_rates.hardware_limit_per_hour(result, solos),
         scaling=steps,
         ladder=load.ladder(result, evidence.score, doubts),
         drill=drill.outcome(result, evidence.score, doubts),

@@ -242,9 +242,7 @@ TABLE: Mapping[str, Says] = {
         "{independent:.1f} independent ones"
     ),
     "interval_known.wide": warning("the interval of the throughput is not known: it is wider than ±{widest_pct:g} %"),
-    "interval_known.much": warning(
-        "the speed wandered so much that {unknown} of {figures} figures have no interval", AGAIN
-    ),
+    "interval_known.much": warning("{unknown} of {figures} figures varied too much for an error margin", AGAIN),
     "interval_known.one_run": warning("one run does not show how far runs differ", "--runs 5 does"),
     "interval_known.over_runs": warning("an interval over the runs is not known", "more --runs"),
     "interval_known.figure": warning("a figure is known to ±{widest_pct:.0f} %", "more --runs"),
@@ -326,9 +324,9 @@ TABLE: Mapping[str, Says] = {
     "score_graded.agree": note("{runs} runs agree within ±{widest_pct:.1f} %, and nothing disturbed them"),
     "score_graded.solid": note("{runs} runs agree within ±{widest_pct:.0f} %, and nothing disturbed them"),
     "screened.faster": note(
-        "only tried for seconds: another route was faster in these screening runs; --all-routes measures it"
+        "only a quick check of seconds: another route was faster in it; --all-routes measures this one"
     ),
-    "screened.only": note("only tried for seconds"),
+    "screened.only": note("only a quick check of seconds"),
     "choice_confirmed": note(
         "slower than {adapter} {precision} was whenever it was tried, so that may be the faster route; --all-routes "
         "measures both"

@@ -24,7 +24,7 @@ from mixmark.harness.plan import mixes
 
 Grade = Literal["official", "ranked", "indicative"]
 
-NOT_MEASURED = "EFFICIENCY NOT MEASURED"
+NOT_MEASURED = "energy not measured"
 SHORTEST_NS = 120_000_000_000
 RANKED_RUNS = 3
 RANKED_HALF_WIDTH = 0.05
@@ -98,12 +98,13 @@ class Score:
     def headline(self) -> str:
         """The score in words and numbers, as every report shows it."""
         if self.problems:
-            return f"NO SCORE: {'; '.join(map(in_full, self.problems))}"
+            return f"No score: {'; '.join(map(in_full, self.problems))}"
         about = f"{self.mix.name}, {self.grade}, {self.weight_class}-bit weights"
         if self.mixes_per_kwh is None:
-            return f"TX {_words(self.mixes_per_hour, 'hour')} ({about}). {NOT_MEASURED}: {self.unmeasured}"
+            return f"Speed (TX) {_words(self.mixes_per_hour, 'hour')} ({about}), {NOT_MEASURED}"
         efficiency = _words(self.mixes_per_kwh, "kWh")
-        return f"MX {efficiency}, TX {_words(self.mixes_per_hour, 'hour')} ({about}, {self.boundary})"
+        speed = _words(self.mixes_per_hour, "hour")
+        return f"Efficiency (MX) {efficiency}, speed (TX) {speed} ({about}, {self.boundary})"
 
 
 def counted(runs: Sequence[ScoredRun]) -> tuple[ScoredRun, ...]:

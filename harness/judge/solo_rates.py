@@ -5,7 +5,7 @@ A mixed run may show that one of these rates is too low."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 
 from mixmark.harness.contracts.figures import Estimate
@@ -13,8 +13,10 @@ from mixmark.harness.contracts.schema import Mix, Rate, Result, ServiceLimits
 from mixmark.harness.judge.diagnosis import BestRate
 from mixmark.harness.judge.energy.total import device_watts, total
 from mixmark.harness.judge.evidence import Evidence, Measurement
+from mixmark.harness.judge.mixed_run import HOUR_S
+from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.statistics.timestamps import in_time, marks_of, most_in_flight
-from mixmark.harness.plan.bound import each_once
+from mixmark.harness.plan.bound import bound, each_once
 from mixmark.harness.plan.phases import RouteKey
 from mixmark.harness.plan.placement import Power
 
@@ -126,6 +128,27 @@ def _rate(each: Measurement, limits: ServiceLimits) -> Rate | None:
         watts=device_watts(result, record.phase, device, *each.window_ns) if device else None,
         memory_bytes=record.peak_pss_bytes if device and device.in_host_memory else record.needed_bytes,
     )
+
+
+def hardware_limit_per_hour(result: Result, solos: Iterable[Solo]) -> float | None:
+    """The best mixes per hour if each route reached its roofline. None without a mix, or if a suite has no fraction."""
+    if (mix := result.mix) is None:
+        return None
+    limits = [
+        Rate(
+            suite=each.route.suite,
+            device=each.route.device,
+            adapter=each.route.adapter,
+            precision=each.route.precision,
+            batch=1,
+            units_per_s=each.speed / each.roofline_fraction,
+        )
+        for each in solos
+        if each.counts and each.roofline_fraction and each.scenario != "server" and each.route.suite in mix.units
+    ]
+    if mix.units.keys() - {rate.suite for rate in limits}:
+        return None
+    return bound(mix.units, limits, result.devices).mixes_per_s * HOUR_S
 
 
 def power(result: Result) -> Power | None:

@@ -167,7 +167,7 @@ class Diffusion:
     name = "diffusion"
     version = "2"
     unit = "image"
-    unit_names = UnitNames(short="img", work="images drawn")
+    unit_names = UnitNames(short="img", work="images generated")
     scenarios: Sequence[str] = ("single-stream", "offline", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:

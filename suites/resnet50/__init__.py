@@ -64,7 +64,7 @@ class ResNet50:
     name = "resnet50"
     version = "3"
     unit = "image"
-    unit_names = UnitNames(short="img", work="pictures classified")
+    unit_names = UnitNames(short="img", work="images classified")
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:

@@ -272,12 +272,12 @@ def test_a_file_gets_a_line_for_each_phase_and_more_if_a_phase_is_long() -> None
 
 
 LINES = """\
-[1/7] probe on cpu:0 by torch in bf16: ceilings known
+[1/7] probe on cpu:0 by torch in bf16: hardware limits measured
 [2/7] llm on cpu:0 by torch in bf16: 1,000 tok/s
 [3/7] diffusion on cpu:0 by torch in bf16: 1,000 img/s
 [4/7] dlrm on cpu:0 by torch in bf16: 1,000 samples/s
 [5/7] resnet50 on cpu:0 by torch in bf16: 1,000 img/s
-[6/7] probe on cpu:0 by torch in bf16: ceilings known
+[6/7] probe on cpu:0 by torch in bf16: hardware limits measured
 [6/7] outputs compared with the reference: 6 of 6 agree
 [7/7] the mix, on all devices: 0.50 mixes
 [7/7] in the mix, llm on cpu:0 by torch in bf16: 1,000 tok/s

@@ -195,7 +195,7 @@ def test_the_surplus_is_time_that_earned_nothing() -> None:
     [seen] = found.runs
     assert (seen.mixes, round(seen.surplus, 12)) == (1, 0.34)
     assert found.mixes_per_hour == Estimate(36, 36, 90, kind="bracket")
-    assert "TX 36.0 to 90.0 mixes per hour (mine, indicative" in found.headline
+    assert "speed (TX) 36.0 to 90.0 mixes per hour (mine, indicative" in found.headline
     [surplus] = [each for each in found.missing if each.code == "score_graded.surplus"]
     assert surplus.values["surplus"] == pytest.approx(0.34)
 
@@ -276,7 +276,7 @@ def test_no_score_without_every_suite() -> None:
     found = scored(of((lacking, plan)))
     assert (found.mixes_per_hour, found.mixes_per_kwh) == (None, None)
     assert problems(found) == [says("mix_complete.no_feed", "run", phase="mixed.1", suite="dlrm")]
-    assert found.headline == "NO SCORE: mixed.1: dlrm: no feed finished"
+    assert found.headline == "No score: mixed.1: dlrm: no feed finished"
 
 
 def test_no_score_where_an_output_was_wrong_or_not_audited() -> None:
@@ -384,8 +384,8 @@ def test_without_joules_the_headline_says_so() -> None:
     found = scored(of(run(), watts=None))
     assert found.mixes_per_kwh is None
     assert found.boundary is None
-    assert found.headline.startswith("TX 720 ")
-    assert found.headline.endswith("EFFICIENCY NOT MEASURED: no meter was read")
+    assert found.headline.startswith("Speed (TX) 720 ")
+    assert found.unmeasured == "no meter was read"
     assert "kWh" not in found.headline
 
 
@@ -602,7 +602,7 @@ def test_a_run_without_joules_is_not_left_out_of_the_mean() -> None:
     half = told.model_copy(update={"meterings": tuple(each for each in told.meterings if each.phase != "mixed.2")})
     found = scored(half)
     assert found.mixes_per_hour and found.mixes_per_kwh is None
-    assert "EFFICIENCY NOT MEASURED" in found.headline
+    assert found.headline.endswith(", energy not measured")
 
 
 def parted(told: Result, *sources: tuple[str, tuple[str, ...], float]) -> Result:
@@ -655,7 +655,7 @@ def test_a_lost_meter_raises_no_score() -> None:
     found = scored(unread(told, "dram", "mixed.1"))
     assert (found.mixes_per_kwh, found.boundary) == (None, None)
     assert found.mixes_per_hour
-    assert found.headline.endswith("EFFICIENCY NOT MEASURED: dram: lost, its peer closed it")
+    assert found.unmeasured == "dram: lost, its peer closed it"
     hidden = Absent(kind="meter", name="rapl dram", reason="only root may read it", covers=("memory",))
     found = scored(parted(of(run()), *PARTS[:2]).model_copy(update={"absent": (hidden,)}))
     assert found.mixes_per_kwh is None

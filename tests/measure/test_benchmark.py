@@ -212,7 +212,7 @@ def test_no_mix_is_planned_from_wrong_outputs(shell: Shell, tmp_path: Path, more
     assert not [phase for phase in content["phases"] if phase["placement"]]
     reason = next(each["reason"] for each in content["absent"] if (each["kind"], each["name"]) == ("mix", "duo"))
     assert reason.startswith("no device can run high")
-    assert "NO SCORE: no device can run high" in done.stdout
+    assert "No score: no device can run high" in done.stdout
     for form in ("markdown", "html", "csv", "json"):
         assert shell("report", "out", "--format", form).returncode == 1
 
@@ -332,5 +332,5 @@ def test_faults_in_the_mix_are_named_and_what_was_done_is_kept(shell: Shell) -> 
         "npu:b": "raised",
         "npu:c": "hung",
     }
-    for words in ("NO SCORE: ", "SIGSEGV", "a string broke", "no reply within 6 s"):
+    for words in ("No score: ", "SIGSEGV", "a string broke", "no reply within 6 s"):
         assert words in " ".join(done.stdout.split())

@@ -351,7 +351,7 @@ def test_a_screened_route_is_compared_with_the_screening_runs_of_the_fastest() -
         ("torch", "ok"),
     ]
     (line,) = summary(judged).suites
-    assert (line.route, line.others) == ("torch bf16", "tried for seconds each: 1.40 × onnxruntime fp32")
+    assert (line.route, line.others) == ("torch bf16", "quick check: 1.40 × as fast as onnxruntime fp32")
     assert [each.about for each in judged.findings if each.rule == "screened"] == [judged.runs[0].key]
 
 
@@ -364,7 +364,7 @@ def test_the_screening_runs_of_a_route_are_shown_by_their_median() -> None:
         ("screened", "6.55 tok/s", "median of 4 runs"),
     )
     (line,) = summary(judged).suites
-    assert line.others == "tried for seconds each: 1.07 × onnxruntime fp32"
+    assert line.others == "quick check: 1.07 × as fast as onnxruntime fp32"
     assert len([each for each in judged.findings if each.rule == "screened"]) == 1, "one note for the route"
 
 

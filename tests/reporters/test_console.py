@@ -12,7 +12,7 @@ import pytest
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Failure, Record, Result
-from mixmark.harness.judge import references
+from mixmark.harness.judge import references, solo_rates
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.reporters import document, figures, report
@@ -51,12 +51,13 @@ def test_the_sentence_says_what_the_machine_does(measured: Result) -> None:
 def test_the_score_is_compared_with_references_of_the_same_mix(measured: Result) -> None:
     of_another_mix = OTHER.model_copy(update={"mix": "edge-8"})
     shown = summary(judge(measured, (of_another_mix, OTHER)))
-    assert shown.scale == (
-        "about 2.37 × the mixes per hour of Acme box and 1.58 × its mixes per kWh (official, 2026-10-02)",
-    ), "one run has no interval"
+    own, other = shown.standing
+    assert own == ("this machine", "852", "1,420", "")
+    beside = "this one does about 2.37 × (official, 2026-10-02"
+    assert other == ("Acme box", "360", "900", f"{beside})"), "one run has no interval"
     narrower = OTHER.model_copy(update={"boundary": "node", "weight_class": 8})
     shown = summary(judge(measured, (narrower,)))
-    assert shown.scale == ("about 2.37 × the mixes per hour of Acme box (official, 2026-10-02, with 8-bit weights)",)
+    assert shown.standing[1][2:] == ("–", f"{beside}, 8-bit weights)"), "boundaries are never compared"
 
 
 def test_only_disjoint_intervals_of_a_good_result_show_who_is_faster(measured: Result) -> None:
@@ -71,13 +72,30 @@ def test_only_disjoint_intervals_of_a_good_result_show_who_is_faster(measured: R
 
     def words(low: float, high: float, found: Assessment = judged) -> str:
         other = OTHER.model_copy(update={"mixes_per_hour": Estimate((low + high) / 2, low, high)})
-        return summary(replace(found, against=(other,))).scale[0]
+        (beside,) = (row[-1] for row in summary(replace(found, against=(other,))).standing if row[0] == "Acme box")
+        return beside.partition(" (")[0]
 
-    assert words(80, 90).startswith("faster than Acme box: 1.18 × its mixes per hour")
-    assert words(110, 120).startswith("slower than Acme box: 0.870 ×")
-    assert words(100, 120).startswith("as fast as Acme box, as far as the intervals tell: 0.909 ×")
+    assert words(80, 90) == "this one is faster: 1.18 ×"
+    assert words(110, 120) == "this one is slower: 0.870 ×"
+    assert words(100, 120) == "as fast, as far as the intervals tell: 0.909 ×"
     disturbed = replace(judged, verdict=replace(judged.verdict, word="disturbed"))
-    assert words(80, 90, disturbed).startswith("about 1.18 ×")
+    assert words(80, 90, disturbed) == "this one does about 1.18 ×"
+
+
+def test_the_limit_of_the_hardware_stands_on_the_same_scale(measured: Result) -> None:
+    """A mix of half the hardware's speed; without the fraction of a suite there is no limit."""
+    judged = judge(measured)
+    assert judged.score is not None and judged.score.mixes_per_hour is not None
+    halves = tuple(replace(row, roofline_fraction=0.5) for row in judged.solos)
+    limit = solo_rates.hardware_limit_per_hour(measured, halves)
+    whole = solo_rates.hardware_limit_per_hour(measured, [replace(row, roofline_fraction=1.0) for row in halves])
+    assert limit is not None and whole is not None
+    assert limit == pytest.approx(2 * whole)
+    assert solo_rates.hardware_limit_per_hour(measured, [row for row in halves if row.route.suite != "llm"]) is None
+    tx = judged.score.mixes_per_hour.estimate
+    first, second = summary(replace(judged, hardware_limit_per_hour=tx / 0.42)).standing
+    assert (first[0], first[-1]) == ("the limit of its hardware", "42 % of it reached")
+    assert second[0] == "this machine"
 
 
 def test_of_many_published_machines_the_nearest_on_either_side_are_named(measured: Result) -> None:
@@ -100,23 +118,25 @@ def test_of_many_published_machines_the_nearest_on_either_side_are_named(measure
     other_weights = OTHER.model_copy(
         update={"name": "light", "entry": "acme/y", "mixes_per_hour": Estimate(tx * 1.01), "weight_class": 4}
     )
-    lines = summary(judge(measured, (*published, itself, other_weights))).scale
-    assert [line.partition(" of ")[2].split()[0] for line in lines] == ["above", "below"]
+    many = [each.model_copy(update={"name": f"{each.name}-{index}"}) for each in published[1:3] for index in range(4)]
+    names = [row[0] for row in summary(judge(measured, (*published, *many, itself, other_weights))).standing]
+    assert len(names) == 7
+    assert names.index("this machine") == 3, "three on either side"
     named = [each.model_copy(update={"entry": None}) for each in published]
-    assert len(summary(judge(measured, named)).scale) == 4, "the user asked for all of them"
+    assert len(summary(judge(measured, named)).standing) == 5, "the user asked for all of them"
 
 
 def test_any_result_with_a_score_is_a_reference(measured: Result) -> None:
     found = judge(measured)
-    rows = found.solos
-    reference = references.reference(found.result, found.score, "the same", rows)
+    reference = references.reference(found.result, found.score, "the same", found.solos)
     assert reference is not None and reference.alone
-    (line,) = summary(judge(measured, (reference,))).scale
-    assert line.startswith("about 1.00 × the mixes per hour of the same and 1.00 × its mixes per kWh (")
+    (line,) = (row[-1] for row in summary(judge(measured, (reference,))).standing if row[0] == "the same")
+    assert line.startswith("this one does about 1.00 ×")
     assert all(f"{suite} 1.00 ×" in line.partition("; alone ")[2] for suite in reference.alone)
     suite, rate = next(iter(reference.alone.items()))
     newer = reference.model_copy(update={"alone": {suite: rate.model_copy(update={"version": "99"})}})
-    assert "alone" not in summary(judge(measured, (newer,))).scale[0], "rates of two versions do not compare"
+    rows = summary(judge(measured, (newer,))).standing
+    assert not any("alone" in row[-1] for row in rows), "rates of two versions do not compare"
     assert references.reference(sample(), judge(sample()).score, "without a mix") is None
 
 
@@ -127,8 +147,8 @@ def test_a_route_far_from_its_roofline_is_called_so_and_none_claims_more_than_al
         rows = tuple(replace(row, roofline_fraction=fraction) for row in judged.solos)
         return summary(replace(judged, solos=rows)).suites[0].others
 
-    assert others(0.32).startswith("far from its roofline (32 %)")
-    assert "roofline" not in others(0.5)
+    assert others(0.32).startswith("32 % of the hardware limit")
+    assert "limit" not in others(0.5)
     assert [figures.roofline(each) for each in (None, 0.43, 1.0, 1.03)] == ["–", "43 %", "100 %", "≥ 100 %"]
 
 
@@ -140,14 +160,14 @@ def test_without_a_meter_the_words_say_so(measured: Result) -> None:
     shown = summary(judge(one_run(None)))
     assert shown.energy.startswith("not measured: ") and summary(judge(unmetered())).energy == shown.energy
     assert "kJ" not in shown.sentence
-    assert "EFFICIENCY NOT MEASURED" in shown.score
+    assert shown.score.endswith("energy not measured")
 
 
 def test_without_a_score_no_sentence_claims_one(measured: Result) -> None:
     unreached = measured.model_copy(update={"records": (), "phases": (), "meterings": (), "finished": False})
     shown = summary(judge(unreached))
     assert shown.sentence.startswith("This machine has no score")
-    assert shown.score == "NO SCORE: the run ended before its mix, edge-9"
+    assert shown.score == "No score: the run ended before its mix, edge-9"
 
 
 def test_the_routes_of_a_line_are_of_one_scenario() -> None:
@@ -212,7 +232,7 @@ def test_it_fits_the_terminal_and_breaks_no_word(
     assert not COLOUR.search(piped), "a pipe has none"
     assert max(map(len, text.splitlines())) <= columns
     assert sorted(re.findall(r"[\w.%×]+", text)) == sorted(re.findall(r"[\w.%×]+", piped))
-    assert len(piped.splitlines()) <= 18
+    assert len(piped.splitlines()) <= 22
 
 
 @pytest.mark.parametrize("text", [LONG, "x" * 10_000], ids=["hostile", "long"])

@@ -277,7 +277,7 @@ def test_findings_that_differ_only_in_numbers_become_one_with_ranges() -> None:
             "(limit 3.0 %)",
         ),
         ("warning", "c", "the clock of gpu:0 fell by 50 %: 1700 MHz at first, 850 MHz at last (limit 3.0 %)"),
-        ("note", "b, c", "only tried for seconds"),
+        ("note", "b, c", "only a quick check of seconds"),
     ]
 
 

@@ -27,7 +27,7 @@ class UnitNames(Fact):
     short: str = Field(min_length=1)
     """The unit in a rate: `tok` in 3.96 tok/s."""
     work: str = Field(min_length=1)
-    """The units of a mix in a sentence: `LLM tokens`, `pictures classified`."""
+    """The units of a mix in a sentence: `LLM tokens`, `images classified`."""
     first_unit: str = "Time to first unit"
     """The time from a feed's issue to its first unit, for suites whose feeds yield several times."""
     per_unit: str = "Time per unit"

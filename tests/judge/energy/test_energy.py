@@ -460,7 +460,7 @@ def test_what_a_device_draws_that_the_run_left_out_is_in_the_score() -> None:
 
     without = judge(whole).score
     assert without is not None and without.mixes_per_kwh is None
-    assert without.headline.endswith("EFFICIENCY NOT MEASURED: npu:0 is not metered")
+    assert without.unmeasured == "npu:0 is not metered"
     found, alone = (judge(each).score for each in (whole.model_copy(update={"domains": (board, own)}), told))
     assert found is not None and alone is not None and found.mixes_per_kwh is not None and found.boundary == "devices"
     [run], [before] = found.runs, alone.runs

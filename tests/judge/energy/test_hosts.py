@@ -53,19 +53,19 @@ def test_a_host_without_a_meter_leaves_no_efficiency_and_is_named(two: Result) -
     half = two.model_copy(update={"domains": two.domains[:1]})
     found = scored(half)
     assert found.mixes_per_hour and found.mixes_per_kwh is None
-    assert found.headline.endswith("EFFICIENCY NOT MEASURED: host2 is not metered")
+    assert found.unmeasured == "host2 is not metered"
     assert said(energy.energy_complete, half) == [says("energy_complete", "run", why="host2 is not metered")]
     none = says("energy_measured.none", "run", missing=("host1", "host2"))
     assert said(energy.energy_measured, two.model_copy(update={"domains": ()})) == [none]
     part = two.domains[1].model_copy(update={"covers": ("host2/cpu:0",)})
     blind = two.model_copy(update={"domains": (two.domains[0], part)})
-    assert scored(blind).headline.endswith("EFFICIENCY NOT MEASURED: host2/gpu:0 is not metered"), "part of it is"
+    assert scored(blind).unmeasured == "host2/gpu:0 is not metered", "part of it is"
 
 
 def test_a_host_of_which_no_device_is_in_the_run_is_metered_too(two: Result) -> None:
     """It could do the work of the others."""
     more = two.model_copy(update={"hosts": (*two.hosts, Hosts(names=("host3",), system=system()))})
-    assert scored(more).headline.endswith("EFFICIENCY NOT MEASURED: host3 is not metered")
+    assert scored(more).unmeasured == "host3 is not metered"
 
 
 def test_each_host_has_its_own_processor_and_its_own_node() -> None:
@@ -101,8 +101,8 @@ def test_one_boundary_holds_all_hosts() -> None:
 
 def test_hosts_that_are_metered_by_different_boundaries_are_never_added(two: Result) -> None:
     node = two.domains[1].model_copy(update={"boundary": "node", "method": "integrated"})
-    assert scored(two.model_copy(update={"domains": (two.domains[0], node)})).headline.endswith(
-        "EFFICIENCY NOT MEASURED: different boundaries are never added: host1 by wall, host2 by node"
+    assert scored(two.model_copy(update={"domains": (two.domains[0], node)})).unmeasured == (
+        "different boundaries are never added: host1 by wall, host2 by node"
     )
 
 
