@@ -37,7 +37,7 @@ COMPARING = "comparing with the reference"
 PREFIXES = {
     "mixed": "in the mix, ",
     "confirmation": "confirmation run, ",
-    "screening": "screening run, ",
+    "screening": "quick check, ",
     "scaling": "in the mix on a part of the hosts, ",
     "drill": "in the drill, ",
 }
@@ -154,7 +154,7 @@ class Progress:
         if record.scenario == "probe":
             return "hardware limits measured"
         rate = timestamps.rate_per_s(record)
-        figure = "–" if rate is None else significant(rate)
+        figure = "–" if rate is None else f"{'about ' if record.screening else ''}{significant(rate)}"
         return f"{figure} {self.units.get(record.route.suite, f'{record.unit}s')}/s"
 
     def _begin(self, expected_s: float) -> None:

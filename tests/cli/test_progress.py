@@ -288,6 +288,15 @@ LINES = """\
 """.splitlines()
 
 
+def test_the_figure_of_a_screening_run_does_not_look_like_a_measurement() -> None:
+    player = Player()
+    phase = player.header.phases[1]
+    full = made(phase.shares[0], phase.name)
+    for measured in (full, full.model_copy(update={"screening": True})):
+        player.notify(Recorded(measured))
+    assert [line.rpartition(": ")[2] for line in player.lines] == ["1,000 tok/s", "about 1,000 tok/s"]
+
+
 def test_a_repeated_mix_is_told_in_one_line() -> None:
     player = Player()
     player.notify(Planned((), ("mix1", found("no_foreign_load.run", used_pct=12, machine="the machine"))))
