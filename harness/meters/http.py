@@ -85,7 +85,6 @@ class Client:
         verify: str = "yes",
         account: tuple[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        token: str | None = None,
     ) -> None:
         import httpx2  # 0.2 s, which a machine without such a device does not spend
 
@@ -93,14 +92,9 @@ class Client:
         self._origin = f"{at.scheme}://{at.netloc}"
         self._errors = (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, NotImplementedError)
 
-        def bearer(request: httpx2.Request) -> httpx2.Request:
-            request.headers["Authorization"] = f"Bearer {token}"
-            return request
-
         self._client = httpx2.Client(
             verify=_verified(verify),
-            # some controllers answer without an account by a login page
-            auth=bearer if token else httpx2.BasicAuth(*account) if account and at.scheme == "https" else None,
+            auth=account if at.scheme == "https" else None,  # some controllers do not ask, but show a login page
             headers={"Accept": "application/json", **(headers or {})},
             timeout=PATIENCE_S,
             trust_env=False,
@@ -123,12 +117,8 @@ class Client:
         try:
             code, reason, content = self._get(path)
         except self._errors as error:
-            from httpx2 import ConnectError, ConnectTimeout
-
             shown = plain(str(error), 160).replace(self._host, "it") or type(error).__name__  # as of a certificate
-            if isinstance(error, ConnectError | ConnectTimeout):
-                raise MixmarkError(f"{self._what} cannot be reached: {shown}") from None
-            raise MixmarkError(f"{self._what}'s reply for {_bare(path)} cannot be read: {shown}") from None
+            raise MixmarkError(f"{self._what} gives no answer for {_bare(path)}: {shown}") from None
         if 200 <= code < 300:
             return content.decode("utf-8", "replace")
         advice = ": check user and password_env, or token_env" if code in (401, 403) else ""
@@ -216,4 +206,4 @@ def _leaves(value: object, at: str = "") -> Iterator[tuple[str, object]]:
 
 def _bare(path: str) -> str:
     """A path without its query, which may hold a password."""
-    return path.partition("?")[0]
+    return path.partition("?")[0] or "/"

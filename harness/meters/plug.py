@@ -27,7 +27,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 from urllib.parse import quote, urlencode
 
@@ -41,17 +41,7 @@ from mixmark.harness.meters.common import all_ids, choice_option, number_option
 OPTIONS = ("name", "kind", "url", "boundary", "covers", "accuracy", "verify")
 ACCOUNT = ("user", "password_env")
 CHOICE = ("read", "power", "energy")
-UNITS = {
-    "W": 1.0,
-    "mW": 1e-3,
-    "kW": 1e3,
-    "J": 1.0,
-    "kJ": 1e3,
-    "Ws": 1.0,
-    "Wmin": 60.0,
-    "Wh": 3600.0,
-    "kWh": 3.6e6,
-}
+UNITS = {"W": 1.0, "mW": 1e-3, "kW": 1e3, "J": 1.0, "kJ": 1e3, "Ws": 1.0, "Wmin": 60.0, "Wh": 3600.0, "kWh": 3.6e6}
 POWER = ("W", "mW", "kW")
 NO_SESSION = "0000000000000000"
 LOGIN = "/login_sid.lua?version=2"
@@ -74,7 +64,7 @@ class Recipe:
     """The path of the unit in the reply, if the recipe does not know it."""
     unusable: Mapping[str, str] = field(default_factory=dict)
     """Which `path=value`s beside a number mean that it must not be used, and what they say."""
-    account_in_query: bool = False
+    account_in: Literal["header", "query", "session"] = "header"
     options: Sequence[str] = (*CHOICE, *ACCOUNT)
     """Those of this kind alone."""
 
@@ -104,7 +94,7 @@ RECIPES = {
         {r"\S+ (.+\.)?ENERGY\.Power(\.\d+)?": "W", r"\S+ (.+\.)?ENERGY\.Total(\.\d+)?": "kWh"},
         asks=(("/cm?cmnd=Status%2010",),),
         unusable={r"WARNING=.*password": "it wants an account: give user and password_env"},
-        account_in_query=True,
+        account_in="query",
     ),
     # https://developers.home-assistant.io/docs/api/rest: the state of an entity is a text
     "homeassistant": Recipe(
@@ -116,7 +106,10 @@ RECIPES = {
     ),
     # AVM's AHA-HTTP interface: its replies are a number each, and no JSON
     "fritz": Recipe(
-        2_000_000_000, {"getswitchpower": "mW", "getswitchenergy": "Wh"}, options=("read", "ain", *ACCOUNT)
+        2_000_000_000,
+        {"getswitchpower": "mW", "getswitchenergy": "Wh"},
+        account_in="session",
+        options=("read", "ain", *ACCOUNT),
     ),
     "json": Recipe(500_000_000, {}, options=("power", "energy", "unit", "token_env", *ACCOUNT)),
 }
@@ -158,14 +151,13 @@ class Plug:
         self._account = http.account("plug", options, environment)
         if self._account and "token_env" in options:
             raise UsageError("the meter plug takes one of user and token_env")
-        in_header = not self._recipe.account_in_query and kind != "fritz"
-        self._client = http.Client(
-            "the plug",
-            url,
-            options.get("verify", "yes"),
-            self._account if in_header else None,
-            token=http.secret("plug", options, environment, "token_env") if "token_env" in options else None,
-        )
+        self._query, headers = "", {}
+        if self._account and self._recipe.account_in == "query":
+            self._query = "&" + urlencode(dict(zip(("user", "password"), self._account, strict=True)))
+        if "token_env" in options:
+            headers["Authorization"] = f"Bearer {http.secret('plug', options, environment, 'token_env')}"
+        asked = self._account if self._recipe.account_in == "header" else None
+        self._client = http.Client("the plug", url, options.get("verify", "yes"), asked, headers)
         self._check_kind(given)
         self._session = ""
         self._reading: Reading | None = None
@@ -180,7 +172,7 @@ class Plug:
                     "a plug of the kind json needs power or energy, the path of a number, and its unit",
                     hint='such as power = "status.watts", or energy = "total" with unit = "kWh"',
                 )
-            self._recipe = Recipe(self._recipe.every_ns, {rf"\S* {re.escape(self._options[given[0]])}": unit})
+            self._recipe = replace(self._recipe, numbers={rf"\S* {re.escape(self._options[given[0]])}": unit})
         if self._kind == "homeassistant" and not self._address:
             raise UsageError("a plug of the kind homeassistant needs the url of an entity", "…/api/states/sensor.NAME")
         if self._kind == "fritz" and (self._address or "ain" not in self._options or self._account is None):
@@ -229,12 +221,12 @@ class Plug:
     def _replies(self) -> dict[str, http.Leaves]:
         """The reply of the url, or those of the first group of addresses of which the plug knows any."""
         if self._address or not self._recipe.asks:
-            return {self._address: self._client.leaves(self._with_account(self._address))}
+            return {self._address: self._client.leaves(self._address + self._query)}
         for group in self._recipe.asks:
             replies = {}
             for address in group:
                 with suppress(http.NoSuchPath):
-                    replies[address] = self._client.leaves(self._with_account(address))
+                    replies[address] = self._client.leaves(address + self._query)
             if replies:
                 return replies
         asked = " and ".join(group[0].partition("?")[0] for group in self._recipe.asks)
@@ -261,12 +253,6 @@ class Plug:
             f'Its numbers, which kind = "json" reads: {named}'
         )
 
-    def _with_account(self, address: str) -> str:
-        if not self._recipe.account_in_query or self._account is None:
-            return address
-        words = urlencode(dict(zip(("user", "password"), self._account, strict=True)))
-        return f"{address}{'&' if '?' in address else '?'}{words}"
-
     def _check(self, leaves: http.Leaves, path: str) -> None:
         """Raises MixmarkError if the reply says that the number at a path must not be used."""
         beside = path.removesuffix(path.rpartition(".")[2])
@@ -277,7 +263,7 @@ class Plug:
 
     def _number(self) -> float:
         assert self._reading is not None  # it was found before the number is asked for
-        leaves = self._client.leaves(self._with_account(self._reading.address))
+        leaves = self._client.leaves(self._reading.address + self._query)
         self._check(leaves, self._reading.path)
         if self._reading.path not in leaves:
             raise MixmarkError(f"the plug's reply has no {self._reading.path} any more")

@@ -238,7 +238,7 @@ def test_a_controller_that_redirects_is_followed(server: Server, slash: bool) ->
         ("/redfish/v1/Chassis", "http://localhost:9/redfish", "redirects to another host"),
         ("/redfish/v1/Chassis", {"Members": [link("//127.0.0.1:9/")]}, "another address"),
         ("/redfish/v1/Chassis", {"Members": [link("file:/etc/passwd")]}, "another address"),
-        ("/redfish/v1/Chassis", {"Members": [link("/a b\r\n")]}, "cannot be read"),
+        ("/redfish/v1/Chassis", {"Members": [link("/a b\r\n")]}, "no answer for /a b"),
         ("/redfish/v1/Chassis", {"Members": [{"@odata.id": None}, 5, link("")]}, "another address"),
         ("/redfish/v1/Chassis/1/Power", {"PowerControl": [{"PowerConsumedWatts": None}]}, "no chassis"),
         ("/redfish/v1/Chassis/1/Power", {"PowerControl": [{"PowerConsumedWatts": 0}]}, "no chassis"),
@@ -254,7 +254,7 @@ def test_a_controller_that_answers_otherwise_says_how(server: Server, path: str,
 def test_nobody_there_is_said_before_the_run(server: Server) -> None:
     with Server(("127.0.0.1", 0), Answers) as gone:
         pass
-    assert "cannot be reached" in refused(gone)
+    assert "refused" in refused(gone)
 
 
 def test_a_certificate_of_another_does_not_give_the_address_away(
