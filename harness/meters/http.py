@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import ssl
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -34,68 +35,44 @@ class NoSuchPath(MixmarkError):
     """The device knows no such path."""
 
 
-def address(meter: str, options: Mapping[str, str]) -> SplitResult:
-    """The option url. Raises UsageError."""
-    try:
-        found = urlsplit(options.get("url", ""))
-        complete = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
-    except ValueError:  # of the port, or the brackets of IPv6
-        complete = False
-    if not complete:
-        raise UsageError(
-            f"the meter {meter} needs url, which begins with http:// or https://", hint='url = "http://192.0.2.10"'
-        )
-    if found.username or found.password:
-        raise UsageError(f"the meter {meter} takes no account inside of url", hint="give user and password_env")
-    if found.fragment:
-        raise UsageError(f"the meter {meter} takes no # in url", hint="a browser does not send what follows it")
-    return found
-
-
-def secret(meter: str, options: Mapping[str, str], environment: Mapping[str, str], option: str) -> str:
-    """The value of the environment variable that an option names. Raises UsageError if it has none."""
-    variable = options.get(option, "")
-    if not (value := environment.get(variable, "")):
-        names = f"{option} names {variable or 'nothing'}"
-        raise UsageError(f"the meter {meter} finds no password: {names}", hint=f"export {variable or 'VARIABLE'}=…")
-    return value
-
-
-def account(meter: str, options: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """The options user and password_env. Raises UsageError if one of them is missing."""
-    if not {"user", "password_env"} & options.keys():
-        return None
-    password = secret(meter, options, environment, "password_env")
-    if "user" not in options:
-        raise UsageError(f"the meter {meter} takes password_env only with user")
-    return options["user"], password
-
-
 class Client:
-    """A device behind HTTP. what: `the controller`. verify: `yes`, `no`, or the path of a certificate. account: a user
-    and a password; over http they are given when the device asks for them. Both by digest if it knows that.
+    """A device behind HTTP. what: `the plug`. options: those of its section; url, user, password_env, token_env and
+    verify are used. environment: None means that of the process. account_here: whether the account is for HTTP; else the
+    meter gives it. Raises UsageError for an option that cannot be used.
 
-    Its errors name neither the address nor the account, because they are stored in a result.
+    The account is given by digest if the device asks for that, and over http only if it asks. The errors of a reply name
+    neither the address nor the account, because they are stored in a result.
     """
 
     def __init__(
         self,
         what: str,
-        at: SplitResult,
-        verify: str = "yes",
-        account: tuple[str, str] | None = None,
+        options: Mapping[str, str],
+        environment: Mapping[str, str] | None,
         headers: Mapping[str, str] | None = None,
+        account_here: bool = True,
     ) -> None:
         import httpx2  # 0.2 s, which a machine without such a device does not spend
 
-        self._what, self._host, self._account = what, at.hostname or "", account
-        self._origin = f"{at.scheme}://{at.netloc}"
+        self._what, self.at = what, _address(what, options)
+        self.account: tuple[str, str] | None = None
+        headers = {"Accept": "application/json", **(headers or {})}
+        if given := [name for name in ("password_env", "user", "token_env") if name in options]:
+            if given not in (["password_env", "user"], ["token_env"]):
+                raise UsageError(f"{what} needs user with password_env, or token_env, not {' and '.join(given)}")
+            variable = options[given[0]]
+            if not (secret := (os.environ if environment is None else environment).get(variable, "")):
+                raise UsageError(f"{what} finds no password: {given[0]} names {variable}", hint=f"export {variable}=…")
+            if "user" in options:
+                self.account = options["user"], secret
+            else:
+                headers["Authorization"] = f"Bearer {secret}"
+        self._account = self.account if account_here else None
         self._errors = (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, NotImplementedError)
-
         self._client = httpx2.Client(
-            verify=_verified(verify),
-            auth=account if at.scheme == "https" else None,  # some controllers do not ask, but show a login page
-            headers={"Accept": "application/json", **(headers or {})},
+            verify=_verified(options.get("verify", "yes")),
+            auth=self._account if self.at.scheme == "https" else None,  # some do not ask, but show a login page
+            headers=headers,
             timeout=PATIENCE_S,
             trust_env=False,
             limits=httpx2.Limits(max_keepalive_connections=0),  # a plug has few connections, for others too
@@ -117,7 +94,7 @@ class Client:
         try:
             code, reason, content = self._get(path)
         except self._errors as error:
-            shown = plain(str(error), 160).replace(self._host, "it") or type(error).__name__  # as of a certificate
+            shown = plain(str(error), 160).replace(str(self.at.hostname), "it") or type(error).__name__  # as of a certificate
             raise MixmarkError(f"{self._what} gives no answer for {_bare(path)}: {shown}") from None
         if 200 <= code < 300:
             return content.decode("utf-8", "replace")
@@ -127,7 +104,7 @@ class Client:
 
     def _get(self, path: str) -> tuple[int, str, bytes]:
         """The status, its words, and the content."""
-        request = self._client.build_request("GET", self._origin + path)
+        request = self._client.build_request("GET", f"{self.at.scheme}://{self.at.netloc}{path}")
         for _ in range(MOST_REQUESTS):
             with closing(self._client.send(request, stream=True)) as reply:
                 if reply.status_code == 401 and self._takes_scheme(reply):
@@ -185,6 +162,21 @@ def choose(what: str, option: str, names: Collection[str], wanted: str | None) -
     if wanted is None and len(names) != 1:
         raise MixmarkError(f"there is more than one {what}: choose {known}" if names else f"there is no {what}")
     return next(iter(names)) if wanted is None else wanted
+
+
+def _address(what: str, options: Mapping[str, str]) -> SplitResult:
+    try:
+        found = urlsplit(options.get("url", ""))
+        complete = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+    except ValueError:  # of the port, or the brackets of IPv6
+        complete = False
+    if not complete:
+        raise UsageError(f"{what} needs url, which begins with http:// or https://", hint='url = "http://192.0.2.10"')
+    if found.username or found.password:
+        raise UsageError(f"{what} takes no account inside of url", hint="give user and password_env")
+    if found.fragment:
+        raise UsageError(f"{what} takes no # in url", hint="a browser does not send what follows it")
+    return found
 
 
 def _verified(verify: str) -> ssl.SSLContext | bool:

@@ -23,11 +23,11 @@ on a server in the tests, never on a real plug.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, cast
 from urllib.parse import quote, urlencode
 
@@ -135,7 +135,9 @@ class Plug:
         self._kind, self._recipe, self._options = kind, RECIPES[kind], options
         refuse_options(f"a plug of the kind {kind}", options, (*OPTIONS, *self._recipe.options))
         self._id = f"plug/{options['name']}" if "name" in options else "plug"
-        url = http.address("plug", options)
+        http_account = self._recipe.account_in == "header"
+        self._client = http.Client("the plug", options, environment, account_here=http_account)
+        url = self._client.at
         query = f"?{url.query}" if url.query else ""
         self._address = f"{url.path}{query}" if url.path != "/" or query else ""
         boundary = choice_option("plug", options, "boundary", ("wall", "node")) or "wall"
@@ -147,20 +149,11 @@ class Plug:
         self._quantity = read or (given or ["power"])[0]
         if given not in ([], [self._quantity]):
             raise UsageError("the meter plug takes one of power and energy, and read as the same")
-        environment = os.environ if environment is None else environment
-        self._account = http.account("plug", options, environment)
-        if self._account and "token_env" in options:
-            raise UsageError("the meter plug takes one of user and token_env")
-        self._query, headers = "", {}
-        if self._account and self._recipe.account_in == "query":
-            self._query = "&" + urlencode(dict(zip(("user", "password"), self._account, strict=True)))
-        if "token_env" in options:
-            headers["Authorization"] = f"Bearer {http.secret('plug', options, environment, 'token_env')}"
-        asked = self._account if self._recipe.account_in == "header" else None
-        self._client = http.Client("the plug", url, options.get("verify", "yes"), asked, headers)
+        self._query = ""
+        if self._client.account and self._recipe.account_in == "query":
+            self._query = "&" + urlencode(dict(zip(("user", "password"), self._client.account, strict=True)))
         self._check_kind(given)
         self._session = ""
-        self._reading: Reading | None = None
         self._controller: Controller | None = None
 
     def _check_kind(self, given: Sequence[str]) -> None:
@@ -175,31 +168,28 @@ class Plug:
             self._recipe = replace(self._recipe, numbers={rf"\S* {re.escape(self._options[given[0]])}": unit})
         if self._kind == "homeassistant" and not self._address:
             raise UsageError("a plug of the kind homeassistant needs the url of an entity", "…/api/states/sensor.NAME")
-        if self._kind == "fritz" and (self._address or "ain" not in self._options or self._account is None):
+        if self._kind == "fritz" and (self._address or "ain" not in self._options or self._client.account is None):
             raise UsageError("a plug of the kind fritz needs the bare url of the box, ain, user and password_env")
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         """Asks the plug once."""
         try:
-            if self._controller is None:
-                self._reading = self._fritz_reading() if self._kind == "fritz" else self._found()
-                ask: Callable[[], float] = self._fritz if self._kind == "fritz" else self._number
-                ask()
-                self._controller = Controller(ask, every_ns=self._recipe.every_ns)
+            reading = self._found()
+            ask = partial(self._fritz if self._kind == "fritz" else self._number, reading)
+            ask()
         except (OSError, MixmarkError) as error:
             yield Absent(kind="meter", name=self._id, reason=str(error))
             return
-        assert self._reading is not None  # it was found with the controller
-        unit = self._reading.unit
+        self._controller = Controller(ask, every_ns=self._recipe.every_ns)
         yield Domain(
             id=self._id,
             meter=self.name,
             covers=self._covers or all_ids(devices),
             boundary=self._boundary,
-            quantity="power" if unit in POWER else "energy",
+            quantity="power" if reading.unit in POWER else "energy",
             method="external",
             accuracy=self._accuracy,
-            source=f"{self._kind}, {self._reading.path} in {unit}, as declared by its owner",
+            source=f"{self._kind}, {reading.path} in {reading.unit}, as declared by its owner",
         )
 
     def read(self, domain: Domain) -> Sequence[Sample]:
@@ -208,6 +198,9 @@ class Plug:
 
     def _found(self) -> Reading:
         """The reading that the section means. Raises MixmarkError with the choice if there are several."""
+        if self._kind == "fritz":
+            command = f"getswitch{self._quantity}"
+            return Reading("/webservices/homeautoswitch.lua", command, self._recipe.numbers[command])
         replies = self._replies()
         address = http.choose("component", "url", replies, None)
         leaves = replies[address]
@@ -261,34 +254,26 @@ class Plug:
                 if name.startswith(beside) and re.search(rf"(^|\.){pattern}", f"{name}={value}"):
                     raise MixmarkError(f"the plug's reply says {name} = {ascii(value)[:60]}: {meaning}")
 
-    def _number(self) -> float:
-        assert self._reading is not None  # it was found before the number is asked for
-        leaves = self._client.leaves(self._reading.address + self._query)
-        self._check(leaves, self._reading.path)
-        if self._reading.path not in leaves:
-            raise MixmarkError(f"the plug's reply has no {self._reading.path} any more")
-        return http.number(leaves[self._reading.path], self._reading.path) * UNITS[self._reading.unit]
+    def _number(self, reading: Reading) -> float:
+        leaves = self._client.leaves(reading.address + self._query)
+        self._check(leaves, reading.path)
+        return http.number(leaves.get(reading.path), reading.path) * UNITS[reading.unit]
 
-    def _fritz_reading(self) -> Reading:
-        command = f"getswitch{self._quantity}"
-        return Reading("/webservices/homeautoswitch.lua", command, self._recipe.numbers[command])
-
-    def _fritz(self) -> float:
-        assert self._reading is not None
+    def _fritz(self, reading: Reading) -> float:
         if not self._session:
             self._session = self._login()
         ain = quote(self._options["ain"].replace(" ", ""))
-        asked = f"{self._reading.address}?switchcmd={self._reading.path}&ain={ain}&sid={self._session}"
+        asked = f"{reading.address}?switchcmd={reading.path}&ain={ain}&sid={self._session}"
         try:
-            return http.number(self._client.text(asked).strip(), "its switch") * UNITS[self._reading.unit]
+            return http.number(self._client.text(asked).strip(), "its switch") * UNITS[reading.unit]
         except MixmarkError:
             self._session = ""  # a session ends after a while: the next question logs in again
             raise
 
     def _login(self) -> str:
         """A session of the box, by AVM's login with PBKDF2 (FRITZ!OS 7.24 and later). Raises MixmarkError."""
-        assert self._account is not None  # the kind needs it
-        user, password = self._account
+        assert self._client.account is not None  # the kind needs it
+        user, password = self._client.account
         challenge = re.search(r"<Challenge>2\$(\d+)\$([0-9a-f]+)\$(\d+)\$([0-9a-f]+)<", self._client.text(LOGIN))
         if challenge is None:
             raise MixmarkError("the box offers no login that is known: FRITZ!OS 7.24 or later is needed")

@@ -16,7 +16,6 @@ This meter was written from DMTF's schemas and tested on a server in the tests, 
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -42,16 +41,13 @@ class Redfish:
 
     def __init__(self, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
         refuse_options("the meter redfish", options, OPTIONS)
-        url = http.address("redfish", options)
+        self._client = http.Client("the controller", options, environment, {"OData-Version": "4.0"})
+        url = self._client.at
         if url.scheme != "https" and url.hostname not in LOOPBACK:
             raise UsageError("the meter redfish needs an https:// address")
         if url.path.strip("/") or url.query:
             raise UsageError("the meter redfish takes the bare address, https://HOST[:PORT], as url")
         self._chassis, self._power = options.get("chassis"), options.get("power")
-        account = http.account("redfish", options, os.environ if environment is None else environment)
-        self._client = http.Client(
-            "the controller", url, options.get("verify", "yes"), account, headers={"OData-Version": "4.0"}
-        )
         self._reading = ["", ""]
         self._controller = Controller(self._ask)
 

@@ -157,7 +157,9 @@ def test_the_joules_of_a_known_load(kind: str, energy: bool, step: float, length
         ({"kind": "shelly", "url": "http://h", "power": "a", "energy": "b"}, "one of power and energy"),
         ({"kind": "shelly", "url": "http://h", "power": "a", "read": "energy"}, "read as the same"),
         ({"kind": "shelly", "url": "http://h", "unit": "kW"}, "no option unit"),
-        ({"kind": "shelly", "url": "http://h", "user": "admin"}, "password_env names nothing"),
+        ({"kind": "shelly", "url": "http://h", "user": "admin"}, "needs user with password_env"),
+        ({"kind": "shelly", "url": "http://h", "password_env": "PLUG"}, "not password_env"),
+        ({"kind": "json", "url": "http://h", "power": "a", "token_env": "T", "user": "b"}, "not user and token_env"),
         ({"kind": "homeassistant", "url": "http://h"}, "url of an entity"),
         ({"kind": "fritz", "url": "http://h/x", "ain": "1"}, "bare url"),
         ({"kind": "fritz", "url": "http://h"}, "ain, user and password_env"),
@@ -398,13 +400,14 @@ def test_a_plug_of_which_the_meter_fails_later_gives_no_value() -> None:
         server.tree = {STATUS: {"switch:0": {"apower": 35.5}}}
         found, meter = first_of(server, kind="shelly")
         assert isinstance(found, Domain), found
-        assert meter._number() == 35.5
+        reading = meter._found()
+        assert meter._number(reading) == 35.5
         server.tree = {STATUS: {"switch:0": {"apower": 35.5, "errors": ["out_of_range:apower"]}}}
         with pytest.raises(MixmarkError, match="its meter has failed"):
-            meter._number()
+            meter._number(reading)
         server.tree = {STATUS: {"switch:1": {"apower": 35.5}}}
-        with pytest.raises(MixmarkError, match="any more"):
-            meter._number()
+        with pytest.raises(MixmarkError, match="no number for switch:0"):
+            meter._number(reading)
 
 
 @pytest.mark.parametrize("code", [301, 302, 307, 308])
