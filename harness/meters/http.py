@@ -11,7 +11,7 @@ import math
 import os
 import ssl
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
@@ -37,11 +37,11 @@ class NoSuchPath(MixmarkError):
 
 class Client:
     """A device behind HTTP. what: `the plug`. options: those of its section; url, user, password_env, token_env and
-    verify are used. environment: None means that of the process. account_here: whether the account is for HTTP; else the
-    meter gives it. Raises UsageError for an option that cannot be used.
+    verify are used. environment: None means that of the process. account_here: whether the account is for HTTP; else
+    the meter gives it. Raises UsageError for an option that cannot be used.
 
-    The account is given by digest if the device asks for that, and over http only if it asks. The errors of a reply name
-    neither the address nor the account, because they are stored in a result.
+    The account is given by digest if the device asks for that, and over http only if it asks. The errors of a reply
+    name neither the address nor the account, because they are stored in a result.
     """
 
     def __init__(
@@ -94,7 +94,9 @@ class Client:
         try:
             code, reason, content = self._get(path)
         except self._errors as error:
-            shown = plain(str(error), 160).replace(str(self.at.hostname), "it") or type(error).__name__  # as of a certificate
+            shown = (
+                plain(str(error), 160).replace(str(self.at.hostname), "it") or type(error).__name__
+            )  # as of a certificate
             raise MixmarkError(f"{self._what} gives no answer for {_bare(path)}: {shown}") from None
         if 200 <= code < 300:
             return content.decode("utf-8", "replace")
@@ -154,9 +156,11 @@ def number(value: object, what: str) -> float:
     raise MixmarkError(f"there is no number for {what}: {ascii(value)[:40]}")
 
 
-def choose(what: str, option: str, names: Collection[str], wanted: str | None) -> str:
-    """The wanted name, or the only one. Raises MixmarkError with the names if there is no such one, or several."""
-    known = ", ".join(f'{option} = "{plain(name, 80)}"' for name in list(names)[:MOST_NAMED])
+def choose(what: str, option: str, names: Mapping[str, object], wanted: str | None) -> str:
+    """The wanted name, or the only one. names: each with what describes it, if that is a text. Raises MixmarkError with
+    the names if the wanted one is unknown, or none is wanted and there are several."""
+    abouts = {name: f" ({plain(about, 40)})" for name, about in names.items() if isinstance(about, str) and about}
+    known = ", ".join(f'{option} = "{plain(name, 80)}"{abouts.get(name, "")}' for name in list(names)[:MOST_NAMED])
     if wanted is not None and wanted not in names:
         raise MixmarkError(f"there is no {what} {wanted!a}; known: {known or 'none'}")
     if wanted is None and len(names) != 1:

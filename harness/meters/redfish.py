@@ -82,23 +82,25 @@ class Redfish:
         resource, numbers = found[chassis]
         return chassis, resource, http.choose("power reading", "power", numbers, self._power)
 
-    def _numbers(self, chassis: str) -> tuple[str, list[str]]:
-        """The path of the power resource that has a reading, and those of its readings. Raises MixmarkError if no
-        resource has one."""
+    def _numbers(self, chassis: str) -> tuple[str, dict[str, str]]:
+        """The path of the power resource that has a reading, and the paths of its readings with their names. Raises
+        MixmarkError if no resource has one."""
         links = self._leaves(chassis)
         reasons = []
         for resource in RESOURCES:
             if not (link := str(links.get(f"{resource}.@odata.id", ""))):
                 continue
             try:
-                found = dict(_contexts(self._leaves(link)))
+                leaves = self._leaves(link)
             except MixmarkError as error:
                 reasons.append(str(error))
                 continue
-            wanted = [path for path, part in found.items() if (path == self._power if self._power else part in WHOLE)]
+            powers = [path for path, value in leaves.items() if _is_power(path, value)]
+            parts = {path: leaves.get(f"{path.rpartition('.')[0]}.PhysicalContext") for path in powers}
+            wanted = [path for path, part in parts.items() if (path == self._power if self._power else part in WHOLE)]
             if wanted:
-                return link, wanted
-            known = [f'power = "{path}" is of {plain(str(part or "the whole"), 40)}' for path, part in found.items()]
+                return link, {path: str(leaves.get(f"{path.rpartition('.')[0]}.Name", "")) for path in wanted}
+            known = [f'power = "{path}" is of {plain(str(part or "the whole"), 40)}' for path, part in parts.items()]
             reasons.append(f"{resource} has {' and '.join(known) or 'no power above 0 W'}")
         raise MixmarkError(", ".join(reasons) or "it has neither EnvironmentMetrics nor Power")
 
@@ -113,8 +115,6 @@ class Redfish:
         return self._client.leaves(path)
 
 
-def _contexts(leaves: http.Leaves) -> Iterator[tuple[str, object]]:
-    """The path of each power above 0 W, and its PhysicalContext."""
-    for path, value in leaves.items():
-        if WATTS.fullmatch(path) and isinstance(value, int | float) and value is not True and 0 < value < math.inf:
-            yield path, leaves.get(f"{path.rpartition('.')[0]}.PhysicalContext")
+def _is_power(path: str, value: object) -> bool:
+    """Whether it is a power above 0 W."""
+    return bool(WATTS.fullmatch(path)) and isinstance(value, int | float) and value is not True and 0 < value < math.inf

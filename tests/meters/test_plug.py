@@ -345,7 +345,7 @@ def test_the_reading_that_is_meant_is_read(
 @pytest.mark.parametrize(
     ("kind", "tree", "options", "says"),
     [
-        ("shelly", {STATUS: SWITCHES}, {}, 'choose power = "switch:0.apower", power = "switch:1.apower"'),
+        ("shelly", {STATUS: SWITCHES}, {}, 'choose power = "switch:0.apower" (W), power = "switch:1.apower"'),
         ("shelly", {STATUS: SWITCHES}, {"read": "energy"}, 'choose energy = "switch:0.aenergy.total"'),
         ("shelly", {STATUS: SWITCHES}, {"power": "switch:2.apower"}, 'known: power = "switch:0.apower"'),
         ("shelly", {STATUS: {"switch:0": {"apower": None}}}, {}, "no number for switch:0.apower: None"),

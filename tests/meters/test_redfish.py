@@ -177,12 +177,12 @@ def test_of_several_powers_the_one_of_the_whole_chassis_is_read(
 
 def test_powers_that_are_not_known_to_be_the_nodes_are_refused_with_the_choice(server: Server) -> None:
     server.tree = old()
-    controls = [{"PowerConsumedWatts": 300}, {"PowerConsumedWatts": 310}]
+    controls: list[dict[str, object]] = [{"PowerConsumedWatts": 300, "Name": "CPU"}, {"PowerConsumedWatts": 310}]
     server.tree["/redfish/v1/Chassis/1/Power"] = {"PowerControl": controls}
-    assert f'choose power = "{WATTS.format(0)}", power = "{WATTS.format(1)}"' in refused(server)
+    assert f'choose power = "{WATTS.format(0)}" (CPU), power = "{WATTS.format(1)}"' in refused(server)
     assert "no chassis has" in refused(server, power=WATTS.format(2))
     for control in controls:
-        control["PhysicalContext"] = "CPU"  # type: ignore[assignment]
+        control["PhysicalContext"] = "CPU"
     assert f'power = "{WATTS.format(1)}" is of CPU' in refused(server)
 
 
