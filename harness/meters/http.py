@@ -94,12 +94,12 @@ class Client:
         try:
             code, reason, content = self._get(path)
         except self._errors as error:
-            shown = (
-                plain(str(error), 160).replace(str(self.at.hostname), "it") or type(error).__name__
-            )  # as of a certificate
-            raise MixmarkError(f"{self._what} gives no answer for {_bare(path)}: {shown}") from None
+            said = plain(str(error), 160).replace(str(self.at.hostname), "it")  # errors of certificates name the host
+            raise MixmarkError(
+                f"{self._what} gives no answer for {_bare(path)}: {said or type(error).__name__}"
+            ) from None
         if 200 <= code < 300:
-            return content.decode("utf-8", "replace")
+            return content.decode("utf-8-sig", "replace")
         advice = ": check user and password_env, or token_env" if code in (401, 403) else ""
         kind = NoSuchPath if code == 404 else MixmarkError
         raise kind(f"{self._what} answers {code} {plain(reason, 60)} for {_bare(path)}{advice}")
@@ -175,7 +175,8 @@ def _address(what: str, options: Mapping[str, str]) -> SplitResult:
     except ValueError:  # of the port, or the brackets of IPv6
         complete = False
     if not complete:
-        raise UsageError(f"{what} needs url, which begins with http:// or https://", hint='url = "http://192.0.2.10"')
+        hint = 'such as url = "https://192.0.2.10" in its section of mixmark.toml'
+        raise UsageError(f"{what} needs url, which begins with http:// or https://", hint)
     if found.username or found.password:
         raise UsageError(f"{what} takes no account inside of url", hint="give user and password_env")
     if found.fragment:

@@ -108,6 +108,7 @@ RECIPES = {
     "fritz": Recipe(
         2_000_000_000,
         {"getswitchpower": "mW", "getswitchenergy": "Wh"},
+        unusable={r"getswitch\w+=inval": "the box does not know this ain, or its plug is not connected"},
         account_in="session",
         options=("read", "ain", *ACCOUNT),
     ),
@@ -265,7 +266,9 @@ class Plug:
         ain = quote(self._options["ain"].replace(" ", ""))
         asked = f"{reading.address}?switchcmd={reading.path}&ain={ain}&sid={self._session}"
         try:
-            return http.number(self._client.text(asked).strip(), "its switch") * UNITS[reading.unit]
+            text = self._client.text(asked).strip()
+            self._check({reading.path: text}, reading.path)
+            return http.number(text, reading.path) * UNITS[reading.unit]
         except MixmarkError:
             self._session = ""  # a session ends after a while: the next question logs in again
             raise

@@ -146,7 +146,8 @@ class _Answers(BaseHTTPRequestHandler):
             self.send_header("Location", found)
             self.end_headers()
             return
-        body = found.encode() if isinstance(found, str) else json.dumps(found).encode()
+        body = found.encode() if isinstance(found, str) else found
+        body = body if isinstance(body, bytes) else json.dumps(found).encode()
         body_or_done = self.server.mangled(self, body)
         if body_or_done is not None:
             self.send_response(200)

@@ -256,6 +256,7 @@ def test_passwords_come_from_the_environment_and_go_to_the_plug_alone() -> None:
         meter = Plug(server.options(), {"PLUG": "wrong"})
         [found] = meter.domains([CPU])
         assert isinstance(found, Absent) and "refuses the login" in found.reason
+        assert "does not know this ain" in refusal(server, ain="1")
 
 
 @pytest.mark.parametrize(("kind", "needs"), [("shelly", DIGEST), ("shelly1", BASIC)])
@@ -328,6 +329,7 @@ def tasmota(power: object) -> dict[str, Any]:
         ("tasmota", tasmota([100, 0, 7]), {"power": "StatusSNS.ENERGY.Power.2"}, 7),
         ("tasmota", {"/cm?cmnd=Status%208": tasmota(62)[TASMOTA]}, {"path": "/cm?cmnd=Status%208"}, 62),
         ("json", {"/": [[1, "12.5"]]}, {"power": "0.1"}, 12.5),
+        ("json", {"/": b'\xef\xbb\xbf{"w": 12.5}'}, {"power": "w"}, 12.5),
         ("json", {"/?a=b&c": {"x.y": 12.5}}, {"path": "?a=b&c", "power": "x.y"}, 12.5),
     ],
 )
