@@ -31,7 +31,18 @@ FOR_PLUGINS = ("plugins.install", "plugins.model_cache")
 """What adapters, meters, suites and reporters may import of the harness beside the pure rooms."""
 PLUGINS = ("harness/adapters", "harness/meters", "suites", "reporters")
 VENDORS = {"pynvml", "amdsmi"}
-HEAVY = {"torch", "onnxruntime", "openvino", "llama_cpp", "onnx", "onnxscript", "onnx_ir", "transformers", "diffusers"}
+HEAVY = {
+    "torch",
+    "onnxruntime",
+    "openvino",
+    "llama_cpp",
+    "onnx",
+    "onnxscript",
+    "onnx_ir",
+    "transformers",
+    "diffusers",
+    "httpx2",
+}
 
 
 def imports(path: Path) -> set[str]:
@@ -130,7 +141,7 @@ def test_a_plugin_loads_without_its_framework() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    heavy = ("numpy", "pydantic", "rich", "torch")
+    heavy = ("httpx2", "numpy", "pydantic", "rich", "torch")
     script = f"import sys; import mixmark.harness.cli; print([m for m in sys.modules if m in {heavy!r}])"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

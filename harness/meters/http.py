@@ -1,123 +1,206 @@
-"""Asks devices on the local network: a controller or a plug. It follows no redirection and reads no endless reply."""
+"""Asks devices on the local network over HTTP: a plug, or a controller. The client is httpx2.
+
+A redirect is followed on the same host only, and never from https to http, so an account reaches no other device. The
+proxies, the certificates and the .netrc of the environment are not used, because the device is in the local network.
+"""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
+import math
+import os
 import ssl
-import urllib.error
-import urllib.request
-from collections.abc import Mapping
-from http.client import HTTPException
-from typing import Any
-from urllib.parse import urlsplit
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.text import plain
 
+if TYPE_CHECKING:
+    import httpx2
+
 LONGEST = 1 << 20
 PATIENCE_S = 5.0  # the limit of one reply
+MOST_REQUESTS = 6  # for one reply: redirects, and the question of an account
+MOST_NAMED = 12
+
+Leaves = dict[str, object]
+"""The values of a JSON text, each by its path: names and positions, with dots between them."""
+
+
+class NoSuchPath(MixmarkError):
+    """The device knows no such path."""
 
 
 class Client:
-    """A device behind HTTP. what: `the controller`. verify: `yes`, `no`, or the path of a certificate. account: a user
-    and a password, which are given if the device asks for them, by digest where it knows that.
+    """A device behind HTTP. what: `the plug`. options: those of its section; url, user, password_env, token_env and
+    verify are used. environment: None means that of the process. account_here: whether the account is for HTTP; else
+    the meter gives it. Raises UsageError for an option that cannot be used.
 
-    Its errors name neither the address nor the account, because they are stored in a result.
+    The account is given by digest if the device asks for that, and over http only if it asks. The errors of a reply
+    name neither the address nor the account, because they are stored in a result.
     """
 
     def __init__(
         self,
         what: str,
-        url: str,
-        headers: Mapping[str, str],
-        verify: str = "yes",
-        account: tuple[str, str] | None = None,
+        options: Mapping[str, str],
+        environment: Mapping[str, str] | None,
+        headers: Mapping[str, str] | None = None,
+        account_here: bool = True,
     ) -> None:
-        self._what, self._url, self._headers = what, url.rstrip("/"), dict(headers)
-        self._opener = _opener(verify, self._url, account)
+        import httpx2  # 0.2 s, which a machine without such a device does not spend
 
-    def json(self, path: str) -> dict[str, Any]:
-        """The object at a path. Raises MixmarkError."""
+        self._what, self.at = what, _address(what, options)
+        self.account: tuple[str, str] | None = None
+        headers = {"Accept": "application/json", **(headers or {})}
+        if given := [name for name in ("password_env", "user", "token_env") if name in options]:
+            if given not in (["password_env", "user"], ["token_env"]):
+                raise UsageError(f"{what} needs user with password_env, or token_env, not {' and '.join(given)}")
+            variable = options[given[0]]
+            if not (secret := (os.environ if environment is None else environment).get(variable, "")):
+                raise UsageError(f"{what} finds no password: {given[0]} names {variable}", hint=f"export {variable}=…")
+            if "user" in options:
+                self.account = options["user"], secret
+            else:
+                headers["Authorization"] = f"Bearer {secret}"
+        self._account = self.account if account_here else None
+        self._errors = (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, NotImplementedError)
+        self._client = httpx2.Client(
+            verify=_verified(options.get("verify", "yes")),
+            auth=self._account if self.at.scheme == "https" else None,  # some do not ask, but show a login page
+            headers=headers,
+            timeout=PATIENCE_S,
+            trust_env=False,
+            limits=httpx2.Limits(max_keepalive_connections=0),  # a plug has few connections, for others too
+        )
+
+    def leaves(self, path: str) -> Leaves:
+        """The values of the JSON at a path. Raises MixmarkError."""
         text = self.text(path)
         try:
-            content = json.loads(text)
+            return dict(_leaves(json.loads(text)))
         except (ValueError, RecursionError):
-            shown = (
-                f"HTML: it has another address, or wants a login: {_begin(text)}" if "<" in text[:200] else _begin(text)
-            )
+            shown = ascii(text[:40])
+            if "<" in text[:200]:
+                shown = f"HTML: it has another address, or wants a login: {shown}"
             raise MixmarkError(f"{self._what} answers {_bare(path)} with no JSON: {shown}") from None
-        if not isinstance(content, dict):
-            raise MixmarkError(f"{self._what}'s reply for {_bare(path)} is no object")
-        return content
 
     def text(self, path: str) -> str:
-        """The text at a path. Raises MixmarkError."""
-        request = urllib.request.Request(self._url + path, headers=self._headers)
+        """The text at a path. Raises MixmarkError; NoSuchPath if the device answers 404."""
         try:
-            with self._opener.open(request, timeout=PATIENCE_S) as reply:
-                content: bytes = reply.read(LONGEST + 1)
-        except urllib.error.HTTPError as error:
-            with error:
-                advice = ": check user and password_env" if error.code in (401, 403) else ""
-                reason = f"{error.code} {plain(str(error.reason), 60)}"
-                raise MixmarkError(f"{self._what} answers {reason} for {_bare(path)}{advice}") from None
-        except urllib.error.URLError as error:
-            reason = str(error.reason).replace(urlsplit(self._url).hostname or self._url, "it")  # as of a certificate
-            raise MixmarkError(f"{self._what} cannot be reached: {reason}") from None
-        except (OSError, HTTPException, ValueError) as error:
-            raise MixmarkError(f"{self._what}'s reply for {_bare(path)} cannot be read: {error}") from None
-        if len(content) > LONGEST:
-            raise MixmarkError(f"{self._what}'s reply for {_bare(path)} is longer than {LONGEST >> 20} MiB")
-        return content.decode("utf-8", "replace")
+            code, reason, content = self._get(path)
+        except self._errors as error:
+            said = plain(str(error), 160).replace(str(self.at.hostname), "it")  # errors of certificates name the host
+            raise MixmarkError(
+                f"{self._what} gives no answer for {_bare(path)}: {said or type(error).__name__}"
+            ) from None
+        if 200 <= code < 300:
+            return content.decode("utf-8-sig", "replace")
+        advice = ": check user and password_env, or token_env" if code in (401, 403) else ""
+        kind = NoSuchPath if code == 404 else MixmarkError
+        raise kind(f"{self._what} answers {code} {plain(reason, 60)} for {_bare(path)}{advice}")
+
+    def _get(self, path: str) -> tuple[int, str, bytes]:
+        """The status, its words, and the content."""
+        request = self._client.build_request("GET", f"{self.at.scheme}://{self.at.netloc}{path}")
+        for _ in range(MOST_REQUESTS):
+            with closing(self._client.send(request, stream=True)) as reply:
+                if reply.status_code == 401 and self._takes_scheme(reply):
+                    continue
+                if reply.next_request is None:
+                    return reply.status_code, reply.reason_phrase, self._content(reply, path)
+                there = reply.next_request.url
+                if there.host != request.url.host or (request.url.scheme, there.scheme) == ("https", "http"):
+                    where = "another host" if there.host != request.url.host else "http"
+                    raise MixmarkError(
+                        f"{self._what} answers {reply.status_code} for {_bare(path)}: it redirects to {where}, where "
+                        "no account is sent: give the address of the device itself as url"
+                    )
+                request = reply.next_request
+        raise MixmarkError(f"{self._what} redirects {_bare(path)} again and again")
+
+    def _takes_scheme(self, refusal: httpx2.Response) -> bool:
+        """Whether there is an account to give in the scheme that the device asks for, in which it was not given yet."""
+        from httpx2 import BasicAuth, DigestAuth
+
+        asked = refusal.headers.get("WWW-Authenticate", "").lower()
+        scheme = DigestAuth if "digest" in asked else BasicAuth
+        if self._account is None or isinstance(self._client.auth, scheme):
+            return False
+        self._client.auth = scheme(*self._account)
+        return True
+
+    def _content(self, reply: httpx2.Response, path: str) -> bytes:
+        content, end_s = b"", time.monotonic() + PATIENCE_S
+        for piece in reply.iter_bytes():
+            content += piece
+            if len(content) > LONGEST:
+                raise MixmarkError(f"{self._what}'s reply for {_bare(path)} is longer than {LONGEST >> 20} MiB")
+            if time.monotonic() > end_s:
+                raise MixmarkError(f"{self._what}'s reply for {_bare(path)} takes longer than {PATIENCE_S:g} s")
+        return content
 
 
-def basic(user: str, password: str) -> str:
-    """The header Authorization of an account."""
-    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+def number(value: object, what: str) -> float:
+    """A number, also in a text, as JSON writes it. Raises MixmarkError."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+        if isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found):
+            return float(found)
+    except (ValueError, OverflowError, RecursionError):
+        pass
+    raise MixmarkError(f"there is no number for {what}: {ascii(value)[:40]}")
+
+
+def choose(what: str, option: str, names: Mapping[str, object], wanted: str | None) -> str:
+    """The wanted name, or the only one. names: each with what describes it, if that is a text. Raises MixmarkError with
+    the names if the wanted one is unknown, or none is wanted and there are several."""
+    abouts = {name: f" ({plain(about, 40)})" for name, about in names.items() if isinstance(about, str) and about}
+    known = ", ".join(f'{option} = "{plain(name, 80)}"{abouts.get(name, "")}' for name in list(names)[:MOST_NAMED])
+    if wanted is not None and wanted not in names:
+        raise MixmarkError(f"there is no {what} {wanted!a}; known: {known or 'none'}")
+    if wanted is None and len(names) != 1:
+        raise MixmarkError(f"there is more than one {what}: choose {known}" if names else f"there is no {what}")
+    return next(iter(names)) if wanted is None else wanted
+
+
+def _address(what: str, options: Mapping[str, str]) -> SplitResult:
+    try:
+        found = urlsplit(options.get("url", ""))
+        complete = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+    except ValueError:  # of the port, or the brackets of IPv6
+        complete = False
+    if not complete:
+        hint = 'such as url = "https://192.0.2.10" in its section of mixmark.toml'
+        raise UsageError(f"{what} needs url, which begins with http:// or https://", hint)
+    if found.username or found.password:
+        raise UsageError(f"{what} takes no account inside of url", hint="give user and password_env")
+    if found.fragment:
+        raise UsageError(f"{what} takes no # in url", hint="a browser does not send what follows it")
+    return found
+
+
+def _verified(verify: str) -> ssl.SSLContext | bool:
+    if verify in ("yes", "no", "true", "false"):
+        return verify in ("yes", "true")
+    try:
+        return ssl.create_default_context(cafile=verify)
+    except OSError as error:
+        raise UsageError(f"the certificate {verify} cannot be read: {error}") from error
+
+
+def _leaves(value: object, at: str = "") -> Iterator[tuple[str, object]]:
+    if not isinstance(value, dict | list):
+        yield at, value
+        return
+    for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from _leaves(inner, f"{at}.{name}" if at else str(name))
 
 
 def _bare(path: str) -> str:
     """A path without its query, which may hold a password."""
-    return path.partition("?")[0]
-
-
-def _begin(text: str) -> str:
-    return ascii(text[:40])
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirections, because the account is for this device only."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-class _Digest(urllib.request.HTTPDigestAuthHandler):
-    """Knows SHA-256 (RFC 7616), which urllib knows from Python 3.14 on."""
-
-    def get_algorithm_impls(self, algorithm: str) -> Any:
-        if algorithm != "SHA-256":
-            return super().get_algorithm_impls(algorithm)
-        return _sha256, lambda secret, data: _sha256(f"{secret}:{data}")
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _opener(verify: str, url: str, account: tuple[str, str] | None) -> urllib.request.OpenerDirector:
-    try:
-        context = ssl.create_default_context(cafile=None if verify in ("yes", "no", "true", "false") else verify)
-    except OSError as error:
-        raise UsageError(f"the certificate {verify} cannot be read: {error}") from error
-    if verify in ("no", "false"):
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    handlers = [urllib.request.ProxyHandler({}), _NoRedirect(), urllib.request.HTTPSHandler(context=context)]
-    if account:
-        passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
-        passwords.add_password(None, url, *account)
-        handlers += [_Digest(passwords), urllib.request.HTTPBasicAuthHandler(passwords)]
-    return urllib.request.build_opener(*handlers)
+    return path.partition("?")[0] or "/"

@@ -18,15 +18,17 @@ from pathlib import Path
 from mixmark.harness.contracts.errors import MixmarkError, refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.contracts.text import Reason
+from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.meters.bmc import PATIENCE_S, Controller, node
 
 ROOT = Path("/")
 DEVICES = ("dev/ipmi0", "dev/ipmi/0", "dev/ipmidev/0")
 COMMAND = ("ipmitool", "dcmi", "power", "reading")
+NO_DCMI = "has no power reading by DCMI: try the meter redfish, or a plug"
 SOURCE = "IPMI DCMI 1.5, Get Power Reading, by ipmitool"
-WATTS = re.compile(r"Instantaneous power reading:\s*(\d+)\s*Watts")
-STATE = re.compile(r"Power reading state is:\s*(\w+)")
+POWER = re.compile(r"Instantaneous power reading\s*:\s*(.*)", re.IGNORECASE)
+WATTS = re.compile(r"(\d+(?:\.\d+)?)\s*W(?:atts?)?\b", re.IGNORECASE)
+STATE = re.compile(r"Power reading state is\s*:\s*(\w+)", re.IGNORECASE)
 
 
 class Ipmi:
@@ -72,16 +74,25 @@ class Ipmi:
 
 
 def _ask() -> float:
-    """The power in watts. Raises OSError or MixmarkError."""
+    """The power in watts. Raises OSError or MixmarkError.
+
+    The state beside a reading above 0 W is not believed: some controllers always report `deactivated`. Power that is
+    the same at rest and at work has no joules anyway.
+    """
     try:
         done = subprocess.run(COMMAND, capture_output=True, text=True, errors="replace", timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         raise MixmarkError(f"ipmitool did not answer within {PATIENCE_S:g} s") from None
-    reading = WATTS.search(done.stdout)
-    state = STATE.search(done.stdout)
-    if done.returncode != 0 or reading is None:
+    power, state = POWER.search(done.stdout), STATE.search(done.stdout)
+    if done.returncode != 0 or power is None:
         lines = (done.stderr or done.stdout).strip().splitlines()
-        raise MixmarkError(f"ipmitool: {lines[-1][:200] if lines else f'exit status {done.returncode}'}")
-    if state and state[1] != "activated":
+        said = plain(lines[-1], 200) if lines else f"exit status {done.returncode}"
+        unknown = "invalid command" in said.lower()
+        raise MixmarkError(f"ipmitool: {said}{f': this controller {NO_DCMI}' if unknown else ''}")
+    reading = WATTS.match(power[1])
+    if reading is None:
+        raise MixmarkError(f"ipmitool: the power reading is not in watts: {plain(power[1], 60)!r}")
+    watts = float(reading[1])
+    if watts == 0 and state and state[1].lower() != "activated":
         raise MixmarkError(f"ipmitool: the power reading is {state[1]}: sudo ipmitool dcmi power activate")
-    return float(reading[1])
+    return watts

@@ -5,6 +5,7 @@
     user = "reader"                     # an account that may only read is enough
     password_env = "BMC_PASSWORD"       # the name of an environment variable: the password itself is never written down
     chassis = "Self"                    # if several have a power reading
+    power = "PowerControl.1.PowerConsumedWatts"     # if the chassis has several
     verify = "no"                       # or the path of a certificate: BMCs mostly sign their own
 
 A result holds neither the address nor the account.
@@ -15,20 +16,23 @@ This meter was written from DMTF's schemas and tested on a server in the tests, 
 from __future__ import annotations
 
 import math
-import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
-from urllib.parse import urlsplit
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.contracts.text import plain
 from mixmark.harness.meters import http
 from mixmark.harness.meters.bmc import Controller, node
 
-OPTIONS = ("url", "user", "password_env", "chassis", "verify")
+OPTIONS = ("url", "user", "password_env", "chassis", "power", "verify")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MOST_CHASSIS = 32
+RESOURCES = ("EnvironmentMetrics", "Power")
+WATTS = re.compile(r"PowerWatts\.Reading|PowerControl\.\d+\.PowerConsumedWatts")
+WHOLE = (None, "", "Chassis")
+"""The PhysicalContext of the power of a whole chassis; another one is a part's, such as a CPU's."""
 
 
 class Redfish:
@@ -37,86 +41,80 @@ class Redfish:
 
     def __init__(self, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
         refuse_options("the meter redfish", options, OPTIONS)
-        known = f"[meter.redfish] takes {', '.join(OPTIONS)}"
-        self._url = options.get("url", "").rstrip("/")
-        address = urlsplit(self._url)
-        if self._url and address.scheme != "https" and not (address.scheme == "http" and address.hostname in LOOPBACK):
-            raise UsageError("the meter redfish needs an https:// address", hint=known)
-        if address.username or address.password or address.path or address.query:
-            raise UsageError("the meter redfish takes the bare address, https://HOST[:PORT], as url", hint=known)
-        self._chassis = options.get("chassis")
-        headers = {"Accept": "application/json", "OData-Version": "4.0"}
-        if "user" in options:
-            password = (os.environ if environment is None else environment).get(options.get("password_env", ""), "")
-            headers["Authorization"] = http.basic(options["user"], password)
-        self._client = http.Client("the controller", self._url, headers, options.get("verify", "yes"))
-        self._path = ""
+        self._client = http.Client("the controller", options, environment, {"OData-Version": "4.0"})
+        url = self._client.at
+        if url.scheme != "https" and url.hostname not in LOOPBACK:
+            raise UsageError("the meter redfish needs an https:// address")
+        if url.path.strip("/") or url.query:
+            raise UsageError("the meter redfish takes the bare address, https://HOST[:PORT], as url")
+        self._chassis, self._power = options.get("chassis"), options.get("power")
+        self._reading = ["", ""]
         self._controller = Controller(self._ask)
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
-        if not self._url:
-            yield Absent(
-                kind="meter", name="redfish", reason="no controller is named: [meter.redfish] url = … in mixmark.toml"
-            )
-            return
         try:
-            found = self._found()
+            chassis, *reading = self._found()
         except (OSError, MixmarkError) as error:
             yield Absent(kind="meter", name="redfish", reason=str(error))
             return
-        if self._chassis is not None:
-            found = {name: path for name, path in found.items() if name == self._chassis}
-        if len(found) != 1:
-            several = f"several chassis have one, say chassis = {' or '.join(sorted(found))}"
-            yield Absent(
-                kind="meter", name="redfish", reason=several if found else "no chassis has a power reading above 0 W"
-            )
-            return
-        ((name, self._path),) = found.items()
-        yield node(self.name, devices, f"Redfish {self._path.split('/')[-1]} of chassis {name}, DMTF DSP0268")
+        self._reading = reading
+        yield node(self.name, devices, f"Redfish {self._reading[1]} of chassis {chassis}, DMTF DSP0268")
 
     def read(self, domain: Domain) -> Sequence[Sample]:
         return self._controller.take()
 
-    def _found(self) -> dict[str, str]:
-        """The path of each chassis' power resource: EnvironmentMetrics, or the older Power."""
-        found = {}
-        members = self._get("/redfish/v1/Chassis").get("Members", ())
-        for member in members[:MOST_CHASSIS] if isinstance(members, list) else ():
-            path = _link(member)
-            chassis = self._get(path) if path else {}
-            for target in ("EnvironmentMetrics", "Power"):
-                link = _link(chassis.get(target))
-                watts = _watts(self._get(link)) if link else None
-                if watts:
-                    found[path.rstrip("/").split("/")[-1]] = link.rstrip("/")
-                    break
-        return found
+    def _found(self) -> tuple[str, str, str]:
+        """The chassis with the power reading, the path of its power resource, and that of the number in it. A chassis
+        that gives no answer does not hide another. Raises MixmarkError with the choice if there are several."""
+        found, reasons = {}, {}
+        members = self._leaves("/redfish/v1/Chassis")
+        links = [value for name, value in members.items() if re.fullmatch(r"Members\.\d+\.@odata\.id", name)]
+        for link in map(str, links[:MOST_CHASSIS]):
+            name = plain(link.rstrip("/").rpartition("/")[2], 80)
+            try:
+                found[name] = self._numbers(link)
+            except MixmarkError as error:
+                reasons[name] = str(error)
+        if self._chassis in reasons or not (found or self._chassis):
+            why = [f"{name}: {reason}" for name, reason in reasons.items() if self._chassis in (None, name)]
+            raise MixmarkError(f"no chassis has a power reading above 0 W; {'; '.join(why) or 'there is no chassis'}")
+        chassis = http.choose("chassis", "chassis", {**found, **reasons} if self._chassis else found, self._chassis)
+        resource, numbers = found[chassis]
+        return chassis, resource, http.choose("power reading", "power", numbers, self._power)
+
+    def _numbers(self, chassis: str) -> tuple[str, dict[str, str]]:
+        """The path of the power resource that has a reading, and the paths of its readings with their names. Raises
+        MixmarkError if no resource has one."""
+        links = self._leaves(chassis)
+        reasons = []
+        for resource in RESOURCES:
+            if not (link := str(links.get(f"{resource}.@odata.id", ""))):
+                continue
+            try:
+                leaves = self._leaves(link)
+            except MixmarkError as error:
+                reasons.append(str(error))
+                continue
+            powers = [path for path, value in leaves.items() if _is_power(path, value)]
+            parts = {path: leaves.get(f"{path.rpartition('.')[0]}.PhysicalContext") for path in powers}
+            wanted = [path for path, part in parts.items() if (path == self._power if self._power else part in WHOLE)]
+            if wanted:
+                return link, {path: str(leaves.get(f"{path.rpartition('.')[0]}.Name", "")) for path in wanted}
+            known = [f'power = "{path}" is of {plain(str(part or "the whole"), 40)}' for path, part in parts.items()]
+            reasons.append(f"{resource} has {' and '.join(known) or 'no power above 0 W'}")
+        raise MixmarkError(", ".join(reasons) or "it has neither EnvironmentMetrics nor Power")
 
     def _ask(self) -> float:
-        watts = _watts(self._get(self._path))
-        if watts is None:
-            raise MixmarkError("the controller's reply has no power reading any more")
-        return watts
+        resource, path = self._reading
+        return http.number(self._leaves(resource).get(path), path)
 
-    def _get(self, path: str) -> dict[str, Any]:
+    def _leaves(self, path: str) -> http.Leaves:
         """The resource at a path. Raises MixmarkError, which names neither the address nor the account."""
         if not path.startswith("/") or path.startswith("//"):
             raise MixmarkError("the controller refers to another address")
-        return self._client.json(path)
+        return self._client.leaves(path)
 
 
-def _link(value: object) -> str:
-    path = value.get("@odata.id") if isinstance(value, dict) else None
-    return path if isinstance(path, str) else ""
-
-
-def _watts(resource: Mapping[str, Any]) -> float | None:
-    """The power in EnvironmentMetrics.PowerWatts.Reading, or in the first Power.PowerControl; None: there is none."""
-    powers = resource.get("PowerWatts"), resource.get("PowerControl")
-    first = powers[1][0] if isinstance(powers[1], list) and powers[1] else None
-    for holder, name in ((powers[0], "Reading"), (first, "PowerConsumedWatts")):
-        value = holder.get(name) if isinstance(holder, dict) else None
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
-            return float(value)
-    return None
+def _is_power(path: str, value: object) -> bool:
+    """Whether it is a power above 0 W."""
+    return bool(WATTS.fullmatch(path)) and isinstance(value, int | float) and value is not True and 0 < value < math.inf

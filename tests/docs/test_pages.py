@@ -153,7 +153,10 @@ SNIPPETS = re.findall(r"^ *```toml\n(.*?)```", (DOCS / "meters.md").read_text("u
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda snippet: "+".join(re.findall(r"\[(.+)\]", snippet)))
-def test_each_declaration_of_a_meter_is_one_that_its_meter_takes(snippet: str, tmp_path: Path) -> None:
+def test_each_declaration_of_a_meter_is_one_that_its_meter_takes(
+    snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BMC_PASSWORD", "correct horse")
     (tmp_path / "mixmark.toml").write_text(textwrap.dedent(snippet), "utf-8")
     meters = config.load(tmp_path / "mixmark.toml").meters
     assert meters

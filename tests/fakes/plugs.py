@@ -30,7 +30,8 @@ SESSION = "0123456789abcdef"
 
 
 class PlugServer(ThreadingHTTPServer):
-    """power_w, counter_j: what the plug shows now. mangled: changes each reply. needs: the header Authorization."""
+    """power_w, counter_j: what the plug shows now. mangled: changes each reply. needs: the header Authorization. tree:
+    replies by address, in place of the kind's; a number is a status, a text an address to go on to by `redirects`."""
 
     daemon_threads = True
 
@@ -41,10 +42,12 @@ class PlugServer(ThreadingHTTPServer):
         self.kind, self.power_w, self.counter_j = kind, power_w, counter_j
         self.mangled: Callable[[_Answers, bytes], bytes | None] = lambda request, body: body
         self.needs = ""
+        self.redirects = 302
+        self.tree: dict[str, Any] | None = None
         self.asked: list[str] = []
         if tls:
             self.socket = tls.wrap_socket(self.socket, server_side=True)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def options(self, **more: str) -> dict[str, str]:
         """Those that read this plug."""
@@ -63,16 +66,21 @@ class PlugServer(ThreadingHTTPServer):
         entity = {"state": str(round(watts, 1)), "attributes": {"unit_of_measurement": "W"}}
         replies: dict[str, dict[str, Any]] = {
             "shelly": {
-                "/shelly": {"gen": 2},
-                "/rpc/Switch.GetStatus": {
-                    "id": 0,
-                    "apower": round(watts, 1),
-                    "aenergy": {"total": round(joules / 3600, 3)},
+                "/rpc/Shelly.GetStatus": {
+                    "sys": {"uptime": 9},
+                    "switch:0": {
+                        "id": 0,
+                        "apower": round(watts, 1),
+                        "aenergy": {"total": round(joules / 3600, 3), "by_minute": [0.0]},
+                        "ret_aenergy": {"total": 1.0},
+                    },
                 },
             },
             "shelly1": {
-                "/shelly": {"type": "SHPLG-S"},
-                "/meter/0": {"power": round(watts, 2), "is_valid": True, "total": int(joules / 60)},
+                "/status": {
+                    "meters": [{"power": round(watts, 2), "is_valid": True, "total": int(joules / 60)}],
+                    "uptime": 9,
+                },
             },
             "tasmota": {"/cm": status},
             "homeassistant": {"/api/states/sensor.plug": entity},
@@ -128,11 +136,18 @@ class _Answers(BaseHTTPRequestHandler):
             self.send_header("WWW-Authenticate", 'Basic realm="shelly"')
             self.end_headers()
             return
-        found = self.server.reply(self.path)
-        if found is None:
-            self.send_error(404)
+        tree = self.server.tree
+        found = self.server.reply(self.path) if tree is None else tree.get(self.path)
+        if found is None or type(found) is int:
+            self.send_error(found or 404)
             return
-        body = found.encode() if isinstance(found, str) else json.dumps(found).encode()
+        if tree is not None and isinstance(found, str):
+            self.send_response(self.server.redirects)
+            self.send_header("Location", found)
+            self.end_headers()
+            return
+        body = found.encode() if isinstance(found, str) else found
+        body = body if isinstance(body, bytes) else json.dumps(found).encode()
         body_or_done = self.server.mangled(self, body)
         if body_or_done is not None:
             self.send_response(200)

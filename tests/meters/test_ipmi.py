@@ -12,13 +12,12 @@ import pytest
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters import bmc
 from mixmark.harness.meters.bmc import EVERY_NS, MOST_FAILURES, Controller
 from mixmark.harness.meters.ipmi import Ipmi
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 READING = """
-    Instantaneous power reading:                   {watts} Watts
+    Instantaneous power reading:                   {watts}
     Minimum during sampling period:                108 Watts
     Maximum during sampling period:                469 Watts
     Average power reading over sample period:      220 Watts
@@ -32,7 +31,7 @@ READING = """
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """A root with a controller's device, and an ipmitool that says so."""
 
-    def build(watts: int = 231, state: str = "activated", status: int = 0, error: str = "") -> Path:
+    def build(watts: str = "231 Watts", state: str = "activated", status: int = 0, error: str = "") -> Path:
         (tmp_path / "dev").mkdir(exist_ok=True)
         (tmp_path / "dev/ipmi0").touch()
         tool = tmp_path / "bin/ipmitool"
@@ -66,11 +65,31 @@ def test_the_controller_gives_the_power_of_the_node(machine: Callable[..., Path]
 
 
 @pytest.mark.parametrize(
+    ("watts", "state", "value"),
+    [
+        ("319 W", "activated", 319),
+        ("319.5 Watts", "activated", 319.5),
+        ("319 Watts", "deactivated", 319),  # some controllers say so for ever
+        ("319 Watts Minimum during sampling period: 108 Watts", "activated", 319),
+    ],
+)
+def test_each_dialect_gives_its_watts(machine: Callable[..., Path], watts: str, state: str, value: float) -> None:
+    meter = Ipmi({}, machine(watts, state))
+    (domain,) = meter.domains([CPU])
+    assert isinstance(domain, Domain), domain
+    assert gathered(lambda: meter.read(domain)) == [Sample(value)]
+
+
+@pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ({"watts": 0}, "0 W"),
-        ({"state": "deactivated"}, "ipmitool dcmi power activate"),
-        ({"status": 1, "error": "DCMI request failed because: Invalid command (c1)"}, "Invalid command"),
+        ({"watts": "0 Watts"}, "0 W"),
+        ({"watts": "0 Watts", "state": "deactivated"}, "ipmitool dcmi power activate"),
+        ({"watts": "319,5 Watts"}, "not in watts: '319,5 Watts'"),
+        ({"watts": "0.3 kW"}, "not in watts: '0.3 kW'"),
+        ({"watts": "na"}, "not in watts: 'na'"),
+        ({"status": 1, "error": "DCMI request failed because: Invalid command (c1)"}, "try the meter redfish"),
+        ({"status": 1, "error": "Could not open device"}, "ipmitool: Could not open device"),
     ],
 )
 def test_a_controller_without_a_power_reading_says_why(
@@ -135,10 +154,7 @@ class TestController:
         assert controller.take() == []  # and asks again
         assert gathered(controller.take) == [Sample(5.0)]
 
-    def test_a_failure_now_and_then_is_a_gap_but_several_in_a_row_are_the_end(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(bmc, "EVERY_NS", 0)
+    def test_a_failure_now_and_then_is_a_gap_but_several_in_a_row_are_the_end(self) -> None:
         answers: list[float | Exception] = [7.0, OSError("busy"), 8.0]
         answers += [MixmarkError("gone")] * MOST_FAILURES
 
@@ -148,7 +164,7 @@ class TestController:
                 raise answer
             return answer
 
-        controller = Controller(ask)
+        controller = Controller(ask, every_ns=0)
         assert gathered(controller.take) == [Sample(7.0)]
         assert gathered(controller.take) == [Sample(8.0)]
         for _ in range(2):
