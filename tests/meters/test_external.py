@@ -20,8 +20,8 @@ from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.discover import config
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.meters import external
-from mixmark.harness.meters.external import Clocks, External, lines, sources
-from mixmark.harness.meters.external.sources import CHUNK, Lost
+from mixmark.harness.meters.external import Clocks, External, sources
+from mixmark.harness.meters.external.sources import CHUNK, LONGEST_LINE, Lost
 from mixmark.harness.plugins.registry import Plugin
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -60,6 +60,11 @@ def refused(options: Mapping[str, str]) -> str:
     (absent,) = External(options).domains([CPU])
     assert isinstance(absent, Absent)
     return absent.reason
+
+
+def mark(encoding: str) -> bytes:
+    """The byte order mark that Python's codec puts first."""
+    return b"" if encoding == "utf-8-sig" else "".encode(encoding)
 
 
 def gather(meter: External, domain: Domain, count: int) -> list[Sample]:
@@ -154,17 +159,23 @@ class TestLog:
             ("1760000000,\n", "line 2 is torn"),
             ("1760000000,60,5\n", "it has 3 fields"),
             ("1760000000;60,5\n", "line 2 is torn"),
-            ("1760000000000,100\n", "in the future"),
-            ("1760000000,nan\n", "it is not a number"),
+            ("1760000000500,100\n", "0.5 s in the future"),
+            ("17600000000000000000000,100\n", "is no time since 1970"),
+            ("1760000000,1 200\n", "no separator of thousands"),
+            ("1760000000,100 mW\n", "its value is in mW, but its column is in W"),
+            (",100\n", "it has no timestamp"),
+            ("1760000000,100\n1760000000,50\n", "line 3 is torn or wrong: '1760000000,50' (it is of the same instant"),
+            ("timestamp,volts\n", "other columns than the header of the log"),
+            ("1\x007\x006\x000\x00\n", "UTF-16 was appended"),
+            ("1760000000,nan\n", "'nan' is not a number"),
             ("1760000000,-4\n", "negative"),
-            ("\x00\x01\x02\n", "control characters"),
+            ("\x03\x01\x02\n", "control characters"),
             ("1760000000,100\n1759999999,100\n", "line 3: its timestamp is 1.0 s before"),
             ("1760000000.2,100\n", "0.2 s in the future: the clocks disagree"),
             ("1759996400,100\n", "3600 s or more after its timestamp: the clocks disagree"),
             ("2025-10-09T08:53:20,100\n", "no zone"),
             ("yesterday,100\n", "torn or wrong"),
-            ("x" * 5000, "longer than 4096"),
-            ("1760000000," + "1" * 5000 + "\n", "longer than 4096"),
+            ("x" * (LONGEST_LINE + 1), f"longer than {LONGEST_LINE}"),
         ],
     )
     def test_a_reading_that_cannot_be_right_loses_the_source(self, log: Path, lines: str, reason: str) -> None:
@@ -243,14 +254,14 @@ class TestLog:
     def test_lines_that_take_long_to_read_on_a_busy_machine_are_no_step_of_the_clock(
         self, log: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        hands, fields = Hands(), lines.fields
+        hands, decoded = Hands(), external.decoded
         meter, domain = opened({"path": str(log)}, hands.clocks)
 
-        def slowly(line: bytes) -> list[str]:
+        def slowly(line: bytes) -> str:
             hands.now_ns += SECOND
-            return fields(line)
+            return decoded(line)
 
-        monkeypatch.setattr(lines, "fields", slowly)
+        monkeypatch.setattr(external, "decoded", slowly)
         append(log, "1760000000,100\n")
         assert len(meter.read(domain)) == 1
 
@@ -274,14 +285,13 @@ class TestLog:
 
     def test_a_flood_is_taken_in_pieces(self, log: Path) -> None:
         meter, domain = opened({"path": str(log)}, Hands().clocks)
-        lines = [f"1760000000,{100 + number % 7}\n" for number in range(10_000)]
+        lines = [f"1760000000.{number:06d},{100 + number % 7}\n" for number in range(10_000)]
         append(log, "".join(lines))
-        first = meter.read(domain)
-        assert len(first) == 1  # of one instant: the last
-        reads = 1
-        while meter.read(domain):
-            reads += 1
-        assert reads == -(-sum(map(len, lines)) // CHUNK)
+        reads = [meter.read(domain)]
+        while reads[-1]:
+            reads.append(meter.read(domain))
+        assert sum(map(len, reads)) == len(lines)
+        assert len(reads) == -(-sum(map(len, lines)) // CHUNK) + 1
 
     def test_a_log_that_grew_between_two_reads_is_read_to_its_end(
         self, log: Path, monkeypatch: pytest.MonkeyPatch
@@ -316,25 +326,76 @@ class TestLog:
         assert (domain.quantity, meter.read(domain)[0].value) == expected
 
     @pytest.mark.parametrize(
-        ("content", "reason"),
+        ("content", "says"),
         [
-            (None, "No such file"),
-            ("", "needs a header"),
-            ("1760000000,100\n", "needs a header"),
-            ("watts\n", "needs a header"),
-            ("timestamp,volts\n", "needs a header"),
-            ("timestamp,watts,joules\n", "needs a header"),
-            ("Store No.,Date,Time,Urms1,Irms1,P1\n", "needs a header"),
-            ("Time,Power [W]\n", "timestamp,watts (or joules, kilowatt_hours, …)"),
+            (None, ["No such file"]),
+            ("", ["no whole line yet"]),
+            ("timestamp,wa", ["no whole line yet"]),
+            ("1760000000,100\n", ["no line of it is a known header, such as timestamp,watts", "'1760000000,100'"]),
+            ("watts\n", ["no line of it is a known header"]),
+            ("timestamp,volts\n1,2\n", ["'timestamp,volts' | '1,2'", "plain lacks a column of W", 'time = "…"']),
+            ("timestamp,watts,joules\n", ["several columns have a unit", 'column = "watts", or one of joules']),
+            ("Time,Power [W]\n", ["HWiNFO lacks date", "plain lacks timestamp", 'column = "Power [W]", unit = "W"']),
+            ("Time,Power [kW]\n", ['time = "Time", column = "Power [kW]", unit = "kW"']),
+            ("Date;Clock;P1;Power\n", ['time = "Date+Clock", column = "Power", unit = "W"']),
+            ("timestamp,watts,watts\n", ["watts (1)", "watts (2)"]),
+            ("timestamp,timestamp,watts\n", ["2 columns are called 'timestamp'"]),
+            ('<?xml version="1.0"?>\n', ["a property list", "without -f plist"]),
+            ('[{"watts": 3}]\n', ["it is JSON"]),
+            ("\x1f\x8b\b\n", ["it is gzip"]),
+            ("PK\x03\x04\n", ["a zip file"]),
         ],
     )
-    def test_a_log_that_does_not_say_what_it_holds_is_refused(
-        self, tmp_path: Path, content: str | None, reason: str
+    def test_a_log_that_does_not_say_what_it_holds_is_refused_with_the_lines_that_would_read_it(
+        self, tmp_path: Path, content: str | None, says: list[str]
     ) -> None:
         path = tmp_path / "power.csv"
         if content is not None:
-            path.write_text(content)
-        assert reason in refused({"path": str(path)})
+            path.write_text(content, "latin-1")
+        reason = refused({"path": str(path)})
+        assert [part for part in says if part not in reason] == [], reason
+
+    @pytest.mark.parametrize(
+        "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1", "cp1252"]
+    )
+    def test_each_encoding_of_windows_is_read(self, tmp_path: Path, encoding: str) -> None:
+        """PowerShell 5 writes UTF-16 with a mark, its Out-File -Encoding and others the rest; HWiNFO the code page."""
+        path = tmp_path / "power.csv"
+        path.write_bytes('timestamp,"T [°C]",watts\r\n1759999000,30,99\r\n1760000000,3'.encode(encoding))
+        meter, domain = opened({"path": str(path)}, Hands().clocks)
+        assert meter.read(domain) == []
+        with path.open("ab") as log:
+            log.write("0,42.5\r\n1760000000.05,3".encode(encoding.removesuffix("-sig")).removeprefix(mark(encoding)))
+        assert meter.read(domain) == [Sample(42.5, 1000 * SECOND)]
+
+    def test_a_header_may_have_any_length_and_stand_below_a_banner(self, tmp_path: Path) -> None:
+        path = tmp_path / "hwinfo.csv"
+        names = ",".join(f'"Core {number} Clock (perf #1/2) [MHz]"' for number in range(180))
+        path.write_text(f'HWiNFO64 v8.26\n\nDate,Time,{names},"CPU Package Power [W]",\n')
+        meter, domain = opened({"path": str(path), "timezone": "UTC"}, Hands().clocks)
+        row = ",".join(["4100.5"] * 180)
+        append(path, f"9.10.2025,08:53:20.000,{row},42.125,\n")
+        assert meter.read(domain) == [Sample(42.125, 1000 * SECOND)]
+        append(path, f"9.10.2025,08:53:20.050,{row.replace('4100.5', '55,3', 1)},42.125,\n")
+        assert "line 5 is torn or wrong" in fate(meter, domain)
+
+    @pytest.mark.parametrize(
+        ("past", "says"),
+        [
+            ("1759999000,99\n1759999000,50\n", "of the same instant as the row above"),
+            ("1759999000,99\nnot a row\n", None),
+            ("timestamp,watts\n1759999000,99\n", None),
+            ("timestamp,volts\n1759999000,99\n", "other columns than the header"),
+        ],
+    )
+    def test_what_was_written_before_the_run_shows_what_the_log_holds(
+        self, log: Path, past: str, says: str | None
+    ) -> None:
+        append(log, past)
+        if says:
+            assert says in refused({"path": str(log)})
+        else:
+            opened({"path": str(log)})
 
     def test_timestamps_without_a_zone_need_the_option(self, log: Path) -> None:
         meter, domain = opened({"path": str(log), "timezone": "Europe/Berlin"}, Hands().clocks)
@@ -386,9 +447,9 @@ class TestTcp:
         ("sent", "reason"),
         [
             (b"GET / HTTP/1.1\r\n", "line 1 is torn or wrong"),
-            (bytes(range(11, 75)) + b"\xff\xfe\n", "can't decode byte"),
-            (b"\x00" * 5000, "longer than 4096"),
-            (b"1,2,3\n", "3 fields instead of a reading"),
+            (bytes(range(11, 75)) + b"\xff\xfe\n", "control characters"),
+            (b"\x00" * (LONGEST_LINE + 1), f"longer than {LONGEST_LINE}"),
+            (b"1,2,3\n", "it is not a reading, or a timestamp and a reading"),
             (b"timestamp,joules\n", "line 1 is torn or wrong"),
             (b"", "its peer closed it"),
         ],
@@ -409,10 +470,10 @@ class TestTcp:
         meter, domain, peer = self.joined(server)
         with peer:
             peer.setblocking(False)
-            sent = peer.send(b"1" * (1 << 20))
-            assert sent > CHUNK
-            assert "longer than 4096" in fate(meter, domain)
-            assert len(meter._rest) <= CHUNK
+            sent = peer.send(b"1" * (1 << 22))
+            assert sent > LONGEST_LINE
+            assert f"longer than {LONGEST_LINE}" in fate(meter, domain)
+            assert len(meter._rest) <= LONGEST_LINE + CHUNK
 
     def test_a_refused_connection_is_reported_before_the_run_without_its_address(self, server: socket.socket) -> None:
         with socket.create_server(("127.0.0.1", 0)) as gone:
@@ -463,6 +524,12 @@ def test_two_meters_at_two_power_supplies_are_parts_of_one_machine(tmp_path: Pat
     [
         {"watt": "3"},
         {"path": "a", "connect": "b:1"},
+        {"path": "a", "command": "b"},
+        {"command": " "},
+        {"path": "a", "time": "t"},
+        {"path": "a", "sum": "yes"},
+        {"path": "a", "where": "index=0"},
+        {"path": "a", "only": "GPU-aa"},
         {"unit": "hp"},
         {"path": "a", "unit": "W"},
         {"boundary": "room"},
