@@ -20,7 +20,7 @@ from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.discover import config
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.meters import external
-from mixmark.harness.meters.external import Clocks, External, sources
+from mixmark.harness.meters.external import Clocks, External, lines, sources
 from mixmark.harness.meters.external.sources import CHUNK, LONGEST_LINE, Lost
 from mixmark.harness.plugins.registry import Plugin
 
@@ -254,14 +254,14 @@ class TestLog:
     def test_lines_that_take_long_to_read_on_a_busy_machine_are_no_step_of_the_clock(
         self, log: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        hands, decoded = Hands(), external.decoded
+        hands, decoded = Hands(), lines.decoded
         meter, domain = opened({"path": str(log)}, hands.clocks)
 
         def slowly(line: bytes) -> str:
             hands.now_ns += SECOND
             return decoded(line)
 
-        monkeypatch.setattr(external, "decoded", slowly)
+        monkeypatch.setattr(lines, "decoded", slowly)
         append(log, "1760000000,100\n")
         assert len(meter.read(domain)) == 1
 
@@ -481,6 +481,120 @@ class TestTcp:
         said = refused({"connect": f"127.0.0.1:{port}"})
         assert said == "nothing accepts the connection: Connection refused; start the meter first"
         assert "nothing accepts the connection" in refused({"connect": f"{'a' * 80}.example:1"})
+
+
+class TestCommand:
+    """Real programs."""
+
+    def program(self, folder: Path, text: str) -> dict[str, str]:
+        (folder / "read_meter.py").write_text(text)
+        return {"command": f'"{sys.executable}" -u "{folder}/read_meter.py"'}
+
+    def test_lines_without_timestamps_get_their_time_of_arrival(self, tmp_path: Path) -> None:
+        began_ns = time.monotonic_ns()
+        text = "import itertools, time\nfor step in itertools.count(): print(40 + step % 2); time.sleep(0.02)"
+        meter, domain = opened({**self.program(tmp_path, text), "unit": "kW"})
+        try:
+            samples = gather(meter, domain, 3)
+        finally:
+            meter.close()
+        assert {each.value for each in samples} <= {40_000.0, 41_000.0}
+        assert began_ns < (samples[0].at_ns or 0) < (samples[-1].at_ns or 0) <= time.monotonic_ns()
+        assert domain.quantity == "power"
+        assert "read_meter" not in domain.source
+
+    @pytest.mark.parametrize("header", ["watts", "timestamp;watts", "Reading the meter\ntimestamp;watts"])
+    def test_its_output_is_read_as_a_log_is(self, tmp_path: Path, header: str) -> None:
+        timed = "time.time(), end=';')" if ";" in header else "end='')"
+        text = f"import time\nprint({header!r})\nwhile True: print({timed}; print(42.5); time.sleep(0.02)"
+        meter, domain = opened(self.program(tmp_path, text))
+        assert {each.value for each in gather(meter, domain, 3)} == {42.5}
+        meter.close()
+
+    def test_a_program_ends_with_its_meter_and_all_that_it_started(self, tmp_path: Path) -> None:
+        options = {"command": "sh -c 'echo 42; echo 43; sleep 1000 & echo $! >&2; cat >/dev/null; sleep 1000'"}
+        configured = config.Config(meters={"external": options})
+        plugin = {"external": Plugin("meters", "external", "mixmark.harness.meters.external:External", "test")}
+        with Meters(configured, [CPU], plugin) as meters:
+            assert [each.id for each in meters.domains] == ["external"]
+            (pid,) = meters.pids
+            os.killpg(pid, 0)
+        assert meters.pids == ()
+        deadline = time.monotonic() + PATIENCE_S
+        with pytest.raises(ProcessLookupError):
+            while time.monotonic() < deadline:
+                os.killpg(pid, 0)
+                time.sleep(0.01)
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            (
+                "import sys; print('busy', file=sys.stderr); sys.exit('no such port: ttyUSB7')",
+                "1: no such port: ttyUSB7",
+            ),
+            ("print('hello world')", "it ended with exit code 0"),
+            ("import os; os.kill(os.getpid(), 9)", "it was killed by signal 9"),
+        ],
+    )
+    def test_a_program_that_ends_at_once_is_refused_with_its_last_line_of_errors(
+        self, tmp_path: Path, text: str, reason: str
+    ) -> None:
+        assert refused(self.program(tmp_path, text)).endswith(reason)
+
+    def test_a_program_that_ends_later_loses_the_source(self, tmp_path: Path) -> None:
+        text = "import sys, time; print(42); print(43); time.sleep(0.2); sys.exit('the meter was unplugged')"
+        meter, domain = opened(self.program(tmp_path, text))
+        assert fate(meter, domain).endswith("it ended with exit code 1: the meter was unplugged")
+
+    def test_a_program_that_prints_no_table_is_refused_and_ended(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(external, "HEADER_S", 0.3)
+        text = f"import os, time\nopen('{tmp_path}/pid', 'w').write(str(os.getpid()))\nprint('a;b')\ntime.sleep(1000)"
+        assert "first lines are 'a;b'" in refused(self.program(tmp_path, text))
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((tmp_path / "pid").read_text()), 0)
+
+    def test_a_flood_waits_in_the_program(self, tmp_path: Path) -> None:
+        meter, domain = opened(self.program(tmp_path, "while True: print(42)"))
+        time.sleep(0.3)
+        pipe = meter._source._pipe  # type: ignore[union-attr]
+        assert len(pipe._waiting) <= sources.PIPE_BYTES + CHUNK
+        assert meter.read(domain) == []  # of lines that waited the time is not known
+        meter.close()
+
+    def test_there_is_no_shell(self) -> None:
+        assert "No such file" in refused({"command": "no-such-meter; echo 42"})
+        assert "No closing quotation" in refused({"command": "echo '42"})
+
+
+def test_a_choice_between_devices_is_a_table_of_the_section(tmp_path: Path) -> None:
+    log = tmp_path / "gpus.csv"
+    log.write_text("timestamp, index, power.draw [W]\n")
+    (tmp_path / "mixmark.toml").write_text(f'[meter.external]\npath = "{log}"\ntimezone = "UTC"\nwhere = {{index = 1}}')
+    options = config.load(tmp_path / "mixmark.toml").meters["external"]
+    meter, domain = opened(options, Hands().clocks)
+    append(log, "2025/10/09 08:53:20.000, 0, 300.00 W\n2025/10/09 08:53:20.001, 1, 50.00 W\n")
+    assert [each.value for each in meter.read(domain)] == [50.0]
+
+
+def test_rows_of_gpus_that_no_column_names_are_found_by_their_bursts(tmp_path: Path) -> None:
+    log = tmp_path / "gpus.csv"
+    log.write_text("timestamp, power.draw [W]\n")
+    hands = Hands()
+    meter, domain = opened({"path": str(log), "timezone": "UTC"}, hands.clocks)
+    hands.now_ns += 2 * SECOND
+    rows = [
+        f"2025/10/09 08:53:20.{ms + late:03d}, {watts} W"
+        for ms in range(0, 900, 100)
+        for late, watts in ((0, 300), (3, 50))
+    ]
+    append(log, "\n".join(rows[::2]) + "\n")
+    assert {each.value for each in meter.read(domain)} == {300.0}, "one GPU"
+    meter, domain = opened({"path": str(log), "timezone": "UTC"}, hands.clocks)
+    append(log, "\n".join(rows) + "\n")
+    assert "set where.uuid" in fate(meter, domain)
 
 
 def test_a_section_without_a_source_is_no_error() -> None:

@@ -53,7 +53,7 @@ from mixmark.harness.contracts.text import Reason
 from mixmark.harness.meters.common import all_ids, choice_option, number_option
 from mixmark.harness.meters.external import lines
 from mixmark.harness.meters.external.formats import WHERE, Format, bare_values, recognised, unknown
-from mixmark.harness.meters.external.lines import POWER, UNITS, decoded
+from mixmark.harness.meters.external.lines import POWER, UNITS
 from mixmark.harness.meters.external.sources import (
     FIRST_LINES,
     LONGEST_LINE,
@@ -161,6 +161,11 @@ class External:
             self._lost = f"{self._source.label}: {cause(error)}"
             raise Lost(self._lost) from error
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The process of the program that was started, if any."""
+        return (self._source.pid,) if isinstance(self._source, Program) else ()
+
     def close(self) -> None:
         """Ends the program that was started, if any."""
         if isinstance(self._source, Program):
@@ -193,7 +198,7 @@ class External:
         while (new := source.take()) or (self._format is None and time.monotonic() < deadline_s):
             for line in self._whole(new):
                 self._line += 1
-                text = decoded(line)
+                text = lines.decoded(line)
                 if self._format is None:
                     if len(first) < FIRST_LINES:
                         first.append(text)
@@ -251,7 +256,7 @@ class External:
     def _sample(self, line: bytes, now_ns: int) -> Sample | None:
         """The reading of a line. None for a header, a comment or an empty line. Raises Lost."""
         try:
-            text = decoded(line)
+            text = lines.decoded(line)
             if self._format is None and split(text, ","):
                 self._format = bare_values(text, self._options)
                 if self._format is None:

@@ -112,11 +112,10 @@ class Program:
 
     def __init__(self, command: str) -> None:
         windows = os.name == "nt"
-        words = command if windows else shlex.split(command)
         self.label = f"output of {Path(command.split()[0]).name}"  # without its arguments: they may hold a password
         try:
             self._process = subprocess.Popen(
-                words,
+                command if windows else shlex.split(command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -125,6 +124,7 @@ class Program:
         except (OSError, ValueError) as error:
             raise Lost(f"cannot start the program of command: {cause(error)}") from error
         assert self._process.stdout is not None and self._process.stderr is not None
+        self.pid = self._process.pid
         self._pipe = _Pipe(self._process.stdout)
         self._errors = _Pipe(self._process.stderr, keeps_last=True)
         self._decoder: _Utf8 | None = None
