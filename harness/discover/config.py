@@ -19,6 +19,7 @@ path = "power.csv"
 
 [meter.external.right]
 path = "right.csv"
+where = {outlet = "2"}
 
 [meter.acme-power]
 python = "/opt/acme/venv/bin/python"

@@ -94,6 +94,9 @@ def test_a_line_of_each_tool(name: str, text: list[str], options: dict[str, str]
         (",/a/0/power/0,/b/0/power/0", {}, "several columns have a unit"),
         ("a,b", {"time": "a", "column": "b", "unit": "hp"}, "'hp' is not a unit"),
         ("a,b [mW]", {"time": "a", "column": "b [mW]", "unit": "W"}, "in mW by its name, and unit = 'W'"),
+        ("Date,Time,U [V],P [W]", {"column": "U [V]"}, "in no unit of power or energy"),
+        (",/a/0/power/0,/a/0/voltage/0 [V]", {"column": "/a/0/voltage/0 [V]"}, "in no unit of power or energy"),
+        ("Time_Of_Day_Seconds PkgWatt", {"column": "PkgWatt", "unit": "mW"}, "in W by its name, and unit = 'mW'"),
         ("timestamp,watts", {"where.gpu": "0"}, "no column 'gpu'"),
     ],
 )
@@ -172,6 +175,7 @@ def test_the_packages_of_turbostat_need_a_choice() -> None:
         (",/a/0/load/0,/a/0/power/0", ",/a/0/power/0,/a/0/load/0", "other columns than the header of the log"),
         ("#Date       Time        gpu    pwr  gtemp", " 20261124   09:41:30      0     65     34", 65.0),
         ("#Date       Time        gpu    pwr  gtemp", "#YYYYMMDD   HH:MM:SS    Idx      W      C", None),
+        ("timestamp | watts", "1760000000 | 42.5", 42.5),
         ("timestamp\tkW", "1760000000\t1.5 kW", 1.5),
         ("timestamp,power_mw", "1760000000,1500", 1500.0),
         ("timestamp,Power (W)", "1760000000,1.5e2 watts", 150.0),

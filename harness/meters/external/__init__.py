@@ -55,6 +55,7 @@ from mixmark.harness.meters.external import lines
 from mixmark.harness.meters.external.formats import WHERE, Format, bare_values, recognised, unknown
 from mixmark.harness.meters.external.lines import POWER, UNITS
 from mixmark.harness.meters.external.sources import (
+    CHUNK,
     FIRST_LINES,
     LONGEST_LINE,
     LogFile,
@@ -68,7 +69,7 @@ from mixmark.harness.meters.external.tables import Several, split
 TABLE = ("column", "time", "time_format", "sum")
 SOURCES = ("path", "connect", "command")
 OPTIONS = ("name", *SOURCES, "unit", "boundary", "covers", "accuracy", "timezone", "late_s", *TABLE)
-BACKLOG = 4096  # bytes; a larger read has lines that arrived during a pause, and more may follow
+BACKLOG = 4096  # bytes; a larger read has lines that arrived during a pause, and without timestamps they have no time
 STEP_NS = 100_000_000  # if the wall clock moves more against CLOCK_MONOTONIC, it was set
 POLL_S = 0.05
 HEADER_S = 10.0  # in which a program must print its header
@@ -76,7 +77,10 @@ TAIL = 64  # lines of a log before the run that are read, to find several device
 BURST, BURST_ROWS, BURSTS = 5, 32, 3  # of rows: so many are so much closer to the row above than that one to its own
 
 
-SEVERAL_GPUS = "its rows come in bursts, so they are of several GPUs: add uuid to --query-gpu, and set where.uuid"
+SEVERAL_GPUS = (
+    "its rows come in bursts, so they are of several GPUs: add uuid to --query-gpu, and choose "
+    'where = {uuid = "GPU-…"} or sum = true'
+)
 
 
 @dataclass(frozen=True)
@@ -247,7 +251,7 @@ class External:
         wall_offset_ns = self._clocks.wall_ns() - self._clocks.monotonic_ns()
         if samples and timed and abs(wall_offset_ns - self._wall_offset_ns) > STEP_NS:
             raise Lost("this machine's wall clock was set meanwhile, so the meter's timestamps cannot be matched")
-        if len(new) < BACKLOG:
+        if len(new) < (CHUNK // 4 if timed else BACKLOG):
             self._emptied_ns = now_ns
         elif not timed:
             return []  # the lines waited in the source, so the times of their readings are unknown

@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.meters.external.lines import NUMBER, UNITS, Reading, number, shown, unit_of
+from mixmark.harness.meters.external.lines import IN_BRACKETS, NUMBER, UNITS, Reading, number, shown, unit_of
 from mixmark.harness.meters.external.tables import SEPARATORS, Choice, Table, bare, numbered, position, split
 
 PTDAEMON = re.compile(r"Time,\d\d-\d\d-\d{4} [\d:.]+,Watts,")
@@ -159,7 +159,8 @@ def _from(recipe: Recipe, names: Sequence[str], separator: str, options: Mapping
     column = options.get("column") or values[0]
     if len(values) > 1 and "column" not in options:
         raise ValueError(f'several columns have a unit; add column = "{values[0]}", or one of {", ".join(values[1:])}')
-    unit = _unit(names, column, options, recipe.unit)
+    usual = recipe.unit if bare(column) in map(bare, values) else None
+    unit = _unit(names, column, options, usual)
     choice = _choice(options)
     devices = [name for name in recipe.devices if name in map(bare, names)]
     read = Table(names, separator, recipe.times, column, unit, devices, choice, recipe.labelled)
@@ -177,13 +178,15 @@ def _named(names: Sequence[str], separator: str, times: Sequence[str], options: 
 
 def _unit(names: Sequence[str], column: str, options: Mapping[str, str], usual: str | None) -> str:
     """Raises ValueError if the options and the name of the column contradict one another."""
-    named = unit_of(TWIN.sub("", names[position(names, column)]))
-    told = options.get("unit")
+    name = TWIN.sub("", names[position(names, column)])
+    named, told = unit_of(name) or usual, options.get("unit")
     if told and told not in UNITS:
         raise ValueError(f"{told!a} is not a unit; known: {', '.join(UNITS)}")
     if told and named and told != named:
         raise ValueError(f"column {column!a} is in {named} by its name, and unit = {told!a}")
-    return told or named or usual or "W"
+    if not (told or named) and IN_BRACKETS.search(name):
+        raise ValueError(f"column {column!a} is in no unit of power or energy; if it is, add unit")
+    return told or named or "W"
 
 
 def _choice(options: Mapping[str, str]) -> Choice:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from mixmark.harness.meters.external.lines import NUMBER, Reading, number
 
-SEPARATORS = (";", "\t", ",", " ")  # a space is any run of spaces and tabs
+SEPARATORS = (";", "\t", "|", ",", " ")  # a space is any run of spaces and tabs
 OTHER_HEADER = "its header has other columns than the header of the log: begin a new log"
 
 
@@ -55,6 +55,8 @@ class Table:
         self._where = {position(names, name): text for name, text in self._choice.where.items()}
         lower = [name.lower() for name in names]
         self._devices = [lower.index(name) for name in devices if name in lower]
+        if self._choice.sum and not self._times and not self._devices:
+            raise ValueError("sum needs timestamps or a column that names the device")
         self._device: tuple[str, ...] | None = None
         self._at: str | None = None
         self._group: dict[tuple[str, ...], float] = {}
