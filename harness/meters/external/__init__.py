@@ -39,7 +39,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
@@ -94,6 +93,8 @@ class External:
     needs_section = True
 
     def __init__(self, options: Mapping[str, str], clocks: Clocks | None = None) -> None:
+        if "where" in options:
+            raise UsageError("where of the meter external is a table", 'give it as where = {index = "0"}')
         refuse_options("the meter external", {name: "" for name in options if not name.startswith(WHERE)}, OPTIONS)
         given = [name for name in SOURCES if name in options]
         if len(given) > 1:
@@ -195,7 +196,7 @@ class External:
 
     def _begin(self, source: LogFile | Program) -> None:
         """Reads up to the header, and of a log all that was written before. Raises Lost or ValueError, also if the log
-        holds several devices or changes its columns; a torn line or a wrong value of the past does not matter."""
+        holds several devices, changes its columns or has no good row. Other wrong lines of the past do not matter."""
         deadline_s = time.monotonic() + (HEADER_S if source.live else 0.0)
         first: list[str] = []
         tail: deque[str] = deque(maxlen=TAIL)
@@ -217,12 +218,16 @@ class External:
                 time.sleep(POLL_S)
         if self._format is None:
             raise ValueError(unknown(first, self._options))
+        wrong: list[str] = []
         for text in tail:
-            with suppress(ValueError):
-                try:
-                    self._format.reading(text)
-                except Several as error:
-                    raise Lost(str(error)) from error
+            try:
+                self._format.reading(text)
+            except Several:
+                raise
+            except ValueError as error:
+                wrong.append(f"{lines.shown(text.encode())} ({error})")
+        if wrong and len(wrong) == sum(1 for text in tail if text.strip()):
+            raise ValueError(f"none of its last rows can be read: {wrong[-1]}")
 
     def _recognised(self, text: str, live: bool) -> Format | None:
         found = recognised(text, self._options, live)

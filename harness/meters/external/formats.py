@@ -229,17 +229,18 @@ def unknown(lines: Sequence[str], options: Mapping[str, str]) -> Reason:
     if text[0].lstrip().startswith(("{", "[")):
         return f"it is JSON, not a table ({found})"
     headers = [names for line in text for _, names in _headers(line) if len(names) > 1]
-    if not headers:
-        return f"no line of it is a known header, such as timestamp,watts ({found})"
-    if "time" in options:
+    if "time" in options and headers:
         wanted = (options["column"], *options["time"].split("+"))
         names = max(headers, key=lambda each: sum(bare(name) in map(bare, each) for name in wanted))
         for name in wanted:
             position(names, name)
-    names = max(headers, key=lambda each: max(_fit(recipe, each) for recipe in RECIPES))
-    near = sorted(RECIPES, key=lambda recipe: -_fit(recipe, names))[:2]
-    nearest = "; ".join(f"{recipe.name} lacks {' and '.join(recipe.lacking(names))}" for recipe in near)
-    return f"it is of no known format: {found}. Nearest: {nearest}. To read it: {_proposal(names)}"
+    names = max(headers, key=lambda each: max(_fit(recipe, each) for recipe in RECIPES), default=[])
+    named = [recipe for recipe in RECIPES if recipe.name.split()[0].lower() in " ".join(text).lower()]
+    near = named or [recipe for recipe in sorted(RECIPES, key=lambda each: -_fit(each, names)) if _fit(recipe, names)]
+    nearest = "; ".join(f"{recipe.name} lacks {' and '.join(recipe.lacking(names))}" for recipe in near[:2])
+    known = f"Nearest: {nearest}" if near else f"Known: {', '.join(recipe.name for recipe in RECIPES)}"
+    read = f"To read it: {_proposal(names)}" if names else "It needs a header such as timestamp,watts"
+    return f"it is of no known format: {found}. {known}. {read}"
 
 
 def _fit(recipe: Recipe, names: Sequence[str]) -> float:
