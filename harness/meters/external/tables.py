@@ -125,7 +125,7 @@ class Table:
         extra = len(row) - len(self._names)
         trailing = extra == 1 and not row[-1]
         if (extra and not trailing) or self._trailing not in (None, trailing):
-            comma = "; a decimal comma? let it write points, or separate by semicolons" if extra > 0 else ""
+            comma = "; a decimal comma? let it write decimal points" if extra > 0 else ""
             raise ValueError(f"it has {len(row)} fields, not {len(self._names)}{comma}")
         self._trailing = trailing
 
