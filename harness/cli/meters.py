@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
@@ -27,10 +28,12 @@ from mixmark.harness.contracts.numbers import duration, significant
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Absent
     from mixmark.harness.measure.meter_trial import LiveReading, MeterTrial
+    from mixmark.harness.plugins.registry import Plugin
 
 LIVE_S = 5.0
 CHART = 60  # columns of a source's chart
 BARS = " ▁▂▃▄▅▆▇█"
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  # of TOML; another key is quoted
 LATE_NS = 100_000_000  # a smaller lag is not worth a line
 
 
@@ -179,7 +182,7 @@ def try_(name: str | None, seconds: float, wait_idle_s: float | None, config: Pa
     ):
         if found.domains and not as_json:
             click.echo(f"Idle, all CPUs busy, idle: three times {seconds:g} seconds …", err=True)
-        tried = meter_trial.trials(found, seconds, CHART)
+        tried, busy = meter_trial.trials(found, seconds, CHART)
     readable = {each.domain.id for each in tried if each.response.full_watts is not None and not each.lost}
     parts = needed(found.devices)
     chosen = antichain(found.domains, readable, parts)
@@ -190,14 +193,20 @@ def try_(name: str | None, seconds: float, wait_idle_s: float | None, config: Pa
             {"domain": each.domain.model_dump(mode="json"), **asdict(each.response), "period_ns": each.period_ns}
             for each in tried
         ]
-        print_json({"sources": sources, "boundary": boundary, "absent": [each.model_dump() for each in missing]})
+        absent = [each.model_dump() for each in missing]
+        print_json({"sources": sources, "boundary": boundary, "busy": busy and str(busy), "absent": absent})
         return
+    if busy:
+        click.echo(
+            f"This machine was busy while it should have been idle: other programs used {busy}. End them and try "
+            "again, or wait with --wait-idle 600: idle power, scatter and lag below are not the meter's alone."
+        )
     for each in tried:
         click.echo("\n".join(_tried(each)))
     if tried:
         told = f"with the boundary {boundary}" if boundary else "as not measured: some device has no source"
         click.echo(f"\nA run would report its energy {told}.")
-        click.echo("\n".join(_advice(tried, configured.meters)))
+        click.echo("\n".join(_advice(tried, configured.meters, plugins)))
     else:
         click.echo("There is no energy source: no meter can read anything on this machine.")
     print_absent(missing)
@@ -227,8 +236,12 @@ def _tried(each: MeterTrial) -> Iterator[str]:
         yield f"  it follows the load {duration(abs(found.lag_ns))} {how}"
 
 
-def _advice(tried: Sequence[MeterTrial], sections: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+def _advice(
+    tried: Sequence[MeterTrial], sections: Mapping[str, Mapping[str, str]], plugins: Mapping[str, Plugin]
+) -> Iterator[str]:
     """How the sources disagree, and the lines of mixmark.toml."""
+    import json
+
     known = [each for each in tried if each.response.full_watts is not None and each.response.idle_watts is not None]
     for first, second in combinations(known, 2):
         if first.domain.boundary == second.domain.boundary and set(first.domain.covers) == set(second.domain.covers):
@@ -240,12 +253,31 @@ def _advice(tried: Sequence[MeterTrial], sections: Mapping[str, Mapping[str, str
     yield "In mixmark.toml:"
     for name, options in sections.items():
         yield f"\n[meter.{name}]"
-        yield from (f'{option} = "{value}"' for option, value in options.items() if option not in ("name", "late_s"))
-        if "accuracy" not in options:
+        for option, value in options.items():
+            if option not in ("name", "late_s"):
+                table, key = ("where.", option.removeprefix("where.")) if option.startswith("where.") else ("", option)
+                yield f"{table}{key if BARE_KEY.fullmatch(key) else json.dumps(key)} = {json.dumps(value)}"
+        plugin = plugins.get(name.partition(".")[0])
+        if "accuracy" not in options and _takes(plugin, options, "accuracy", "1%"):
             yield '# accuracy = "1%"   # as its maker declares it'
-        lag_ns = next((each.response.lag_ns for each in tried if each.domain.id.partition("/")[0] == name), None)
-        if name.partition(".")[0] == "external" and lag_ns and abs(lag_ns) > LATE_NS:
-            yield f'late_s = "{float(options.get("late_s", 0)) - lag_ns / 1e9:.2f}"   # its clock, by this trial'
+        ids = [name.replace(".", "/"), name]
+        lag_ns = next((each.response.lag_ns for each in tried if each.domain.id in ids), None)
+        late_s = f"{float(options.get('late_s', 0)) - (lag_ns or 0) / 1e9:.2f}"
+        if lag_ns and abs(lag_ns) > LATE_NS and _takes(plugin, options, "late_s", late_s):
+            yield f'late_s = "{late_s}"   # its clock, by this trial'
+
+
+def _takes(plugin: Plugin | None, options: Mapping[str, str], option: str, value: str) -> bool:
+    """Whether a built-in meter has the option. Others say it only in their own process, so nothing is recommended."""
+    from mixmark.harness.contracts.errors import UsageError
+
+    if plugin is None or not plugin.built_in:
+        return False
+    try:
+        plugin.load()({**options, option: value})
+    except UsageError:
+        return False
+    return True
 
 
 def _source_row(source: LiveReading, counted: bool) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ path = "power.csv"
 
 [meter.external.right]
 path = "right.csv"
+where = {outlet = "2"}
 
 [meter.acme-power]
 python = "/opt/acme/venv/bin/python"
@@ -35,6 +36,7 @@ from pathlib import Path
 from mixmark.harness.contracts.errors import UsageError
 
 DEFAULT = Path("mixmark.toml")
+TABLE = "where"  # the only option of a meter that is a table
 
 
 @dataclass(frozen=True)
@@ -99,17 +101,26 @@ SECTIONS = (
 
 
 def _several(content: Mapping[str, object]) -> Mapping[str, object]:
-    """The file with each section [meter.external.right] beside [meter.external], and its last name as an option."""
+    """The file with each section [meter.external.right] beside [meter.external], and its last name as an option. The
+    option `where = {index = "0"}` becomes the option `where.index`."""
     sections = content.get("meter")
     if not isinstance(sections, dict) or not all(isinstance(each, dict) for each in sections.values()):
         return content
     meters: dict[str, object] = {}
     for name, section in sections.items():
-        inner = {key: value for key, value in section.items() if isinstance(value, dict)}
+        inner = {key: value for key, value in section.items() if isinstance(value, dict) and key != TABLE}
         if len(inner) < len(section) or not inner:
-            meters[name] = {key: value for key, value in section.items() if key not in inner}
-        meters |= {f"{name}.{key}": {"name": key, **value} for key, value in inner.items()}
+            meters[name] = _flat({key: value for key, value in section.items() if key not in inner})
+        meters |= {f"{name}.{key}": {"name": key, **_flat(value)} for key, value in inner.items()}
     return {**content, "meter": meters}
+
+
+def _flat(section: Mapping[str, object]) -> dict[str, object]:
+    table = section.get(TABLE)
+    if not isinstance(table, dict):
+        return dict(section)
+    rest = {key: value for key, value in section.items() if key != TABLE}
+    return {**rest, **{f"{TABLE}.{key}": value for key, value in table.items()}}
 
 
 def _sections(path: Path, content: Mapping[str, object], kind: str) -> dict[str, dict[str, str]]:

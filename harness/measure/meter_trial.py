@@ -14,6 +14,8 @@ import numpy as np
 
 from mixmark.harness.contracts.schema import Domain, Metering
 from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.machine import other_load
+from mixmark.harness.discover.machine.other_load import OtherLoad
 from mixmark.harness.judge.energy.reading import EnergyReading, power, reading
 from mixmark.harness.judge.energy.step_response import StepResponse, step_response
 from mixmark.harness.measure.metering import Meters
@@ -103,14 +105,15 @@ def trials(
     load: Callable[[], AbstractContextManager[None]] = busy_cpus,
     sleep: Callable[[float], None] = time.sleep,
     clock_ns: Callable[[], int] = time.monotonic_ns,
-) -> tuple[MeterTrial, ...]:
-    """Reads all sources for three stretches. parts: of each source's chart."""
+) -> tuple[tuple[MeterTrial, ...], OtherLoad | None]:
+    """Reads all sources for three stretches. Returns also the load of other programs while nothing should run, if it
+    was above the limit. parts: of each source's chart."""
     if not meters.domains:
-        return ()
+        return (), None
     meters.begin()
     sleep(SETTLE_S)
     begin_ns = clock_ns()
-    sleep(stretch_s)
+    others = other_load.sample(wait=lambda _: sleep(stretch_s))
     with load():
         on_ns = clock_ns()
         sleep(stretch_s)
@@ -130,4 +133,4 @@ def trials(
                 lost=drained.lost.get(domain.id, ""),
             )
         )
-    return tuple(found)
+    return tuple(found), others if others is not None and others.busy else None

@@ -22,7 +22,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import cast
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -44,6 +44,16 @@ LOOK_BACK_S = 5.0  # of samples from which the current power is computed: slow s
 NAME = "meter"
 
 
+@runtime_checkable
+class _StartsPrograms(Protocol):
+    """A built-in meter that reads what programs print."""
+
+    @property
+    def pids(self) -> tuple[int, ...]: ...
+
+    def close(self) -> None: ...
+
+
 class Meters:
     """All meters and their domains. Raises UsageError if the configuration has an option that a meter lacks."""
 
@@ -61,6 +71,7 @@ class Meters:
         """The meters that need a section of mixmark.toml and have none."""
         self._readers: list[_Reader] = []
         self._processes: list[MeterProcess] = []
+        self._programs: list[_StartsPrograms] = []
         self._begin_ns = 0
         self._idle_ns: list[tuple[int, int]] = []
         self._ready_ns: tuple[int, int] | None = None
@@ -104,6 +115,8 @@ class Meters:
         if taken := [domain for domain in fresh if domain.id not in known]:
             self.domains += tuple(taken)
             self._readers.append(_Reader(meter, taken))
+        if isinstance(meter, _StartsPrograms):
+            self._programs.append(meter)
         if isinstance(meter, MeterProcess):
             if taken:
                 self._processes.append(meter)
@@ -129,14 +142,16 @@ class Meters:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes that hold the meters that are not built in."""
-        return tuple(process.pid for process in self._processes)
+        """The processes that hold the meters that are not built in, and the programs whose output is read."""
+        return (*(process.pid for process in self._processes), *(pid for each in self._programs for pid in each.pids))
 
     def close(self) -> None:
-        """Ends the processes of meters."""
+        """Ends the processes and the programs of meters."""
         for process in self._processes:
             process.end()
-        self._processes = []
+        for meter in self._programs:
+            meter.close()
+        self._processes, self._programs = [], []
 
     def __enter__(self) -> Meters:
         for reader in self._readers:

@@ -78,7 +78,7 @@ class AmdSmi:
         try:
             smi.amdsmi_init()
             cards = [_card(smi, handle) for handle in smi.amdsmi_get_processor_handles()]
-        except smi.AmdSmiException as error:
+        except Exception as error:  # AmdSmiException, or what an old library lacks
             yield Absent(kind="meter", name="amdsmi", reason=f"{error}: {PERMIT}")
             return
         if not any(card.ids & known for card in cards):
@@ -152,8 +152,12 @@ def _counter_problem(readings: Sequence[CardReading]) -> Reason | None:
 
 
 def _card(smi: Any, handle: Any) -> Card:
-    asic = smi.amdsmi_get_gpu_asic_info(handle)
-    serial = str(asic["asic_serial"]).lower().removeprefix("0x").zfill(16)
+    try:
+        asic = smi.amdsmi_get_gpu_asic_info(handle)
+        serial = str(asic["asic_serial"])
+    except Exception:  # a card that cannot be named is no device's
+        asic, serial = {}, ""
+    serial = serial.lower().removeprefix("0x").zfill(16)
     names = {f"gpu:GPU-{serial}"}
     if len(serial) == 16:
         names.add(f"gpu:GPU-{UUID(bytes=serial.encode())}")
@@ -171,7 +175,7 @@ def _card(smi: Any, handle: Any) -> Card:
                 return float(value)
         raise OSError("AMD SMI reports no power")
 
-    reads = (library_reader(read, "AMD SMI", smi.AmdSmiException, KeyError, ValueError) for read in (joules, watts))
+    reads = (library_reader(read, "AMD SMI") for read in (joules, watts))
     return Card(frozenset(names), str(asic.get("market_name", "")), *reads)
 
 

@@ -67,13 +67,16 @@ def read_integer(path: Path) -> int:
         raise OSError(f"{path} is not a number: {text!r}") from None
 
 
-def library_reader(read: Callable[[], float], library: str, *errors: type[Exception]) -> Callable[[], float]:
-    """Returns a function like `read` that raises OSError instead of the library's errors."""
+def library_reader(read: Callable[[], float], library: str) -> Callable[[], float]:
+    """Returns a function like `read` that raises OSError for every error, also if the library lacks a call or takes
+    other arguments: the source then lacks this reading and no other."""
 
     def call() -> float:
         try:
             return read()
-        except errors as error:
+        except OSError:
+            raise
+        except Exception as error:  # a vendor's library may raise anything
             raise OSError(f"{library}: {error}") from error
 
     return call

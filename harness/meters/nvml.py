@@ -41,7 +41,7 @@ class Nvml:
             return
         try:
             nvml.nvmlInit()
-        except nvml.NVMLError as error:
+        except Exception as error:  # NVMLError, or what an old library lacks
             yield Absent(kind="meter", name="nvml", reason=f"{error}: {DRIVER}")
             return
         found = list(self._gpus(nvml, gpu_ids(devices), host_ids(devices)))
@@ -68,7 +68,7 @@ class Nvml:
                     yield Absent(kind="meter", name=id, reason=reason)
                     continue
                 yield from self._domains(nvml, handle, id, cpus)
-            except nvml.NVMLError as error:
+            except Exception as error:
                 yield Absent(kind="meter", name=id, reason=f"NVML: {error}")
 
     def _domains(self, nvml: Any, handle: Any, id: str, cpus: Sequence[str]) -> Iterator[Domain | Absent]:
@@ -81,7 +81,7 @@ class Nvml:
             parent = f"nvml/{uuid}/module"
             self._reads[parent] = module
             yield card_domain(parent, (id, *cpus), "power", f"NVML_FI_DEV_POWER_INSTANT, scope module; {SOURCE}")
-        counter = _works(_reader(nvml, lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3))
+        counter = _works(_reader(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3))
         if counter:
             name = f"nvml/{uuid}/energy"
             self._reads[name] = counter
@@ -92,7 +92,7 @@ class Nvml:
             ("NVML_FI_DEV_POWER_AVERAGE, scope GPU", _field(nvml, handle, POWER_AVERAGE, GPU), SECOND_NS),
         ]
         if not module:  # on a module its coverage is not documented
-            usage = _reader(nvml, lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
+            usage = _reader(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
             powers.append(("nvmlDeviceGetPowerUsage", usage, _averaging_ns(nvml, handle)))
         for source, read, averaging_ns in powers:
             power = _works(read)
@@ -109,8 +109,8 @@ class Nvml:
             )
 
 
-def _reader(nvml: Any, read: Callable[[], float]) -> Callable[[], float]:
-    return library_reader(read, "NVML", nvml.NVMLError)
+def _reader(read: Callable[[], float]) -> Callable[[], float]:
+    return library_reader(read, "NVML")
 
 
 def _field(nvml: Any, handle: Any, field: int, scope: int) -> Callable[[], float]:
@@ -122,7 +122,7 @@ def _field(nvml: Any, handle: Any, field: int, scope: int) -> Callable[[], float
             raise OSError(f"NVML: error {value.nvmlReturn} for field {field} of scope {scope}")
         return float(value.value.uiVal) / 1e3
 
-    return _reader(nvml, read)
+    return _reader(read)
 
 
 def _works(read: Callable[[], float]) -> Callable[[], float] | None:
@@ -136,7 +136,7 @@ def _works(read: Callable[[], float]) -> Callable[[], float] | None:
 def _mig(nvml: Any, handle: Any) -> bool:
     try:
         return bool(nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE)
-    except nvml.NVMLError:  # MIG is not supported
+    except Exception:  # MIG is not supported, or the library does not know it
         return False
 
 
@@ -144,5 +144,5 @@ def _averaging_ns(nvml: Any, handle: Any) -> int | None:
     """The averaging time of power. By nvml.h one second on Ampere and newer, except GA100 (capability 8.0)."""
     try:
         return SECOND_NS if tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)) > (8, 0) else None
-    except nvml.NVMLError:
+    except Exception:  # also if the library lacks the call
         return None

@@ -24,7 +24,7 @@ from mixmark.harness.meters.common import host_ids, read_integer
 
 ROOT = Path("/")
 SOURCE = "Linux powercap, energy_uj; docs.kernel.org/power/powercap/powercap.html"
-AMD_UNDOCUMENTED = "; AMD does not document whether it is measured or modelled"
+UNDOCUMENTED = "; its maker does not document whether it is measured or modelled"
 PACKAGE = re.compile(r"package-(\d+)(?:-die-\d+)?|intel-rapl:\d+")  # a zone whose name cannot be read may be a package
 
 # Sandy Bridge and Ivy Bridge, by family and model. Their counters are estimates from events, without a sensor
@@ -51,7 +51,10 @@ NO_ZONES = (
     "most virtual machines and containers hide it, so run on the host"
 )
 
-DIES = "this kernel shows a zone for each die, but AMD counts the whole socket in each: use Linux 6.12 or newer"
+DIES = (
+    "this kernel shows a zone for each die, but only Intel documents a counter for each: elsewhere each die shows the "
+    "whole socket's: use Linux 6.12 or newer"
+)
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Rapl:
             hidden = tuple(f"memory{_part(place, len(packages))}" for place in range(len(drams) + 1, len(packages) + 1))
             reason = NO_DRAM if known else UNKNOWN_DRAM
             yield Absent(kind="meter", name="rapl dram", reason=reason, covers=hidden if known else ())
-        if vendor == "AuthenticAMD" and len(packages) > len({zone.name.split("-die")[0] for zone in packages}):
+        if vendor != "GenuineIntel" and len(packages) > len({zone.name.split("-die")[0] for zone in packages}):
             packages = [replace(zone, problem=DIES) for zone in packages]
         parent = next((zone.id for zone in platforms if not zone.problem), None)
         for members, covers in ((packages, host_ids(devices)), (drams, ["memory"]), (platforms, ["platform"])):
@@ -124,7 +127,7 @@ class Rapl:
                     method="modelled" if vendor == "GenuineIntel" and model in MODELLED else "counter",
                     wrap_joules=zone.wrap_joules,
                     parent=None if zone.id == parent else parent,
-                    source=f"{zone.name}: {SOURCE}{AMD_UNDOCUMENTED if vendor == 'AuthenticAMD' else ''}",
+                    source=f"{zone.name}: {SOURCE}{UNDOCUMENTED if vendor != 'GenuineIntel' else ''}",
                 )
 
     def read(self, domain: Domain) -> Sequence[Sample]:

@@ -6,23 +6,30 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mixmark.harness.cli.meters import _advice
 from mixmark.harness.contracts.schema import Domain, Metering
 from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.machine import other_load
+from mixmark.harness.discover.machine.other_load import OtherLoad
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.energy.reading import reading
+from mixmark.harness.judge.energy.step_response import StepResponse
 from mixmark.harness.measure import meter_trial
+from mixmark.harness.measure.meter_trial import MeterTrial
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins.registry import find
 from mixmark.harness.record import store
 from mixmark.reporters.data import as_json
 from tests.cli.shell import ACME, Shell
+from tests.fakes.machine import WALL
 from tests.fakes.plugs import PlugServer
 from tests.measure.test_metering import CPU
 
@@ -137,6 +144,14 @@ def test_a_meter_is_tried_against_a_load_and_its_section_is_printed(
         yield
         now[0] = 60.0
 
+    def waits(load: OtherLoad | None) -> Callable[[Callable[[float], object]], OtherLoad | None]:
+        def sample(wait: Callable[[float], object]) -> OtherLoad | None:
+            wait(other_load.SAMPLE_S)
+            return load
+
+        return sample
+
+    monkeypatch.setattr(other_load, "sample", waits(OtherLoad(1.82, 2, {})))
     monkeypatch.setattr(meter_trial, "SETTLE_S", 0.5)
     monkeypatch.setattr(meter_trial.trials, "__defaults__", (load, time.sleep, time.monotonic_ns))
     server = PlugServer("shelly", lambda: now[0] + time.time() % 0.1, lambda: 0.0)
@@ -155,7 +170,10 @@ def test_a_meter_is_tried_against_a_load_and_its_section_is_printed(
         ):
             assert words in text
         assert '# accuracy = "1%"' in text
+        assert "other programs used 91.0 % of the machine's CPU time" in text
+        monkeypatch.setattr(other_load, "sample", waits(None))
         shown = json.loads(shell("meters", "try", "plug", "--seconds", "3", "--json").stdout)
+        assert shown["busy"] is None
         assert shown["boundary"] == "wall"
         [source] = shown["sources"]
         assert source["idle_watts"] == pytest.approx(60, abs=15)
@@ -168,3 +186,26 @@ def test_a_meter_is_tried_against_a_load_and_its_section_is_printed(
     nothing = shell("meters", "try", "rapl", "--seconds", "2")
     assert "There is no energy source" in nothing.stdout or "rapl" in nothing.stdout
     assert shell("meters", "try", "plugg").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "lines"),
+    [
+        ("hwmon", {"ina226/power1": "node"}, []),
+        ("ipmi", {}, []),
+        ("redfish", {"url": "https://192.0.2.7"}, []),
+        ("external", {"path": "C:\\p.csv", "where.power.draw [W]": "1"}, ['# accuracy = "1%"', 'late_s = "-3.00"']),
+        ("external.right", {"name": "right", "connect": "h:1", "accuracy": "1%"}, ['late_s = "-3.00"']),
+        ("acme", {}, []),
+    ],
+)
+def test_only_options_that_the_meter_has_are_recommended(name: str, options: dict[str, str], lines: list[str]) -> None:
+    response = StepResponse(watts=(), idle_watts=60.0, full_watts=160.0, noise_watts=1.0, lag_ns=3_000_000_000)
+    tried = [MeterTrial(WALL.model_copy(update={"id": name.replace(".", "/")}), response, None, "")]
+    text = [*_advice(tried, {name: options}, find("meters"))]
+    assert [line.split("   #")[0] for line in text if line.startswith(("# accuracy", "late_s"))] == lines
+    section = tomllib.loads("\n".join(text[1:]))["meter"]
+    for part in name.split("."):
+        section = section[part]
+    assert section.get("path", "C:\\p.csv") == "C:\\p.csv"
+    assert section.get("where", {"power.draw [W]": "1"}) == {"power.draw [W]": "1"}

@@ -112,6 +112,34 @@ def test_a_counter_that_does_not_fit_its_power_is_refused_and_the_power_taken(
     assert reason in absent[f"gpu:GPU-{TORCH[0]} energy counter"]
 
 
+@pytest.mark.parametrize(("call", "left"), [("energy_count", ["power"]), ("power_info", ["energy"])])
+@pytest.mark.parametrize("error", [AttributeError, TypeError])
+def test_a_call_that_the_library_lacks_loses_this_call_and_not_the_source(
+    monkeypatch: pytest.MonkeyPatch, call: str, left: list[str], error: type[Exception]
+) -> None:
+    def fails(*_: object) -> None:
+        raise error(call)
+
+    library = Library([Card(SERIALS[0])])
+    monkeypatch.setattr(library, f"amdsmi_get_{call}", fails, raising=False)
+    _, domains, _ = found(monkeypatch, library, TORCH[0])
+    assert [each.quantity for each in domains.values()] == left
+
+
+def test_a_card_that_cannot_be_named_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library([Card("lost"), Card(SERIALS[0])])
+    named = library.amdsmi_get_gpu_asic_info
+
+    def fails(card: Card) -> dict[str, str]:
+        if card.serial == "lost":
+            raise TypeError("asic_info")
+        return named(card)
+
+    monkeypatch.setattr(library, "amdsmi_get_gpu_asic_info", fails, raising=False)
+    _, domains, _ = found(monkeypatch, library, TORCH[0])
+    assert [each.quantity for each in domains.values()] == ["energy", "power"]
+
+
 @pytest.mark.parametrize("nothing", ["N/A", 0, 0xFFFF])
 def test_power_that_the_card_does_not_know_is_not_taken(monkeypatch: pytest.MonkeyPatch, nothing: object) -> None:
     _, domains, _ = found(monkeypatch, Library([Card(SERIALS[0], watts=lambda _: nothing)]), TORCH[0])

@@ -21,7 +21,7 @@ from mixmark.harness.discover import config
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.meters import external
 from mixmark.harness.meters.external import Clocks, External, lines, sources
-from mixmark.harness.meters.external.sources import CHUNK, Lost
+from mixmark.harness.meters.external.sources import CHUNK, LONGEST_LINE, Lost
 from mixmark.harness.plugins.registry import Plugin
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -60,6 +60,11 @@ def refused(options: Mapping[str, str]) -> str:
     (absent,) = External(options).domains([CPU])
     assert isinstance(absent, Absent)
     return absent.reason
+
+
+def mark(encoding: str) -> bytes:
+    """The byte order mark that Python's codec puts first."""
+    return b"" if encoding == "utf-8-sig" else "".encode(encoding)
 
 
 def gather(meter: External, domain: Domain, count: int) -> list[Sample]:
@@ -154,17 +159,23 @@ class TestLog:
             ("1760000000,\n", "line 2 is torn"),
             ("1760000000,60,5\n", "it has 3 fields"),
             ("1760000000;60,5\n", "line 2 is torn"),
-            ("1760000000000,100\n", "in the future"),
-            ("1760000000,nan\n", "it is not a number"),
+            ("1760000000500,100\n", "0.5 s in the future"),
+            ("17600000000000000000000,100\n", "is no time since 1970"),
+            ("1760000000,1 200\n", "no separator of thousands"),
+            ("1760000000,100 mW\n", "its value is in mW, but its column is in W"),
+            (",100\n", "it has no timestamp"),
+            ("1760000000,100\n1760000000,50\n", "line 3 is torn or wrong: '1760000000,50' (it is of the same instant"),
+            ("timestamp,volts\n", "other columns than the header of the log"),
+            ("1\x007\x006\x000\x00\n", "UTF-16 was appended"),
+            ("1760000000,nan\n", "'nan' is not a number"),
             ("1760000000,-4\n", "negative"),
-            ("\x00\x01\x02\n", "control characters"),
+            ("\x03\x01\x02\n", "control characters"),
             ("1760000000,100\n1759999999,100\n", "line 3: its timestamp is 1.0 s before"),
             ("1760000000.2,100\n", "0.2 s in the future: the clocks disagree"),
             ("1759996400,100\n", "3600 s or more after its timestamp: the clocks disagree"),
             ("2025-10-09T08:53:20,100\n", "no zone"),
             ("yesterday,100\n", "torn or wrong"),
-            ("x" * 5000, "longer than 4096"),
-            ("1760000000," + "1" * 5000 + "\n", "longer than 4096"),
+            ("x" * (LONGEST_LINE + 1), f"longer than {LONGEST_LINE}"),
         ],
     )
     def test_a_reading_that_cannot_be_right_loses_the_source(self, log: Path, lines: str, reason: str) -> None:
@@ -243,14 +254,14 @@ class TestLog:
     def test_lines_that_take_long_to_read_on_a_busy_machine_are_no_step_of_the_clock(
         self, log: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        hands, fields = Hands(), lines.fields
+        hands, decoded = Hands(), lines.decoded
         meter, domain = opened({"path": str(log)}, hands.clocks)
 
-        def slowly(line: bytes) -> list[str]:
+        def slowly(line: bytes) -> str:
             hands.now_ns += SECOND
-            return fields(line)
+            return decoded(line)
 
-        monkeypatch.setattr(lines, "fields", slowly)
+        monkeypatch.setattr(lines, "decoded", slowly)
         append(log, "1760000000,100\n")
         assert len(meter.read(domain)) == 1
 
@@ -274,20 +285,19 @@ class TestLog:
 
     def test_a_flood_is_taken_in_pieces(self, log: Path) -> None:
         meter, domain = opened({"path": str(log)}, Hands().clocks)
-        lines = [f"1760000000,{100 + number % 7}\n" for number in range(10_000)]
+        lines = [f"1760000000.{number:06d},{100 + number % 7}\n" for number in range(10_000)]
         append(log, "".join(lines))
-        first = meter.read(domain)
-        assert len(first) == 1  # of one instant: the last
-        reads = 1
-        while meter.read(domain):
-            reads += 1
-        assert reads == -(-sum(map(len, lines)) // CHUNK)
+        reads = [meter.read(domain)]
+        while reads[-1]:
+            reads.append(meter.read(domain))
+        assert sum(map(len, reads)) == len(lines)
+        assert len(reads) == -(-sum(map(len, lines)) // CHUNK) + 1
 
     def test_a_log_that_grew_between_two_reads_is_read_to_its_end(
         self, log: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sources, "CHUNK", 64)
-        monkeypatch.setattr(external, "BACKLOG", 32)
+        monkeypatch.setattr(external, "CHUNK", 64)
         hands = Hands()
         meter, domain = opened({"path": str(log)}, hands.clocks)
         hands.now_ns += 300 * SECOND
@@ -316,25 +326,82 @@ class TestLog:
         assert (domain.quantity, meter.read(domain)[0].value) == expected
 
     @pytest.mark.parametrize(
-        ("content", "reason"),
+        ("content", "says"),
         [
-            (None, "No such file"),
-            ("", "needs a header"),
-            ("1760000000,100\n", "needs a header"),
-            ("watts\n", "needs a header"),
-            ("timestamp,volts\n", "needs a header"),
-            ("timestamp,watts,joules\n", "needs a header"),
-            ("Store No.,Date,Time,Urms1,Irms1,P1\n", "needs a header"),
-            ("Time,Power [W]\n", "timestamp,watts (or joules, kilowatt_hours, …)"),
+            (None, ["No such file"]),
+            ("", ["no whole line yet"]),
+            ("timestamp,wa", ["no whole line yet"]),
+            ("1760000000,100\n", ["needs a header such as timestamp,watts", "'1760000000,100'"]),
+            ("watts\n", ["needs a header"]),
+            ("timestamp,volts\n1,2\n", ["'timestamp,volts' | '1,2'", "plain lacks a column of W", 'time = "…"']),
+            ("timestamp,watts,joules\n", ["several columns have a unit", 'column = "watts", or one of joules']),
+            ("Time,Power [W]\n", ["HWiNFO lacks date", "plain lacks timestamp", 'column = "Power [W]", unit = "W"']),
+            ("Time,Power [kW]\n", ['time = "Time", column = "Power [kW]", unit = "kW"']),
+            ("a,b\n", ["Known: nvidia-smi", "of the columns a, b"]),
+            ("turbostat version 2024 - Len Brown\n", ["Nearest: turbostat lacks time_of_day_seconds"]),
+            ("Date;Clock;P1;Power\n", ['time = "Date+Clock", column = "Power", unit = "W"']),
+            ("timestamp,watts,watts\n", ["watts (1)", "watts (2)"]),
+            ("timestamp,timestamp,watts\n", ["2 columns are called 'timestamp'"]),
+            ('<?xml version="1.0"?>\n', ["a property list", "without -f plist"]),
+            ('[{"watts": 3}]\n', ["it is JSON"]),
+            ("\x1f\x8b\b\n", ["it is gzip"]),
+            ("PK\x03\x04\n", ["a zip file"]),
         ],
     )
-    def test_a_log_that_does_not_say_what_it_holds_is_refused(
-        self, tmp_path: Path, content: str | None, reason: str
+    def test_a_log_that_does_not_say_what_it_holds_is_refused_with_the_lines_that_would_read_it(
+        self, tmp_path: Path, content: str | None, says: list[str]
     ) -> None:
         path = tmp_path / "power.csv"
         if content is not None:
-            path.write_text(content)
-        assert reason in refused({"path": str(path)})
+            path.write_text(content, "latin-1")
+        reason = refused({"path": str(path)})
+        assert [part for part in says if part not in reason] == [], reason
+
+    @pytest.mark.parametrize(
+        "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1", "cp1252"]
+    )
+    def test_each_encoding_of_windows_is_read(self, tmp_path: Path, encoding: str) -> None:
+        """PowerShell 5 writes UTF-16 with a mark, its Out-File -Encoding and others the rest; HWiNFO the code page."""
+        path = tmp_path / "power.csv"
+        path.write_bytes('timestamp,"T [°C]",watts\r\n1759999000,30,99\r\n1760000000,3'.encode(encoding))
+        meter, domain = opened({"path": str(path)}, Hands().clocks)
+        assert meter.read(domain) == []
+        with path.open("ab") as log:
+            log.write("0,42.5\r\n1760000000.05,3".encode(encoding.removesuffix("-sig")).removeprefix(mark(encoding)))
+        assert meter.read(domain) == [Sample(42.5, 1000 * SECOND)]
+
+    def test_a_header_may_have_any_length_and_stand_below_a_banner(self, tmp_path: Path) -> None:
+        path = tmp_path / "hwinfo.csv"
+        names = ",".join(f'"Core {number} Clock (perf #1/2) [MHz]"' for number in range(180))
+        path.write_text(f'HWiNFO64 v8.26\n\nDate,Time,{names},"CPU Package Power [W]",\n')
+        meter, domain = opened({"path": str(path), "timezone": "UTC"}, Hands().clocks)
+        row = ",".join(["4100.5"] * 180)
+        append(path, f"9.10.2025,08:53:20.000,{row},42.125,\n")
+        assert meter.read(domain) == [Sample(42.125, 1000 * SECOND)]
+        append(path, f"9.10.2025,08:53:20.050,{row.replace('4100.5', '55,3', 1)},42.125,\n")
+        assert "line 5 is torn or wrong" in fate(meter, domain)
+
+    @pytest.mark.parametrize(
+        ("past", "says"),
+        [
+            ("1759999000,99\n1759999000,50\n", "of the same instant as the row above"),
+            ("1759999000,99\nnot a row\n", None),
+            (
+                "1759999000,9,5\n1759999001,9,5\n\n",
+                "rows can be read: '1759999001,9,5' (it has 3 fields, not 2",
+            ),
+            ("timestamp,watts\n1759999000,99\n", None),
+            ("timestamp,volts\n1759999000,99\n", "other columns than the header"),
+        ],
+    )
+    def test_what_was_written_before_the_run_shows_what_the_log_holds(
+        self, log: Path, past: str, says: str | None
+    ) -> None:
+        append(log, past)
+        if says:
+            assert says in refused({"path": str(log)})
+        else:
+            opened({"path": str(log)})
 
     def test_timestamps_without_a_zone_need_the_option(self, log: Path) -> None:
         meter, domain = opened({"path": str(log), "timezone": "Europe/Berlin"}, Hands().clocks)
@@ -386,9 +453,9 @@ class TestTcp:
         ("sent", "reason"),
         [
             (b"GET / HTTP/1.1\r\n", "line 1 is torn or wrong"),
-            (bytes(range(11, 75)) + b"\xff\xfe\n", "can't decode byte"),
-            (b"\x00" * 5000, "longer than 4096"),
-            (b"1,2,3\n", "3 fields instead of a reading"),
+            (bytes(range(11, 75)) + b"\xff\xfe\n", "control characters"),
+            (b"\x00" * (LONGEST_LINE + 1), f"longer than {LONGEST_LINE}"),
+            (b"1,2,3\n", "it is not a reading, or a timestamp and a reading"),
             (b"timestamp,joules\n", "line 1 is torn or wrong"),
             (b"", "its peer closed it"),
         ],
@@ -409,10 +476,10 @@ class TestTcp:
         meter, domain, peer = self.joined(server)
         with peer:
             peer.setblocking(False)
-            sent = peer.send(b"1" * (1 << 20))
-            assert sent > CHUNK
-            assert "longer than 4096" in fate(meter, domain)
-            assert len(meter._rest) <= CHUNK
+            sent = peer.send(b"1" * (1 << 22))
+            assert sent > LONGEST_LINE
+            assert f"longer than {LONGEST_LINE}" in fate(meter, domain)
+            assert len(meter._rest) <= LONGEST_LINE + CHUNK
 
     def test_a_refused_connection_is_reported_before_the_run_without_its_address(self, server: socket.socket) -> None:
         with socket.create_server(("127.0.0.1", 0)) as gone:
@@ -420,6 +487,120 @@ class TestTcp:
         said = refused({"connect": f"127.0.0.1:{port}"})
         assert said == "nothing accepts the connection: Connection refused; start the meter first"
         assert "nothing accepts the connection" in refused({"connect": f"{'a' * 80}.example:1"})
+
+
+class TestCommand:
+    """Real programs."""
+
+    def program(self, folder: Path, text: str) -> dict[str, str]:
+        (folder / "read_meter.py").write_text(text)
+        return {"command": f'"{sys.executable}" -u "{folder}/read_meter.py"'}
+
+    def test_lines_without_timestamps_get_their_time_of_arrival(self, tmp_path: Path) -> None:
+        began_ns = time.monotonic_ns()
+        text = "import itertools, time\nfor step in itertools.count(): print(40 + step % 2); time.sleep(0.02)"
+        meter, domain = opened({**self.program(tmp_path, text), "unit": "kW"})
+        try:
+            samples = gather(meter, domain, 3)
+        finally:
+            meter.close()
+        assert {each.value for each in samples} <= {40_000.0, 41_000.0}
+        assert began_ns < (samples[0].at_ns or 0) < (samples[-1].at_ns or 0) <= time.monotonic_ns()
+        assert domain.quantity == "power"
+        assert "read_meter" not in domain.source
+
+    @pytest.mark.parametrize("header", ["watts", "timestamp;watts", "Reading the meter\ntimestamp;watts"])
+    def test_its_output_is_read_as_a_log_is(self, tmp_path: Path, header: str) -> None:
+        timed = "time.time(), end=';')" if ";" in header else "end='')"
+        text = f"import time\nprint({header!r})\nwhile True: print({timed}; print(42.5); time.sleep(0.02)"
+        meter, domain = opened(self.program(tmp_path, text))
+        assert {each.value for each in gather(meter, domain, 3)} == {42.5}
+        meter.close()
+
+    def test_a_program_ends_with_its_meter_and_all_that_it_started(self, tmp_path: Path) -> None:
+        options = {"command": "sh -c 'echo 42; echo 43; sleep 1000 & echo $! >&2; cat >/dev/null; sleep 1000'"}
+        configured = config.Config(meters={"external": options})
+        plugin = {"external": Plugin("meters", "external", "mixmark.harness.meters.external:External", "test")}
+        with Meters(configured, [CPU], plugin) as meters:
+            assert [each.id for each in meters.domains] == ["external"]
+            (pid,) = meters.pids
+            os.killpg(pid, 0)
+        assert meters.pids == ()
+        deadline = time.monotonic() + PATIENCE_S
+        with pytest.raises(ProcessLookupError):
+            while time.monotonic() < deadline:
+                os.killpg(pid, 0)
+                time.sleep(0.01)
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            (
+                "import sys; print('busy', file=sys.stderr); sys.exit('no such port: ttyUSB7')",
+                "1: no such port: ttyUSB7",
+            ),
+            ("print('hello world')", "it ended with exit code 0"),
+            ("import os; os.kill(os.getpid(), 9)", "it was killed by signal 9"),
+        ],
+    )
+    def test_a_program_that_ends_at_once_is_refused_with_its_last_line_of_errors(
+        self, tmp_path: Path, text: str, reason: str
+    ) -> None:
+        assert refused(self.program(tmp_path, text)).endswith(reason)
+
+    def test_a_program_that_ends_later_loses_the_source(self, tmp_path: Path) -> None:
+        text = "import sys, time; print(42); print(43); time.sleep(0.2); sys.exit('the meter was unplugged')"
+        meter, domain = opened(self.program(tmp_path, text))
+        assert fate(meter, domain).endswith("it ended with exit code 1: the meter was unplugged")
+
+    def test_a_program_that_prints_no_table_is_refused_and_ended(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(external, "HEADER_S", 0.3)
+        text = f"import os, time\nopen('{tmp_path}/pid', 'w').write(str(os.getpid()))\nprint('a;b')\ntime.sleep(1000)"
+        assert "first lines are 'a;b'" in refused(self.program(tmp_path, text))
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((tmp_path / "pid").read_text()), 0)
+
+    def test_a_flood_waits_in_the_program(self, tmp_path: Path) -> None:
+        meter, domain = opened(self.program(tmp_path, "while True: print(42)"))
+        time.sleep(0.3)
+        pipe = meter._source._pipe  # type: ignore[union-attr]
+        assert len(pipe._waiting) <= sources.PIPE_BYTES + CHUNK
+        assert meter.read(domain) == []  # of lines that waited the time is not known
+        meter.close()
+
+    def test_there_is_no_shell(self) -> None:
+        assert "No such file" in refused({"command": "no-such-meter; echo 42"})
+        assert "No closing quotation" in refused({"command": "echo '42"})
+
+
+def test_a_choice_between_devices_is_a_table_of_the_section(tmp_path: Path) -> None:
+    log = tmp_path / "gpus.csv"
+    log.write_text("timestamp, index, power.draw [W]\n")
+    (tmp_path / "mixmark.toml").write_text(f'[meter.external]\npath = "{log}"\ntimezone = "UTC"\nwhere = {{index = 1}}')
+    options = config.load(tmp_path / "mixmark.toml").meters["external"]
+    meter, domain = opened(options, Hands().clocks)
+    append(log, "2025/10/09 08:53:20.000, 0, 300.00 W\n2025/10/09 08:53:20.001, 1, 50.00 W\n")
+    assert [each.value for each in meter.read(domain)] == [50.0]
+
+
+def test_rows_of_gpus_that_no_column_names_are_found_by_their_bursts(tmp_path: Path) -> None:
+    log = tmp_path / "gpus.csv"
+    log.write_text("timestamp, power.draw [W]\n")
+    hands = Hands()
+    meter, domain = opened({"path": str(log), "timezone": "UTC"}, hands.clocks)
+    hands.now_ns += 2 * SECOND
+    rows = [
+        f"2025/10/09 08:53:20.{ms + late:03d}, {watts} W"
+        for ms in range(0, 900, 100)
+        for late, watts in ((0, 300), (3, 50))
+    ]
+    append(log, "\n".join(rows[::2]) + "\n")
+    assert {each.value for each in meter.read(domain)} == {300.0}, "one GPU"
+    meter, domain = opened({"path": str(log), "timezone": "UTC"}, hands.clocks)
+    append(log, "\n".join(rows) + "\n")
+    assert "sum = true" in fate(meter, domain)
 
 
 def test_a_section_without_a_source_is_no_error() -> None:
@@ -463,6 +644,12 @@ def test_two_meters_at_two_power_supplies_are_parts_of_one_machine(tmp_path: Pat
     [
         {"watt": "3"},
         {"path": "a", "connect": "b:1"},
+        {"path": "a", "command": "b"},
+        {"command": " "},
+        {"path": "a", "time": "t"},
+        {"path": "a", "sum": "yes"},
+        {"path": "a", "where": "index=0"},
+        {"path": "a", "only": "GPU-aa"},
         {"unit": "hp"},
         {"path": "a", "unit": "W"},
         {"boundary": "room"},

@@ -9,11 +9,12 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import Absent, Device, Domain, Samples
+from mixmark.harness.contracts.schema import Device, Domain, Samples
 from mixmark.harness.judge.energy.reading import reading
 from mixmark.harness.meters.external import Clocks, External
 from mixmark.harness.meters.external.formats import recognised
 from mixmark.harness.meters.external.lines import UNITS, epoch_ns
+from mixmark.harness.meters.external.tables import Several
 from tests.fakes.machine import WALL
 
 LOGS = Path(__file__).parent / "logs"
@@ -72,53 +73,168 @@ FORMATS = [
 
 @pytest.mark.parametrize(("name", "text", "options", "expected"), FORMATS)
 def test_a_line_of_each_tool(name: str, text: list[str], options: dict[str, str], expected: tuple[str, float]) -> None:
-    found = recognised(text[0].encode(), options)
+    found = recognised(text[0], options)
     assert found is not None
     assert found.name == name
     readings = [each for line in text for each in [found.reading(line)] if each]
     [(at, value)] = readings
     moment = datetime.fromisoformat(expected[0]).replace(tzinfo=UTC)
     assert epoch_ns(at, UTC, found.time_format) == pytest.approx(moment.timestamp() * SECOND, abs=1000)
-    assert float(value) * UNITS[found.unit] == pytest.approx(expected[1])
+    assert value * UNITS[found.unit] == pytest.approx(expected[1])
 
 
 @pytest.mark.parametrize(
     ("header", "options", "says"),
     [
-        ('Date,Time,"CPU Package Power [W]","GPU Power [W]"', {}, "several columns are in watts"),
+        ('Date,Time,"CPU Package Power [W]","GPU Power [W]"', {}, "several columns have a unit"),
+        ('Date,Time,"P [W]","P [W]"', {}, r"P \[W\] \(1\)"),
+        ('Date,Time,"P [W]","P [W]"', {"column": "P [W]"}, "2 columns are called 'P "),
+        ("timestamp,power.draw.average [W],power.draw.instant [W]", {}, "several columns have a unit"),
         ("Date,Time,P [W]", {"column": "Q"}, "no column 'Q'"),
-        (",/a/0/power/0,/b/0/power/0", {}, "several columns are in watts"),
+        (",/a/0/power/0,/b/0/power/0", {}, "several columns have a unit"),
         ("a,b", {"time": "a", "column": "b", "unit": "hp"}, "'hp' is not a unit"),
+        ("a,b [mW]", {"time": "a", "column": "b [mW]", "unit": "W"}, "in mW by its name, and unit = 'W'"),
+        ("Date,Time,U [V],P [W]", {"column": "U [V]"}, "in no unit of power or energy"),
+        (",/a/0/power/0,/a/0/voltage/0 [V]", {"column": "/a/0/voltage/0 [V]"}, "in no unit of power or energy"),
+        ("Time_Of_Day_Seconds PkgWatt", {"column": "PkgWatt", "unit": "mW"}, "in W by its name, and unit = 'mW'"),
+        ("timestamp,watts", {"where.gpu": "0"}, "no column 'gpu'"),
     ],
 )
 def test_a_header_whose_columns_are_not_clear_is_refused(header: str, options: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        recognised(header.encode(), options)
+        recognised(header, options)
 
 
-@pytest.mark.parametrize("first", [b"", b"hello", b"Time,later,Watts,3", b"a,b,c", b"\xff\xfe", b"Date,Time,x"])
-def test_what_is_no_log_is_not_recognised(first: bytes) -> None:
+@pytest.mark.parametrize("first", ["", "hello", "Time,later,Watts,3", "a,b,c", "Date,Time,x", "timestamp,P [MW]", "#"])
+def test_what_is_no_log_is_not_recognised(first: str) -> None:
     assert recognised(first, {}) is None
 
 
-def test_two_gpus_in_one_log_must_be_told_apart() -> None:
-    text = "timestamp, uuid, power.draw [W]"
-    lines = ["2026/11/24 09:41:30.1, GPU-aa, 65 W", "2026/11/24 09:41:30.1, GPU-bb, 99 W"]
-    mixed = recognised(text.encode(), {})
-    assert mixed is not None and mixed.reading(lines[0])
-    with pytest.raises(ValueError, match="another GPU"):
-        mixed.reading(lines[1])
-    only = recognised(text.encode(), {"only": "GPU-bb"})
-    assert only is not None
-    assert [only.reading(line) for line in lines] == [None, ("2026/11/24 09:41:30.1", "99")]
+def read(header: str, rows: list[str], **options: str) -> list[tuple[str, float]]:
+    found = recognised(header, options)
+    assert found is not None
+    return [each for row in rows for each in [found.reading(row)] if each]
+
+
+GPUS = "timestamp, index, power.draw [W]"
+TWO = ["t1, 0, 300.00 W", "t1, 1, 50.00 W", "t2, 0, 310.00 W", "t2, 1, 60.00 W", "t3, 0, 320.00 W", "t3, 1, 70.00 W"]
+
+
+def test_two_gpus_of_one_log_are_refused_chosen_or_added_and_never_mixed() -> None:
+    """Both rows taken for one source were 85.7 W of 350."""
+    with pytest.raises(Several, match=r'where = {"index" = "1"} or sum = true'):
+        read(GPUS, TWO)
+    assert read(GPUS, TWO, **{"where.index": "0"}) == [("t1", 300.0), ("t2", 310.0), ("t3", 320.0)]
+    assert read(GPUS, TWO, **{"where.index": "7"}) == []
+    assert read(GPUS, TWO, sum="true") == [("t2", 370.0)]  # t1 may lack rows, t3 is not complete
+    later = [row.replace("t2, 1", "t2.1, 1") for row in TWO]  # nvidia-smi asks one after the other
+    assert read(GPUS, later, sum="true") == [("t2", 370.0)]
+    with pytest.raises(ValueError, match="the instant above has 1 rows, not 2"):
+        read(GPUS, [*TWO, "t4, 1, 80.00 W", "t5, 1, 80.00 W"], sum="true")
+
+
+def test_rows_of_one_instant_without_a_device_are_refused_or_added() -> None:
+    rows = ["1,a,300", "1,b,50", "2,a,310", "2,b,60", "3,a,1"]
+    with pytest.raises(Several, match=r'of the same instant as the row above.*where = {"rail" = "b"} or sum = true'):
+        read("timestamp,rail,watts", rows)
+    assert read("timestamp,rail,watts", rows, sum="true") == [("2", 370.0)]
+    assert read("timestamp,rail,watts", rows, **{"where.rail": "b"}) == [("1", 50.0), ("2", 60.0)]
+
+
+def test_the_packages_of_turbostat_need_a_choice() -> None:
+    header = "Time_Of_Day_Seconds\tCore\tCPU\tBusy%\tPkgWatt"
+    rows = ["1.5\t-\t-\t3.1\t33.25", "1.5\t0\t0\t3.1\t33.25", "1.5\t0\t4\t3.1", "2.5\t-\t-\t3.1\t34.5"]
+    with pytest.raises(Several, match=r'where = {"Core" = "0"} or where = {"CPU" = "0"}'):
+        read(header, rows)
+    assert read(header, rows, **{"where.cpu": "-"}) == [("1.5", 33.25), ("2.5", 34.5)]
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "expected"),
+    [
+        ("timestamp, power.draw [W]", "t, 35,20 W", "3 fields, not 2; a decimal comma"),
+        ("timestamp, power.draw [W]", 't, "35,20 W"', "is not a number: write decimals with a point"),
+        ("timestamp, power.draw [W]", "t, [N/A]", "'.N/A.' is not a number"),
+        ("timestamp, power.draw [W]", "t, 35.20 mW", "its value is in mW, but its column is in W"),
+        ("timestamp, power.draw.instant [W]", "t, 35.20 W", 35.2),
+        ("timestamp, power.draw [W]", "t, 35.20", 35.2),  # nounits
+        ('Date,Time,"T [C]","P [W]","Q [V]"', "d,t,55,3,42,1,12,0", "8 fields, not 5; a decimal comma"),
+        ('Date,Time,"T [C]","P [W]","Q [V]"', "d,t,55,42.1,12", 42.1),
+        ('Date,Time,"T [C]","P [W]","Q [V]"', "d,t,55,42.1,12,", 42.1),
+        ('Date,Time,"T [C]","P [W]","Q [V]"', "d,t,55,42.1", "4 fields, not 5"),
+        ('Date,Time,"T [C]","P [W]","Q [V]",', "d,t,55,42.1,12,", 42.1),
+        ('Date;Time;"P [W]"', "d;t;42,1", "write decimals with a point"),
+        ('Date,Time,"P [W]"', 'd,t,"1,234.5"', "no separator of thousands"),
+        ('Date,Time,"P [W]"', ",,CPU [#0]: Acme", None),
+        ('Date,Time,"P [W]"', ",,42.1", "it has no timestamp"),
+        ('Date,Time,"P [W]"', 'Date,Time,"P [W]"', None),
+        ('Date,Time,"P [W]"', 'Date,Time,"T [C]"', "other columns than the header of the log"),
+        ('Date,Time,"P [W]"', 'd,t,"42.1', "unexpected end of data"),
+        (",/a/0/load/0,/a/0/power/0", 'Time,"CPU Total","Package"', None),
+        (",/a/0/load/0,/a/0/power/0", ",/a/0/load/0,/a/0/power/0", None),
+        (",/a/0/load/0,/a/0/power/0", ",/a/0/power/0,/a/0/load/0", "other columns than the header of the log"),
+        ("#Date       Time        gpu    pwr  gtemp", " 20261124   09:41:30      0     65     34", 65.0),
+        ("#Date       Time        gpu    pwr  gtemp", "#YYYYMMDD   HH:MM:SS    Idx      W      C", None),
+        ("timestamp | watts", "1760000000 | 42.5", 42.5),
+        ("timestamp\tkW", "1760000000\t1.5 kW", 1.5),
+        ("timestamp,power_mw", "1760000000,1500", 1500.0),
+        ("timestamp,Power (W)", "1760000000,1.5e2 watts", 150.0),
+    ],
+)
+def test_a_row_is_read_by_its_header_or_refused(header: str, row: str, expected: float | str | None) -> None:
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            read(header, [row])
+    else:
+        assert [value for _, value in read(header, [row])] == ([] if expected is None else [expected])
+
+
+def test_rows_that_end_with_a_comma_now_and_then_are_refused() -> None:
+    with pytest.raises(ValueError, match="5 fields, not 4"):
+        read('Date,Time,"P [W]",Q', ["d,t,42.1,3", "d,t2,55,3,"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ns"),
+    [
+        ("1760000000", 1_760_000_000_000_000_000),
+        ("1760000000.25", 1_760_000_000_250_000_000),
+        ("1760000000250", 1_760_000_000_250_000_000),
+        ("1760000000250.5", 1_760_000_000_250_500_000),
+        ("1760000000250500", 1_760_000_000_250_500_000),
+        ("1760000000250500125", 1_760_000_000_250_500_125),
+    ],
+)
+def test_a_time_since_1970_is_read_in_each_of_its_units(text: str, expected_ns: int) -> None:
+    assert epoch_ns(text, None) == expected_ns
+
+
+POWERMETRICS = "*** Sampled system activity (Tue Nov 24 09:41:30 2026 +0100) (1003.21ms elapsed) ***"
+
+
+@pytest.mark.parametrize(
+    ("line", "milliwatts"),
+    [
+        ("Combined Power (CPU + GPU + ANE): 1234 mW", 1234.0),
+        ("Intel energy model derived package power (CPUs+GT+SA): 12.34W", 12340.0),
+        ("Intel energy model derived package power (CPUs+GT+SA): 12,34W", "write decimals with a point"),
+        (POWERMETRICS, "add --samplers cpu_power"),
+    ],
+)
+def test_a_sample_of_powermetrics_needs_a_power(line: str, milliwatts: float | str) -> None:
+    if isinstance(milliwatts, str):
+        with pytest.raises(ValueError, match=milliwatts):
+            read(POWERMETRICS, [POWERMETRICS, line])
+    else:
+        assert read(POWERMETRICS, [POWERMETRICS, line]) == [("Tue Nov 24 09:41:30 2026 +0100", milliwatts)]
 
 
 def ptdaemon() -> tuple[list[int], list[float]]:
     lines = (LOGS / "ptdaemon.txt").read_text().splitlines()
-    found = recognised(lines[0].encode(), {})
+    found = recognised(lines[0], {})
     assert found is not None and found.name == "SPEC PTDaemon"
     readings = [each for line in lines for each in [found.reading(line)] if each]
-    return [epoch_ns(at, UTC, found.time_format) for at, _ in readings], [float(value) for _, value in readings]
+    return [epoch_ns(at, UTC, found.time_format) for at, _ in readings], [value for _, value in readings]
 
 
 def test_the_energy_of_a_real_analysers_log_is_the_sum_of_its_samples() -> None:
@@ -165,11 +281,3 @@ def test_local_time_without_a_zone_is_refused_and_the_hour_that_comes_twice_is_t
     assert epoch_ns("2026-10-25 03:00:00", zone, last_ns=again) - again == 3600 * SECOND
     with pytest.raises(ValueError, match="no zone"):
         epoch_ns("03-03-2021 00:53:31.184", None, "%m-%d-%Y %H:%M:%S.%f")
-
-
-def test_a_log_that_no_tool_writes_says_what_to_name(tmp_path: Path) -> None:
-    path = tmp_path / "power.csv"
-    path.write_text("when,how much\n")
-    [absent] = External({"path": str(path)}).domains([CPU])
-    assert isinstance(absent, Absent)
-    assert "or name column and time" in absent.reason

@@ -163,6 +163,29 @@ def test_the_counter_and_the_integral_of_the_power_agree(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
+    ("call", "left"),
+    [
+        ("nvmlDeviceGetTotalEnergyConsumption", ["power"]),
+        ("nvmlDeviceGetFieldValues", ["energy", "power"]),
+        ("nvmlDeviceGetMigMode", ["energy", "power"]),
+        ("nvmlDeviceGetCudaComputeCapability", ["energy", "power"]),
+    ],
+)
+@pytest.mark.parametrize("error", [AttributeError, TypeError])
+def test_a_call_that_the_library_lacks_loses_this_call_and_not_the_source(
+    monkeypatch: pytest.MonkeyPatch, call: str, left: list[str], error: type[Exception]
+) -> None:
+    def fails(*_: object) -> None:
+        raise error(call)
+
+    library = Library({ONE: replace(HOPPER, instant_mw=None, average_mw=None)})
+    monkeypatch.setattr(library, call, fails, raising=False)
+    meter, domains, absent = found(monkeypatch, library, gpu(ONE))
+    assert not absent and [id.rpartition("/")[2] for id in domains] == left
+    assert [meter.read(each)[0].value for each in domains.values() if each.quantity == "power"] == [600.0]
+
+
+@pytest.mark.parametrize(
     ("lacks", "capability", "source", "averaging_ns"),
     [
         ((), (9, 0), "POWER_INSTANT", None),

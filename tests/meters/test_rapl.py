@@ -167,12 +167,13 @@ def test_slices_of_the_processor_are_covered_with_it(tmp_path: Path) -> None:
 def test_counters_before_haswell_are_a_model(tmp_path: Path, cpuinfo: str, method: str) -> None:
     domains, _ = found(tree(tmp_path, {"intel-rapl:0": "package-0"}, cpuinfo))
     assert domains["rapl/intel-rapl:0"].method == method
-    assert ("AMD does not document" in domains["rapl/intel-rapl:0"].source) == (cpuinfo == AMD)
+    assert ("its maker does not document" in domains["rapl/intel-rapl:0"].source) == (cpuinfo == AMD)
 
 
-def test_amd_dies_that_each_show_the_whole_socket_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("vendor", ["AuthenticAMD", "HygonGenuine", "CentaurHauls", "of no known maker"])
+def test_dies_of_which_no_maker_documents_a_counter_are_refused(tmp_path: Path, vendor: str) -> None:
     dies = {f"intel-rapl:{die}": f"package-0-die-{die}" for die in (0, 1)}
-    domains, absent = found(tree(tmp_path / "amd", dies, AMD))
+    domains, absent = found(tree(tmp_path / "other", dies, AMD.replace("AuthenticAMD", vendor)))
     assert not domains
     assert len(absent) == 2 and all("6.12" in reason for reason in absent.values())
     domains, absent = found(tree(tmp_path / "intel", dies))  # Intel's dies count for themselves

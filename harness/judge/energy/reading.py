@@ -47,6 +47,9 @@ FEWEST_CHANGES = 20  # different changes that two sources must show before they 
 TOGETHER_NS = 10_000_000  # between two reads that count as made together
 RESTING_GAPS = 5  # between samples at rest that tell the period of a source
 FASTER = 2  # times more often than at rest: more than one source writes, or the load sets when it is read
+ANY_PART_WATTS = 1000.0
+"""Watts that a part of a machine may draw, whatever its counter shows: a counter that wraps between all reads shows
+remainders, which bound nothing."""
 PLAUSIBLE = 20  # a counter that implies more than this times the 95th percentile of its power is wrong
 
 
@@ -318,7 +321,9 @@ def _jumps(points: _Points, wrap_joules: float | None) -> Iterator[ReadingProble
     second wrap."""
     limit_watts, watts = _plausible_watts(points), _paced_watts(points)
     gaps_ns = np.diff(points.at_ns)
-    twice = wrap_joules is not None and bool((gaps_ns / 1e9 * limit_watts >= wrap_joules).any())
+    unread_ns = gaps_ns - points.stood_ns[:-1]
+    most_joules = np.maximum(gaps_ns * limit_watts, unread_ns * ANY_PART_WATTS) / 1e9
+    twice = wrap_joules is not None and bool((most_joules >= wrap_joules).any())
     if (points.steps < 0).any() or (not twice and (points.wrapped & ~_wraps(points)).any()):
         yield "jumped back"
     if ((watts > limit_watts) & ~points.wrapped).any():

@@ -4,17 +4,19 @@ The user declares in mixmark.toml what the meter measures:
 
     path=power.csv              a log that grows during the run; its earlier lines are not read
     connect=HOST:PORT           or a TCP port that sends one line for each reading: `150.5`, or `timestamp,150.5`
-    unit=W|mW|kW|J|kJ|Wh|kWh    the unit of the lines of a TCP port; with a unit of energy, a counter that only rises
+    command=read_meter --csv    or a program that prints a log or such lines; no shell, unless it is `sh -c '…'`
+    unit=W|mW|kW|J|kJ|Wh|kWh    the unit of lines without a header; with a unit of energy, a counter that only rises
     boundary=wall               or node or devices; covers=gpu:…,cpu:0 (needed for devices; otherwise all devices)
     accuracy=0.01               the accuracy that the meter's maker declares, here 1 %
     timezone=Europe/Berlin      the zone of timestamps without a zone
-    late_s=3.1                  how many seconds the meter's clock is late; added to all timestamps
+    late_s=3.1                  how many seconds the meter's clock is late; added to all timestamps and times of arrival
     column=P-1, time=Date+Time  the columns of a log whose header is of no known format, with unit and time_format=%H…
-    only=GPU-…                  the uuid of the GPU whose lines of nvidia-smi are read
+    where={index = "0"}         the rows of a log of several devices that are read
+    sum=true                    or that the rows of one instant are added
 
-A log needs a header with `timestamp` and one of watts, milliwatts, kilowatts, joules, kilojoules, watt_hours and
-kilowatt_hours, or a first line that `formats` recognises. A reading without a timestamp gets its time of arrival.
-Timestamps are ISO 8601, seconds since 1970, or in the log's format.
+A log needs a header with `timestamp` and one column in a unit, such as watts or `power [kW]`, or one that `formats`
+recognises. A reading without a timestamp gets its time of arrival. Timestamps are ISO 8601, seconds, milliseconds,
+microseconds or nanoseconds since 1970, or in the log's format.
 
 If a machine has two power supplies with a meter each, each meter is declared as a part of the node:
 
@@ -35,6 +37,7 @@ This meter was tested on real files and sockets, never on a real analyser.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -45,16 +48,38 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.meters.common import all_ids, choice_option, number_option
 from mixmark.harness.meters.external import lines
-from mixmark.harness.meters.external.formats import Format, recognised
-from mixmark.harness.meters.external.lines import HEADER, POWER, UNITS, Columns
-from mixmark.harness.meters.external.sources import LONGEST_LINE, LogFile, Lost, TcpConnection, cause
+from mixmark.harness.meters.external.formats import WHERE, Format, bare_values, recognised, unknown
+from mixmark.harness.meters.external.lines import POWER, UNITS
+from mixmark.harness.meters.external.sources import (
+    CHUNK,
+    FIRST_LINES,
+    LONGEST_LINE,
+    LogFile,
+    Lost,
+    Program,
+    TcpConnection,
+    cause,
+)
+from mixmark.harness.meters.external.tables import Several, split
 
-TABLE = ("column", "time", "time_format", "only")
-OPTIONS = ("name", "path", "connect", "unit", "boundary", "covers", "accuracy", "timezone", "late_s", *TABLE)
-BACKLOG = 4096  # bytes; a larger read has lines that arrived during a pause, and more may follow
+TABLE = ("column", "time", "time_format", "sum")
+SOURCES = ("path", "connect", "command")
+OPTIONS = ("name", *SOURCES, "unit", "boundary", "covers", "accuracy", "timezone", "late_s", *TABLE)
+BACKLOG = 4096  # bytes; a larger read has lines that arrived during a pause, and without timestamps they have no time
 STEP_NS = 100_000_000  # if the wall clock moves more against CLOCK_MONOTONIC, it was set
+POLL_S = 0.05
+HEADER_S = 10.0  # in which a program must print its header
+TAIL = 64  # lines of a log before the run that are read, to find several devices before anything is measured
+BURST, BURST_ROWS, BURSTS = 5, 32, 3  # of rows: so many are so much closer to the row above than that one to its own
+
+
+SEVERAL_GPUS = (
+    "its rows come in bursts, so they are of several GPUs: add uuid to --query-gpu, and choose "
+    'where = {uuid = "GPU-…"} or sum = true'
+)
 
 
 @dataclass(frozen=True)
@@ -68,11 +93,19 @@ class External:
     needs_section = True
 
     def __init__(self, options: Mapping[str, str], clocks: Clocks | None = None) -> None:
-        refuse_options("the meter external", options, OPTIONS)
-        if "path" in options and "connect" in options:
-            raise UsageError("the meter external reads from path or from connect, not from both")
+        if "where" in options:
+            raise UsageError("where of the meter external is a table", 'give it as where = {index = "0"}')
+        refuse_options("the meter external", {name: "" for name in options if not name.startswith(WHERE)}, OPTIONS)
+        given = [name for name in SOURCES if name in options]
+        if len(given) > 1:
+            raise UsageError(f"the meter external reads from one source, not from {' and '.join(given)}")
         if "path" in options and "unit" in options and "column" not in options:
-            raise UsageError("the header of a log names the unit", "unit is for connect, or with column and time")
+            raise UsageError("the header of a log names the unit", "unit is for connect and command, or with column")
+        if not options.get("command", "x").strip():
+            raise UsageError("the meter external has an empty command", 'give it as command = "read_my_meter --csv"')
+        if "time" in options and "column" not in options:
+            raise UsageError("the meter external needs column with time", "column names the reading of a table")
+        choice_option("external", options, "sum", ("true", "false"))
         self._options = options
         self._id = f"external/{options['name']}" if "name" in options else "external"
         self._clocks = clocks or Clocks()
@@ -86,10 +119,9 @@ class External:
         self._late_s = number_option("external", options, "late_s", signed=True) or 0.0
         self._zone = _zone(options)
         self._address = _address(options["connect"]) if "connect" in options else None
-        self._source: LogFile | TcpConnection | None = None
+        self._source: LogFile | TcpConnection | Program | None = None
         self._format: Format | None = None
-        """The format of the log. None for lines over TCP."""
-        self._columns: Columns | None = None
+        """The format of the lines. None until the first line over TCP."""
         self._last_wall_ns = 0
         self._lost: str | None = None
         self._rest = b""
@@ -97,6 +129,8 @@ class External:
         self._last: Sample | None = None
         self._wall_offset_ns = 0
         self._emptied_ns = 0
+        self._bursts: deque[bool] = deque(maxlen=BURST_ROWS)
+        self._gap_ns = 0
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         """Opens the source."""
@@ -132,29 +166,85 @@ class External:
             self._lost = f"{self._source.label}: {cause(error)}"
             raise Lost(self._lost) from error
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The process of the program that was started, if any."""
+        return (self._source.pid,) if isinstance(self._source, Program) else ()
+
+    def close(self) -> None:
+        """Ends the program that was started, if any."""
+        if isinstance(self._source, Program):
+            self._source.close()
+        self._source = None
+
     def _open(self) -> None:
         self._emptied_ns = self._clocks.monotonic_ns()
         self._wall_offset_ns = self._clocks.wall_ns() - self._emptied_ns
-        if "path" in self._options:
-            log = LogFile(Path(self._options["path"]))
-            try:
-                self._format = recognised(log.first_line, self._options)
-            except ValueError as error:
-                raise Lost(f"{log.label}: {error}") from error
-            if self._format is None:
-                raise Lost(f"{log.label} needs a header in its first line: {HEADER}; or name column and time")
-            self._source, self._line = log, log.lines
-        elif self._address:
+        if self._address:
             self._source = TcpConnection(self._address)
+        elif "path" in self._options:
+            self._source = LogFile(Path(self._options["path"]))
+        elif "command" in self._options:
+            self._source = Program(self._options["command"])
+        if isinstance(self._source, LogFile | Program):
+            try:
+                self._begin(self._source)
+            except (ValueError, Lost) as error:
+                label = self._source.label
+                self.close()
+                raise Lost(f"{label}: {error}") from error
+
+    def _begin(self, source: LogFile | Program) -> None:
+        """Reads up to the header, and of a log all that was written before. Raises Lost or ValueError, also if the log
+        holds several devices, changes its columns or has no good row. Other wrong lines of the past do not matter."""
+        deadline_s = time.monotonic() + (HEADER_S if source.live else 0.0)
+        first: list[str] = []
+        tail: deque[str] = deque(maxlen=TAIL)
+        while (new := source.take()) or (self._format is None and time.monotonic() < deadline_s):
+            for line in self._whole(new):
+                self._line += 1
+                text = lines.decoded(line)
+                if self._format is None:
+                    if len(first) < FIRST_LINES:
+                        first.append(text)
+                        self._format = self._recognised(text, source.live)
+                elif self._format.repeats(text, first[-1]):
+                    self._format.reading(text)  # raises if its columns are others
+                else:
+                    tail.append(text)
+            if source.live and (self._format is not None or len(first) == FIRST_LINES):
+                break
+            if not new:
+                time.sleep(POLL_S)
+        if self._format is None:
+            raise ValueError(unknown(first, self._options))
+        wrong: list[str] = []
+        for text in tail:
+            try:
+                self._format.reading(text)
+            except Several:
+                raise
+            except ValueError as error:
+                wrong.append(f"{lines.shown(text.encode())} ({error})")
+        if wrong and len(wrong) == sum(1 for text in tail if text.strip()):
+            raise ValueError(f"none of its last rows can be read: {wrong[-1]}")
+
+    def _recognised(self, text: str, live: bool) -> Format | None:
+        found = recognised(text, self._options, live)
+        return bare_values(text, self._options) if found is None and live else found
+
+    def _whole(self, new: bytes) -> list[bytes]:
+        """The lines that `new` completes. Raises Lost if one is too long."""
+        *whole, self._rest = (self._rest + new).split(b"\n")
+        if any(len(line) > LONGEST_LINE for line in (*whole, self._rest)):
+            raise Lost(f"line {self._line + 1} or a later one is longer than {LONGEST_LINE} bytes")
+        return whole
 
     def _samples(self, new: bytes) -> list[Sample]:
         """The readings of the lines that `new` completes. Raises Lost."""
         now_ns = self._clocks.monotonic_ns()
-        *whole, self._rest = (self._rest + new).split(b"\n")
-        if any(len(line) > LONGEST_LINE for line in (*whole, self._rest)):
-            raise Lost(f"line {self._line + 1} or a later one is longer than {LONGEST_LINE} bytes")
         samples: list[Sample] = []
-        for line in whole:
+        for line in self._whole(new):
             self._line += 1
             sample = self._sample(line, now_ns)
             if sample is None:
@@ -162,11 +252,11 @@ class External:
             if samples and sample.at_ns == samples[-1].at_ns:
                 samples.pop()  # lines without timestamps may have the same time; the last reading is the newest
             samples.append(sample)
-        timed = self._format is not None or (self._columns is not None and self._columns.timestamp is not None)
+        timed = self._format is not None and self._format.timed
         wall_offset_ns = self._clocks.wall_ns() - self._clocks.monotonic_ns()
         if samples and timed and abs(wall_offset_ns - self._wall_offset_ns) > STEP_NS:
             raise Lost("this machine's wall clock was set meanwhile, so the meter's timestamps cannot be matched")
-        if len(new) < BACKLOG:
+        if len(new) < (CHUNK // 4 if timed else BACKLOG):
             self._emptied_ns = now_ns
         elif not timed:
             return []  # the lines waited in the source, so the times of their readings are unknown
@@ -175,41 +265,39 @@ class External:
     def _sample(self, line: bytes, now_ns: int) -> Sample | None:
         """The reading of a line. None for a header, a comment or an empty line. Raises Lost."""
         try:
-            text = line.decode("utf-8-sig").strip()
-            found = self._format.reading(text) if self._format and text else self._from_tcp(line)
-            if found is None:
+            text = lines.decoded(line)
+            if self._format is None and split(text, ","):
+                self._format = bare_values(text, self._options)
+                if self._format is None:
+                    raise ValueError("it is not a reading, or a timestamp and a reading")
+            found = self._format.reading(text) if self._format else None
+            if found is None or self._format is None:
                 return None
             at, number = found
-            unit = self._format.unit if self._format else self._unit
-            value = float(number) * UNITS[unit]
-            wall_ns = self._wall_ns(at) if at else None
+            value = number * UNITS[self._format.unit]
+            at_ns = now_ns if not self._format.timed else self._wall_ns(at) - self._wall_offset_ns
         except (ValueError, OverflowError) as error:
             raise Lost(f"line {self._line} is torn or wrong: {lines.shown(line)} ({error})") from error
-        at_ns = now_ns if wall_ns is None else wall_ns + round(self._late_s * 1e9) - self._wall_offset_ns
-        sample = Sample(value, at_ns)
-        if problem := lines.implausible(sample, self._last, self._emptied_ns, now_ns):
+        sample = Sample(value, at_ns + round(self._late_s * 1e9))
+        if problem := lines.implausible(sample, self._last, self._emptied_ns, now_ns) or self._burst(sample):
             raise Lost(f"line {self._line}: {problem}")
         self._last = sample
         return sample
+
+    def _burst(self, sample: Sample) -> Reason | None:
+        """Why the rows of a log that names no device are of several devices: they come in bursts. None if not."""
+        if self._last is None or self._format is None or not self._format.anonymous:
+            return None
+        gap_ns = (sample.at_ns or 0) - (self._last.at_ns or 0)
+        self._bursts.append(gap_ns * BURST < self._gap_ns)
+        self._gap_ns = gap_ns
+        return SEVERAL_GPUS if sum(self._bursts) >= BURSTS else None
 
     def _wall_ns(self, text: str) -> int:
         """Raises ValueError."""
         time_format = self._format.time_format if self._format else None
         self._last_wall_ns = lines.epoch_ns(text, self._zone, time_format, self._last_wall_ns)
         return self._last_wall_ns
-
-    def _from_tcp(self, line: bytes) -> tuple[str, str] | None:
-        """The reading of a line over TCP: a number, or a timestamp and a number. Raises ValueError."""
-        row = lines.fields(line)
-        if not row or self._format:
-            return None
-        if self._columns is None:
-            if len(row) > 2:
-                raise ValueError(f"it has {len(row)} fields instead of a reading, or a timestamp and a reading")
-            self._columns = Columns(len(row), 0 if len(row) > 1 else None, len(row) - 1, self._unit)
-        if len(row) != self._columns.count:
-            raise ValueError(f"it has {len(row)} fields, not {self._columns.count}")
-        return (row[0] if self._columns.timestamp is not None else ""), row[-1]
 
 
 def _zone(options: Mapping[str, str]) -> tzinfo | None:

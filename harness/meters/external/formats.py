@@ -1,13 +1,17 @@
-"""The logs of instruments and tools, recognised by their first line.
+"""The logs of instruments and tools, recognised by their header.
 
-    plain            timestamp,watts                       (or another unit, see `lines`)
+    plain            timestamp,watts                       (or another unit)
     SPEC PTDaemon    Time,02-25-2023 11:35:56.788,Watts,9.032000,Volts,…
     nvidia-smi       timestamp, uuid, power.draw [W]       --query-gpu=timestamp,uuid,power.draw --format=csv -lms 100
+    nvidia-smi dmon  #Date Time gpu pwr                    -s p -o DT
     turbostat        Time_Of_Day_Seconds  PkgWatt          --quiet --Summary --show Time_Of_Day_Seconds,PkgWatt
     powermetrics     *** Sampled system activity (…) ***   --samplers cpu_power -i 1000
     HWiNFO           Date,Time,…,"CPU Package Power [W]"
     LibreHardwareMonitor   ,/intelcpu/0/load/0,/intelcpu/0/power/0,…   the second line begins with Time
     any other        a header with the columns that the options `column` and `time` name, with `unit` and `time_format`
+
+All but PTDaemon's and powermetrics' are tables: a recipe names their columns, and `tables` reads their rows. Lines
+above the header, such as a banner, are skipped.
 
 Of the formats of tools, only PTDaemon's was tested on a real log, from MLPerf's results. The others were written from
 documentation, examples and source code. The exports of Yokogawa's and Rigol's software differ by version: name their
@@ -16,26 +20,27 @@ columns.
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
-from mixmark.harness.meters.external import lines
-from mixmark.harness.meters.external.lines import UNITS, Columns
+from mixmark.harness.contracts.text import Reason
+from mixmark.harness.meters.external.lines import IN_BRACKETS, NUMBER, UNITS, Reading, number, shown, unit_of
+from mixmark.harness.meters.external.tables import SEPARATORS, Choice, Table, bare, numbered, position, split
 
-Reading = tuple[str, str]
-"""A timestamp and a value, as texts."""
 PTDAEMON = re.compile(r"Time,\d\d-\d\d-\d{4} [\d:.]+,Watts,")
 SAMPLED = re.compile(r"\*\*\* Sampled system activity \((.+?)\)")
-POWERMETRICS = re.compile(r"(?:Combined Power \(CPU \+ GPU \+ ANE\)|Package Power): (\d+(?:\.\d+)?) mW")
-TIME_FORMATS = {
-    "hwinfo": "%d.%m.%Y %H:%M:%S.%f",
-    "librehardwaremonitor": "%m/%d/%Y %H:%M:%S",
-    "nvidia-smi": "%Y/%m/%d %H:%M:%S.%f",
-}
+POWERMETRICS = re.compile(
+    r"(?:Combined Power \(CPU \+ GPU \+ ANE\)|Package Power|Intel energy model derived package power[^:]*):\s*"
+    r"([\d.,]+)\s*(m?W)"
+)
+TWIN = re.compile(r" \(\d+\)$")
+WHERE = "where."
+GPU = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial", "gpu_serial", "name", "gpu_name")
+DEVICES = ("device", "device_id", "gpu", "host", "hostname", "sensor", "outlet", "channel", "socket", "plug", "meter")
+HEAD = 8  # characters in which rows and headers differ
+SHOWN_LINES, SHOWN_COLUMNS = 3, 12
 
 
 @dataclass(frozen=True)
@@ -47,120 +52,207 @@ class Format:
     reading: Callable[[str], Reading | None]
     """Returns the reading of a line; None if it has none. Raises ValueError if the line does not fit."""
     time_format: str | None = None
-    """As in `strptime`. None for ISO 8601 or seconds since 1970."""
+    """As in `strptime`. None for ISO 8601 or a time since 1970."""
+    timed: bool = True
+    """Whether the lines have timestamps."""
+    anonymous: bool = False
+    """Whether rows of several devices look alike: the format names devices, and this log leaves that out."""
+
+    def repeats(self, line: str, header: str) -> bool:
+        """Whether a line of a table may be its header again."""
+        return isinstance(self.reading, Table) and line[:HEAD] == header[:HEAD]
 
 
-def recognised(first_line: bytes, options: Mapping[str, str]) -> Format | None:
-    """The format of a log by its first line. None if it is unknown. Raises ValueError if the columns are not clear.
+@dataclass(frozen=True)
+class Recipe:
+    """The columns of one tool's table. Names are patterns of the lower-case name."""
 
-    options: column, time, unit, time_format and only (see the meter `external`).
+    name: str
+    times: tuple[str, ...]
+    value: str
+    """The columns that may be the reading; the option `column` chooses if there are several."""
+    unit: str | None = None
+    """None: the name of the column carries it."""
+    time_format: str | None = None
+    devices: tuple[str, ...] = ()
+    labelled: bool = False
+    """Whether a row of labels follows, and the column of the time has no name."""
+
+    def values(self, names: Sequence[str]) -> list[str]:
+        """The columns in a known unit that may be the reading."""
+        return [
+            name
+            for name in names
+            if re.fullmatch(self.value, bare(name)) and (self.unit or unit_of(TWIN.sub("", name)))
+        ]
+
+    def lacking(self, names: Sequence[str]) -> list[str]:
+        """The columns that the header lacks for this recipe."""
+        lower = [*map(bare, names), *map(single, names)]
+        lacks = [time for time in self.times if time not in lower]
+        return lacks if self.values(names) else [*lacks, f"a column of {self.unit or 'W'}"]
+
+
+RECIPES = (
+    Recipe("nvidia-smi", ("timestamp",), r"power\.draw.*", "W", "%Y/%m/%d %H:%M:%S.%f", GPU),
+    Recipe("nvidia-smi dmon", ("date", "time"), "pwr", "W", "%Y%m%d %H:%M:%S", ("gpu",)),
+    Recipe("turbostat", ("time_of_day_seconds",), "pkgwatt", "W", None, ("package", "core", "cpu")),
+    Recipe("LibreHardwareMonitor", ("",), r"/.*/power/\d+", "W", "%m/%d/%Y %H:%M:%S", labelled=True),
+    Recipe("HWiNFO", ("date", "time"), r".*\[w\]( \(\d+\))?", "W", "%d.%m.%Y %H:%M:%S.%f"),
+    Recipe("plain", ("timestamp",), ".*", None, None, DEVICES),
+)
+BARE = Recipe("plain", (), ".*", None, None, DEVICES)
+"""A table without timestamps, which only a program or a peer can send: its readings get their time of arrival."""
+
+
+def single(name: str) -> str:
+    """The lower-case name of a column without the number that tells it from another of its name."""
+    return TWIN.sub("", bare(name))
+
+
+def recognised(line: str, options: Mapping[str, str], live: bool = False) -> Format | None:
+    """The format of a log if the line is its header. None if it is not. Raises ValueError if the columns are not clear.
+
+    options: column, time, unit, time_format, sum and where (see the meter `external`). live: whether the time of
+    arrival of a line is known, so that it may have no timestamp.
     """
-    if columns := lines.header(first_line):
-        return Format("plain", columns.unit, partial(_plain, columns=columns))
-    text = first_line.decode("utf-8-sig", "replace").strip()
-    if PTDAEMON.match(text):
+    if PTDAEMON.match(line):
         return Format("SPEC PTDaemon", "W", _ptdaemon, "%m-%d-%Y %H:%M:%S.%f")
-    if text.startswith("Machine model:") or SAMPLED.match(text):
+    if line.startswith("Machine model:") or SAMPLED.match(line):
         return Format("powermetrics", "mW", _Powermetrics(), "%a %b %d %H:%M:%S %Y %z")
-    names = _split(text)
-    bare = [name.lower() for name in names]
-    if "time_of_day_seconds" in bare and "pkgwatt" in bare:
-        return _table("turbostat", names, ["Time_Of_Day_Seconds"], options.get("column", "PkgWatt"), "W", None, "")
-    if "timestamp" in bare and "power.draw [w]" in bare:
-        column = options.get("column", "power.draw [W]")
-        return _table(
-            "nvidia-smi", names, ["timestamp"], column, "W", TIME_FORMATS["nvidia-smi"], options.get("only", "")
-        )
-    if len(names) > 1 and not names[0] and all(name.startswith("/") for name in names[1:]):
-        column = options.get("column") or _only_watts(names, "/power/")
-        sensors = ["Time", *names[1:]]
-        return _table("LibreHardwareMonitor", sensors, ["Time"], column, "W", TIME_FORMATS["librehardwaremonitor"], "")
-    unit, time_format = options.get("unit", "W"), options.get("time_format")
-    if "column" in options and "time" in options:
-        times = [name.strip() for name in options["time"].split("+")]
-        return _table("a table", names, times, options["column"], unit, time_format, "")
-    if bare[:2] == ["date", "time"] and any(name.endswith("[w]") for name in bare):
-        column = options.get("column") or _only_watts(names)
-        return _table("HWiNFO", names, ["Date", "Time"], column, unit, time_format or TIME_FORMATS["hwinfo"], "")
+    for separator, names in _headers(line):
+        if "time" in options:  # and column
+            times = [name.strip() for name in options["time"].split("+")]
+            if {bare(name) for name in (*times, options["column"])} <= {*map(bare, names), *map(single, names)}:
+                return _named(names, separator, times, options)
+            continue
+        for recipe in (*RECIPES, BARE) if live and separator != " " else RECIPES:
+            if not recipe.lacking(names):
+                return _from(recipe, names, separator, options)
     return None
 
 
-def _plain(text: str, columns: Columns) -> Reading | None:
-    row = lines.fields(text.encode())
-    if not row or lines.header(text.encode()) == columns:  # a restarted logger repeats its header
+def bare_values(line: str, options: Mapping[str, str]) -> Format | None:
+    """The format of lines without a header, if this is such a line: a reading, or a timestamp and a reading."""
+    row = split(line, ",")
+    if len(row) not in (1, 2) or not NUMBER.fullmatch(row[-1]):
         return None
-    if len(row) != columns.count:
-        raise ValueError(f"it has {len(row)} fields, not {columns.count}")
-    return row[columns.timestamp or 0], row[columns.value]
+    unit, times = options.get("unit", "W"), ["timestamp"][: len(row) - 1]
+    read = Table([*times, "value"], ",", times, "value", unit, choice=_choice(options))
+    return Format("plain", unit, read, timed=bool(times))
+
+
+def _headers(line: str) -> Iterator[tuple[str, list[str]]]:
+    """The line as a header, by each separator that it has."""
+    text = line.strip("\r\n").lstrip("\ufeff#")
+    for separator in SEPARATORS:
+        if separator in text or (separator == "," and " " not in text.strip()):
+            with suppress(ValueError):
+                names = numbered(split(text, separator))
+                if len(names) > 0 and not any(NUMBER.fullmatch(name) for name in names):
+                    yield separator, names
+
+
+def _from(recipe: Recipe, names: Sequence[str], separator: str, options: Mapping[str, str]) -> Format:
+    """Raises ValueError if the options do not decide between columns."""
+    values = recipe.values(names)
+    column = options.get("column") or values[0]
+    if len(values) > 1 and "column" not in options:
+        raise ValueError(f'several columns have a unit; add column = "{values[0]}", or one of {", ".join(values[1:])}')
+    usual = recipe.unit if bare(column) in map(bare, values) else None
+    unit = _unit(names, column, options, usual)
+    choice = _choice(options)
+    devices = [name for name in recipe.devices if name in map(bare, names)]
+    read = Table(names, separator, recipe.times, column, unit, devices, choice, recipe.labelled)
+    time_format = options.get("time_format", recipe.time_format)
+    anonymous = recipe.devices is GPU and not devices
+    return Format(recipe.name, unit, read, time_format, bool(recipe.times), anonymous)
+
+
+def _named(names: Sequence[str], separator: str, times: Sequence[str], options: Mapping[str, str]) -> Format:
+    """The table whose columns the options name. Raises ValueError if it lacks one."""
+    unit = _unit(names, options["column"], options, None)
+    read = Table(names, separator, times, options["column"], unit, (*GPU[1:], *DEVICES), _choice(options))
+    return Format("a table", unit, read, options.get("time_format"))
+
+
+def _unit(names: Sequence[str], column: str, options: Mapping[str, str], usual: str | None) -> str:
+    """Raises ValueError if the options and the name of the column contradict one another."""
+    name = TWIN.sub("", names[position(names, column)])
+    named, told = unit_of(name) or usual, options.get("unit")
+    if told and told not in UNITS:
+        raise ValueError(f"{told!a} is not a unit; known: {', '.join(UNITS)}")
+    if told and named and told != named:
+        raise ValueError(f"column {column!a} is in {named} by its name, and unit = {told!a}")
+    if not (told or named) and IN_BRACKETS.search(name):
+        raise ValueError(f"column {column!a} is in no unit of power or energy; if it is, add unit")
+    return told or named or "W"
+
+
+def _choice(options: Mapping[str, str]) -> Choice:
+    where = {name.removeprefix(WHERE): value for name, value in options.items() if name.startswith(WHERE)}
+    return Choice(where, options.get("sum") == "true")
 
 
 def _ptdaemon(text: str) -> Reading | None:
     row = text.split(",")
     if len(row) < 4 or (row[0], row[2]) != ("Time", "Watts"):
         raise ValueError("it lacks Time and Watts")
-    return row[1], row[3]
+    return row[1], number(row[3], "W")
 
 
 class _Powermetrics:
-    """Reads the reports of macOS's powermetrics, which have a block of lines for each sample."""
+    """Reads the reports of macOS's powermetrics, which have a block of lines for each sample. Its values are in mW."""
 
     def __init__(self) -> None:
         self._at: str | None = None
 
     def __call__(self, text: str) -> Reading | None:
         if sampled := SAMPLED.search(text):
+            if self._at:
+                raise ValueError("the sample above has no package or combined power: add --samplers cpu_power")
             self._at = sampled[1]
         elif (power := POWERMETRICS.search(text)) and self._at:
             at, self._at = self._at, None
-            return at, power[1]
+            return at, number(power[1], power[2]) * (1000 if power[2] == "W" else 1)
         return None
 
 
-def _table(
-    name: str, names: Sequence[str], times: Sequence[str], column: str, unit: str, time_format: str | None, only: str
-) -> Format:
-    """A table with a header. times: the columns that are joined to a timestamp. only: the uuid of one GPU."""
-    known = {each.lower(): index for index, each in reversed(list(enumerate(names)))}
-    for wanted in (*times, column):
-        if wanted.lower() not in known:
-            raise ValueError(f"its header has no column {wanted!a}")
-    if unit not in UNITS:
-        raise ValueError(f"{unit!a} is not a unit; known: {', '.join(UNITS)}")
-    at, value = [known[each.lower()] for each in times], known[column.lower()]
-    uuid = known.get("uuid")
-    seen: set[str] = set()
-
-    def reading(text: str) -> Reading | None:
-        row = _split(text)
-        if not row:
-            return None
-        if len(row) < len(names):
-            raise ValueError(f"it has {len(row)} fields, not {len(names)}")
-        if row[at[0]] in ("", names[at[0]]):  # a header; some logs repeat it
-            return None
-        if uuid is not None:
-            seen.add(row[uuid])
-            if only and row[uuid] != only:
-                return None
-            if not only and len(seen) > 1:
-                raise ValueError("it is of another GPU than the lines above; choose one with only = UUID")
-        return " ".join(row[each] for each in at), row[value].removesuffix(f" {unit}")
-
-    return Format(name, unit, reading, time_format)
+def unknown(lines: Sequence[str], options: Mapping[str, str]) -> Reason:
+    """Why no format fits: what was found, what comes nearest, and the lines of mixmark.toml that would read it."""
+    text = [line for line in lines if line.strip()]
+    if not text:
+        return "it has no whole line yet: start its writer before the run"
+    found = "its first lines are " + " | ".join(shown(line.encode()) for line in text[:SHOWN_LINES])
+    if text[0].lstrip().startswith(("<?xml", "<!DOCTYPE plist", "<plist")):
+        return f"it is a property list: let powermetrics write text, without -f plist ({found})"
+    if text[0].lstrip().startswith(("{", "[")):
+        return f"it is JSON, not a table ({found})"
+    headers = [names for line in text for _, names in _headers(line) if len(names) > 1]
+    if "time" in options and headers:
+        wanted = (options["column"], *options["time"].split("+"))
+        names = max(headers, key=lambda each: sum(bare(name) in map(bare, each) for name in wanted))
+        for name in wanted:
+            position(names, name)
+    names = max(headers, key=lambda each: max(_fit(recipe, each) for recipe in RECIPES), default=[])
+    named = [recipe for recipe in RECIPES if recipe.name.split()[0].lower() in " ".join(text).lower()]
+    near = named or [recipe for recipe in sorted(RECIPES, key=lambda each: -_fit(each, names)) if _fit(recipe, names)]
+    nearest = "; ".join(f"{recipe.name} lacks {' and '.join(recipe.lacking(names))}" for recipe in near[:2])
+    known = f"Nearest: {nearest}" if near else f"Known: {', '.join(recipe.name for recipe in RECIPES)}"
+    read = f"To read it: {_proposal(names)}" if names else "It needs a header such as timestamp,watts"
+    return f"it is of no known format: {found}. {known}. {read}"
 
 
-def _only_watts(names: Sequence[str], mark: str = "[w]") -> str:
-    """The only column of a table in watts. mark: the part of its name that says so."""
-    watts = [name for name in names if mark in name.lower()]
-    if len(watts) != 1:
-        raise ValueError(f"several columns are in watts; set column to one of {', '.join(watts)}")
-    return watts[0]
+def _fit(recipe: Recipe, names: Sequence[str]) -> float:
+    return 1 - len(recipe.lacking(names)) / (len(recipe.times) + 1)
 
 
-def _split(text: str) -> list[str]:
-    """The fields of a line, separated by commas, semicolons, tabs or spaces."""
-    if "," in text or ";" in text:
-        with suppress(csv.Error):
-            [row] = csv.reader([text], delimiter=";" if ";" in text else ",", skipinitialspace=True)
-            return [field.strip() for field in row]
-    return text.split()
+def _proposal(names: Sequence[str]) -> str:
+    """The lines of mixmark.toml that would read a table with these columns."""
+    times = [name for name in names if re.search(r"time|date|when|clock", bare(name))]
+    powers = [name for name in names if unit_of(TWIN.sub("", name)) or re.search("power|watt|pwr|energy", bare(name))]
+    if not times or not powers:
+        return f'time = "…" and column = "…" of the columns {", ".join(names[:SHOWN_COLUMNS])}, with unit'
+    unit = unit_of(TWIN.sub("", powers[0])) or "W"
+    others = f" (or another of {', '.join(powers[1:SHOWN_COLUMNS])})" if powers[1:] else ""
+    return f'time = "{"+".join(times[:2])}", column = "{powers[0]}"{others}, unit = "{unit}"'

@@ -1,78 +1,111 @@
-"""Parses the lines of the meter `external`: its header, its timestamps, and readings that cannot be true."""
+"""Parses the texts of the meter `external`: encodings, numbers, timestamps, and readings that cannot be true."""
 
 from __future__ import annotations
 
-import csv
+import codecs
 import math
-from contextlib import suppress
-from dataclasses import dataclass
+import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.text import Reason
 
+Reading = tuple[str, float]
+"""A timestamp, which is empty if a line has none, and a value in the unit of the log."""
 UNITS = {"W": 1.0, "mW": 1e-3, "kW": 1e3, "J": 1.0, "kJ": 1e3, "Wh": 3600.0, "kWh": 3.6e6}
 POWER = {"W", "mW", "kW"}
-UNIT_OF_COLUMN = {
-    **{unit.lower(): unit for unit in UNITS},
-    "watts": "W",
-    "milliwatts": "mW",
-    "kilowatts": "kW",
-    "joules": "J",
-    "kilojoules": "kJ",
-    "watt_hours": "Wh",
-    "kilowatt_hours": "kWh",
+UNIT_OF_WORD = {unit.lower(): unit for unit in UNITS} | {
+    "watt": "W",
+    "milliwatt": "mW",
+    "kilowatt": "kW",
+    "joule": "J",
+    "kilojoule": "kJ",
+    "watt hour": "Wh",
+    "kilowatt hour": "kWh",
 }
-HEADER = "timestamp,watts (or joules, kilowatt_hours, …)"
+NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([a-zA-Z]*)")
+IN_BRACKETS = re.compile(r"[\[(]\s*([^\])]+?)\s*[\])]")
+DIGITS_PER_SECOND = ((11, 0), (14, 3), (17, 6), (20, 9))  # whole digits below which an epoch is in s, ms, µs, ns
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 AHEAD_NS = 100_000_000  # if a timestamp is further in the future, the clocks disagree
 BEHIND_NS = 10_000_000_000  # if a line arrives later after its timestamp, the clocks disagree or its writer buffers
 CLOCKS = "the clocks disagree (NTP, timezone, late_s)"
+MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+PACKED = ((b"\x1f\x8b", "gzip"), (b"PK\x03\x04", "a zip file, such as a workbook"), (b"SQLite", "a database"))
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The positions of the fields of a line. timestamp: None if lines have none."""
+def encoding(first: bytes) -> str:
+    """The encoding of a log by its first bytes: UTF-16 or UTF-32, with a byte order mark or without; `utf-8` if each
+    character of ASCII is one byte. Raises ValueError, which names the kind, if it is no text."""
+    for mark, name in PACKED:
+        if first.startswith(mark):
+            raise ValueError(f"it is {name} and not text")
+    for mark, name in MARKS:
+        if first.startswith(mark):
+            return name
+    even, odd = first[0::2].count(0), first[1::2].count(0)
+    half = len(first) // 2
+    if half and max(even, odd) * 2 > half and min(even, odd) * 10 < half:
+        return "utf-16-le" if odd > even else "utf-16-be"
+    return "utf-8"
 
-    count: int
-    timestamp: int | None
-    value: int
-    unit: str
 
-
-def fields(line: bytes) -> list[str]:
-    """The fields of a line; none for a comment or an empty line. Raises ValueError if the line is not CSV text."""
-    text = line.decode("utf-8-sig").strip()
-    if not text or text.startswith("#"):
-        return []
-    if not text.replace("\t", "").isprintable():
-        raise ValueError("control characters")
+def decoded(line: bytes) -> str:
+    """The text of a line in UTF-8, or else in the code page of Windows, whose ASCII is the same."""
     try:
-        (row,) = csv.reader([text], delimiter=";" if ";" in text else ",", strict=True)
-    except csv.Error as error:
-        raise ValueError(str(error)) from error
-    return [field.strip() for field in row]
+        return line.decode("utf-8-sig").strip("\r\n")
+    except UnicodeDecodeError:
+        return line.decode("cp1252", "replace").strip("\r\n")
 
 
-def header(line: bytes) -> Columns | None:
-    """The columns that a header names: `timestamp` and one unit. None if the line is no header."""
-    with suppress(ValueError):
-        names = [name.lower().replace(" ", "_") for name in fields(line)]
-        units = [name for name in names if name in UNIT_OF_COLUMN]
-        if "timestamp" in names and len(units) == 1:
-            return Columns(len(names), names.index("timestamp"), names.index(units[0]), UNIT_OF_COLUMN[units[0]])
-    return None
+def unit_of(name: str) -> str | None:
+    """The unit that the name of a column carries: `P [kW]`, `power_mw`, `watts`, `PkgWatt`. None if it has none."""
+    if found := IN_BRACKETS.findall(name):
+        return _unit(found[-1])
+    words = re.split(r"[\s_.\-]+", name.strip())
+    for end in (" ".join(words[-2:]), words[-1]):
+        if unit := _unit(end):
+            return unit
+    return "W" if re.search(r"[a-z]Watt$", name.strip()) else None
+
+
+def _unit(word: str) -> str | None:
+    """A unit by its sign or its name. A megawatt is none, and no milliwatt."""
+    singular = re.sub(r"(?i)([tre])s\b", r"\1", word.strip().replace("_", " "))
+    return None if singular.startswith("MW") and len(singular) < 4 else UNIT_OF_WORD.get(singular.lower())
+
+
+def number(text: str, unit: str) -> float:
+    """A value with a decimal point and at most its unit behind it. Raises ValueError for another unit, a decimal comma,
+    a separator of thousands, or no number."""
+    match = NUMBER.fullmatch(text.strip())
+    if match is None:
+        comma = ": write decimals with a point and no separator of thousands" if re.search(r"\d[,' ]\d", text) else ""
+        raise ValueError(f"{text!a} is not a number{comma}")
+    if match[2] and _unit(match[2]) != unit:
+        raise ValueError(f"its value is in {match[2]}, but its column is in {unit}")
+    return float(match[1])
 
 
 def epoch_ns(text: str, zone: tzinfo | None, time_format: str | None = None, last_ns: int = 0) -> int:
-    """A timestamp in nanoseconds since 1970, from ISO 8601, seconds since 1970, or `time_format`. Raises ValueError.
+    """A timestamp in nanoseconds since 1970, from ISO 8601, `time_format`, or seconds, milliseconds, microseconds or
+    nanoseconds since 1970. Raises ValueError.
 
     last_ns: the timestamp of the line above. When daylight saving ends, an hour occurs twice; the second one is chosen
     if time would run backwards with the first.
     """
-    if time_format is None and text.replace(".", "", 1).isdecimal():
-        return int(Decimal(text) * 1_000_000_000)
+    if time_format is None and re.fullmatch(r"\d+(\.\d*)?", text):
+        digits = len(text.partition(".")[0].lstrip("0"))
+        for most, power in DIGITS_PER_SECOND:
+            if digits <= most:
+                return int(Decimal(text) * 10 ** (9 - power))
+        raise ValueError(f"{text} is no time since 1970")
     moment = datetime.strptime(text, time_format) if time_format else datetime.fromisoformat(text)
     if moment.tzinfo is not None:
         return _since_1970_ns(moment)

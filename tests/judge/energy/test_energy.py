@@ -96,6 +96,15 @@ def test_a_gap_that_may_hide_a_second_wrap_has_no_joules() -> None:
     assert (read.joules, read.reasons) == (None, ("may have wrapped twice",))
 
 
+@pytest.mark.parametrize("wrap", [5.0, 20.0, 62.0, 99.0])
+def test_a_counter_that_wraps_between_all_reads_has_no_joules(wrap: float) -> None:
+    """600 W are 60 J between two reads. A counter of 5 J then shows the rest of a division, here a slow rise."""
+    joules = 600.5 * EVERY / S
+    read = reading(domain(wrap_joules=wrap), samples(EVERY, joules % wrap), 1 * S, 69 * S)
+    assert read.joules is None and "may have wrapped twice" in read.reasons
+    assert reading(domain(wrap_joules=2000), samples(EVERY, joules % 2000), 1 * S, 69 * S).valid
+
+
 def test_a_counter_misses_nothing_in_a_gap_and_power_does() -> None:
     at = np.concatenate((EVERY[EVERY < 30 * S], EVERY[EVERY > 31 * S]))
     read = reading(domain(), counter(at=at), 1 * S, 69 * S)
