@@ -86,10 +86,13 @@ def load(path: Path | None) -> Config:
     for name, options in _sections(path, content, "adapter").items():
         python, plugin = options.pop("python", sys.executable), options.pop("plugin", "")
         adapters[name] = AdapterConfig(python, options, plugin)
+    suites = _sections(path, content, "suite")
+    if given := [name for name, options in suites.items() if "weights" in options]:
+        raise UsageError(f"{path}: [suite.{given[0]}] weights", hint=f"give --weights {given[0]}=PATH")
     meters = _sections(path, _several(content), "meter")
     pythons = {name: options.pop("python") for name, options in meters.items() if "python" in options}
     others = {name: python for name, python in pythons.items() if python != sys.executable}
-    return Config(adapters, _sections(path, content, "suite"), meters, others)
+    return Config(adapters, suites, meters, others)
 
 
 SECTIONS = (

@@ -44,6 +44,7 @@ def test_without_a_file_everything_is_default(tmp_path: Path, monkeypatch: pytes
         ("[adapter]\ntorch = 1", "adapter is not a table of sections"),
         ("[adapter.torch]\nthreads = [1]", r"\[adapter.torch\] threads must be a string, a number or a boolean"),
         ("[suite.dlrm]\nrows = {}", r"\[suite.dlrm\] rows must be"),
+        ("[suite.llm]\nweights = './mine'", r"\[suite.llm\] weights"),
     ],
 )
 def test_a_wrong_file_is_misuse(tmp_path: Path, text: str, words: str) -> None:
