@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mixmark.harness.cli.options import JSON
+from mixmark.harness.cli.options import JSON, Number
 from mixmark.harness.cli.printing import print_json
 from mixmark.harness.cli.show import result_or_newest
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, choose_by_name
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.contracts.toml import is_reckonable
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Mix
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from mixmark.submissions.entry import Price
 
 COUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e[0-9]+)?)\s*([^\s0-9]+)?")
-POSITIVE = click.FloatRange(min=0, min_open=True)
+POSITIVE = Number(min=0, min_open=True)
+MOST = 1_000_000
+"""Devices or hosts of a machine."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,11 @@ class Source:
 @click.option("--budget", type=POSITIVE, metavar="MONEY", help="The most that may be spent.")
 @click.option("--power", type=POSITIVE, metavar="WATTS", help="The most that the machine may draw.")
 @click.option("--rack-units", type=POSITIVE, metavar="N", help="The most rack units of its hosts.")
-@click.option("--hosts", type=click.IntRange(min=1), metavar="N", help="The most hosts.")
+@click.option("--hosts", type=click.IntRange(1, MOST), metavar="N", help="The most hosts.")
 @click.option("--at-most", multiple=True, metavar="KIND=N", help="The most devices of a kind. Repeatable.")
 @click.option("--add", multiple=True, metavar="KIND[=N]", help="What if there were one more, or N? Repeatable.")
 @click.option("--without", multiple=True, metavar="KIND[=N]", help="What if all, or N, were gone? Repeatable.")
-@click.option("--tariff", type=click.FloatRange(min=0), metavar="MONEY", help="Price of a kilowatt-hour.")
+@click.option("--tariff", type=Number(min=0), metavar="MONEY", help="Price of a kilowatt-hour.")
 @click.option(
     "--years", type=POSITIVE, default=3.0, show_default=True, help="Years of electricity that --tariff pays for."
 )
@@ -183,7 +185,7 @@ def _mix(asked: str | None, per_hour: Sequence[str], tier: Any, sources: Sequenc
         choose_by_name("suite", [suite], facts)
         found, fact = COUNT.fullmatch(amount), facts[suite]
         count = float(re.sub("[_,]", "", found[1])) if found else 0
-        if found is None or not 0 < count < math.inf:
+        if found is None or not (count > 0 and is_reckonable(count)):
             raise UsageError(f"--per-hour {text} is no work of an hour", f"for example: --per-hour {suite}=10000")
         if found[2] and found[2].rstrip("s") not in (fact.unit, fact.unit_names.short):
             raise UsageError(f"{suite} counts {fact.unit}s, not {found[2]}", f"give the number of {fact.unit}s")
@@ -295,7 +297,7 @@ def _counts(option: str, texts: Sequence[str], kinds: Mapping[str, int], default
     for text in texts:
         name, equals, count = text.rpartition("=") if text not in kinds else (text, "", "")
         choose_by_name("kind of device", [name or text], kinds)
-        if (not equals and default is None) or (equals and not count.strip().isdecimal()):
+        if (not equals and default is None) or (equals and not re.fullmatch(r"\s*[0-9]{1,6}\s*", count)):
             raise UsageError(f"{option} {text} has no number of devices", f"for example: {option} '{name or text}=2'")
         found[name or text] = int(count) if equals else default or 0
     return found
