@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mixmark.harness.cli import complete
-from mixmark.harness.contracts.toml import is_reckonable
+from mixmark.harness.contracts.toml import LARGEST, is_reckonable
 
 COLUMN = 30  # characters of the first column of a help; a longer name has a line of its own
 HIGHEST = 0.9
@@ -45,24 +45,20 @@ def refuse_before_subcommand(context: click.Context) -> None:
 class Number(click.FloatRange):
     """A number that can be reckoned with; see `contracts.toml`."""
 
-    name = "number"
+    name, most = "number", LARGEST
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
         number = float(super().convert(value, param, context))
-        if not is_reckonable(number):
-            self.fail(
-                f"{value!r} is too large, too small or no number: give one between 1e-15 and 1e15.", param, context
-            )
+        if not is_reckonable(number) or number > self.most:
+            between = f"between 1e-15 and {self.most:g}"
+            self.fail(f"{value!r} is too large, too small or no number: give one {between}.", param, context)
         return number
 
 
 class Seconds(Number):
     """A time in seconds."""
 
-    name = "seconds"
-
-    def __init__(self, min: float) -> None:
-        super().__init__(min=min, max=1e8)  # three years: more overflows the timeouts of the system
+    name, most = "seconds", 1e8  # three years: more overflows the timeouts of the system
 
 
 WAIT_IDLE = click.option(

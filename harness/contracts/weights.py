@@ -5,6 +5,8 @@ bf16 is the upper half of a float32; numpy has no type for it.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -24,8 +26,14 @@ def read_weight(weights: Weights, name: str) -> npt.NDArray[np.float32]:
 
 def refuse_not_finite(weights: Weights) -> None:
     """Raises UsageError if a value of the weights is NaN or infinite. It reads every tensor once."""
-    for name in weights.names():
-        if wrong := int(np.count_nonzero(~np.isfinite(read_weight(weights, name)))):
+    shapes = {name: tuple(map(int, weights.spec(name).shape)) for name in weights.names()}
+    buffer = np.empty(max(map(math.prod, shapes.values()), default=0), np.float32)
+    for name, shape in shapes.items():
+        tensor = buffer[: math.prod(shape)].reshape(shape)
+        weights.read(name, tensor)
+        with np.errstate(all="ignore"):
+            total = tensor.sum()  # one pass, without a second array
+        if not np.isfinite(total) and (wrong := int(np.count_nonzero(~np.isfinite(tensor)))):
             raise UsageError(
                 f"{name} has {counted(wrong, 'value')} that {'is' if wrong == 1 else 'are'} NaN or infinite",
                 "give another copy of the checkpoint",
