@@ -91,6 +91,11 @@ def disturbances(evidence: Evidence) -> tuple[Finding, ...]:
     return tuple(reason for check in DISTURBED for reason in check(evidence))
 
 
+def busy(evidence: Evidence) -> tuple[Finding, ...]:
+    """Who else took much of the CPUs' time in a measurement. Empty if nothing did."""
+    return (*throttled(evidence), *loaded(evidence), *stolen(evidence))
+
+
 def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
     """The invalid findings, but of several that say the same only the first."""
     labels = {record.key: record.route.label for record in evidence.result.records}
