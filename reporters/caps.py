@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.caps import CappedRun, Frontier
+from mixmark.harness.judge.energy.total import unmeasured
 from mixmark.harness.judge.findings import in_full
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.reporters import charts, figures
@@ -32,7 +33,8 @@ def _in_words(found: Frontier) -> str:
     loose = [percent(run.cap) for run in found.runs if run.binds is False]
     told = f"; a cap of {', '.join(loose)} does not bind: the devices never draw as much" if loose else ""
     if found.best is None:
-        return f"the best cap is not known: it needs MX at each{told}"
+        totals = {"100 %": found.full.total} | {percent(run.cap): run.run.total for run in found.runs}
+        return f"the best cap is not known: {unmeasured(totals) or 'it needs MX at each'}{told}"
     if found.best == 1:
         return f"no cap does more mixes per kWh than all power{told}"
     best = next(run.run for run in found.runs if run.cap == found.best)

@@ -13,8 +13,11 @@ from statistics import median
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Finding, Mix, Result
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import references, screening
 from mixmark.harness.judge.assessment import Assessment
+from mixmark.harness.judge.energy import total as machine_energy
+from mixmark.harness.judge.energy.reading import TOO_SHORT
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import HOUR_NS, KWH_J
 from mixmark.harness.judge.references import ReferenceRate, ReferenceScore
@@ -353,7 +356,22 @@ def _energy(assessment: Assessment) -> str:
         return f"of the {found.boundary}, idle included{power}{accuracy}"
     if scope := figures.scope(assessment.runs):
         return scope
-    why = found.unmeasured if found is not None else ""
-    if not why:
-        why = "no meter covers the whole machine" if assessment.result.domains else "no meter was read"
-    return f"not measured: {why}; mixmark meters says what is needed"
+    energies = {run.phase: run.total for run in assessment.evidence.runs} or {
+        measured.key: measured.energy for measured in assessment.evidence.solo if measured.energy is not None
+    }
+    why = machine_energy.unmeasured(energies)
+    if energies and why is None:  # of a mix without a score
+        return f"of the {next(iter(energies.values())).boundary}, idle included"
+    return f"not measured: {figures.name(_unmeasured(assessment, why), LONGEST_REASON)}"
+
+
+def _unmeasured(assessment: Assessment, why: Reason | None) -> str:
+    """Why no window has the joules of the whole machine, and what the user can do about it. why: of the windows. None
+    if there is none."""
+    result = assessment.result
+    if why is None and result.domains:
+        why = "no window of a suite or of the mix was measured to its end"
+    why = why or "; ".join(machine_energy.total(result, "", 0, 1).reasons)
+    if {finding.rule for finding in assessment.findings} & {"energy_measured", "energy_complete"}:
+        return f"{why}; mixmark meters says what is needed"
+    return f"{why}; a longer --preset has longer windows" if TOO_SHORT in why else why

@@ -1,4 +1,4 @@
-"""A suite's weights: synthetic weights that need the bits of their class, or a public checkpoint.
+"""A suite's synthetic weights, which need the bits of their class.
 
 The random generators of weights and feeds are counter-based (Philox), so they are equal on every platform.
 
@@ -21,22 +21,17 @@ ring of random numbers, each less its successor, and the sum is rounded to 8 sig
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from pathlib import Path
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.protocols import Spec, Weights
+from mixmark.harness.contracts.protocols import Spec
 from mixmark.harness.contracts.schema import WeightClass
 
 Floats = npt.NDArray[np.float32]
@@ -141,7 +136,7 @@ class Synthetic:
 
     def read(self, name: str, into: Floats) -> None:
         """Fills `into`; raises ValueError if it is not C-contiguous float32 of the tensor's shape."""
-        shape = _check(name, self.specs[name], into)
+        shape = check_buffer(name, self.specs[name], into)
         fill = self.rule(name, shape)
         if isinstance(fill, Draw):
             rows = into.reshape(-1, math.prod(shape[1:])) if len(shape) > 1 else into.reshape(1, -1)
@@ -319,144 +314,8 @@ def _starts(weight_class: WeightClass, seed: int) -> Words:
     return np.ascontiguousarray(groups.view(np.uint64).T)
 
 
-def _check(name: str, spec: Spec, into: Floats) -> tuple[int, ...]:
+def check_buffer(name: str, spec: Spec, into: Floats) -> tuple[int, ...]:
+    """The tensor's shape. Raises ValueError if `into` is not C-contiguous float32 of that shape."""
     if into.shape != spec.shape or into.dtype != np.float32 or not into.flags.c_contiguous:
         raise ValueError(f"{name} needs C-contiguous float32 {spec.shape}, not {into.dtype} {into.shape}")
     return into.shape
-
-
-# Checkpoints
-
-
-def checkpoint(path: str | Path, specs: Mapping[str, Spec]) -> Weights:
-    """The weights in a file (.safetensors, .pt, .pth, .bin) or in a folder of such files, sharded or not.
-
-    A folder without files of weights is read in the layout of diffusers: its folder `unet` has the names that begin
-    with `unet.`, and so on. Tensors that `specs` does not name are ignored. Raises UsageError if a tensor is missing or
-    has another shape. `read` converts 16-bit values to float32.
-    """
-    path = Path(path)
-    found = dict(_entries(path, {name.partition(".")[0] for name in specs}))
-    for name, spec in specs.items():
-        if name not in found:
-            raise UsageError(
-                f"{path} has no tensor {name!r}", f"it has {len(found)} tensors, e.g. {', '.join(sorted(found)[:3])}"
-            )
-        if found[name].shape != spec.shape:
-            raise UsageError(
-                f"{name} in {path} has shape {found[name].shape}, but the suite needs {spec.shape}",
-                "give the checkpoint of the model that the tier is shaped like",
-            )
-    return Checkpoint(specs, found)
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A tensor in a file: its shape, and a function that reads it into a float32 array."""
-
-    shape: tuple[int, ...]
-    read: Callable[[Floats], None]
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The weights that `checkpoint` returns."""
-
-    specs: Mapping[str, Spec]
-    tensors: Mapping[str, Stored]
-
-    def names(self) -> Sequence[str]:
-        return list(self.specs)
-
-    def spec(self, name: str) -> Spec:
-        return self.specs[name]
-
-    def read(self, name: str, into: Floats) -> None:
-        """Fills `into`; raises ValueError if it is not C-contiguous float32 of the tensor's shape."""
-        _check(name, self.specs[name], into)
-        self.tensors[name].read(into)
-
-
-def _entries(path: Path, folders: set[str]) -> Iterator[tuple[str, Stored]]:
-    if path.is_file():
-        if path.suffix not in _READERS:
-            raise UsageError(f"{path} is not a checkpoint", f"give a folder or a file in {', '.join(_READERS)}")
-        yield from _READERS[path.suffix](path)
-        return
-    if not path.is_dir():
-        raise UsageError(f"there is no checkpoint at {path}", "give a file, or a folder with weights in it")
-    files = _files(path)
-    for file in files:
-        yield from _entries(file, set())
-    for folder in () if files else sorted(folders):
-        if (path / folder).is_dir():
-            for name, stored in _entries(path / folder, set()):
-                yield f"{folder}.{name}", stored
-
-
-def _files(folder: Path) -> list[Path]:
-    """A folder's files of one format: the shards in its index, or else all files but variants like `model.fp16.…`."""
-    for suffix in _READERS:
-        for index in sorted(folder.glob(f"*{suffix}.index.json")):
-            return [folder / file for file in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-        files = sorted(folder.glob(f"*{suffix}"))
-        if files:
-            return [file for file in files if "." not in file.stem] or files
-    return []
-
-
-def _safetensors(path: Path) -> Iterator[tuple[str, Stored]]:
-    """The tensors of a safetensors file: a little-endian u64 n, then n bytes of JSON, then the data.
-
-    The safetensors library is not used, because it cannot read bf16 into numpy. The file is mapped, so a tensor is in
-    memory only while it is read.
-    """
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        try:
-            header: dict[str, Any] = json.loads(file.read(length))
-        except ValueError as error:
-            raise UsageError(f"{path} is not a safetensors file", "check that it was downloaded completely") from error
-    header.pop("__metadata__", None)
-    data = np.memmap(path, np.uint8, "r", offset=8 + length)
-    for name, entry in header.items():
-        start, end = entry["data_offsets"]
-        yield name, Stored(tuple(entry["shape"]), partial(_convert, name, entry["dtype"], data[start:end]))
-
-
-_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
-
-
-def _convert(name: str, dtype: str, data: npt.NDArray[np.uint8], into: Floats) -> None:
-    if dtype == "BF16":  # bf16 is the upper half of a float32
-        bits = into.view(np.uint32)
-        bits[...] = data.view(np.uint16).reshape(into.shape)
-        bits <<= 16
-    elif dtype in _DTYPES:
-        into[...] = data.view(_DTYPES[dtype]).reshape(into.shape)
-    else:
-        raise UsageError(f"{name} is stored as {dtype}", "give a checkpoint in float32, float16 or bfloat16")
-
-
-def _torch(path: Path) -> Iterator[tuple[str, Stored]]:
-    """The tensors of a file that torch saved; needs torch. A checkpoint cannot run code, because of weights_only."""
-    import torch
-
-    loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    for name, tensor in loaded.get("state_dict", loaded).items():
-        if isinstance(tensor, torch.Tensor):
-            yield name, Stored(tuple(tensor.shape), partial(_copy, tensor))
-
-
-def _copy(tensor: Any, into: Floats) -> None:
-    import torch
-
-    torch.from_numpy(into).copy_(tensor)
-
-
-_READERS: dict[str, Callable[[Path], Iterator[tuple[str, Stored]]]] = {
-    ".safetensors": _safetensors,
-    ".bin": _torch,
-    ".pt": _torch,
-    ".pth": _torch,
-}

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from mixmark.harness.cli import complete
+from mixmark.harness.contracts.toml import LARGEST, is_reckonable
 
 COLUMN = 30  # characters of the first column of a help; a longer name has a line of its own
 HIGHEST = 0.9
@@ -41,16 +42,23 @@ def refuse_before_subcommand(context: click.Context) -> None:
             raise click.UsageError(f"{option.opts[0]} stands before {context.invoked_subcommand}: see {named} --help")
 
 
-class Seconds(click.FloatRange):
-    """A time in seconds."""
+class Number(click.FloatRange):
+    """A number that can be reckoned with; see `contracts.toml`."""
 
-    name = "seconds"
+    name, most = "number", LARGEST
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
-        seconds = float(super().convert(value, param, context))
-        if math.isnan(seconds):
-            self.fail(f"{value!r} is not a time in seconds.", param, context)
-        return seconds
+        number = float(super().convert(value, param, context))
+        if not is_reckonable(number) or number > self.most:
+            between = f"between 1e-15 and {self.most:g}"
+            self.fail(f"{value!r} is too large, too small or no number: give one {between}.", param, context)
+        return number
+
+
+class Seconds(Number):
+    """A time in seconds."""
+
+    name, most = "seconds", 1e8  # three years: more overflows the timeouts of the system
 
 
 WAIT_IDLE = click.option(
@@ -100,7 +108,7 @@ def arrival_rate(context: click.Context, option: click.Parameter, given: str | N
         rate_per_s = float(given)
     except ValueError:
         rate_per_s = math.nan
-    if not 0 < rate_per_s < math.inf:
+    if not (rate_per_s > 0 and is_reckonable(rate_per_s)):
         raise click.BadParameter(f"{given!r} is not an arrival rate: give feeds per second, above 0, or max.")
     return rate_per_s
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mixmark.harness.cli.options import JSON
+from mixmark.harness.cli.options import JSON, Number
 from mixmark.harness.cli.printing import print_json
 from mixmark.harness.cli.show import result_or_newest
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, choose_by_name
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.contracts.toml import is_reckonable
 from mixmark.harness.plan.machine import ASSUMED
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
 COUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e[0-9]+)?)([kM]\b)?\s*([^\s0-9]+)?")
 THOUSANDS = {None: 1.0, "k": 1e3, "M": 1e6}
-POSITIVE = click.FloatRange(min=0, min_open=True)
+POSITIVE = Number(min=0, min_open=True)
+MOST = 1_000_000
+"""Devices or hosts of a machine."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +80,11 @@ class Source:
 @click.option("--budget", type=POSITIVE, metavar="MONEY", help="The most that may be spent.")
 @click.option("--power", type=POSITIVE, metavar="WATTS", help="The most that the machine may draw.")
 @click.option("--rack-units", type=POSITIVE, metavar="N", help="The most rack units of its hosts.")
-@click.option("--hosts", type=click.IntRange(min=1), metavar="N", help="The most hosts.")
+@click.option("--hosts", type=click.IntRange(1, MOST), metavar="N", help="The most hosts.")
 @click.option("--at-most", multiple=True, metavar="KIND=N", help="The most devices of a kind. Repeatable.")
 @click.option("--add", multiple=True, metavar="KIND[=N]", help="What if there were one more, or N? Repeatable.")
 @click.option("--without", multiple=True, metavar="KIND[=N]", help="What if all, or N, were gone? Repeatable.")
-@click.option("--tariff", type=click.FloatRange(min=0), metavar="MONEY", help="Price of a kilowatt-hour.")
+@click.option("--tariff", type=Number(min=0), metavar="MONEY", help="Price of a kilowatt-hour.")
 @click.option(
     "--day",
     metavar="PERCENT,…",
@@ -222,7 +225,7 @@ def _mix(asked: str | None, per_hour: Sequence[str], tier: Any, sources: Sequenc
         choose_by_name("suite", [suite], facts)
         found, fact = COUNT.fullmatch(amount), facts[suite]
         count = float(re.sub("[_,]", "", found[1])) * THOUSANDS[found[2]] if found else 0
-        if found is None or not 0 < count < math.inf:
+        if found is None or not (count > 0 and is_reckonable(count)):
             raise UsageError(f"--per-hour {text} is no work of an hour", f"for example: --per-hour {suite}=10000")
         unit = (found[3] or fact.unit).rstrip("s")
         of_an_answer = answer_units(suite, tier)
@@ -370,7 +373,7 @@ def _counts(option: str, texts: Sequence[str], kinds: Mapping[str, int], default
     for text in texts:
         name, equals, count = text.rpartition("=") if text not in tagged else (text, "", "")
         choose_by_name("kind of device", [name or text], [*tagged])
-        if (not equals and default is None) or (equals and not count.strip().isdecimal()):
+        if (not equals and default is None) or (equals and not re.fullmatch(r"\s*[0-9]{1,6}\s*", count)):
             raise UsageError(f"{option} {text} has no number of devices", f"for example: {option} '{name or text}=2'")
         found[tagged[name or text]] = int(count) if equals else default or 0
     return found

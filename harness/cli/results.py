@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mixmark.harness.cli import complete
-from mixmark.harness.cli.options import JSON, Seconds
+from mixmark.harness.cli.options import JSON, Number, Seconds
 from mixmark.harness.cli.printing import print_json, print_table
 from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, result_or_newest
 from mixmark.harness.contracts.text import plain
@@ -77,7 +77,7 @@ def report(
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="A B [C …]")
 @click.option(
     "--gate",
-    type=click.FloatRange(0, 100),
+    type=Number(0, 100),
     metavar="PCT",
     help="Exit with 1 if a solo measurement is proven slower than in A by more than PCT %.",
 )

@@ -296,6 +296,8 @@ def selftest(
     from mixmark.harness.discover import noise_floor
     from mixmark.harness.judge.assessment import judge
     from mixmark.harness.judge.compare import solo
+    from mixmark.harness.judge.findings import remedy, words
+    from mixmark.harness.judge.verdict import busy
     from mixmark.harness.measure.request import RunRequest, measure_selftest, prepare_selftest
 
     request = RunRequest(suites=suites, adapters=adapters, tier=tier, out=out, config=config)
@@ -306,29 +308,31 @@ def selftest(
     floors = solo.noise_floors(assessment)
     floor = solo.machine_noise_floor(assessment) if result.finished else None
     stored = problem = None
-    if floor:
+    not_kept = "; ".join(f"{words(each)}: {remedy(each)}" for each in busy(assessment.evidence)[:1])
+    if floor and not not_kept:
         try:
             stored = noise_floor.keep(floor)
         except ResultError as error:
-            problem = error
+            problem, not_kept = error, str(error)
     if as_json:
         facts = {"tier": tier, "noise_floor": floor and floor.fraction, "by_measurement": floors}
-        print_json({**facts, "kept_in": stored and str(stored), "result": str(prepared.folder)})
+        kept = {"kept_in": stored and str(stored), "not_kept": not_kept or None}
+        print_json({**facts, **kept, "result": str(prepared.folder)})
     else:
-        _print_floors(floors, floor, stored, prepared.folder)
+        _print_floors(floors, floor, stored, not_kept, prepared.folder)
     if problem:
         raise problem
     sys.exit(assessment.exit_code)
 
 
 def _print_floors(
-    floors: Mapping[str, float | None], floor: NoiseFloor | None, stored: Path | None, folder: Path
+    floors: Mapping[str, float | None], floor: NoiseFloor | None, stored: Path | None, not_kept: str, folder: Path
 ) -> None:
     rows = [(name, "–" if value is None else f"{value * 100:.2f} %") for name, value in floors.items()]
     print_table(("measurement", "95 % of the pairs differ by at most"), rows, "Nothing was measured.")
     if floor:
         click.echo(f"\nThe noise floor of the {floor.tier} tier is {floor.fraction * 100:.2f} %.")
-        click.echo(f"It is stored in {stored}." if stored else "It is not stored.")
+        click.echo(f"It is stored in {stored}." if stored else f"It is not stored: {not_kept}.")
         click.echo(f"The measurements are in {folder}.")
     else:
         click.echo("\nThe noise floor was not measured: six pairs of a measurement must finish.")

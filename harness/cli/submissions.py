@@ -14,6 +14,7 @@ from mixmark.harness.cli.show import result_or_newest
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import counted, filesize
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.contracts.toml import read_toml
 
 if TYPE_CHECKING:
     from mixmark.submissions.bundle import Bundle
@@ -146,18 +147,13 @@ def check(
 
 def _declaration(path: Path | None, flags: dict[str, Any]) -> Declaration:
     """The declaration of a file and of flags; missing facts are asked on a terminal."""
-    import tomllib
-
     from pydantic import ValidationError
 
     from mixmark.submissions.entry import Declaration
 
     declared: dict[str, Any] = {}
     if path is not None:
-        try:
-            declared = tomllib.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{path} cannot be read: {error}", "docs/submit.md shows such a file") from error
+        declared = read_toml(path, "the declaration", "docs/submit.md shows such a file")
     declared |= {name: value for name, value in flags.items() if value is not None}
     missing = [name for name in NEEDED if name not in declared]
     if missing and not asks():

@@ -1,13 +1,17 @@
-"""Reads a tensor of a suite's weights, and rounds it to bf16.
+"""Reads a tensor of a suite's weights, rounds it to bf16, and finds values that are not finite.
 
 bf16 is the upper half of a float32; numpy has no type for it.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import Weights
 
 CHUNK = 1 << 18  # values rounded at a time: 1 MiB, which stays in a core's cache
@@ -18,6 +22,22 @@ def read_weight(weights: Weights, name: str) -> npt.NDArray[np.float32]:
     tensor = np.empty(tuple(map(int, weights.spec(name).shape)), np.float32)
     weights.read(name, tensor)
     return tensor
+
+
+def refuse_not_finite(weights: Weights) -> None:
+    """Raises UsageError if a value of the weights is NaN or infinite. It reads every tensor once."""
+    shapes = {name: tuple(map(int, weights.spec(name).shape)) for name in weights.names()}
+    buffer = np.empty(max(map(math.prod, shapes.values()), default=0), np.float32)
+    for name, shape in shapes.items():
+        tensor = buffer[: math.prod(shape)].reshape(shape)
+        weights.read(name, tensor)
+        with np.errstate(all="ignore"):
+            total = tensor.sum()  # one pass, without a second array
+        if not np.isfinite(total) and (wrong := int(np.count_nonzero(~np.isfinite(tensor)))):
+            raise UsageError(
+                f"{name} has {counted(wrong, 'value')} that {'is' if wrong == 1 else 'are'} NaN or infinite",
+                "give another copy of the checkpoint",
+            )
 
 
 def round_to_bf16(values: npt.NDArray[np.float32], into: npt.NDArray[np.uint16]) -> None:

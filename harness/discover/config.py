@@ -16,6 +16,7 @@ rows = "full"
 
 [meter.external]
 path = "power.csv"
+supply_watts = 850
 
 [meter.external.right]
 path = "right.csv"
@@ -28,15 +29,16 @@ python = "/opt/acme/venv/bin/python"
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.toml import is_reckonable, read_toml
 
 DEFAULT = Path("mixmark.toml")
 TABLE = "where"  # the only option of a meter that is a table
+SUPPLY = "supply_watts"
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Config:
     meters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     meter_pythons: Mapping[str, str] = field(default_factory=dict)
     """The interpreter of each meter that is read in another one than this process."""
+    supplies_watts: Mapping[str, float] = field(default_factory=dict)
+    """What the supply behind each meter can take, as far as it is declared."""
 
     def adapter(self, name: str) -> AdapterConfig:
         """The section of an adapter, or the defaults if it has none."""
@@ -78,26 +82,39 @@ def load(path: Path | None) -> Config:
         if not DEFAULT.is_file():
             return Config()
         path = DEFAULT
-    try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot read the configuration {path}: {error}") from error
+    content = read_toml(path, "the configuration")
     if unknown := set(content) - {"adapter", "suite", "meter"}:
         raise UsageError(f"{path} has {', '.join(sorted(unknown))}, which Mixmark does not know", hint=SECTIONS)
     adapters = {}
     for name, options in _sections(path, content, "adapter").items():
         python, plugin = options.pop("python", sys.executable), options.pop("plugin", "")
         adapters[name] = AdapterConfig(python, options, plugin)
+    suites = _sections(path, content, "suite")
+    if given := [name for name, options in suites.items() if "weights" in options]:
+        raise UsageError(f"{path}: [suite.{given[0]}] weights", hint=f"give --weights {given[0]}=PATH")
     meters = _sections(path, _several(content), "meter")
     pythons = {name: options.pop("python") for name, options in meters.items() if "python" in options}
     others = {name: python for name, python in pythons.items() if python != sys.executable}
-    return Config(adapters, _sections(path, content, "suite"), meters, others)
+    supplies_watts = {name: _supply(path, name, options) for name, options in meters.items() if SUPPLY in options}
+    return Config(adapters, suites, meters, others, supplies_watts)
 
 
 SECTIONS = (
     "it takes sections [adapter.NAME] (python = …, plugin = … and options), [suite.NAME] (options) and [meter.NAME] "
-    "(python = … and options)"
+    "(python = …, supply_watts = … and options)"
 )
+
+
+def _supply(path: Path, name: str, options: dict[str, str]) -> float:
+    """Takes the watts of a meter's supply out of its options, since they are for every meter alike."""
+    given = options.pop(SUPPLY)
+    try:
+        watts = float(given)
+    except ValueError:
+        watts = 0.0
+    if not (watts > 0 and is_reckonable(watts)):
+        raise UsageError(f"{path}: [meter.{name}] {SUPPLY} = {given} is no power", "give the watts of its nameplate")
+    return watts
 
 
 def _several(content: Mapping[str, object]) -> Mapping[str, object]:

@@ -45,7 +45,7 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.isolation import isolation
-from mixmark.harness.worker.plugin_process import SuiteModel, suite_of
+from mixmark.harness.worker.plugin_process import SuiteModel, SuiteProcess, suite_of
 
 MODELS = "models"
 """The folder of a run's own converted models, in the result folder while the run goes on."""
@@ -343,6 +343,23 @@ def prepare(config: Config, suites: Suites, adapters: Sequence[str], split_cpu: 
     return Workbench(config, choose_adapters(adapters, config), suites, found)
 
 
+def check_checkpoints(suites: Suites, tier: Tier) -> None:
+    """Reads every weight of each checkpoint once, in a process of its own, before anything is measured with it. Raises
+    UsageError."""
+    for name, options in suites.options.items():
+        if not (path := options.get("weights")):
+            continue
+        plugin, files = suites.plugins[name], _files_of(Path(path))
+        choice = messages.SuiteChoice(name=name, spec=plugin.spec, tier=tier, options=dict(options))
+        process = SuiteProcess(plugin)
+        try:
+            process.check_weights(choice, sum(each.stat().st_size for each in files))
+        except MixmarkError as error:
+            raise UsageError(f"--weights {name}: {error}", error.hint) from error
+        finally:
+            process.end()
+
+
 def checkpoint_paths(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict[str, Path]:
     """The checkpoint of each suite that has one. Raises UsageError."""
     found = {}
@@ -362,7 +379,7 @@ def checkpoint_label(path: Path) -> str:
 
     It is no hash of every byte, which would take minutes for a large checkpoint.
     """
-    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    files = _files_of(path)
     digest = hashlib.sha256()
     for each in files:
         size = each.stat().st_size
@@ -372,6 +389,10 @@ def checkpoint_label(path: Path) -> str:
             file.seek(max(0, size - (1 << 20)))
             digest.update(file.read(1 << 20))
     return f"{path.name} sampled-sha256:{digest.hexdigest()[:16]}"
+
+
+def _files_of(checkpoint: Path) -> list[Path]:
+    return sorted(each for each in checkpoint.rglob("*") if each.is_file()) if checkpoint.is_dir() else [checkpoint]
 
 
 def command_line() -> tuple[str, ...]:

@@ -211,6 +211,17 @@ class Measurement:
         return self.stolen[0] if self.stolen else 0.0
 
     @property
+    def throttled_fraction(self) -> float:
+        """The fraction of that time that an exhausted CPU quota kept from the run. 0 if the machine does not say."""
+        cpus = max((block.cpus for block in self.watched if block.cpus), default=1)
+        return self.per_s("throttled_ns") / 1e9 / cpus
+
+    @property
+    def by_quota(self) -> bool:
+        """Whether it is disturbed, and a CPU quota kept more time from it than other programs used."""
+        return self.throttled_fraction > self.foreign_fraction > MUCH_FOREIGN
+
+    @property
     def disturbed(self) -> bool:
         """Whether other programs or the hypervisor took much of the CPUs' time."""
         return self.foreign_fraction > MUCH_FOREIGN or self.stolen_fraction > MUCH_STOLEN

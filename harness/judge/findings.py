@@ -188,6 +188,15 @@ TABLE: Mapping[str, Says] = {
     "no_quota_throttling.timed": warning(
         "the cgroup's CPU quota ran out in {periods:counted period}, for {lost_s:.2f} s in all (limit 0)"
     ),
+    "no_quota_throttling.much": warning(
+        "the CPU quota ran out in up to {periods:counted period} of a measurement and kept {lost_pct:.0f} % of the CPU "
+        "time of {machine} from it{share:share}",
+        "raise the quota",
+    ),
+    "no_quota_throttling.run": warning(
+        "the CPU quota ran out in {periods:counted period} and kept {lost_pct:.0f} % of the CPU time of {machine} from "
+        "it"
+    ),
     "no_quota_throttling.noticed": warning("a container's CPU quota ran out{share:share}", "raise the quota"),
     "no_thermal_throttling": warning("the CPUs' thermal throttle counters rose by {events} (limit 0)"),
     "no_thermal_throttling.hot": warning(

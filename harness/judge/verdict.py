@@ -91,6 +91,11 @@ def disturbances(evidence: Evidence) -> tuple[Finding, ...]:
     return tuple(reason for check in DISTURBED for reason in check(evidence))
 
 
+def busy(evidence: Evidence) -> tuple[Finding, ...]:
+    """Who else took much of the CPUs' time in a measurement. Empty if nothing did."""
+    return (*throttled(evidence), *loaded(evidence), *stolen(evidence))
+
+
 def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
     """The invalid findings, but of several that say the same only the first."""
     labels = {record.key: record.route.label for record in evidence.result.records}
@@ -112,9 +117,26 @@ def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Fin
     return found("mix_complete.too_short", **values, longer=longer(max(run.length_ns for run in evidence.runs)))
 
 
+def throttled(evidence: Evidence) -> Iterator[Finding]:
+    """A CPU quota kept more time from a measurement than the other programs that used much of the machine."""
+    hits = [measured.by_quota for measured in evidence.counted]
+    if any(hits):
+        worst = max(
+            (measured for measured, hit in zip(evidence.counted, hits, strict=True) if hit),
+            key=lambda measured: measured.throttled_fraction,
+        )
+        periods, lost_pct = worst.total("throttled_periods") or 0, worst.throttled_fraction * 100
+        values: dict[str, FindingValue] = {"periods": periods, "lost_pct": lost_pct, "machine": worst.machine}
+        yield found("no_quota_throttling.much", **values, share=_share(hits))
+
+
 def loaded(evidence: Evidence) -> Iterator[Finding]:
     """Other programs used much of the machine."""
-    used = [(measured.foreign_fraction, measured.machine) for measured in evidence.counted if measured.foreign_cores]
+    used = [
+        (0.0 if measured.by_quota else measured.foreign_fraction, measured.machine)
+        for measured in evidence.counted
+        if measured.foreign_cores
+    ]
     most, machine = max(used, default=(0.0, ""))
     if most > MUCH_FOREIGN:
         share = _share([fraction > MUCH_FOREIGN for fraction, _ in used])
@@ -168,6 +190,7 @@ def wandering(evidence: Evidence) -> Iterator[Finding]:
 
 
 DISTURBED: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
+    throttled,
     loaded,
     stolen,
     impossible,

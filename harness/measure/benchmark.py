@@ -183,7 +183,8 @@ def perform(header: Result, executor: Executor, equipment: Equipment, keeper: St
             with until_interrupted():
                 benchmark.run()
         except ResultError as error:
-            raise ResultError(str(error), f"{error.hint}; continue with: mixmark run --resume {keeper.path}") from error
+            folder = keeper.path if keeper.path.exists() else "NEW-NAME, if it was renamed"
+            raise ResultError(str(error), f"{error.hint}; continue with: mixmark run --resume {folder}") from error
     keeper.finish(benchmark.result)
     return benchmark.result
 

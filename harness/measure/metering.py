@@ -80,12 +80,20 @@ class Meters:
                 sections = [section for section in config.meters if _meter_of(section) == name]
                 for section in sections or [name]:
                     if name in found or section in pythons:
-                        self._ask(name, found.get(name), config.meters.get(section), pythons.get(section))
+                        options, supply_watts = config.meters.get(section), config.supplies_watts.get(section)
+                        self._ask(name, found.get(name), options, pythons.get(section), supply_watts)
         except UsageError:
             self.close()
             raise
 
-    def _ask(self, name: str, plugin: Plugin | None, options: Mapping[str, str] | None, python: str | None) -> None:
+    def _ask(
+        self,
+        name: str,
+        plugin: Plugin | None,
+        options: Mapping[str, str] | None,
+        python: str | None,
+        supply_watts: float | None,
+    ) -> None:
         """Asks a meter for its domains. plugin: None if only its own interpreter has it."""
         try:
             meter = self._built(name, plugin, options, python)
@@ -93,7 +101,8 @@ class Meters:
                 self.unconfigured += (name,)
                 return
             sources = calls.call_within(ASKING_S, lambda: list(meter.domains(self.devices)), "listing its domains")
-            fresh = [Domain.model_validate(source) for source in sources if not isinstance(source, Absent)]
+            valid = (Domain.model_validate(source) for source in sources if not isinstance(source, Absent))
+            fresh = [domain.model_copy(update={"supply_watts": supply_watts}) for domain in valid]
         except UsageError:
             raise
         except (Exception, SystemExit) as error:

@@ -339,8 +339,10 @@ def _check_helpers(pids: Sequence[int]) -> None:
     the run's own: a runner that named the first process of the system would hide all other load."""
     ancestors = {parent.pid for parent in psutil.Process().parents()}
     for pid in pids:
+        hint = "name the processes that compute for it"
         if pid == 1 or pid == os.getpid() or pid in ancestors:
-            reason = "it is the harness or one of its ancestors"
+            reason = "it is the harness or started it, so its load cannot be told from the harness's own"
+            hint = "start mixmark from another process than the one that computes"
         elif not psutil.pid_exists(pid):
             reason = "there is no such process"
         elif psutil.Process(pid).ppid() == 0:
@@ -348,7 +350,7 @@ def _check_helpers(pids: Sequence[int]) -> None:
         else:
             continue
         message = f"the runner names process {pid} as a helper, but {reason}"
-        raise WorkerFailed(Failure(kind="no result", message=message, hint="name the processes that compute for it"))
+        raise WorkerFailed(Failure(kind="no result", message=message, hint=hint))
 
 
 def _driven(parts: Sequence[Part], on_ready: OnReady, drive: Driver, beside: Sequence[int]) -> Watched:

@@ -170,6 +170,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     folders = _folders(request)
     for folder in () if resumed else folders.values():
         store.refuse_used(folder)
+    setup.check_checkpoints(suites, request.tier)
     bench = None
     if request.devices and not request.on_hosts and not resumed:
         bench = setup.prepare(config, suites, request.adapters, request.split_cpu)

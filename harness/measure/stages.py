@@ -143,7 +143,11 @@ class RunState:
         try:
             return self.place(self.result.devices, self.power)
         except MixmarkError as error:
-            return absent(self.mix.name, error)
+            able = {rate.suite for rate in self.rates}
+            lacking = [record for record in self.result.records if record.route.suite in self.mix.units.keys() - able]
+            failures = {each.route.suite: each.error.message for each in reversed(lacking) if each.error}
+            hint = "; ".join(f"{suite}: {message}" for suite, message in failures.items())
+            return absent(self.mix.name, MixmarkError(str(error), hint or error.hint))
 
     def place(self, devices: Sequence[Device], power: Power | None) -> Placement:
         """Raises MixmarkError if the devices cannot run the mix."""

@@ -10,7 +10,6 @@ resnet50 = { total_s = 0.5 }
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from pydantic import ValidationError
 
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import Mix, Tier
+from mixmark.harness.contracts.toml import read_toml
 
 SHIPPED = Path(__file__).with_suffix(".toml")
 NS_PER_S = 1_000_000_000
@@ -28,7 +28,7 @@ NS_PER_S = 1_000_000_000
 @cache
 def frozen() -> Mapping[str, Mix]:
     """Returns the published mixes by name."""
-    content = tomllib.loads(SHIPPED.read_text("utf-8"))
+    content = read_toml(SHIPPED, "the published mixes")
     return {name: _mix(name, table) for name, table in content.items()}
 
 
@@ -73,10 +73,7 @@ def choose(asked: str | None, tier: Tier, running: Collection[str], suites: Coll
 
 
 def _from_file(path: Path) -> Mix:
-    try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot read the mix {path}: {error}") from error
+    content = read_toml(path, "the mix")
     if len(content) != 1 or not all(isinstance(table, dict) for table in content.values()):
         raise UsageError(
             f"{path} must have exactly one table, named after the mix",

@@ -15,7 +15,6 @@ tflops = { bf16 = 200 }
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from pydantic import Field, ValidationError
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Fact, Precision
+from mixmark.harness.contracts.toml import read_toml
 from mixmark.harness.plan.machine import Kind
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -63,20 +63,17 @@ class Declared(Fact):
 
 def load(path: Path) -> tuple[dict[str, Declared], str | None]:
     """Reads the figures of each kind, and the currency of prices without one."""
-    try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot read the prices {path}: {error}", "docs/plan.md shows such a file") from error
+    content = read_toml(path, "the prices", "docs/plan.md shows such a file")
     currency = content.pop("currency", None)
     found = {}
-    for name, table in content.items():
+    for name, table in (*content.items(), ("currency", {"currency": currency})):
         try:
             found[name] = Declared.model_validate(table)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "it"
             raise UsageError(f"{path}: {name}: {where}: {first['msg']}", "docs/plan.md lists the figures") from error
-    return found, currency
+    return found, found.pop("currency").currency
 
 
 def one_currency(amounts: Iterable[tuple[str, str | None]]) -> str:

@@ -5,6 +5,7 @@ A result folder may come from anyone. Every OSError becomes a ResultError.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -31,7 +32,13 @@ def explained(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ResultError(f"{what}: {error.strerror or error}", "free disk space or fix the permissions") from error
+        raise ResultError(f"{what}: {error.strerror or error}", _remedy(error.errno)) from error
+
+
+def _remedy(number: int | None) -> str:
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        return "a folder of it was removed or renamed"
+    return "fix the permissions" if number in (errno.EACCES, errno.EPERM, errno.EROFS) else "free disk space"
 
 
 @contextmanager

@@ -70,6 +70,7 @@ KEYS = {"records": ("key",), "meterings": ("phase",), "connections": ("phase", "
 """The fields that identify a fact, by its kind."""
 ADDED = ("records", "meterings", "connections")
 """The kinds of facts that the first line of a journal does not hold."""
+LINE_ENDS = "git does that with core.autocrlf: set `* -text` in .gitattributes, and check the folder out again"
 EDITED = "it was edited or damaged; copy the result folder again, or run again"
 SUM = re.compile(r"([0-9a-f]{64})  (result\.json|raw/[a-z0-9.-]+\.npz)")
 """A line of SHA256SUMS."""
@@ -321,6 +322,8 @@ def _finished(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         raise ResultError(f"{folder / SUMS} is not a list of hashes of Mixmark", EDITED)
     text = read_limited(folder / SUMMARY)
     if hashlib.sha256(text).hexdigest() != sha256.get(SUMMARY):
+        if hashlib.sha256(text.replace(b"\r\n", b"\n")).hexdigest() == sha256.get(SUMMARY):
+            raise ResultError(f"the line endings of {folder / SUMMARY} were changed", LINE_ENDS)
         raise ResultError(f"{folder / SUMMARY} is damaged: its hash is not the one in {SUMS}", EDITED)
     content = parse_json(folder / SUMMARY, text)
     _check_version(folder / SUMMARY, content)

@@ -396,6 +396,7 @@ class AdapterService(AdapterCalls):
             try:
                 yields = loaded.runner({**feed, "output": output})
                 reference = np.concatenate([load_generator.host_array(value) for value in yields])
+                _refuse_not_finite(serial, reference)
                 error = float(loaded.suite.quality(output, reference))
                 if not math.isfinite(error):
                     raise WrongOutput(f"the gate's metric of feed {serial} is {error}")
@@ -412,6 +413,15 @@ class AdapterService(AdapterCalls):
         wait(self.in_flight)
         self.stack.close()
         self.loaded.clear()
+
+
+def _refuse_not_finite(serial: int, reference: np.ndarray[Any, Any]) -> None:
+    """Without this the adapter would be blamed for weights whose network overflows in fp32."""
+    if not np.isfinite(reference).all():
+        raise MixmarkError(
+            f"the reference's own output of feed {serial} is not finite in fp32",
+            "the weights are damaged, or of another model: give another checkpoint",
+        )
 
 
 def _untimed(suite: Suite, batch: int, seed: int, *use: object) -> Iterator[Feed]:

@@ -396,6 +396,9 @@ class SuiteCalls(Protocol):
 
     def gate(self, *, suite: SuiteChoice, precision: Precision) -> Gate | None: ...
 
+    def check_weights(self, *, suite: SuiteChoice) -> None:
+        """Reads every weight once. Raises UsageError if one cannot be read, or is NaN or infinite."""
+
 
 DOING: Mapping[str, str] = {
     "discover": "discovering devices",
@@ -427,6 +430,7 @@ DOING: Mapping[str, str] = {
     "units": "counting units",
     "costs": "computing costs",
     "gate": "computing a gate",
+    "check_weights": "reading the weights",
 }
 """What the worker does in each call until it names a stage, for the message about a hang or a death."""
 

@@ -51,6 +51,7 @@ from mixmark.harness.worker.services import described
 LOADING_S = 120.0  # a cold import of a vendor's framework from a slow disk
 CHOOSING_S = 5.0  # a decision of a policy takes well below a millisecond
 LIMIT_S = 10.0  # a driver may have to wake its device
+SLOWEST_BYTES_PER_S = 10e6  # of a folder on a network
 WATCHING_S = 60.0  # a watcher's caller gives up before
 
 
@@ -279,6 +280,11 @@ class SuiteProcess(PluginProcess):
     def build(self, choice: SuiteChoice) -> SuiteModel:
         latency = self.call(SuiteCalls.build, LOADING_S, suite=choice)
         return _RemoteSuite(self, choice, self._description.version, self._description.unit, latency)
+
+    def check_weights(self, choice: SuiteChoice, size_bytes: int) -> None:
+        """Reads every weight once. Raises UsageError if one cannot be read, or is NaN or infinite. size_bytes: of the
+        files."""
+        self.call(SuiteCalls.check_weights, LOADING_S + size_bytes / SLOWEST_BYTES_PER_S, suite=choice)
 
 
 @dataclass(frozen=True)

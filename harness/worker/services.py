@@ -12,6 +12,7 @@ from typing import Any
 from mixmark.harness.contracts.errors import MixmarkError, PluginError
 from mixmark.harness.contracts.protocols import Check, DeviceLoad, Limiter, Meter, Policy, Request, Suite, Watcher
 from mixmark.harness.contracts.schema import Absent, Cost, Device, Domain, Gate, LatencyLimits, PowerLimit, Precision
+from mixmark.harness.contracts.weights import refuse_not_finite
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
@@ -169,6 +170,9 @@ class SuiteService(SuiteCalls):
 
     def gate(self, *, suite: SuiteChoice, precision: Precision) -> Gate | None:
         return self._of(suite).gate(precision)
+
+    def check_weights(self, *, suite: SuiteChoice) -> None:
+        refuse_not_finite(self._of(suite).weights())
 
 
 def described(suite: Any) -> messages.SuiteDescription:

@@ -21,6 +21,7 @@ from mixmark.harness.contracts.errors import Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames, WeightClass
 from mixmark.suites import onnx_graphs, weights
+from mixmark.suites.checkpoints import checkpoint
 from mixmark.suites.diffusion import shapes
 from mixmark.suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
 from mixmark.suites.limits import SECOND, check_output, gate_bound, mlperf_limits, own_limits, unexplained_variance
@@ -220,7 +221,7 @@ class Diffusion:
     def weights(self) -> Weights:
         specs = onnx_graphs.weight_specs(HOME, self.tier, self.graphs)
         if path := self.options.get("weights"):
-            return weights.checkpoint(path, specs)
+            return checkpoint(path, specs)
         return weights.Synthetic(self.name, specs, partial(rule, guidance=self.shape.guidance), self.weight_class)
 
     def graphs(self) -> Mapping[str, Graph]:

@@ -3,7 +3,7 @@
 The weights have the names that torchrec gives them inside DLRMTrain (`model.sparse_arch.embedding_bag_collection.
 embedding_bags.t_cat_0.weight`, …). The public checkpoint has tables of full size, so it needs the server tier with the
 option `rows=full`; it must first be converted from torchsnapshot's sharded format into a file or folder that
-`mixmark.suites.weights.checkpoint` reads.
+`mixmark.suites.checkpoints.checkpoint` reads.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from mixmark.harness.contracts.errors import Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, WeightClass
 from mixmark.suites import onnx_graphs
+from mixmark.suites.checkpoints import checkpoint
 from mixmark.suites.limits import MS, SECOND, check_output, gate_bound, mlperf_limits, own_limits
-from mixmark.suites.weights import Draw, Fill, Synthetic, checkpoint, generator
+from mixmark.suites.weights import Draw, Fill, Synthetic, generator
 
 if TYPE_CHECKING:
     from torch import nn

@@ -20,8 +20,9 @@ from mixmark.harness.contracts.errors import Unsupported, WrongOutput, refuse_op
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, WeightClass
 from mixmark.suites import onnx_graphs
+from mixmark.suites.checkpoints import checkpoint
 from mixmark.suites.limits import MS, SECOND, check_output, gate_bound, mlperf_limits, own_limits
-from mixmark.suites.weights import Draw, Fill, Synthetic, checkpoint, generator
+from mixmark.suites.weights import Draw, Fill, Synthetic, generator
 
 if TYPE_CHECKING:
     from torch import nn

@@ -176,7 +176,9 @@ def test_an_entry_that_its_check_rejects_is_left_out(mine: Path, tmp_path: Path)
     ("content", "message"),
     [
         (f'["{HOST}"]\nprice = -1\n', f"{HOST}: price: Input should be greater than or equal to 0"),
-        (f'["{HOST}"]\nprice = nan\n', f"{HOST}: price: "),
+        (f'["{HOST}"]\nprice = nan\n', f"{HOST}.price = nan is too large, too small or no number"),
+        (f'["{HOST}"]\nprice = 1e308\n', f"{HOST}.price = 1e+308 is too large, too small or no number"),
+        (f'currency = 3\n["{HOST}"]\nprice = 1\n', "currency: currency: "),
         (f'["{HOST}"]\ncost = 1\n', f"{HOST}: cost: "),
         (f'["{HOST}"]\nprice = 1\ncurrency = "EUR"\n["{CARD}"]\nprice = 1\ncurrency = "USD"\n', "two currencies"),
         ('["Acme Opal"]\nrates = { dlrm = 5 }\n', "Acme Opal was not measured and has no source"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ from click.testing import CliRunner
 
 from mixmark.harness.cli import machine_lock
 from mixmark.harness.cli.commands import main
+from mixmark.harness.contracts.schema import NoiseFloor, Result
 from mixmark.harness.discover.machine import other_load
 from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters
 from tests.cli.shell import ACME, Shell
+from tests.golden.sample import closed_loop, record, result
+from tests.judge.found import SECOND, block
 
 
 @pytest.fixture
@@ -44,7 +48,10 @@ def shell(tmp_path: Path) -> Shell:
         (["--scenario", "server", "--rate", "-1"], "'-1' is not an arrival rate"),
         (["--runs", "0"], "0 is not in the range"),
         (["--suite", "llm", "--scenario", "offline"], "llm has no scenario offline"),
-        (["--wait-idle", "nan"], "'nan' is not a time in seconds"),
+        (["--scenario", "server", "--rate", "1e308"], "'1e308' is not an arrival rate"),
+        (["--wait-idle", "nan"], "'nan' is too large, too small or no number"),
+        (["--wait-idle", "1e9"], "'1e9' is too large, too small or no number"),
+        (["--timeout", "inf"], "'inf' is too large, too small or no number"),
         (["--wait-idle", "-1"], "-1.0 is not in the range"),
         (["--config", "typo.toml"], "adapter acme has no option thraeds"),
         (["--config", "value.toml"], "[suite.null] in the configuration: ValueError: could not convert string"),
@@ -155,3 +162,32 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     assert shown.exit_code == 0
     assert f"mixmark {command}" in shown.stdout.split("Example", 1)[1]
     assert "--json" in shown.stdout
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_noise_floor_of_a_busy_machine_is_not_stored(
+    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[NoiseFloor] = []
+
+    def keep(floor: NoiseFloor) -> Path:
+        kept.append(floor)
+        return Path("kept")
+
+    monkeypatch.setattr("mixmark.harness.discover.noise_floor.keep", keep)
+    monkeypatch.setattr("mixmark.harness.cli.run.reserve", lambda *_: nullcontext())
+    monkeypatch.setattr("mixmark.harness.measure.request.measure_selftest", lambda *_: pairs(busy_s=1 if quiet else 2))
+    words = ["selftest", "--suite", "llm", "--adapter", "torch", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    assert "The noise floor of the edge tier is" in done.stdout
+    assert (len(kept), "It is stored in kept" in done.stdout) == (quiet, quiet)
+    assert quiet or "It is not stored: other programs used up to 50 % of the machine (12 of 12" in done.stdout
+
+
+def pairs(busy_s: int) -> Result:
+    """Twelve runs of a suite; other programs use one of two CPUs if both are busy."""
+    runs = [record(f"a{run}", "llm", "token", closed_loop([[SECOND // 10]] * 60)) for run in range(1, 13)]
+    state = block(0, busy_ns=6 * busy_s * SECOND, own_ns=6 * SECOND).model_copy(update={"end_ns": 6 * SECOND})
+    runs = [each.model_copy(update={"run": run, "conditions": (state,)}) for run, each in enumerate(runs, 1)]
+    return result(*runs)

@@ -16,6 +16,7 @@ def test_sections_become_options(tmp_path: Path) -> None:
     file.write_text(
         '[adapter.torch]\nthreads = 8\nspin = false\n[adapter.acme]\npython = "/opt/acme/bin/python"\n'
         '[adapter.old]\nplugin = "acme"\n[suite.dlrm]\nrows = "full"\n[meter.plug]\naccuracy = 0.01\n'
+        "supply_watts = 850\n"
         f'[meter.smi]\npython = "/opt/acme/bin/python"\n[meter.here]\npython = "{sys.executable}"'
     )
     config = load(file)
@@ -26,6 +27,7 @@ def test_sections_become_options(tmp_path: Path) -> None:
     assert config.adapter("old") == AdapterConfig(sys.executable, {}, "acme")
     assert config.meters == {"plug": {"accuracy": "0.01"}, "smi": {}, "here": {}}
     assert config.meter_pythons == {"smi": "/opt/acme/bin/python"}
+    assert config.supplies_watts == {"plug": 850.0}, "it is no option of the meter"
 
 
 def test_without_a_file_everything_is_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +46,10 @@ def test_without_a_file_everything_is_default(tmp_path: Path, monkeypatch: pytes
         ("[adapter]\ntorch = 1", "adapter is not a table of sections"),
         ("[adapter.torch]\nthreads = [1]", r"\[adapter.torch\] threads must be a string, a number or a boolean"),
         ("[suite.dlrm]\nrows = {}", r"\[suite.dlrm\] rows must be"),
+        ("[suite.llm]\nweights = './mine'", r"\[suite.llm\] weights"),
+        ("[meter.plug]\nsupply_watts = 0", r"\[meter.plug\] supply_watts = 0 is no power"),
+        ("[meter.plug.left]\nsupply_watts = '850 W'", r"\[meter.plug.left\] supply_watts = 850 W is no power"),
+        ("[meter.plug]\nsupply_watts = nan", "supply_watts = nan is too large, too small or no number"),
     ],
 )
 def test_a_wrong_file_is_misuse(tmp_path: Path, text: str, words: str) -> None:

@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device, Route
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.setup import Equipment
+from mixmark.harness.measure import request
+from mixmark.harness.measure.request import RunRequest
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.suites.formats import safetensors
 
 
 def test_what_a_result_tells_of_the_command_line_holds_no_path_and_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,3 +89,22 @@ def test_a_section_without_an_interpreter_is_what_it_configures() -> None:
     torch, quick = (setup.known_adapters(config)[name] for name in ("torch", "quick"))
     assert (quick.spec, quick.origin) == (torch.spec, "built in")
     assert registry.identity(quick) == registry.identity(torch)
+
+
+def test_a_checkpoint_is_read_before_anything_is_measured(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    written.mkdir()
+    safetensors.write(registry.load_suite("resnet50", "smoke"), "fp32", written)
+    (file,) = written.glob("*.safetensors")
+    asked = RunRequest(tier="smoke", suites=("resnet50",), weights=(f"resnet50={file}",), out=tmp_path / "out")
+    assert request.prepare(asked).suites.workloads
+
+    content = file.read_bytes()
+    damaged = {content[:-4] + b"\0\0\xc0\x7f": "has 1 value that is NaN", content[:-4]: "whole", b"<html>": "web page"}
+    for content, said in damaged.items():
+        file.write_bytes(content)
+        with pytest.raises(UsageError, match=f"--weights resnet50: .*{said}"):
+            request.prepare(asked)
+    with pytest.raises(UsageError, match="--weights probe: probe takes no checkpoint"):
+        request.prepare(replace(asked, weights=(f"probe={file}",)))
+    assert not (tmp_path / "out").exists()

@@ -73,7 +73,7 @@ class Null:
         return batch
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        yield feed["x"]
+        yield np.full_like(feed["x"], np.inf, np.float32) if "overflow" in self.options else feed["x"]
 
     def gate(self, precision: str) -> Gate | None:
         return Gate(metric="difference", at_most=0.5)

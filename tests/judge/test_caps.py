@@ -144,3 +144,11 @@ def test_reports_show_each_cap_and_the_best(base: Result) -> None:
         assert "the most mixes per kWh at 60 %: 1.35 × those at all power, at 0.902 × its mixes per hour" in words
         assert "a cap of 80 % does not bind" in words
     assert judge(base).frontier is None
+
+
+def test_a_cap_whose_meter_was_lost_is_the_reason_why_no_cap_is_best(base: Result) -> None:
+    result = capped(base, (0.8, 1.0, 400), packages=())
+    *others, last = result.meterings
+    torn = last.model_copy(update={"samples": {}, "lost": {WALL.id: "line 9 is torn"}})
+    words = " ".join(report.full(judge(result.model_copy(update={"meterings": (*others, torn)}))).split())
+    assert "the best cap is not known: 80 %: wall: lost, line 9 is torn" in words

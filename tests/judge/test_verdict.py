@@ -74,6 +74,21 @@ def test_a_refused_route_is_no_run_that_agrees() -> None:
     assert verdict(result(*runs, refused)) == ("solid", says("score_graded.solid", "run", runs=3, widest_pct=5.0))
 
 
+@pytest.mark.parametrize(("throttled_s", "code"), [(1.2, "no_quota_throttling.much"), (0.5, "no_foreign_load.much")])
+def test_a_quota_that_kept_more_time_from_it_than_others_used_is_the_reason(throttled_s: float, code: str) -> None:
+    """Others use 45 % of two CPUs; the quota keeps 60 % or 25 % of them from the run."""
+    quota = {"throttled_periods": 8, "throttled_ns": round(throttled_s * SECOND)}
+    told = six(busy_ns=1_900_000_000, own_ns=1_000_000_000, **quota)
+    assert verdict(told) == ("disturbed", says(code, "run", **_much(code)))
+    assert rules(six(**quota))[0] != "no_quota_throttling" and word(six(**quota)) == "fair"
+
+
+def _much(code: str) -> dict[str, object]:
+    if code == "no_foreign_load.much":
+        return {"used_pct": 45.0, "machine": "the machine", "share": ()}
+    return {"periods": 40, "lost_pct": 60.0, "machine": "the machine", "share": ()}
+
+
 def test_one_run_is_fair_however_good_it_is() -> None:
     assert verdict(one_run(WATTS_AT_THE_WALL)) == ("fair", says("score_graded.one_run", "run"))
 

@@ -227,6 +227,12 @@ def test_a_reference_that_cannot_run_leaves_the_record_unaudited(
     assert "No module named" in Run(tmp_path).audited().unaudited
 
 
+def test_a_reference_that_overflows_blames_the_weights_and_not_the_adapter(tmp_path: Path) -> None:
+    found = Run(tmp_path, spec=NULL.model_copy(update={"options": {"overflow": "1"}})).audited()
+    assert found.audit is not None and not found.audit.passed and not found.audit.problem
+    assert "the reference's own output of feed 0 is not finite" in found.unaudited
+
+
 def test_a_reference_elsewhere_is_repeated_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = CPU.model_copy(update={"kind": "gpu"})  # the adapter sees the CPU, the auditor an accelerator
     run = Run(tmp_path)

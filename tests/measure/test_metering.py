@@ -63,6 +63,13 @@ def test_a_counter_becomes_joules_of_a_window() -> None:
     assert 0 < drained.cpu_ns < drained.end_ns - drained.begin_ns
 
 
+def test_what_a_supply_can_take_is_a_fact_of_its_meters_domains() -> None:
+    with Meters(Config(supplies_watts={"joules": 850.0}), (CPU, NPU), FAKES) as meters:
+        assert [each.supply_watts for each in meters.domains] == [850.0, 850.0]
+    with Meters(Config(supplies_watts={"other": 850.0}), (CPU, NPU), FAKES) as meters:
+        assert [each.supply_watts for each in meters.domains] == [None, None]
+
+
 def test_the_age_of_a_timestamp_when_its_reading_is_seen_is_kept() -> None:
     _, drained = read(Config(meters={"joules": {"mode": "late"}}))
     assert set(drained.reading_age_ns) == {"joules/cpu:0", "joules/npu:acme0"}

@@ -14,6 +14,7 @@ from mixmark.harness.contracts.schema import (
     Conditions,
     Device,
     Domain,
+    Failure,
     Gate,
     Limits,
     Metering,
@@ -103,6 +104,17 @@ def test_rates_are_those_of_routes_that_passed_their_gate() -> None:
     for lost in ({"audit": wrong}, {"audit": None}, {"audit": unread}, elsewhere):
         left = solo_rates(changed(before, "llm", "gpu:0", **lost), MIX)
         assert ("llm", "gpu:0") not in {(rate.suite, rate.device) for rate in left}
+
+
+def test_a_mix_without_a_suite_carries_the_reason_why_that_failed() -> None:
+    before = solo(DEVICES[0])
+    failure = Failure(kind="refused", message="needs 12.0 GiB of host memory, 8.0 GiB are free")
+    refused = changed(before, "llm", "cpu:0", completions=None, audit=None, error=failure)
+    found = RunState(gather(refused), Procedure(LIMITS, 1), {}).placement
+    assert isinstance(found, Absent) and found.reason == f"no device can run llm; llm: {failure.message}"
+    wrong = changed(before, "llm", "cpu:0", audit=PASSED.model_copy(update={"values": (0.2,)}))
+    found = RunState(gather(wrong), Procedure(LIMITS, 1), {}).placement
+    assert isinstance(found, Absent) and "the solo records say why" in found.reason
 
 
 def units_per_s(of: Result) -> dict[tuple[str, str], float]:

@@ -290,6 +290,28 @@ def test_a_file_that_is_no_result_is_refused(folder: Path, content: bytes) -> No
         store.open(folder)
 
 
+def test_line_endings_that_were_changed_are_named(folder: Path) -> None:
+    summary = folder / "result.json"
+    whole = summary.read_bytes()
+    summary.write_bytes(whole.replace(b"\n", b"\r\n"))
+    with pytest.raises(ResultError, match="the line endings of") as refused:
+        store.open(folder)
+    assert "autocrlf" in refused.value.hint
+    summary.write_bytes(whole.replace(b"\n", b"\r\n").replace(b"llm", b"lln", 1))
+    with pytest.raises(ResultError, match="is damaged"):
+        store.open(folder)
+
+
+def test_a_folder_that_is_removed_while_it_is_written_is_not_called_full(tmp_path: Path) -> None:
+    whole = small()
+    keeper = store.create(tmp_path / "run", header(whole))
+    (tmp_path / "run").rename(tmp_path / "moved")
+    with pytest.raises(ResultError) as gone:
+        keeper.append(whole.records[0])
+    assert gone.value.hint == "a folder of it was removed or renamed"
+    assert store.open(tmp_path / "moved").records == ()
+
+
 @pytest.mark.parametrize(
     "line",
     ["{]", "{}", '{"key": "a"}', '{"records": 5}', '{"records": [5]}', '{"records": [], "phases": []}', '{"x": []}'],

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Failure, Record, Result
+from mixmark.harness.contracts.schema import Absent, Failure, Record, Result
 from mixmark.harness.judge import references, solo_rates
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.references import ReferenceScore
@@ -20,6 +20,7 @@ from mixmark.reporters.summary import summary
 from tests.fakes.machine import SECOND, WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import GPU, SUITES, closed_loop, record, result, sample, unmetered
 from tests.judge.compare.test_solo import server
+from tests.judge.rules.test_energy import metered
 from tests.reporters.hostile import LONG, hostile
 
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
@@ -161,6 +162,31 @@ def test_without_a_meter_the_words_say_so(measured: Result) -> None:
     assert shown.energy.startswith("not measured: ") and summary(judge(unmetered())).energy == shown.energy
     assert "kJ" not in shown.sentence
     assert shown.score.endswith("energy not measured")
+
+
+def test_the_reason_that_a_meter_gave_no_joules_is_the_one_that_is_known() -> None:
+    """It covers the whole machine, so neither "no meter" nor the list of meters would help."""
+    both = {"package": "its peer closed it", "power": "line 9 is torn"}
+    reasons = {
+        3: ({}, "not measured: package: window too short; power: window too short; a longer --preset"),
+        60: (both, "not measured: package: lost, its peer closed it; power: lost, line 9 is torn"),
+    }
+    for seconds, (lost, said) in reasons.items():
+        shown = summary(judge(metered(seconds=seconds, lost=lost)))
+        assert shown.energy.startswith(said) and "mixmark meters" not in shown.energy
+    assert summary(judge(metered())).energy.startswith("of the devices (without memory, ")
+    part = metered().model_copy(update={"devices": (*metered().devices, result().devices[1])})
+    assert summary(judge(part)).energy.endswith("mixmark meters says what is needed")
+    unread = metered().model_copy(update={"meterings": ()})
+    assert summary(judge(unread)).energy == "not measured: the meters were not read in its phase"
+    nothing = metered().model_copy(update={"records": ()})
+    assert summary(judge(nothing)).energy.startswith("not measured: no window")
+
+
+def test_a_meter_that_the_machine_announces_and_that_cannot_be_read_is_the_reason(measured: Result) -> None:
+    rapl = Absent(kind="meter", name="rapl", reason="only root may read it", covers=("cpu:0",))
+    shown = summary(judge(one_run(None).model_copy(update={"absent": (rapl,)})))
+    assert shown.energy.startswith("not measured: no meter was read; rapl: only root may read it; mixmark meters")
 
 
 def test_without_a_score_no_sentence_claims_one(measured: Result) -> None:

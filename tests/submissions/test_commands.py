@@ -106,7 +106,7 @@ def test_missing_facts_are_asked_on_a_terminal(
         (("--form-factor", "boat"), "form_factor: Input should be 'board'"),
         (("--org", "Асme"), "organisation: Value error, a name has only letters"),
         (("--provisioned-watts", "-1"), "provisioned_watts: Input should be greater than 0"),
-        (("--declaration", "nothing.toml"), "nothing.toml cannot be read"),
+        (("--declaration", "nothing.toml"), "cannot read the declaration nothing.toml"),
         (("--sign", "nothing"), "nothing is not a file"),
     ],
 )

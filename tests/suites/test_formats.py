@@ -22,12 +22,12 @@ from mixmark.harness.contracts.weights import read_weight
 from mixmark.harness.measure import export
 from mixmark.harness.measure.audit import CPU
 from mixmark.harness.plugins import registry
+from mixmark.suites.checkpoints import checkpoint
 from mixmark.suites.diffusion import Diffusion
 from mixmark.suites.formats import onnx, safetensors
 from mixmark.suites.formats.layouts import layout
 from mixmark.suites.llm import Llm
 from mixmark.suites.resnet50 import ResNet50
-from mixmark.suites.weights import checkpoint
 
 PAGE = Path(__file__).parent.parent.parent / "docs/vendors/export.md"
 

@@ -1,13 +1,9 @@
-"""Weights: the same bits everywhere, exact in their class only, zero in sum; and checkpoints in every usual packing."""
+"""Weights: the same bits everywhere, exact in their class only, zero in sum."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-import struct
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -16,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Spec, Weights
 from mixmark.harness.contracts.schema import WeightClass
-from mixmark.suites.weights import GRAINS, GROUP, RMS, Draw, Synthetic, checkpoint, remainder
+from mixmark.suites.weights import GRAINS, GROUP, RMS, Draw, Synthetic, remainder
 
 pytestmark = pytest.mark.slow
 
@@ -244,98 +239,3 @@ def test_a_wrong_buffer_is_refused() -> None:
     for into in wrong:
         with pytest.raises(ValueError, match="w needs"):
             weights.read("w", into)
-
-
-# Checkpoints
-
-A = np.arange(6, dtype=np.float32).reshape(2, 3) / np.float32(4)
-B = np.array([1.5, -2.0], np.float32)
-
-
-def save(path: Path, tensors: Mapping[str, Floats], dtype: str = "F32") -> Path:
-    header, data = {}, b""
-    for name, tensor in tensors.items():
-        stored: dict[str, npt.NDArray[Any]] = {
-            "F32": tensor,
-            "F16": tensor.astype(np.float16),
-            "BF16": (tensor.view(np.uint32) >> 16).astype(np.uint16),
-            "I8": tensor.astype(np.int8),
-        }
-        bits = stored[dtype].tobytes()
-        header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": [len(data), len(data) + len(bits)]}
-        data += bits
-    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-    return path
-
-
-SPECS = {"a": Spec((2, 3)), "b": Spec((2,))}
-
-
-@pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
-def test_safetensors_in_any_float_become_float32(tmp_path: Path, dtype: str) -> None:
-    weights = checkpoint(save(tmp_path / "m.safetensors", {"b": B, "a": A, "more": B}, dtype), SPECS)
-    assert list(weights.names()) == ["a", "b"]
-    assert (read(weights, "a") == A).all() and (read(weights, "b") == B).all()
-
-
-def test_our_reader_agrees_with_the_library(tmp_path: Path) -> None:
-    from safetensors.numpy import save_file
-
-    save_file({"a": A, "b": B}, tmp_path / "m.safetensors")
-    weights = checkpoint(tmp_path / "m.safetensors", SPECS)
-    assert (read(weights, "a") == A).all() and (read(weights, "b") == B).all()
-
-
-def test_shards_come_together_by_their_index(tmp_path: Path) -> None:
-    save(tmp_path / "model-00001-of-00002.safetensors", {"a": A})
-    save(tmp_path / "model-00002-of-00002.safetensors", {"b": B})
-    save(tmp_path / "old.safetensors", {"a": A + 1})
-    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    weights = checkpoint(tmp_path, SPECS)
-    assert (read(weights, "a") == A).all() and (read(weights, "b") == B).all()
-
-    (tmp_path / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(UsageError, match="00002-of-00002"):
-        checkpoint(tmp_path, SPECS)
-
-
-def test_diffusers_folders_give_prefixes(tmp_path: Path) -> None:
-    save(tmp_path / "unet" / "diffusion_pytorch_model.safetensors", {"a": A})
-    save(tmp_path / "unet" / "diffusion_pytorch_model.fp16.safetensors", {"a": A + 1})
-    save(tmp_path / "vae" / "diffusion_pytorch_model.safetensors", {"b": B})
-    save(tmp_path / "safety_checker" / "model.safetensors", {"c": B})
-    weights = checkpoint(tmp_path, {"unet.a": Spec((2, 3)), "vae.b": Spec((2,))})
-    assert (read(weights, "unet.a") == A).all() and (read(weights, "vae.b") == B).all()
-
-
-@pytest.mark.parametrize("suffix", [".pt", ".pth", ".bin"])
-@pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("zipped", [False, True])
-def test_torch_files_are_read_as_data(tmp_path: Path, suffix: str, nested: bool, zipped: bool) -> None:
-    torch = pytest.importorskip("torch")
-    state = {"a": torch.from_numpy(A).bfloat16(), "b": torch.from_numpy(B)}
-    path = tmp_path / f"m{suffix}"
-    torch.save({"state_dict": state} if nested else state, path, _use_new_zipfile_serialization=zipped)
-    weights = checkpoint(path, SPECS)
-    assert (read(weights, "a") == A).all() and (read(weights, "b") == B).all()
-
-
-def test_what_is_wrong_with_a_checkpoint_is_said(tmp_path: Path) -> None:
-    path = save(tmp_path / "m.safetensors", {"a": A})
-    with pytest.raises(UsageError, match="no tensor 'b'"):
-        checkpoint(path, SPECS)
-    with pytest.raises(UsageError, match=r"a in .*\(2, 3\).*\(3, 2\)"):
-        checkpoint(path, {"a": Spec((3, 2))})
-    with pytest.raises(UsageError, match="there is no checkpoint at"):
-        checkpoint(tmp_path / "absent", SPECS)
-    with pytest.raises(UsageError, match="not a checkpoint"):
-        (tmp_path / "m.gguf").touch()
-        checkpoint(tmp_path / "m.gguf", SPECS)
-    with pytest.raises(UsageError, match="not a safetensors file"):
-        (tmp_path / "cut.safetensors").write_bytes(path.read_bytes()[:20])
-        checkpoint(tmp_path / "cut.safetensors", SPECS)
-    with pytest.raises(UsageError, match="stored as I8"):
-        read(checkpoint(save(tmp_path / "i8.safetensors", {"a": A}, "I8"), {"a": Spec((2, 3))}), "a")

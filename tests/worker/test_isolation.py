@@ -120,9 +120,9 @@ def test_a_helper_that_was_born_in_the_run_ends_with_its_worker(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("find", "reason"),
     [
-        (lambda: 1, "it is the harness or one of its ancestors"),
-        (os.getpid, "it is the harness or one of its ancestors"),
-        (os.getppid, "it is the harness or one of its ancestors"),
+        (lambda: 1, "it is the harness or started it, so its load cannot be told from the harness's own"),
+        (os.getpid, "it is the harness or started it, so its load cannot be told from the harness's own"),
+        (os.getppid, "it is the harness or started it, so its load cannot be told from the harness's own"),
         (lambda: 2**22 + 1, "there is no such process"),  # beyond Linux's largest process id
     ],
     ids=["the first process", "the harness", "its parent", "none"],

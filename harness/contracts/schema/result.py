@@ -194,6 +194,8 @@ class Domain(Fact):
     """The averaging time of a power reading. None if the source does not report it."""
     accuracy: float | None = Field(default=None, gt=0)
     """The accuracy that the maker declares: 0.01 is 1 %."""
+    supply_watts: float | None = Field(default=None, gt=0)
+    """The most that the supply can take, as its user declares: a bound of the readings, and never one of them."""
     parent: str | None = None
     """The domain that contains this one."""
     source: str

@@ -35,6 +35,7 @@ ReadingProblem = Literal[
     "negative power",
     "faster than at rest",
     "less than its parts",
+    "more than its supply",
     "window too short",
     "short window",
 ]
@@ -146,9 +147,11 @@ def reading(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int,
 
 def in_phase(domain: Domain, metering: Metering, begin_ns: int, end_ns: int) -> EnergyReading:
     """The reading of a window of a metered phase. Power that was the same at rest and at work, or came more often at
-    work than at rest, has no joules."""
+    work than at rest, has no joules, and neither has a source above what its supply can take."""
     samples = metering.samples.get(domain.id)
     found = reading(domain, samples, begin_ns, end_ns, domain.id in metering.lost)
+    if found.watts is not None and domain.supply_watts is not None and found.watts > domain.supply_watts:
+        return replace(found, joules=None, reasons=("more than its supply",))
     if samples is None or not found.valid or domain.quantity != "power":
         return found
     if _frozen(domain, samples, metering, found):

@@ -184,7 +184,9 @@ def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> MachineEner
     metering = metered(result, phase)
     if metering is None or not result.domains:
         missing = uncovered((), to_meter(result))
-        return MachineEnergy(None, None, (), missing, ("no meter was read",), None, {})
+        unread = (f"{each.name}: {each.reason}" for each in result.absent if each.kind == "meter" and each.covers)
+        reasons = ("the meters were not read in its phase",) if result.domains else ("no meter was read", *unread)
+        return MachineEnergy(None, None, (), missing, reasons, None, {})
     readings = {each.id: in_phase(each, metering, begin_ns, end_ns) for each in result.domains}
     for id in less_than_parts(result.domains, readings):
         readings[id] = replace(readings[id], joules=None, reasons=("less than its parts",))

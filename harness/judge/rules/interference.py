@@ -44,6 +44,9 @@ def disturbed_runs(evidence: Evidence) -> dict[str, Finding]:
 
 def _disturbed(measured: Measurement) -> Finding | None:
     phase, machine = measured.record.phase, measured.machine
+    if measured.by_quota:
+        lost_pct, periods = measured.throttled_fraction * 100, measured.total("throttled_periods") or 0
+        return found("no_quota_throttling.run", phase, periods=periods, lost_pct=lost_pct, machine=machine)
     if measured.foreign_fraction > MUCH_FOREIGN:
         return found("no_foreign_load.run", phase, used_pct=measured.foreign_fraction * 100, machine=machine)
     if measured.stolen_fraction > MUCH_STOLEN:

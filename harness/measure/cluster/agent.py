@@ -144,6 +144,7 @@ class Agent(AgentCalls):
         self._config = replace(own, suites={})  # the suites' options are the same on all hosts and come with a route
         self._adapters = query.adapters
         suites = setup.load_suites(self._config, query.tier, query.weights)
+        setup.check_checkpoints(suites, query.tier)
         bench = setup.prepare(self._config, suites, query.adapters, query.split_cpu)
         self._devices = bench.found.devices
         self._bench = bench.equipment(query.seed, query.timeout_s)

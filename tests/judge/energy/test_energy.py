@@ -563,9 +563,10 @@ def test_the_total_of_a_window_its_blocks_and_its_idle_power() -> None:
 
 
 def test_without_a_meter_there_is_a_reason_and_no_number() -> None:
-    for whole in (result(), metered(PACKAGE)):
+    unread = "the meters were not read in its phase"
+    for whole, reason in ((result(), "no meter was read"), (metered(PACKAGE), unread)):
         found = total(whole, "elsewhere", 10 * S, 60 * S)
-        assert (found.boundary, found.joules, found.reasons) == (None, None, ("no meter was read",))
+        assert (found.boundary, found.joules, found.reasons) == (None, None, (reason,))
         assert blocks(found, whole, "elsewhere", np.array([10 * S, 60 * S])) is None
         assert device_watts(whole, "elsewhere", GPU, 10 * S, 60 * S) is None
     sliced = Device(id="cpu:0a", kind="cpu", memory_pool="host", slice_of="cpu:0")

@@ -143,6 +143,19 @@ def test_a_wall_of_a_mix_that_reads_less_than_its_parts_sets_no_mx() -> None:
         assert measured or "less than its parts" in (score.unmeasured or "")
 
 
+@pytest.mark.parametrize(("supply_watts", "measured"), [(None, True), (600.1, True), (599.0, False)])
+def test_a_wall_that_reads_more_than_its_supply_can_take_sets_no_mx(supply_watts: float | None, measured: bool) -> None:
+    """600 W at the wall. The nameplate bounds it, and no figure is made of it."""
+    whole = one_run(WATTS_AT_THE_WALL)
+    [wall] = whole.domains
+    found = judge(whole.model_copy(update={"domains": (wall.model_copy(update={"supply_watts": supply_watts}),)}))
+    assert found.score is not None and (found.score.mixes_per_kwh is not None) is measured
+    assert found.score.mixes_per_kwh == (judge(whole).score.mixes_per_kwh if measured else None)  # type: ignore[union-attr]
+    said = {each.values["why"] for each in found.findings if each.code == "energy_valid.unknown"}
+    assert said == (set() if measured else {("more than its supply",)})
+    assert measured or found.score.headline.endswith("wall: more than its supply")
+
+
 def test_metering_takes_half_a_percent_of_a_core_at_most() -> None:
     assert said(energy.low_metering_overhead, metered(cpu_ns=SECOND // 4)) == []
     used = says("low_metering_overhead", "a", used=1 / 69.9, limit=0.005)

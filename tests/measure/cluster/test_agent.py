@@ -113,7 +113,7 @@ def test_an_agent_whose_disk_is_full_says_so_and_measures_when_there_is_room(
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(store.Store, "append", full)
-    full_disk = "cannot write record solo1: No space left on device; free disk space or fix the permissions"
+    full_disk = "cannot write record solo1: No space left on device; free disk space"
     assert measure() == full_disk
     monkeypatch.setattr(store.Store, "append", append)
     empty_folder = Agent._empty_folder

@@ -14,12 +14,12 @@ cores = "0-15,32-47"
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import HOST_NAME
+from mixmark.harness.contracts.toml import read_toml
 from mixmark.harness.measure.cluster.launchers import Host, Launcher
 from mixmark.harness.measure.cluster.launchers.process import allocated, local, slurm, ssh
 from mixmark.harness.measure.cluster.launchers.ray import nodes, ray
@@ -61,10 +61,7 @@ def choose(hosts: Path | None, launcher: str | None, address: str | None) -> tup
 
 def read(path: Path) -> tuple[str, tuple[Host, ...]]:
     """The launcher that a file names, empty if it names none, and its hosts. Raises UsageError."""
-    try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot read the list of hosts {path}: {error}") from error
+    content = read_toml(path, "the list of hosts")
     if unknown := set(content) - {"launcher", "host"}:
         raise UsageError(f"{path} has {', '.join(sorted(unknown))}, which Mixmark does not know", hint=FORM)
     launcher, sections = content.get("launcher", ""), content.get("host", {})

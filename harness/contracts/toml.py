@@ -1,0 +1,62 @@
+"""Reads the TOML files that users write."""
+
+from __future__ import annotations
+
+import codecs
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.text import plain
+
+LARGEST = 1e15
+"""The largest number that is reckoned with; the smallest above 0 is its inverse. No product of several overflows."""
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def is_reckonable(value: float) -> bool:
+    """Whether a number is 0, or finite and between 1 / LARGEST and LARGEST, above or below 0."""
+    return value == 0 or 1 / LARGEST <= abs(value) <= LARGEST  # also false for NaN
+
+
+def read_toml(path: Path, what: str, hint: str = "") -> dict[str, Any]:
+    """The content of a file in UTF-8, with a byte order mark or without.
+
+    what: the file in words, such as `the configuration`. hint: what to do about a file that is no TOML. Raises
+    UsageError, also for a number that nothing can be reckoned with.
+    """
+    try:
+        content = path.read_bytes()
+        if content.startswith(UTF_16) or b"\0" in content:
+            raise UsageError(f"cannot read {what} {path}: it is UTF-16, and TOML is UTF-8", "save it as UTF-8")
+        found = tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"cannot read {what} {path}: line {line} is not UTF-8", "save it as UTF-8") from error
+    except RecursionError as error:
+        raise UsageError(f"cannot read {what} {path}: it is nested too deeply", hint) from error
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"cannot read {what} {path}: {error}", hint) from error
+    except ValueError as error:
+        raise UsageError(f"cannot read {what} {path}: a number has thousands of digits", hint) from error
+    for key, value in _numbers(found):
+        if not is_reckonable(value):
+            raise UsageError(
+                f"{path}: {key} = {plain(str(value), 40)} is too large, too small or no number",
+                "give 0, or a number between 1e-15 and 1e15",
+            )
+    return found
+
+
+def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """Every number below a value with the keys that lead to it, joined by dots."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _numbers(inner, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _numbers(inner, key)
+    elif isinstance(value, (int, float)):
+        yield key, value

@@ -1,0 +1,258 @@
+"""Checkpoints in every usual packing, and files that are none."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.protocols import Spec
+from mixmark.harness.contracts.weights import read_weight as read
+from mixmark.harness.contracts.weights import refuse_not_finite
+from mixmark.suites.checkpoints import checkpoint
+
+Floats = npt.NDArray[np.float32]
+A = np.arange(6, dtype=np.float32).reshape(2, 3) / np.float32(4)
+B = np.array([1.5, -2.0], np.float32)
+
+
+def save(path: Path, tensors: Mapping[str, Floats], dtype: str = "F32") -> Path:
+    header, data = {}, b""
+    for name, tensor in tensors.items():
+        stored: dict[str, npt.NDArray[Any]] = {
+            "F32": tensor,
+            "F16": tensor.astype(np.float16),
+            "BF16": (tensor.view(np.uint32) >> 16).astype(np.uint16),
+            "I8": np.zeros(tensor.shape, np.int8),
+        }
+        bits = stored[dtype].tobytes()
+        header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": [len(data), len(data) + len(bits)]}
+        data += bits
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+SPECS = {"a": Spec((2, 3)), "b": Spec((2,))}
+
+
+@pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
+def test_safetensors_in_any_float_become_float32(tmp_path: Path, dtype: str) -> None:
+    weights = checkpoint(save(tmp_path / "m.safetensors", {"b": B, "a": A, "more": B}, dtype), SPECS)
+    assert list(weights.names()) == ["a", "b"]
+    assert (read(weights, "a") == A).all() and (read(weights, "b") == B).all()
+
+
+def test_our_reader_agrees_with_the_library(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({"a": A, "b": B}, tmp_path / "m.safetensors")
+    weights = checkpoint(tmp_path / "m.safetensors", SPECS)
+    assert (read(weights, "a") == A).all() and (read(weights, "b") == B).all()
+
+
+def test_shards_come_together_by_their_index(tmp_path: Path) -> None:
+    save(tmp_path / "model-00001-of-00002.safetensors", {"a": A})
+    save(tmp_path / "model-00002-of-00002.safetensors", {"b": B})
+    save(tmp_path / "old.safetensors", {"a": A + 1})
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    weights = checkpoint(tmp_path, SPECS)
+    assert (read(weights, "a") == A).all() and (read(weights, "b") == B).all()
+
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(UsageError, match="00002-of-00002"):
+        checkpoint(tmp_path, SPECS)
+
+
+def test_diffusers_folders_give_prefixes(tmp_path: Path) -> None:
+    save(tmp_path / "unet" / "diffusion_pytorch_model.safetensors", {"a": A})
+    save(tmp_path / "unet" / "diffusion_pytorch_model.fp16.safetensors", {"a": A + 1})
+    save(tmp_path / "vae" / "diffusion_pytorch_model.safetensors", {"b": B})
+    save(tmp_path / "safety_checker" / "model.safetensors", {"c": B})
+    weights = checkpoint(tmp_path, {"unet.a": Spec((2, 3)), "vae.b": Spec((2,))})
+    assert (read(weights, "unet.a") == A).all() and (read(weights, "vae.b") == B).all()
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".bin"])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_torch_files_are_read_as_data(tmp_path: Path, suffix: str, nested: bool, zipped: bool) -> None:
+    torch = pytest.importorskip("torch")
+    state = {"a": torch.from_numpy(A).bfloat16(), "b": torch.from_numpy(B)}
+    path = tmp_path / f"m{suffix}"
+    torch.save({"state_dict": state} if nested else state, path, _use_new_zipfile_serialization=zipped)
+    weights = checkpoint(path, SPECS)
+    assert (read(weights, "a") == A).all() and (read(weights, "b") == B).all()
+
+
+def refused(path: Path, specs: Mapping[str, Spec] = SPECS) -> str:
+    """What is said of a checkpoint, in one line."""
+    with pytest.raises(UsageError) as refusal:
+        refuse_not_finite(checkpoint(path, specs))
+    assert "\n" not in f"{refusal.value}{refusal.value.hint}" and refusal.value.hint
+    return f"{refusal.value}; {refusal.value.hint}"
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.safetensors", {"a": A})
+    assert "has no tensor 'b'; it has 1 tensors, such as a" in refused(path)
+    assert "has shape (2, 3), but the suite needs (3, 2)" in refused(path, {"a": Spec((3, 2))})
+    assert "2 of 2 tensors" in refused(path, {"c": Spec((1,)), "d": Spec((1,))})
+    assert "there is no checkpoint at" in refused(tmp_path / "absent")
+    (tmp_path / "empty").mkdir()
+    assert "it has 0 tensors;" in refused(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("dtype", ["I8"])
+def test_a_type_that_is_no_float_is_refused_before_a_value_is_read(tmp_path: Path, dtype: str) -> None:
+    with pytest.raises(UsageError, match=f"stored as {dtype}"):
+        checkpoint(save(tmp_path / "m.safetensors", {"a": A}, dtype), {"a": Spec((2, 3))})
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 2471645608\n"
+PAGE = b"\n<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>"
+FOREIGN = {
+    "lfs": (LFS, "git lfs pull"),
+    "page": (PAGE, "a web page"),
+    "html": (b"<HTML>" + bytes(4096), "a web page"),
+    "empty": (b"", "is empty"),
+    "gzip": (b"\x1f\x8b\x08" + bytes(200), "gzip"),
+    "gguf": (b"GGUF\x03\x00\x00\x00" + bytes(64), "a GGUF file"),
+}
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".bin", ".pt", ".pth"])
+@pytest.mark.parametrize(("content", "said"), FOREIGN.values(), ids=FOREIGN)
+def test_a_file_of_another_kind_is_named(tmp_path: Path, suffix: str, content: bytes, said: str) -> None:
+    path = tmp_path / f"m{suffix}"
+    path.write_bytes(content)
+    assert said in refused(path)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path.rename(folder / path.name)
+    assert said in refused(folder)
+
+
+def header(entries: object, data: bytes = b"") -> bytes:
+    text = json.dumps(entries).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+WHOLE = {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
+DAMAGED = {
+    "a header cut": header(WHOLE, bytes(24))[:20],
+    "a length cut": b"\x05\x00\x00",
+    "data cut": header(WHOLE, bytes(16)),
+    "no data": header(WHOLE),
+    "data left": header(WHOLE, bytes(32)),
+    "zeros": bytes(4096),
+    "a length of 2^63": struct.pack("<Q", 1 << 63) + b"{}",
+    "text": b"Access to this model is restricted." * 20,
+    "a list": header([1, 2]),
+    "an entry without a shape": header({"a": {"dtype": "F32", "data_offsets": [0, 24]}}, bytes(24)),
+    "offsets in reverse": header({"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [24, 0]}}, bytes(24)),
+    "a negative offset": header({"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [-24, 0]}}, bytes(24)),
+    "another size than the shape's": header({"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 24]}}, bytes(24)),
+    "a huge shape": header({"a": {"dtype": "F32", "shape": [1 << 40] * 3, "data_offsets": [0, 24]}}, bytes(24)),
+    "an unknown type": header({"a": {"dtype": "X9", "shape": [2, 3], "data_offsets": [0, 24]}}, bytes(24)),
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_safetensors_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(content)
+    assert "not a whole safetensors file" in refused(path, {"a": Spec((2, 3))})
+
+
+INDICES = {
+    "cut": b'{"weight_map": {"a": "m.saf',
+    "no map": b'{"metadata": {}}',
+    "a list": b'["m.safetensors"]',
+    "a map that is a list": b'{"weight_map": ["m.safetensors"]}',
+    "numbers": b'{"weight_map": {"a": 1}}',
+    "lists": b'{"weight_map": {"a": ["m.safetensors"]}}',
+    "another folder": b'{"weight_map": {"a": "../../etc/passwd"}}',
+    "an empty name": b'{"weight_map": {"a": ""}}',
+    "latin-1": '{"weight_map": {"a": "mä.safetensors"}}'.encode("latin-1"),
+    "deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("content", INDICES.values(), ids=INDICES)
+@pytest.mark.parametrize("suffix", [".safetensors", ".bin"])
+def test_a_bad_index_is_refused(tmp_path: Path, content: bytes, suffix: str) -> None:
+    save(tmp_path / "m.safetensors", {"a": A, "b": B})
+    (tmp_path / f"model{suffix}.index.json").write_bytes(content)
+    if suffix == ".bin":
+        (tmp_path / "m.safetensors").unlink()
+    assert "is no index of shards" in refused(tmp_path)
+
+
+def test_an_index_that_is_a_pointer_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_bytes(LFS)
+    assert "git lfs pull" in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [[A], {"state_dict": [A]}, 3, "text", {"a": A, "b": object}],
+    ids=["list", "nested", "number", "text", "class"],
+)
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_torch_file_without_named_tensors_is_refused_without_torchs_advice(
+    tmp_path: Path, saved: Any, zipped: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save(saved, tmp_path / "m.pth", _use_new_zipfile_serialization=zipped)
+    said = refused(tmp_path / "m.pth")
+    assert "weights_only" not in said and ("state_dict()" in said)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit
+def test_a_damaged_torch_file_is_refused(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "m.pt"
+    torch.save({"a": torch.from_numpy(A), "b": torch.from_numpy(B)}, path)
+    whole = path.read_bytes()
+    for content in (
+        whole[: len(whole) // 2],
+        whole[100:],
+        b"PK\x03\x04" + bytes(64),
+        pickle.dumps({"a": A}),
+        b"text" * 99,
+    ):
+        path.write_bytes(content)
+        assert "weights_only" not in refused(path)
+    torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), path)
+    assert "weights_only" not in refused(path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
+def test_a_value_that_is_not_finite_is_named(tmp_path: Path, value: float, dtype: str) -> None:
+    damaged = A.copy()
+    damaged[1, 1:] = value
+    path = save(tmp_path / "m.safetensors", {"a": damaged, "b": B}, dtype)
+    assert refused(path).startswith("a has 2 values that are NaN or infinite")
+
+
+def test_a_float64_beyond_float32_is_not_finite(tmp_path: Path) -> None:
+    content = header({"b": {"dtype": "F64", "shape": [2], "data_offsets": [0, 16]}}, struct.pack("<2d", 1e300, 1))
+    (tmp_path / "m.safetensors").write_bytes(content)
+    assert refused(tmp_path, {"b": Spec((2,))}).startswith("b has 1 value ")
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "m.safetensors").symlink_to(tmp_path / "gone.safetensors")
+    assert "m.safetensors" in refused(tmp_path)
