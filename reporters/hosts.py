@@ -33,7 +33,7 @@ def described(system: System) -> str:
     """Acme Quartz · 32 threads · 64.0 GiB · Example Linux 12 · 6.12.0 x86_64."""
     memory = None if system.memory_bytes is None else figures.gibibytes(system.memory_bytes)
     threads = None if system.cpu_threads is None else figures.counted(system.cpu_threads, "thread")
-    parts = (system.cpu_model, threads, memory, system.operating_system, system.kernel)
+    parts = (system.cpu_model, threads, system.quota_in_words, memory, system.operating_system, system.kernel)
     return " · ".join(figures.name(part) for part in (*parts, system.virtualization, system.container) if part)
 
 

@@ -23,11 +23,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ import numpy.typing as npt
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Spec, Weights
 from mixmark.harness.contracts.schema import WeightClass
+from mixmark.harness.resources import cpus
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int8]
@@ -131,7 +131,7 @@ class Synthetic:
     rule: Callable[[str, tuple[int, ...]], Fill]
     weight_class: WeightClass
     seed: int = 0
-    threads: int = os.cpu_count() or 1
+    threads: int = field(default_factory=cpus.count)
 
     def names(self) -> Sequence[str]:
         return list(self.specs)

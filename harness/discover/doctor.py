@@ -29,11 +29,11 @@ from mixmark.harness.discover.machine.disclosure import disclose
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.plugins import install
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import cpus
+from mixmark.harness.resources.files import ROOT, line, text
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
-from mixmark.harness.worker.process import cgroups
-from mixmark.harness.worker.process.files import ROOT, line, text
 
 SAMPLE_S = 1.0
 CPUS = "sys/devices/system/cpu"
@@ -155,12 +155,11 @@ def swap(state: Inspected) -> Iterator[Check]:
 
 def cpu_limit(state: Inspected) -> Iterator[Check]:
     """Whether a control group limits this process's CPU time: the tightest quota of its group and the groups above."""
-    quotas = [quota for folder in cgroups.folders(state.root, "cpu") if (quota := cgroups.cpu_quota(folder))]
-    if quotas:
-        tightest = min(quotas, key=lambda quota: quota.cpus)
+    if tightest := cpus.quota(state.root):
         here = tightest.file.relative_to(state.root)
-        cpus, fix = tightest.cpus, f"echo {tightest.none} | sudo tee /{here}"
-        message = f"the cgroup may use {cpus:.2f} CPUs, and is stopped for the rest of a period once it has used them"
+        fix = f"echo {tightest.none} | sudo tee /{here}"
+        allowed = f"the cgroup may use {tightest.cpus:.2f} CPUs"
+        message = f"{allowed}, and is stopped for the rest of a period once it has used them"
         yield Check("cpu limit", "warn", message, fix)
     else:
         yield Check("cpu limit", "ok", "no CPU quota was found")

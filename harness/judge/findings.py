@@ -188,7 +188,10 @@ TABLE: Mapping[str, Says] = {
     "no_quota_throttling.timed": warning(
         "the cgroup's CPU quota ran out in {periods:counted period}, for {lost_s:.2f} s in all (limit 0)"
     ),
-    "no_quota_throttling.noticed": warning("a container's CPU quota ran out{share:share}", "raise the quota"),
+    "no_quota_throttling.much": warning(
+        "the CPU quota stopped Mixmark for up to {lost_pct:.0f} % of the CPUs' time{share:share}", "raise the quota"
+    ),
+    "no_quota_throttling.noticed": warning("the CPU quota ran out{share:share}", "raise the quota"),
     "no_thermal_throttling": warning("the CPUs' thermal throttle counters rose by {events} (limit 0)"),
     "no_thermal_throttling.hot": warning(
         "the CPUs' thermal throttle counters rose by {events} at up to {hottest_c:.0f} °C (limit 0)"

@@ -31,6 +31,7 @@ from mixmark.harness.plan.presets import longer
 VerdictWord = Literal["solid", "fair", "disturbed", "partial", "invalid", "unfinished"]
 
 MUCH_DRIFT = 0.25  # of a probe's figure: the machine at the end is not the machine at the start
+MUCH_THROTTLED = 0.05  # of the CPUs' time
 MUCH_MOVED = 0.05  # of a window's throughput, by a stretch of it that ran at another level
 SOLID_HALF_WIDTH = 0.05
 SOLID_RUNS = 2  # one run does not show how far runs differ
@@ -78,7 +79,7 @@ def verdict(evidence: Evidence, findings: Sequence[Finding], solos: Sequence[Sol
     if exit_code:
         return Verdict("invalid", tuple(_wrong(evidence, findings)) or (found("finished.nothing"),))
     if much := disturbances(evidence):
-        return Verdict("disturbed", much)
+        return Verdict("disturbed", (*throttled(evidence), *much))
     if problems := evidence.score.problems if evidence.score else ():  # warnings, since the exit code is 0
         return Verdict("partial", (_partial(evidence, solos, problems[0]), *_noticed(evidence, findings)))
     if little := (*_missing(evidence, solos), *_noticed(evidence, findings)):
@@ -110,6 +111,19 @@ def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Fin
     if problem.code != "mix_complete.no_feed":
         return found("mix_complete.no_figure", **values)
     return found("mix_complete.too_short", **values, longer=longer(max(run.length_ns for run in evidence.runs)))
+
+
+def throttled(evidence: Evidence) -> Iterator[Finding]:
+    """The CPU quota stopped the workers for much of the time. It is a setting of the machine and disturbs no figure,
+    but it explains why a figure is disturbed."""
+    lost = [
+        measured.per_s("throttled_ns") / 1e9 / max(block.cpus or 1 for block in measured.watched)
+        for measured in evidence.counted
+        if measured.watched
+    ]
+    if (most := max(lost, default=0.0)) > MUCH_THROTTLED:
+        share = _share([fraction > MUCH_THROTTLED for fraction in lost])
+        yield found("no_quota_throttling.much", lost_pct=most * 100, share=share)
 
 
 def loaded(evidence: Evidence) -> Iterator[Finding]:

@@ -25,13 +25,14 @@ import platformdirs
 from mixmark.harness.contracts.schema import Completions, Failure, Int64s
 from mixmark.harness.plugins import install, registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import cpus
+from mixmark.harness.resources.files import archive
 from mixmark.harness.worker import calls, messages
 from mixmark.harness.worker.calls import Call, Failed, P, T
 from mixmark.harness.worker.failures import Misused, NotStarted, WorkerFailed
 from mixmark.harness.worker.isolation import Isolation
 from mixmark.harness.worker.messages import AdapterCalls, ParentCalls, Window
 from mixmark.harness.worker.process.child_process import ChildProcess
-from mixmark.harness.worker.process.files import archive
 
 FINISHES_WITHIN_S = 30.0
 TRACED = ("raised", "out of memory", "wrong output")  # failures whose cause the log shows
@@ -83,7 +84,8 @@ class Worker:
             options=dict(options),
             cores=tuple(cores),
         )
-        variables = {**(isolation.variables if isolation else {}), **variables, "TMPDIR": str(scratch)}
+        kept = isolation.variables if isolation else {}
+        variables = {**cpus.thread_variables(len(cores)), **kept, **variables, "TMPDIR": str(scratch)}
         code = (isolation.prelude if isolation else "") + messages.BOOTSTRAP
         isolated, self._of_adapter = isolation is not None, setup.kind == "adapters"
         try:

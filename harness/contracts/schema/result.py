@@ -85,6 +85,9 @@ class System(Fact):
     cpu_model: str | None
     cpu_cores: int | None
     cpu_threads: int | None
+    cpu_quota: float | None = None
+    """The CPU time that the control groups of the run may use, in CPUs, if that is less than its hardware threads
+    have. None if there is no such quota."""
     cpu_flags: tuple[str, ...] = ()
     """The instruction-set extensions that affect the speed of the suites."""
     microcode: str | None
@@ -108,6 +111,11 @@ class System(Fact):
     """The environment variables of a fixed list."""
     mixmark: str
     git_commit: str | None
+
+    @property
+    def quota_in_words(self) -> str | None:
+        """`1 of 2 CPUs by quota`; None if there is no quota."""
+        return f"{self.cpu_quota:g} of {self.cpu_threads or 'all'} CPUs by quota" if self.cpu_quota else None
 
 
 class Hosts(Fact):
@@ -346,6 +354,8 @@ class Result(Fact):
             name: [getattr(each, name) for each in systems] for name in ("cpu_cores", "cpu_threads", "memory_bytes")
         }
         sums = {name: None if None in known else sum(known) for name, known in parts.items()}
+        quotas = [each.cpu_quota or each.cpu_threads or 0 for each in systems]
+        sums["cpu_quota"] = sum(quotas) if any(each.cpu_quota for each in systems) else None
         return self.system.model_copy(update={"cpu_model": processors or self.system.cpu_model, **sums})
 
     def system_of(self, host: str) -> System:

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from mixmark.harness.contracts.schema import AcceleratorConditions, Conditions
 from mixmark.harness.discover.machine.accelerators import Accelerators
-from mixmark.harness.worker.process import cgroups
-from mixmark.harness.worker.process.files import ROOT, integer, text
+from mixmark.harness.resources import cgroups
+from mixmark.harness.resources.cpus import listed
+from mixmark.harness.resources.files import ROOT, integer, text
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
 MOSTLY = 0.5  # of an interval: a CPU that is busy for more carries the load
@@ -265,11 +266,7 @@ def _parents(proc: Path) -> dict[int, int]:
 def _cores(status: str) -> frozenset[int]:
     """The cores that a thread may run on, from `Cpus_allowed_list: 0-3,8`; empty if the line is missing."""
     found = re.search(r"^Cpus_allowed_list:\s*([\d,-]+)$", status, re.MULTILINE | re.ASCII)
-    cores: set[int] = set()
-    for part in found[1].split(",") if found else ():
-        first, _, last = part.partition("-")
-        cores |= set(range(int(first), int(last or first) + 1))
-    return frozenset(cores)
+    return frozenset(listed(found[1] if found else ""))
 
 
 def _traffic(table: str) -> Iterator[tuple[str, int]]:

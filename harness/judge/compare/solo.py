@@ -471,9 +471,10 @@ def solo_measurements(assessments: Sequence[Assessment], label: str = "A") -> li
 
 
 def _state(system: System, device: Device) -> str:
-    """The governor of a CPU; of an accelerator, the settings that its vendor's watcher disclosed under its id."""
+    """The governor and the quota of a CPU; of an accelerator, the settings that its vendor's watcher disclosed
+    under its id."""
     if device.kind == "cpu":
-        return f"governor {system.governor}"
+        return f"governor {system.governor}" + (f", {quota}" if (quota := system.quota_in_words) else "")
     for facts in system.accelerators:
         if facts.get("id") == device.local_id:
             return ", ".join(f"{name} {facts.get(name)}" for name in ("power_limit_mw", "ecc", "mig"))

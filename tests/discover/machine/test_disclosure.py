@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.discover.machine import disclosure
-from mixmark.harness.worker.process import memory
+from mixmark.harness.resources import memory
 
 GIB = 1 << 30
 CPUINFO = """\
@@ -36,6 +36,8 @@ def laid_out(root: Path, **extra: str) -> Path:
         "sys/class/dmi/id/product_serial": "SECRET-SERIAL\n",
         "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
         "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq": "4200000\n",
+        "sys/devices/system/cpu/cpu0/topology/core_cpus_list": "0-1\n",
+        "sys/devices/system/cpu/cpu1/topology/core_cpus_list": "0-1\n",
         "sys/devices/system/cpu/cpu0/cache/index0/level": "1\n",
         "sys/devices/system/cpu/cpu0/cache/index0/type": "Data\n",
         "sys/devices/system/cpu/cpu0/cache/index0/size": "48K\n",

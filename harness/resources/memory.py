@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psutil
 
-from mixmark.harness.worker.process import cgroups
-from mixmark.harness.worker.process.files import ROOT, table
+from mixmark.harness.resources import cgroups
+from mixmark.harness.resources.files import ROOT, table
 
 
 def total_bytes(root: Path = ROOT) -> int | None:
