@@ -15,7 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, Fact, Int64s, Route, Tier, WeightClass
 from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase, PowerLimit
-from mixmark.harness.contracts.schema.record import Absent, Record
+from mixmark.harness.contracts.schema.record import Absent, PowerSource, Record
 
 SCHEMA: Literal[9] = 9
 Boundary = Literal["wall", "node", "devices"]
@@ -93,6 +93,10 @@ class System(Fact):
     microcode: str | None
     firmware: str | None
     governor: str | None
+    power_source: PowerSource | None = None
+    """What supplied the machine when the run began."""
+    power_profile: str | None = None
+    """The platform's power profile, as `low-power`, or else the processor's energy preference, as `balance_power`."""
     clock_max_mhz: float | None
     memory_bytes: int | None
     swap_bytes: int | None

@@ -15,7 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mixmark.harness.contracts.schema import AcceleratorConditions, Conditions
+from mixmark.harness.contracts.schema import AcceleratorConditions, Conditions, PowerSource
+from mixmark.harness.discover.machine import power_supply
 from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.resources import cgroups
 from mixmark.harness.resources.cpus import listed
@@ -49,6 +50,7 @@ class Reading:
     strayed: int | None
     """How many threads of workers that are pinned to some cores may run on others now."""
     temperature_c: float | None
+    power_source: PowerSource | None
     accelerators: tuple[AcceleratorConditions, ...]
 
 
@@ -74,6 +76,7 @@ def between(before: Reading, after: Reading) -> Conditions:
             "clock_mean_mhz": sum(mhz * each for mhz, each in clocks) / weight if weight else None,
             "clock_min_mhz": min(loaded, default=None),
             "temperature_c": after.temperature_c,
+            "power_source": after.power_source,
             "strayed_threads": after.strayed,
             "clock_step_ns": (after.wall_ns - before.wall_ns) - elapsed_ns,
             "accelerators": after.accelerators,
@@ -105,7 +108,7 @@ class MachineCounters:
         self._pids = pids
         self._usable = usable
         self._pinned = {pid: frozenset(cores) for pid, cores in (pinned or {}).items() if cores}
-        self._proc = root / "proc"
+        self._root, self._proc = root, root / "proc"
         self._clock = clock
         self._wall = wall
         self._accelerators = accelerators
@@ -149,6 +152,7 @@ class MachineCounters:
             switches=dict(_switches(statuses)) if workers is not None else {},
             strayed=self._strayed(parents, statuses) if any(statuses.values()) else None,
             temperature_c=max(temperatures) / 1000 if temperatures else None,
+            power_source=power_supply.source(self._root),
             accelerators=self._states({os.getpid(), *(workers or pids)}),
         )
 

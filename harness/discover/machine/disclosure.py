@@ -18,7 +18,7 @@ from pathlib import Path
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.schema import System
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.discover.machine import processor
+from mixmark.harness.discover.machine import power_supply, processor
 from mixmark.harness.resources import cgroups, cpus, memory
 from mixmark.harness.resources.files import MAX_TEXT, ROOT, line, table, text
 from mixmark.harness.worker.messages import package_versions, python_version
@@ -73,6 +73,8 @@ def disclose(
         microcode=processor.first(threads, "microcode"),
         firmware=_joined(root / "sys/class/dmi/id", ("bios_vendor", "bios_version", "bios_date")),
         governor=line(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        power_source=power_supply.source(root),
+        power_profile=power_supply.profile(root),
         clock_max_mhz=processor.clock_max_mhz(root),
         memory_bytes=memory.installed_bytes(root),
         swap_bytes=memory.swap_bytes(root),
