@@ -49,7 +49,8 @@ class Worker:
 
     log: the file for its stdout and stderr. scratch: its TMPDIR, which the caller removes. cores: the CPU cores to
     which it is pinned before its plugin is loaded; empty: all. isolation: starts it as an auditor or a witness, see
-    `worker.isolation`. variables: more variables of its environment. Raises NotStarted.
+    `worker.isolation`. variables: more variables of its environment. current: its current folder; by default this
+    process's. Raises NotStarted.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Worker:
         cores: Sequence[int] = (),
         isolation: Isolation | None = None,
         variables: Mapping[str, str] = MappingProxyType({}),
+        current: Path | None = None,
     ) -> None:
         self.log = log
         self.peak_pss_bytes = 0
@@ -90,7 +92,7 @@ class Worker:
         isolated, self._of_adapter = isolation is not None, setup.kind == "adapters"
         try:
             words = [setup.model_dump_json()]
-            self._process = ChildProcess(python, code, words, variables, log, isolated, self._of_adapter)
+            self._process = ChildProcess(python, code, words, variables, log, isolated, self._of_adapter, current)
         except OSError as error:
             message = f"cannot start {python}: {error.strerror or error}"
             hint = f"[{registry.singular(plugin.kind)}.{plugin.name}] python = … in mixmark.toml names the interpreter"

@@ -127,7 +127,15 @@ class Hosts(Fact):
 
     names: tuple[Annotated[str, Field(pattern=f"^{HOST_NAME}$")], ...] = Field(min_length=1)
     """The names of the hosts."""
+    machines: int | None = Field(default=None, ge=0)
+    """How many machines the hosts are, if several share one; a machine counts with its first host. None if each host is
+    a machine."""
     system: System
+
+    @property
+    def count(self) -> int:
+        """The number of machines."""
+        return len(self.names) if self.machines is None else self.machines
 
 
 class Clock(Fact):
@@ -349,9 +357,9 @@ class Result(Fact):
 
     @property
     def machine(self) -> System:
-        """All hosts together: the first host's system with the processors, cores, threads and memory of all. A sum is
-        None if one of the hosts does not report its part."""
-        systems = self.systems.values()
+        """All machines together: the first host's system with the processors, cores, threads and memory of all. A sum
+        is None if one of them does not report its part."""
+        systems = [group.system for group in self.groups for _ in range(group.count)]
         models = Counter(each.cpu_model for each in systems if each.cpu_model)
         processors = ", ".join(f"{count} × {model}" if count > 1 else model for model, count in models.items())
         parts = {
