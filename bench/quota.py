@@ -84,7 +84,8 @@ def main() -> None:
                 for threads in counts[:: -1 if turn % 2 else 1]:
                     rates[threads].append(rate(adapter, threads, group))
         medians = {threads: statistics.median(rates[threads]) for threads in counts}
-        ratio = medians[None] / max(medians[threads] for threads in counts[1:])
+        best = max(counts[1:], key=lambda threads: medians[threads])
+        ratio = statistics.median(given / of_best for given, of_best in zip(rates[None], rates[best], strict=True))
         row = " ".join(f"{medians[threads]:8.1f}" for threads in counts)
         print(f"{quota:5.1f} {adapter:12} {row}  {ratio:5.3f}  {'ok' if ratio >= GOAL else 'missed'}", flush=True)
 

@@ -196,6 +196,9 @@ TABLE: Mapping[str, Says] = {
     "on_mains.charging": warning(
         "the battery was charged in {hit} of {blocks} blocks, and a meter at the wall reads that, too"
     ),
+    "on_mains.much": warning(
+        "the machine ran on its battery, which no meter at the wall sees{share:share}", "plug it in and measure again"
+    ),
     "on_mains.noticed": warning(
         "the machine ran on its battery or charged it{share:share}", "plug it in, and charge the battery first"
     ),

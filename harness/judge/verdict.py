@@ -144,6 +144,13 @@ def stolen(evidence: Evidence) -> Iterator[Finding]:
         yield found("no_steal_time.much", stolen_pct=most * 100, machine=machine, share=share)
 
 
+def unplugged(evidence: Evidence) -> Iterator[Finding]:
+    """A battery gave power: the machine was slower, and a meter at the wall reads too little."""
+    hit = ["battery" in (block.power_source for block in measured.watched) for measured in evidence.counted]
+    if any(hit):
+        yield found("on_mains.much", share=_share(hit))
+
+
 def impossible(evidence: Evidence) -> Iterator[Finding]:
     """The mix was faster than the solo rates allow, by more than its interval and the intervals of the rates."""
     for run in evidence.runs:
@@ -184,6 +191,7 @@ def wandering(evidence: Evidence) -> Iterator[Finding]:
 DISTURBED: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     loaded,
     stolen,
+    unplugged,
     impossible,
     drifted,
     collapsed,

@@ -113,6 +113,13 @@ def test_a_quota_is_named_before_what_it_explains_and_disturbs_nothing_by_itself
     assert word(six(**throttled)) == "fair"
 
 
+def test_a_battery_that_gives_power_disturbs_and_one_that_is_charged_is_noticed() -> None:
+    assert verdict(six(power_source="battery")) == ("disturbed", says("on_mains.much", "run", share=()))
+    assert word(six(power_source="charging")) == "fair"
+    assert "on_mains.noticed" in [each.code for each in judge(six(power_source="charging")).verdict.reasons]
+    assert "on_mains" not in rules(six(power_source=None))
+
+
 def test_a_hypervisor_that_takes_much_disturbs() -> None:
     much = says("no_steal_time.much", "run", stolen_pct=10.0, machine="the machine", share=())
     assert verdict(six(stolen_ns=SECOND // 5)) == ("disturbed", much)
