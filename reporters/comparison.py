@@ -88,6 +88,7 @@ def machines(found: MachineComparison) -> list[tuple[str, list[str]]]:
     rows: dict[str, Callable[[ComparedMachine], str]] = {
         "folder": lambda machine: figures.name(machine.name),
         "processor": lambda machine: figures.name(machine.cpu_model or UNKNOWN),
+        "CPU quota": lambda machine: f"{machine.cpu_quota:g} CPUs" if machine.cpu_quota else UNKNOWN,
         "devices": lambda machine: figures.name(machine.devices, figures.LONGEST) or "the processor alone",
         "memory": lambda machine: figures.gibibytes(machine.memory_bytes),
         "measured": lambda machine: date(machine.created_utc),

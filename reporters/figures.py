@@ -15,7 +15,7 @@ from mixmark.harness.contracts.numbers import percent as percent
 from mixmark.harness.contracts.numbers import plural as plural
 from mixmark.harness.contracts.numbers import prefixed as prefixed
 from mixmark.harness.contracts.numbers import significant as significant
-from mixmark.harness.contracts.schema import Finding, Record, Result
+from mixmark.harness.contracts.schema import Finding, Record, Result, System
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.findings import is_like, words_of_all
 from mixmark.harness.judge.solo import Energy, Latency, Relative, Solo
@@ -102,21 +102,16 @@ def idle(energy: Energy) -> str:
     return ", ".join(f"{prefixed(watts, 'W')} {when}" for watts, when in known if watts is not None) or UNKNOWN
 
 
-def system(
-    processors: str | None,
-    cores: int | None,
-    threads: int | None,
-    memory_bytes: int | None,
-    accelerators: Iterable[str],
-) -> str:
-    """What a machine is: Acme Quartz, 4 cores, 8 threads, 64.0 GiB, 2 × Acme Topaz.
+def system(machine: System, accelerators: Iterable[str]) -> str:
+    """What a machine is: Acme Quartz, 4 cores, 8 threads, 2 of 8 CPUs by quota, 64.0 GiB, 2 × Acme Topaz.
 
     accelerators: the name of each.
     """
-    counts = [counted(count, word) for count, word in ((cores, "core"), (threads, "thread")) if count]
+    totals = ((machine.cpu_cores, "core"), (machine.cpu_threads, "thread"))
+    counts = [counted(count, word) for count, word in totals if count] + [*filter(None, [machine.quota_in_words])]
     named = [f"{count} × {each}" if count > 1 else each for each, count in Counter(map(name, accelerators)).items()]
-    memory = [] if memory_bytes is None else [gibibytes(memory_bytes)]
-    return ", ".join([name(processors or "unknown processor"), *counts, *memory, *(named or ["no accelerator"])])
+    memory = [] if machine.memory_bytes is None else [gibibytes(machine.memory_bytes)]
+    return ", ".join([name(machine.cpu_model or "unknown processor"), *counts, *memory, *(named or ["no accelerator"])])
 
 
 def whole_percent(fraction: float | None) -> str:

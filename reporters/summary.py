@@ -116,9 +116,7 @@ def _reason(verdict: Verdict) -> str:
 def _system(result: Result) -> str:
     whole = [device for device in result.devices if device.kind != "cpu" and device.slice_of is None]
     accelerators = {part: device.name or device.kind for device in whole for part in device.silicon}
-    machine = result.machine
-    totals = machine.cpu_cores, machine.cpu_threads, machine.memory_bytes
-    return figures.system(machine.cpu_model, *totals, accelerators.values())
+    return figures.system(result.machine, accelerators.values())
 
 
 def work(mix: Mix, unit_words: Mapping[str, str]) -> str:

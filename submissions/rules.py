@@ -348,6 +348,7 @@ def _identity(contribution: Contribution) -> object:
 
     header, machine = contribution.header, contribution.header.machine
     return (
-        *(machine.cpu_model, machine.cpu_cores, machine.cpu_threads, machine.kernel, [*map(lasting, header.devices)]),
+        *(machine.cpu_model, machine.cpu_cores, machine.cpu_threads, machine.cpu_quota, machine.kernel),
+        [*map(lasting, header.devices)],
         {adapter: software(environment) for adapter, environment in header.environments.items()},
     )

@@ -22,10 +22,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -33,6 +32,7 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.protocols import Spec
 from mixmark.harness.contracts.schema import WeightClass
+from mixmark.harness.resources import cpus
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int8]
@@ -126,7 +126,7 @@ class Synthetic:
     rule: Callable[[str, tuple[int, ...]], Fill]
     weight_class: WeightClass
     seed: int = 0
-    threads: int = os.cpu_count() or 1
+    threads: int = field(default_factory=cpus.count)
 
     def names(self) -> Sequence[str]:
         return list(self.specs)

@@ -14,6 +14,7 @@ ROOMS = (
     "contracts",
     "plan",
     "judge",
+    "resources",
     "plugins",
     "adapters",
     "meters",
@@ -27,7 +28,7 @@ ROOMS = (
 PURE = ("contracts", "plan", "judge")
 """They read no file, clock or device; of files only those that are shipped beside them."""
 EFFECTS = {"os", "time", "subprocess", "threading", "socket", "tempfile", "shutil", "psutil", "platform", "signal"}
-FOR_PLUGINS = ("plugins.install", "plugins.model_cache")
+FOR_PLUGINS = ("plugins.install", "plugins.model_cache", "resources.")
 """What adapters, meters, suites and reporters may import of the harness beside the pure rooms."""
 PLUGINS = ("harness/adapters", "harness/meters", "suites", "reporters")
 VENDORS = {"pynvml", "amdsmi"}
@@ -90,7 +91,7 @@ def test_a_pure_room_touches_no_file_clock_or_device(room: str) -> None:
 
 
 @pytest.mark.parametrize("folder", PLUGINS)
-def test_plugins_see_only_the_pure_rooms_and_two_modules(folder: str) -> None:
+def test_plugins_see_only_the_pure_rooms_the_resources_and_two_modules(folder: str) -> None:
     own = folder.removeprefix("harness/")
     for path in files(folder):
         seen = {name for name in of_the_harness(path) if name.split(".")[0] not in {*PURE, own}}

@@ -9,10 +9,10 @@ from typing import Any
 
 import onnx
 
-from mixmark.harness.adapters.devices import cores
 from mixmark.harness.adapters.onnxruntime import from_file
 from mixmark.harness.adapters.onnxruntime.devices import CPU
 from mixmark.harness.contracts.protocols import Feed, Suite
+from mixmark.harness.resources.cpus import cores
 from mixmark.suites.dlrm import Dlrm
 from mixmark.suites.resnet50 import ResNet50
 

@@ -5,7 +5,6 @@ Runs, meters and watchers identify a GPU by its id: the vendor's UUID, which the
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ import psutil
 
 from mixmark.harness.contracts.errors import UsageError, refuse_options
 from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
+from mixmark.harness.resources.cpus import cores as cores
 
 CPUINFO = Path("/proc/cpuinfo")
 SYSFS = Path("/sys/bus/pci/devices")
@@ -32,12 +32,6 @@ def cpu(precisions: tuple[Precision, ...]) -> Device:
         memory_bytes=psutil.virtual_memory().total,
         precisions=precisions,
     )
-
-
-def cores() -> int:
-    """The number of physical cores that this process may use by its affinity (taskset, cpuset)."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(usable, psutil.cpu_count(logical=False) or usable)
 
 
 def threads_option(adapter: str, options: Mapping[str, str]) -> int | None:

@@ -13,13 +13,14 @@ below 16 bits, at which processors without dot products of bytes saturate.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from mixmark.harness.resources import cpus
 
 GROUP = 32
 STEPS = {8: (*range(1, 65),), 4: (8, *range(1, 8))}
@@ -205,6 +206,6 @@ def _in_chunks(work: Callable[[slice], None], rows: Floats) -> None:
         for part in parts:
             work(part)
         return
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cpus.count()) as pool:
         for _ in pool.map(work, parts):
             pass

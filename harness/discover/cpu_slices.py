@@ -15,7 +15,9 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Device
 from mixmark.harness.plan.phases import Target
-from mixmark.harness.worker.process.files import ROOT
+from mixmark.harness.resources import cpus
+from mixmark.harness.resources.cpus import CPUS, listed
+from mixmark.harness.resources.files import ROOT, line
 
 BY = ("numa", "type")
 
@@ -24,12 +26,20 @@ def split(targets: Sequence[Target], how: str, root: Path = ROOT) -> tuple[Targe
     """Replaces each target on the host's CPU by one target for each slice of it.
 
     how: a number of slices of equally many cores (the first ones may have one more), `numa`, or `type` of core. A group
-    or a slice that an adapter made of the CPU itself stays as it is. Raises UsageError if there is nothing to split, or
-    no target on the CPU.
+    or a slice that an adapter made of the CPU itself stays as it is. Raises UsageError if there is nothing to split, no
+    target on the CPU, or a quota that the slices would have to share.
     """
     if not any(_is_split(target.device) for target in targets):
         raise UsageError("--split-cpu: no adapter here reaches the CPU", hint="mixmark devices shows what there is")
-    slices = cut(how, usable(), root)
+    threads = usable()
+    if limit := cpus.quota(root):
+        worth = cpus.count(root)
+        raise UsageError(
+            f"--split-cpu: this process's {len(threads)} hardware threads share one quota of {limit.cpus:g} CPUs, so "
+            "slices of them would stop each other",
+            hint=f"taskset -c {ranges(threads[:worth])} leaves as many as the quota allows; or lift the quota",
+        )
+    slices = cut(how, threads, root)
     made: list[Target] = []
     for target in targets:
         if not _is_split(target.device):
@@ -54,15 +64,14 @@ def usable() -> tuple[int, ...]:
     """The hardware threads that this process may run on. Raises UsageError if this system pins no process."""
     if not hasattr(os, "sched_getaffinity"):
         raise UsageError("--split-cpu: this operating system pins no process to cores", hint="run it on Linux")
-    return tuple(sorted(os.sched_getaffinity(0)))
+    return cpus.usable()
 
 
 def cut(how: str, threads: Sequence[int], root: Path = ROOT) -> list[tuple[int, ...]]:
     """Divides the threads into disjoint sets; the threads of one core stay together. Raises UsageError."""
-    cpus = root / "sys/devices/system/cpu"
     if how in BY:
         groups: dict[str, list[int]] = defaultdict(list)
-        kinds = _nodes(root) if how == "numa" else _kinds(root, cpus)
+        kinds = _nodes(root) if how == "numa" else _kinds(root)
         for thread in threads:
             groups[kinds.get(thread, "")].append(thread)
         if len(groups) < 2:
@@ -71,61 +80,40 @@ def cut(how: str, threads: Sequence[int], root: Path = ROOT) -> list[tuple[int, 
         return [tuple(group) for _, group in sorted(groups.items())]
     if not how.isdecimal() or int(how) < 2:
         raise UsageError(f"--split-cpu {how!r}: nothing to split by", hint=f"give 2 or more, or {' or '.join(BY)}")
-    nodes = _nodes(root)
-    cores: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for thread in threads:
-        place = (nodes.get(thread, ""), *(_read(cpus / f"cpu{thread}/topology" / name) for name in NAMES))
-        cores[place if place[2] else (place[0], "", str(thread))].append(thread)
-    count = int(how)
+    count, cores = int(how), cpus.by_core(threads, root)
     if len(cores) < count:
         raise UsageError(
             f"--split-cpu {count}: this process has {counted(len(cores), 'core')}", hint="give fewer slices"
         )
-    ordered = sorted(cores.values())
-    share, rest = divmod(len(ordered), count)
+    share, rest = divmod(len(cores), count)
     slices, at = [], 0
     for number in range(count):
         end = at + share + (number < rest)
-        slices.append(tuple(sorted(thread for core in ordered[at:end] for thread in core)))
+        slices.append(tuple(sorted(thread for core in cores[at:end] for thread in core)))
         at = end
     return slices
-
-
-NAMES = ("physical_package_id", "core_id")
 
 
 def _nodes(root: Path) -> Mapping[int, str]:
     found = {}
     for node in (root / "sys/devices/system/node").glob("node[0-9]*"):
-        for thread in _listed(_read(node / "cpulist")):
+        for thread in listed(line(node / "cpulist") or ""):
             found[thread] = node.name
     return found
 
 
-def _kinds(root: Path, cpus: Path) -> Mapping[int, str]:
+def _kinds(root: Path) -> Mapping[int, str]:
     """The kind of core of each thread. Intel names its two kinds (perf's devices cpu_core and cpu_atom); Arm reports
     each core's capacity."""
     named = {
         thread: kind
         for kind in ("cpu_core", "cpu_atom")
-        for thread in _listed(_read(root / "sys/devices" / kind / "cpus"))
+        for thread in listed(line(root / "sys/devices" / kind / "cpus") or "")
     }
     if named:
         return named
-    return {int(path.parent.name[3:]): _read(path).zfill(6) for path in cpus.glob("cpu[0-9]*/cpu_capacity")}
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
-
-
-def _listed(ranges: str) -> list[int]:
-    """The numbers of a list as the kernel writes it, e.g. 0-3,8."""
-    pairs = [each.partition("-") for each in ranges.split(",") if each]
-    return [thread for low, _, high in pairs for thread in range(int(low), int(high or low) + 1)]
+    capacities = (root / CPUS).glob("cpu[0-9]*/cpu_capacity")
+    return {int(path.parent.name[3:]): (line(path) or "").zfill(6) for path in capacities}
 
 
 def ranges(threads: Sequence[int]) -> str:

@@ -18,11 +18,11 @@ from mixmark.harness.plan.phases import Target
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.calls import MAX_REASON
 from mixmark.harness.plugins.registry import Identity, Plugin
+from mixmark.harness.resources import memory
+from mixmark.harness.resources.files import MAX_TEXT
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import Misused, WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
-from mixmark.harness.worker.process import memory
-from mixmark.harness.worker.process.files import MAX_TEXT
 
 TIMEOUT_S = 120.0  # a cold import of a vendor's framework from a slow disk
 

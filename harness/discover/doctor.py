@@ -22,18 +22,18 @@ from mixmark.harness.discover import noise_floor as noise
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.devices import TIMEOUT_S
-from mixmark.harness.discover.machine import other_load
+from mixmark.harness.discover.machine import other_load, power_supply
 from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.discover.machine.counters import MachineCounters, between
 from mixmark.harness.discover.machine.disclosure import disclose
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.plugins import install
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import cpus
+from mixmark.harness.resources.files import ROOT, line, text
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
-from mixmark.harness.worker.process import cgroups
-from mixmark.harness.worker.process.files import ROOT, line, text
 
 SAMPLE_S = 1.0
 CPUS = "sys/devices/system/cpu"
@@ -96,6 +96,36 @@ def governor(state: Inspected) -> Iterator[Check]:
         yield Check("governor", "warn", f"{', '.join(found)}: the clocks follow the load with a delay", fix)
 
 
+def power_source(state: Inspected) -> Iterator[Check]:
+    """Whether mains supply the machine and charge no battery."""
+    match state.system.power_source:
+        case "battery":
+            message = "the machine runs on its battery, which slows it down and which no meter at the wall sees"
+            yield Check("power supply", "warn", message + ": plug it in")
+        case "charging":
+            message = "the battery is being charged, and a meter at the wall reads that, too: wait until it is full"
+            yield Check("power supply", "warn", message)
+        case "mains":
+            yield Check("power supply", "ok", "mains, and no battery is charged")
+        case None if (state.root / power_supply.SUPPLIES).is_dir():
+            yield Check("power supply", "ok", "the machine reports no battery of its own")
+        case None:
+            yield Check("power supply", "unknown", "the machine does not report what supplies it")
+
+
+def power_profile(state: Inspected) -> Iterator[Check]:
+    """Whether a power profile holds the machine back."""
+    found = state.system.power_profile
+    name = power_supply.PROFILE if line(state.root / power_supply.PROFILE) else power_supply.PREFERENCE
+    if found is None:
+        yield Check("power profile", "unknown", "the machine shows no power profile")
+    elif found in interference.POWER_SAVING:
+        fix = f"echo performance | sudo tee /{name.replace('cpu0', 'cpu*')}"
+        yield Check("power profile", "warn", f"{found}: it saves power and slows the machine down", fix)
+    else:
+        yield Check("power profile", "ok", found)
+
+
 def boost(state: Inspected) -> Iterator[Check]:
     """Whether clocks may exceed the nominal one while temperature and power allow it."""
     for name, on, off in (("intel_pstate/no_turbo", "0", "1"), ("cpufreq/boost", "1", "0")):
@@ -155,12 +185,11 @@ def swap(state: Inspected) -> Iterator[Check]:
 
 def cpu_limit(state: Inspected) -> Iterator[Check]:
     """Whether a control group limits this process's CPU time: the tightest quota of its group and the groups above."""
-    quotas = [quota for folder in cgroups.folders(state.root, "cpu") if (quota := cgroups.cpu_quota(folder))]
-    if quotas:
-        tightest = min(quotas, key=lambda quota: quota.cpus)
+    if tightest := cpus.quota(state.root):
         here = tightest.file.relative_to(state.root)
-        cpus, fix = tightest.cpus, f"echo {tightest.none} | sudo tee /{here}"
-        message = f"the cgroup may use {cpus:.2f} CPUs, and is stopped for the rest of a period once it has used them"
+        fix = f"echo {tightest.none} | sudo tee /{here}"
+        allowed = f"the cgroup may use {tightest.cpus:.2f} CPUs"
+        message = f"{allowed}, and is stopped for the rest of a period once it has used them"
         yield Check("cpu limit", "warn", message, fix)
     else:
         yield Check("cpu limit", "ok", "no CPU quota was found")
@@ -323,6 +352,8 @@ def _differences(hello: messages.Hello) -> Iterator[str]:
 
 CHECKS: tuple[Callable[[Inspected], Iterator[Check]], ...] = (
     governor,
+    power_source,
+    power_profile,
     boost,
     load,
     steal,

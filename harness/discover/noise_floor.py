@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import NoiseFloor, Tier
 from mixmark.harness.discover.machine import processor
-from mixmark.harness.worker.process import memory
+from mixmark.harness.resources import cpus, memory
 
 IMPLAUSIBLE = 10.0  # a stored floor of more than 1000 % is damage
 OLD_DAYS = 30  # updates of the system, dust and seasons change what a machine repeats
@@ -76,4 +76,6 @@ def _read() -> _Kept:
 
 
 def machine() -> tuple[str | int | None, ...]:
-    return processor.name(), os.cpu_count(), memory.total_bytes()
+    """What a floor holds for. A quota or an affinity makes another machine of it."""
+    limit = cpus.quota()
+    return processor.name(), len(cpus.usable()), str(limit and limit.cpus), memory.total_bytes()

@@ -54,6 +54,8 @@ class Provenance:
     cpu_model: str | None
     cpu_threads: int | None
     """Hardware threads, of all hosts together."""
+    cpu_quota: float | None
+    """The CPU time that control groups allow, in CPUs. None if there is no such quota."""
     memory_bytes: int | None
     """The memory of the machine, or of all hosts."""
     devices: str
@@ -123,6 +125,7 @@ class Assessment:
             verdict=self.verdict.word,
             cpu_model=machine.cpu_model,
             cpu_threads=machine.cpu_threads,
+            cpu_quota=machine.cpu_quota,
             memory_bytes=machine.memory_bytes,
             devices=", ".join(models(result)),
             operating_system=machine.operating_system,

@@ -197,7 +197,21 @@ TABLE: Mapping[str, Says] = {
         "the CPU quota ran out in {periods:counted period} and kept {lost_pct:.0f} % of the CPU time of {machine} from "
         "it"
     ),
-    "no_quota_throttling.noticed": warning("a container's CPU quota ran out{share:share}", "raise the quota"),
+    "no_quota_throttling.noticed": warning("the CPU quota ran out{share:share}", "raise the quota"),
+    "on_mains.battery": warning("the machine ran on its battery in {hit} of {blocks} blocks"),
+    "on_mains.charging": warning(
+        "the battery was charged in {hit} of {blocks} blocks, and a meter at the wall reads that, too"
+    ),
+    "on_mains.much": warning(
+        "the machine ran on its battery, which no meter at the wall sees{share:share}", "plug it in and measure again"
+    ),
+    "on_mains.noticed": warning(
+        "the machine ran on its battery or charged it{share:share}", "plug it in, and charge the battery first"
+    ),
+    "full_power_profile": warning("the power profile {profile} slows the machine down"),
+    "full_power_profile.noticed": warning(
+        "the power profile saves power", "choose the profile performance; mixmark doctor says how"
+    ),
     "no_thermal_throttling": warning("the CPUs' thermal throttle counters rose by {events} (limit 0)"),
     "no_thermal_throttling.hot": warning(
         "the CPUs' thermal throttle counters rose by {events} at up to {hottest_c:.0f} °C (limit 0)"

@@ -104,7 +104,7 @@ def _hosts(phase: Phase) -> tuple[str, ...]:
 def _of_hosts(result: Result, names: Collection[str]) -> Result:
     """The result as if it had only these hosts."""
     hosts = [
-        host.model_copy(update={"names": kept})
+        host.model_copy(update={"names": kept, "machines": host.machines and min(host.machines, len(kept))})
         for host in result.hosts
         if (kept := tuple(name for name in host.names if name in names))
     ]

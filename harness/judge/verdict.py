@@ -31,6 +31,7 @@ from mixmark.harness.plan.presets import longer
 VerdictWord = Literal["solid", "fair", "disturbed", "partial", "invalid", "unfinished"]
 
 MUCH_DRIFT = 0.25  # of a probe's figure: the machine at the end is not the machine at the start
+MUCH_THROTTLED = 0.05  # of the CPUs' time
 MUCH_MOVED = 0.05  # of a window's throughput, by a stretch of it that ran at another level
 SOLID_HALF_WIDTH = 0.05
 SOLID_RUNS = 2  # one run does not show how far runs differ
@@ -78,7 +79,7 @@ def verdict(evidence: Evidence, findings: Sequence[Finding], solos: Sequence[Sol
     if exit_code:
         return Verdict("invalid", tuple(_wrong(evidence, findings)) or (found("finished.nothing"),))
     if much := disturbances(evidence):
-        return Verdict("disturbed", much)
+        return Verdict("disturbed", (*throttled(evidence), *much))
     if problems := evidence.score.problems if evidence.score else ():  # warnings, since the exit code is 0
         return Verdict("partial", (_partial(evidence, solos, problems[0]), *_noticed(evidence, findings)))
     if little := (*_missing(evidence, solos), *_noticed(evidence, findings)):
@@ -118,25 +119,27 @@ def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Fin
 
 
 def throttled(evidence: Evidence) -> Iterator[Finding]:
-    """A CPU quota kept more time from a measurement than the other programs that used much of the machine."""
-    hits = [measured.by_quota for measured in evidence.counted]
-    if any(hits):
-        worst = max(
-            (measured for measured, hit in zip(evidence.counted, hits, strict=True) if hit),
-            key=lambda measured: measured.throttled_fraction,
+    """A CPU quota kept more time from a measurement than other programs used. It is a setting of the machine and
+    disturbs no figure, but it explains why a figure is disturbed."""
+    lost = [
+        measured.throttled_fraction if measured.throttled_fraction > measured.foreign_fraction else 0.0
+        for measured in evidence.counted
+    ]
+    if (most := max(lost, default=0.0)) > MUCH_THROTTLED:
+        worst = evidence.counted[lost.index(most)]
+        values: dict[str, FindingValue] = {
+            "periods": worst.total("throttled_periods") or 0,
+            "lost_pct": most * 100,
+            "machine": worst.machine,
+        }
+        yield found(
+            "no_quota_throttling.much", **values, share=_share([fraction > MUCH_THROTTLED for fraction in lost])
         )
-        periods, lost_pct = worst.total("throttled_periods") or 0, worst.throttled_fraction * 100
-        values: dict[str, FindingValue] = {"periods": periods, "lost_pct": lost_pct, "machine": worst.machine}
-        yield found("no_quota_throttling.much", **values, share=_share(hits))
 
 
 def loaded(evidence: Evidence) -> Iterator[Finding]:
     """Other programs used much of the machine."""
-    used = [
-        (0.0 if measured.by_quota else measured.foreign_fraction, measured.machine)
-        for measured in evidence.counted
-        if measured.foreign_cores
-    ]
+    used = [(measured.foreign_fraction, measured.machine) for measured in evidence.counted if measured.foreign_cores]
     most, machine = max(used, default=(0.0, ""))
     if most > MUCH_FOREIGN:
         share = _share([fraction > MUCH_FOREIGN for fraction, _ in used])
@@ -150,6 +153,13 @@ def stolen(evidence: Evidence) -> Iterator[Finding]:
     if most > MUCH_STOLEN:
         share = _share([fraction > MUCH_STOLEN for fraction, _ in taken])
         yield found("no_steal_time.much", stolen_pct=most * 100, machine=machine, share=share)
+
+
+def unplugged(evidence: Evidence) -> Iterator[Finding]:
+    """A battery gave power: the machine was slower, and a meter at the wall reads too little."""
+    hit = ["battery" in (block.power_source for block in measured.watched) for measured in evidence.counted]
+    if any(hit):
+        yield found("on_mains.much", share=_share(hit))
 
 
 def impossible(evidence: Evidence) -> Iterator[Finding]:
@@ -190,9 +200,9 @@ def wandering(evidence: Evidence) -> Iterator[Finding]:
 
 
 DISTURBED: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
-    throttled,
     loaded,
     stolen,
+    unplugged,
     impossible,
     drifted,
     collapsed,

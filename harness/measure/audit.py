@@ -40,13 +40,13 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import memory
+from mixmark.harness.resources.files import archive
 from mixmark.harness.worker import isolation
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.messages import AdapterCalls, OutputsCompared, SuiteChoice
 from mixmark.harness.worker.outputs import Commitments, capacity, digest
-from mixmark.harness.worker.process import memory
-from mixmark.harness.worker.process.files import archive
 
 REFERENCE = "torch"
 CPU = Device(id=HOST_PROCESSOR, kind="cpu", memory_pool=HOST_POOL, precisions=("fp32",))

@@ -19,8 +19,8 @@ from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.phase import RESERVE, Part, attend
 from mixmark.harness.plan.placement import replanner
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import memory
 from mixmark.harness.worker.plugin_process import PolicyProcess, policy_of
-from mixmark.harness.worker.process import memory
 
 
 @dataclass(frozen=True)

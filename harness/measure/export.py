@@ -34,9 +34,9 @@ from mixmark.harness.contracts.weights import refuse_not_finite
 from mixmark.harness.measure.audit import CPU, REFERENCE
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import memory
 from mixmark.harness.worker import load_generator
 from mixmark.harness.worker.child import needed_bytes
-from mixmark.harness.worker.process import memory
 
 Manifest = dict[str, Any]
 """The content of mixmark.json."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from mixmark.harness.discover.machine.other_load import OtherLoad
 from mixmark.harness.judge.energy.reading import EnergyReading, power, reading
 from mixmark.harness.judge.energy.step_response import StepResponse, step_response
 from mixmark.harness.measure.metering import Meters
+from mixmark.harness.resources import cpus
 
 SPIN = "while True: pass"
 SETTLE_S = 2.0
@@ -87,8 +87,8 @@ def config_of(config: Config, meter: str) -> Config:
 
 @contextmanager
 def busy_cpus(settle_s: float = 0.0) -> Iterator[None]:
-    """Keeps every CPU busy. settle_s: until a power that is a mean over some time has risen."""
-    spinning = [subprocess.Popen([sys.executable, "-S", "-c", SPIN]) for _ in range(os.cpu_count() or 1)]
+    """Keeps every CPU busy, within a quota. settle_s: until a power that is a mean over some time has risen."""
+    spinning = [subprocess.Popen([sys.executable, "-S", "-c", SPIN]) for _ in range(cpus.count())]
     try:
         time.sleep(settle_s)
         yield

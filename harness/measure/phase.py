@@ -34,13 +34,14 @@ from mixmark.harness.discover.machine.sampling import Watch, Watched, canary
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.record_draft import RecordDraft
+from mixmark.harness.resources import memory
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.load_generator import made_ahead
 from mixmark.harness.worker.messages import AdapterCalls, Prepared
 from mixmark.harness.worker.outputs import Commitments
 from mixmark.harness.worker.plugin_process import SuiteModel
-from mixmark.harness.worker.process import memory, orphans
+from mixmark.harness.worker.process import orphans
 
 SECOND = 1_000_000_000
 RESERVE = 0.95  # of the free memory: the rest is for other processes

@@ -52,6 +52,7 @@ from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Kind
+from mixmark.harness.resources import memory
 from mixmark.harness.worker import batch_search, calls, load_generator, messages, services
 from mixmark.harness.worker.calls import Call, Later, P, Reply, failed, serve
 from mixmark.harness.worker.failures import Overloaded, WorkerFailed
@@ -65,7 +66,6 @@ from mixmark.harness.worker.messages import (
     WatcherCalls,
 )
 from mixmark.harness.worker.outputs import Outputs
-from mixmark.harness.worker.process import memory
 
 Item = TypeVar("Item", Call, Reply)
 MOST_TEXT = 200  # characters of a name or a value that an adapter discloses

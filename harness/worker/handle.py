@@ -25,13 +25,14 @@ import platformdirs
 from mixmark.harness.contracts.schema import Completions, Failure, Int64s
 from mixmark.harness.plugins import install, registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import cpus
+from mixmark.harness.resources.files import archive
 from mixmark.harness.worker import calls, messages
 from mixmark.harness.worker.calls import Call, Failed, P, T
 from mixmark.harness.worker.failures import Misused, NotStarted, WorkerFailed
 from mixmark.harness.worker.isolation import Isolation
 from mixmark.harness.worker.messages import AdapterCalls, ParentCalls, Window
 from mixmark.harness.worker.process.child_process import ChildProcess
-from mixmark.harness.worker.process.files import archive
 
 FINISHES_WITHIN_S = 30.0
 TRACED = ("raised", "out of memory", "wrong output")  # failures whose cause the log shows
@@ -48,7 +49,8 @@ class Worker:
 
     log: the file for its stdout and stderr. scratch: its TMPDIR, which the caller removes. cores: the CPU cores to
     which it is pinned before its plugin is loaded; empty: all. isolation: starts it as an auditor or a witness, see
-    `worker.isolation`. variables: more variables of its environment. Raises NotStarted.
+    `worker.isolation`. variables: more variables of its environment. current: its current folder; by default this
+    process's. Raises NotStarted.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Worker:
         cores: Sequence[int] = (),
         isolation: Isolation | None = None,
         variables: Mapping[str, str] = MappingProxyType({}),
+        current: Path | None = None,
     ) -> None:
         self.log = log
         self.peak_pss_bytes = 0
@@ -83,12 +86,13 @@ class Worker:
             options=dict(options),
             cores=tuple(cores),
         )
-        variables = {**(isolation.variables if isolation else {}), **variables, "TMPDIR": str(scratch)}
+        kept = isolation.variables if isolation else {}
+        variables = {**cpus.thread_variables(len(cores)), **kept, **variables, "TMPDIR": str(scratch)}
         code = (isolation.prelude if isolation else "") + messages.BOOTSTRAP
         isolated, self._of_adapter = isolation is not None, setup.kind == "adapters"
         try:
             words = [setup.model_dump_json()]
-            self._process = ChildProcess(python, code, words, variables, log, isolated, self._of_adapter)
+            self._process = ChildProcess(python, code, words, variables, log, isolated, self._of_adapter, current)
         except OSError as error:
             message = f"cannot start {python}: {error.strerror or error}"
             hint = f"[{registry.singular(plugin.kind)}.{plugin.name}] python = … in mixmark.toml names the interpreter"

@@ -121,9 +121,7 @@ def worth(entry: Entry) -> str:
 
 def hardware(entry: Entry) -> str:
     """What one buys: Acme Quartz, 16 cores, 32 threads, 64.0 GiB, 2 × Acme Topaz."""
-    machine = entry.machine.whole
-    counts = machine.cpu_cores, machine.cpu_threads, machine.memory_bytes
-    return figures.system(machine.cpu_model, *counts, [name for kind, name in _silicon(entry) if kind != "cpu"])
+    return figures.system(entry.machine.whole, [name for kind, name in _silicon(entry) if kind != "cpu"])
 
 
 def fastest(entry: Entry) -> dict[str, Solo]:

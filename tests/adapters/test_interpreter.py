@@ -111,9 +111,10 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         log: Path,
         isolated: bool = False,
         tracked: bool = True,
+        current: Path | None = None,
     ) -> ChildProcess:
         own = {"PYTHONPATH": str(ROOT)} if python == sys.executable else {}
-        return ChildProcess(python, code, words, {**variables, **own}, log, isolated, tracked)
+        return ChildProcess(python, code, words, {**variables, **own}, log, isolated, tracked, current)
 
     monkeypatch.setattr(handle, "ChildProcess", here)
     monkeypatch.delenv("PYTHONPATH", raising=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,12 +18,14 @@ GPU = Device(id="gpu:0", kind="gpu", memory_pool="gpu:0", precisions=("fp32",))
 
 
 def machine(root: Path, cores: Mapping[int, tuple[int, int]], files: Mapping[str, str] | None = None) -> Path:
-    """cores: (package, core) of each hardware thread."""
-    for thread, (package, core) in cores.items():
+    """cores: (cluster, core_id, which repeats in each cluster) of each hardware thread."""
+    for thread, (cluster, core) in cores.items():
         topology = root / f"sys/devices/system/cpu/cpu{thread}/topology"
         topology.mkdir(parents=True)
-        (topology / "physical_package_id").write_text(f"{package}\n")
+        (topology / "physical_package_id").write_text("0\n")
         (topology / "core_id").write_text(f"{core}\n")
+        siblings = ",".join(str(each) for each, place in cores.items() if place == (cluster, core))
+        (topology / ("core_cpus_list" if thread % 2 else "thread_siblings_list")).write_text(f"{siblings}\n")
     for name, content in (files or {}).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(content)
@@ -34,6 +37,23 @@ def test_the_threads_of_a_core_stay_together(tmp_path: Path) -> None:
     assert cut("2", range(8), root) == [(0, 1, 4, 5), (2, 3, 6, 7)]
     assert cut("3", range(8), root) == [(0, 1, 4, 5), (2, 6), (3, 7)]
     assert cut("2", (0, 1, 2), root) == [(0, 1), (2,)]  # what taskset leaves
+
+
+def test_a_core_id_is_unique_in_its_cluster_only(tmp_path: Path) -> None:
+    root = machine(tmp_path, {thread: (thread // 4, thread % 4) for thread in range(8)})
+    assert cut("4", range(8), root) == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert len(cut("8", range(8), root)) == 8
+
+
+def test_slices_do_not_share_a_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quota = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "250000 100000\n"}
+    root = machine(tmp_path, {thread: (0, thread) for thread in range(8)}, quota)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    with pytest.raises(UsageError, match=r"share one quota of 2\.5 CPUs") as refused:
+        split((Target(CPU, "torch", {}),), "2", root)
+    assert "taskset -c 0-1 " in refused.value.hint
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {4, 5})
+    assert [target.device.cores for target in split((Target(CPU, "torch", {}),), "2", root)] == [(4,), (5,)]
 
 
 def test_a_machine_that_tells_no_topology_is_cut_by_threads(tmp_path: Path) -> None:

@@ -43,6 +43,13 @@ GOOD: list[tuple[str, dict[str, str], str]] = [
     ),
     ("boost", {f"{CPU}/intel_pstate/no_turbo": "1\n"}, "off: the clocks hold, below what the CPU could reach"),
     ("boost", {f"{CPU}/cpufreq/boost": "0\n"}, "off: the clocks hold, below what the CPU could reach"),
+    ("power supply", {"sys/class/power_supply/none": ""}, "the machine reports no battery of its own"),
+    (
+        "power supply",
+        {"sys/class/power_supply/AC/type": "Mains", "sys/class/power_supply/AC/online": "1"},
+        "mains, and no battery is charged",
+    ),
+    ("power profile", {"sys/firmware/acpi/platform_profile": "balanced\n"}, "balanced"),
     ("swap", {"proc/swaps": "Filename Type Size Used Priority\n"}, "there is no swap area"),
     ("swap", {"proc/swaps": "Filename Type Size Used Priority\n/swap file 2048 0 -2\n"}, "no swap area is used"),
     ("cpu limit", {"sys/fs/cgroup/job/cpu.max": "max 100000\n"}, "no CPU quota was found"),
@@ -119,6 +126,36 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         {f"{CPU}/cpu{cpu}/cpufreq/scaling_governor": word for cpu, word in enumerate(("performance", "powersave"))},
         "performance, powersave: the clocks follow the load with a delay",
         f"echo performance | sudo tee /{CPU}/cpu*/cpufreq/scaling_governor",
+    ),
+    (
+        "power supply",
+        {
+            f"sys/class/power_supply/BAT0/{name}": word
+            for name, word in (("type", "Battery"), ("status", "Discharging"))
+        },
+        "the machine runs on its battery, which slows it down and which no meter at the wall sees: plug it in",
+        "",
+    ),
+    (
+        "power supply",
+        {f"sys/class/power_supply/BAT0/{name}": word for name, word in (("type", "Battery"), ("status", "Charging"))},
+        "the battery is being charged, and a meter at the wall reads that, too: wait until it is full",
+        "",
+    ),
+    (
+        "power profile",
+        {
+            "sys/firmware/acpi/platform_profile": "low-power\n",
+            f"{CPU}/cpu0/cpufreq/energy_performance_preference": "performance",
+        },
+        "low-power: it saves power and slows the machine down",
+        "echo performance | sudo tee /sys/firmware/acpi/platform_profile",
+    ),
+    (
+        "power profile",
+        {f"{CPU}/cpu0/cpufreq/energy_performance_preference": "balance_power\n"},
+        "balance_power: it saves power and slows the machine down",
+        f"echo performance | sudo tee /{CPU}/cpu*/cpufreq/energy_performance_preference",
     ),
     (
         "swap",

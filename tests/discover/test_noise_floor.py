@@ -11,6 +11,7 @@ import pytest
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import NoiseFloor
 from mixmark.harness.discover import noise_floor
+from mixmark.harness.resources.cgroups import CpuQuota
 
 EDGE = NoiseFloor(fraction=0.012, tier="edge", created_utc="2026-11-21T12:00:00+00:00")
 SMOKE = NoiseFloor(fraction=0.2, tier="smoke", created_utc="2026-11-22T12:00:00+00:00")
@@ -40,6 +41,17 @@ def test_what_is_damaged_or_of_another_machine_is_nothing(damage: str) -> None:
     assert noise_floor.floors() == {}
     noise_floor.keep(SMOKE)
     assert noise_floor.floors() == {"smoke": SMOKE}
+
+
+def test_a_floor_holds_for_the_machine_with_its_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise_floor.keep(EDGE)
+    for cpus in (0.5, 1.5):
+        monkeypatch.setattr(
+            "mixmark.harness.resources.cpus.quota", lambda cpus=cpus: CpuQuota(cpus, Path("cpu.max"), "max")
+        )
+        assert noise_floor.floors() == {}
+        noise_floor.keep(EDGE)
+        assert noise_floor.floors() == {"edge": EDGE}
 
 
 def test_a_floor_beyond_belief_is_nothing() -> None:

@@ -25,6 +25,7 @@ class InlineProcess:
         log: Path,
         isolated: bool = False,
         tracked: bool = True,
+        current: Path | None = None,
     ) -> None:
         log.touch()
         setup = messages.Setup.model_validate_json(arguments[0])

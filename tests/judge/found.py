@@ -67,6 +67,7 @@ QUIET = {
     "clock_mean_mhz": 4000.0,
     "thermal_throttles": 0,
     "temperature_c": 60.0,
+    "power_source": "mains",
     "clock_step_ns": 100_000_000,
 }
 

@@ -119,6 +119,22 @@ def test_a_loaded_machine_is_disturbed_from_a_twentieth_on() -> None:
     assert "no_foreign_load" not in rules(six())
 
 
+def test_a_quota_is_named_before_what_it_explains_and_disturbs_nothing_by_itself() -> None:
+    throttled = {"throttled_periods": 9, "throttled_ns": SECOND // 2}
+    stopped = says("no_quota_throttling.much", "run", periods=45, lost_pct=25.0, machine="the machine", share=())
+    assert verdict(six(stolen_ns=SECOND // 5, **throttled)) == ("disturbed", stopped)
+    assert rules(six(stolen_ns=SECOND // 5, **throttled)) == ["no_quota_throttling", "no_steal_time"]
+    assert rules(six(stolen_ns=SECOND // 5, **{**throttled, "throttled_ns": SECOND // 10})) == ["no_steal_time"]
+    assert word(six(**throttled)) == "fair"
+
+
+def test_a_battery_that_gives_power_disturbs_and_one_that_is_charged_is_noticed() -> None:
+    assert verdict(six(power_source="battery")) == ("disturbed", says("on_mains.much", "run", share=()))
+    assert word(six(power_source="charging")) == "fair"
+    assert "on_mains.noticed" in [each.code for each in judge(six(power_source="charging")).verdict.reasons]
+    assert "on_mains" not in rules(six(power_source=None))
+
+
 def test_a_hypervisor_that_takes_much_disturbs() -> None:
     much = says("no_steal_time.much", "run", stolen_pct=10.0, machine="the machine", share=())
     assert verdict(six(stolen_ns=SECOND // 5)) == ("disturbed", much)

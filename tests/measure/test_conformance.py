@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.devices import Found
 from mixmark.harness.measure.conformance import adapter, meter
 from mixmark.harness.measure.conformance.adapter import CHECKS
-from mixmark.harness.measure.conformance.adapter_trials import AdapterTrials
+from mixmark.harness.measure.conformance.adapter_trials import AdapterTrials, _own_bytes
 from mixmark.harness.measure.conformance.first_contact import FirstContact
 from mixmark.harness.measure.conformance.report import CheckFailed, NotChecked, Report, apply
 from mixmark.harness.plugins import registry
@@ -29,6 +30,7 @@ from tests.docs.test_pages import anchors
 from tests.fakes import conformance, gauge
 from tests.fakes.reference import NUMPY
 from tests.fakes.replay import recorded, replayed
+from tests.marks import linux
 
 ROOT = Path(__file__).parents[2]
 ACME = f"{ROOT / 'tests/fakes/conformance.py'}:Acme"
@@ -161,6 +163,46 @@ def test_checks_of_sessions_in_a_row_are_not_checked_if_the_sessions_fail(toys: 
     assert {apply(each, trials).state for each in (adapter.memory_returns, adapter.idle_burns_nothing)} == {
         "not checked"
     }
+
+
+@pytest.mark.slow
+def test_what_others_write_into_the_current_folder_is_not_left_by_discover(
+    toys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acme = registry.find("adapters", [ACME])["acme"]
+    trials = AdapterTrials(acme, Config(), setup.load_suites(Config(), "smoke"), toys / "kit", 60)
+    opened = trials._worker
+
+    def beside(**arguments: Any) -> Any:
+        (toys / "somebody's.log").write_text("now")
+        (toys / f"{len(list(toys.iterdir()))}.tmp").write_text("now")
+        return opened(**arguments)
+
+    monkeypatch.setattr(trials, "_worker", beside)
+    assert apply(adapter.discovery_leaves_nothing, trials).state == "passed"
+
+
+@linux
+def test_the_memory_of_a_session_is_what_its_processes_filled(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(bytes(64 << 20))
+    script = """
+import mmap, sys
+file = open(sys.argv[1], "rb")
+mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+held = bytearray(b"1" * (int(sys.argv[2]) << 20)), sum(mapped[::4096])
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    found = []
+    for size in (1, 33):
+        words = [sys.executable, "-S", "-c", script, str(tmp_path / "weights"), str(size)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            found.append(_own_bytes(process.pid) / 2**20)
+            assert process.stdin is not None
+            process.stdin.close()
+    assert found[0] < 40, "the pages of the file belong to nobody alone"
+    assert found[1] - found[0] == pytest.approx(32, abs=4)
 
 
 CAUGHT_IN_METERS = {

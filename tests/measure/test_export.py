@@ -103,7 +103,7 @@ def test_too_little_memory_or_disk_is_told_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite = PROBE.load()("smoke", {})
-    monkeypatch.setattr("mixmark.harness.worker.process.memory.available_bytes", lambda: 1000)
+    monkeypatch.setattr("mixmark.harness.resources.memory.available_bytes", lambda: 1000)
     with pytest.raises(UsageError, match=r"reference outputs of probe at the tier smoke take 5\d\d MB of memory"):
         export._refuse_without_memory(suite)
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000}))

@@ -271,3 +271,10 @@ def test_the_summary_stays_short_with_long_names(text: str) -> None:
 def test_the_full_report_begins_with_the_short_one(measured: Result) -> None:
     short, full = (report.report(judge(measured), depth).blocks for depth in ("brief", "full"))
     assert full[: len(short)] == short
+
+
+def test_a_quota_stands_in_the_header() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    limited = told.model_copy(update={"system": told.system.model_copy(update={"cpu_quota": 2.5})})
+    header = report.console(judge(limited)).splitlines()[0]
+    assert "32 threads, 2.5 of 32 CPUs by quota, 64.0 GiB" in header

@@ -11,7 +11,7 @@ import mixmark.reporters.data
 from mixmark.harness.contracts.schema import Hosts
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.plan import mixes
-from mixmark.reporters import report
+from mixmark.reporters import hosts, report
 from mixmark.reporters.hosts import label
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE, one_run
@@ -74,6 +74,19 @@ def test_the_summary_names_the_cluster_and_a_line_its_processors(clustered: Asse
     first = dict(zip(header.split(","), next(csv.reader(lines)), strict=True))
     assert (first["cpu_model"], first["cpu_threads"]) == ("2 × Acme Quartz 9000, Acme Onyx", "72")
     assert int(first["memory_bytes"]) == (64 + 64 + 16) << 30
+
+
+def test_two_hosts_on_one_machine_are_not_two_machines(clustered: Assessment) -> None:
+    names = ("host1", "host2", "host3")
+    shared = clustered.result.model_copy(update={"hosts": (Hosts(names=names, machines=1, system=system()),)})
+    assert (shared.machine.cpu_model, shared.machine.cpu_threads) == (system().cpu_model, system().cpu_threads)
+    assert hosts.subject(shared) == "This machine, as 3 hosts,"
+    (group,) = shared.groups
+    assert hosts.label(group) == "3 hosts on 1 machine: host1, host2, host3"
+    beside = (Hosts(names=names[:2], machines=1, system=system()), Hosts(names=names[2:], system=OTHER))
+    two = shared.model_copy(update={"hosts": beside})
+    assert hosts.subject(two) == "This cluster of 3 hosts on 2 machines"
+    assert two.machine.cpu_threads == (system().cpu_threads or 0) + 8
 
 
 def test_a_group_is_named_by_its_first_hosts() -> None:

@@ -204,6 +204,10 @@ def heavier(result: Result) -> Result:
                 update={"system": SYSTEM.model_copy(update={"cpu_model": "Acme Opal"})},
             ),
         ),
+        (
+            "E-ONE-MACHINE",
+            lambda result: result.model_copy(update={"system": SYSTEM.model_copy(update={"cpu_quota": 2.0})}),
+        ),
         ("E-ONE-MIX", heavier),
         ("E-SCORE", lambda result: result.model_copy(update={"mix": None})),
     ],

@@ -14,6 +14,7 @@ import pytest
 
 from mixmark.harness.contracts import seeds
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources.cgroups import CpuQuota
 from mixmark.harness.worker import calls
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
@@ -63,6 +64,20 @@ def test_an_audit_has_its_time_for_each_feed(tmp_path: Path) -> None:
         compare = acme.call(AdapterCalls.compare_outputs, 2)
         with pytest.raises(WorkerFailed, match="no reply within 2 s while auditing"):
             compare(key="a", batch=1, pool=0, seeds=(7,) * 6, outputs=str(file), sha256=sha256)
+
+
+@pytest.mark.parametrize(("given", "threads"), [(None, "1"), ("7", "7")])
+def test_a_worker_under_a_quota_starts_as_many_threads_as_are_worth_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None, threads: str
+) -> None:
+    monkeypatch.setattr("mixmark.harness.resources.cpus.quota", lambda *_: CpuQuota(1.5, Path("cpu.max"), "max"))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    with worker(tmp_path) as acme:
+        opened(acme)
+        variables = Path(f"/proc/{acme.pid}/environ").read_text().split("\0")
+    assert [each for each in variables if each.startswith("OMP_NUM_THREADS")] == [f"OMP_NUM_THREADS={threads}"]
 
 
 def test_noise_on_stdout_is_harmless(tmp_path: Path) -> None:

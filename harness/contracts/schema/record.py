@@ -254,6 +254,10 @@ class Audit(Fact):
         return bool(self.values) and not self.problem and max(self.values) <= self.gate.at_most
 
 
+PowerSource = Literal["mains", "battery", "charging"]
+"""What supplies a machine: mains, a battery, or mains that also charge the battery."""
+
+
 class Conditions(Fact):
     """The state of the machine during one interval (block) of a record, or the canary that ran in it.
 
@@ -295,6 +299,8 @@ class Conditions(Fact):
     """The sum of the increases of the CPUs' thermal throttle counters."""
     temperature_c: float | None = None
     """The reading of the hottest sensor of the CPU."""
+    power_source: PowerSource | None = None
+    """What supplied the machine at the end of the interval."""
     strayed_threads: int | None = Field(default=None, ge=0)
     """The number of threads of pinned workers that may run on cores outside their slice, at the end of the interval.
     None also if no worker is pinned."""

@@ -15,7 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, Fact, Int64s, Route, Tier, WeightClass
 from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase, PowerLimit
-from mixmark.harness.contracts.schema.record import Absent, Record
+from mixmark.harness.contracts.schema.record import Absent, PowerSource, Record
 
 SCHEMA: Literal[9] = 9
 Boundary = Literal["wall", "node", "devices"]
@@ -85,11 +85,18 @@ class System(Fact):
     cpu_model: str | None
     cpu_cores: int | None
     cpu_threads: int | None
+    cpu_quota: float | None = None
+    """The CPU time that the control groups of the run may use, in CPUs, if that is less than its hardware threads
+    have. None if there is no such quota."""
     cpu_flags: tuple[str, ...] = ()
     """The instruction-set extensions that affect the speed of the suites."""
     microcode: str | None
     firmware: str | None
     governor: str | None
+    power_source: PowerSource | None = None
+    """What supplied the machine when the run began."""
+    power_profile: str | None = None
+    """The platform's power profile, as `low-power`, or else the processor's energy preference, as `balance_power`."""
     clock_max_mhz: float | None
     memory_bytes: int | None
     swap_bytes: int | None
@@ -109,13 +116,26 @@ class System(Fact):
     mixmark: str
     git_commit: str | None
 
+    @property
+    def quota_in_words(self) -> str | None:
+        """`1 of 2 CPUs by quota`; None if there is no quota."""
+        return f"{self.cpu_quota:g} of {self.cpu_threads or 'all'} CPUs by quota" if self.cpu_quota else None
+
 
 class Hosts(Fact):
     """Hosts that differ only in their names: the same machine, software and settings."""
 
     names: tuple[Annotated[str, Field(pattern=f"^{HOST_NAME}$")], ...] = Field(min_length=1)
     """The names of the hosts."""
+    machines: int | None = Field(default=None, ge=0)
+    """How many machines the hosts are, if several share one; a machine counts with its first host. None if each host is
+    a machine."""
     system: System
+
+    @property
+    def count(self) -> int:
+        """The number of machines."""
+        return len(self.names) if self.machines is None else self.machines
 
 
 class Clock(Fact):
@@ -339,15 +359,17 @@ class Result(Fact):
 
     @property
     def machine(self) -> System:
-        """All hosts together: the first host's system with the processors, cores, threads and memory of all. A sum is
-        None if one of the hosts does not report its part."""
-        systems = self.systems.values()
+        """All machines together: the first host's system with the processors, cores, threads and memory of all. A sum
+        is None if one of them does not report its part."""
+        systems = [group.system for group in self.groups for _ in range(group.count)]
         models = Counter(each.cpu_model for each in systems if each.cpu_model)
         processors = ", ".join(f"{count} × {model}" if count > 1 else model for model, count in models.items())
         parts = {
             name: [getattr(each, name) for each in systems] for name in ("cpu_cores", "cpu_threads", "memory_bytes")
         }
         sums = {name: None if None in known else sum(known) for name, known in parts.items()}
+        quotas = [each.cpu_quota or each.cpu_threads or 0 for each in systems]
+        sums["cpu_quota"] = sum(quotas) if any(each.cpu_quota for each in systems) else None
         return self.system.model_copy(update={"cpu_model": processors or self.system.cpu_model, **sums})
 
     def system_of(self, host: str) -> System:

@@ -2,6 +2,7 @@
 
 disclosure    the machine, its software and its settings, as a result states them
 processor     the host's processor
+power_supply  what supplies the machine with power, and its power profile
 counters      the counters of the machine at one instant, and what happened between two instants
 accelerators  calls the vendors' watchers, which are plugins, so that none of them can disturb a run
 nvidia        the watcher of NVIDIA's GPUs

@@ -17,8 +17,8 @@ from mixmark.harness.contracts.schema import Absent, AcceleratorConditions
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plugins import calls, registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources.files import MAX_TEXT
 from mixmark.harness.worker.plugin_process import WatcherProcess, watcher_of
-from mixmark.harness.worker.process.files import MAX_TEXT
 
 OPEN_S = 30.0  # to load a library and to read constant facts: a driver may have to wake its devices
 READ_S = 5.0  # to read the states of all devices once

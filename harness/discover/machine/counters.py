@@ -15,10 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mixmark.harness.contracts.schema import AcceleratorConditions, Conditions
+from mixmark.harness.contracts.schema import AcceleratorConditions, Conditions, PowerSource
+from mixmark.harness.discover.machine import power_supply
 from mixmark.harness.discover.machine.accelerators import Accelerators
-from mixmark.harness.worker.process import cgroups
-from mixmark.harness.worker.process.files import ROOT, integer, text
+from mixmark.harness.resources import cgroups
+from mixmark.harness.resources.cpus import listed
+from mixmark.harness.resources.files import ROOT, integer, text
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
 MOSTLY = 0.5  # of an interval: a CPU that is busy for more carries the load
@@ -48,6 +50,7 @@ class Reading:
     strayed: int | None
     """How many threads of workers that are pinned to some cores may run on others now."""
     temperature_c: float | None
+    power_source: PowerSource | None
     accelerators: tuple[AcceleratorConditions, ...]
 
 
@@ -73,6 +76,7 @@ def between(before: Reading, after: Reading) -> Conditions:
             "clock_mean_mhz": sum(mhz * each for mhz, each in clocks) / weight if weight else None,
             "clock_min_mhz": min(loaded, default=None),
             "temperature_c": after.temperature_c,
+            "power_source": after.power_source,
             "strayed_threads": after.strayed,
             "clock_step_ns": (after.wall_ns - before.wall_ns) - elapsed_ns,
             "accelerators": after.accelerators,
@@ -104,7 +108,7 @@ class MachineCounters:
         self._pids = pids
         self._usable = usable
         self._pinned = {pid: frozenset(cores) for pid, cores in (pinned or {}).items() if cores}
-        self._proc = root / "proc"
+        self._root, self._proc = root, root / "proc"
         self._clock = clock
         self._wall = wall
         self._accelerators = accelerators
@@ -148,6 +152,7 @@ class MachineCounters:
             switches=dict(_switches(statuses)) if workers is not None else {},
             strayed=self._strayed(parents, statuses) if any(statuses.values()) else None,
             temperature_c=max(temperatures) / 1000 if temperatures else None,
+            power_source=power_supply.source(self._root),
             accelerators=self._states({os.getpid(), *(workers or pids)}),
         )
 
@@ -265,11 +270,7 @@ def _parents(proc: Path) -> dict[int, int]:
 def _cores(status: str) -> frozenset[int]:
     """The cores that a thread may run on, from `Cpus_allowed_list: 0-3,8`; empty if the line is missing."""
     found = re.search(r"^Cpus_allowed_list:\s*([\d,-]+)$", status, re.MULTILINE | re.ASCII)
-    cores: set[int] = set()
-    for part in found[1].split(",") if found else ():
-        first, _, last = part.partition("-")
-        cores |= set(range(int(first), int(last or first) + 1))
-    return frozenset(cores)
+    return frozenset(listed(found[1] if found else ""))
 
 
 def _traffic(table: str) -> Iterator[tuple[str, int]]:

@@ -18,10 +18,10 @@ from pathlib import Path
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.schema import System
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.discover.machine import processor
+from mixmark.harness.discover.machine import power_supply, processor
+from mixmark.harness.resources import cgroups, cpus, memory
+from mixmark.harness.resources.files import MAX_TEXT, ROOT, line, table, text
 from mixmark.harness.worker.messages import package_versions, python_version
-from mixmark.harness.worker.process import cgroups, memory
-from mixmark.harness.worker.process.files import MAX_TEXT, ROOT, line, table, text
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -63,22 +63,25 @@ def disclose(
 
     accelerators: the facts of each, from `Accelerators.disclose`. environment: by default this process's.
     """
-    cpus = processor.threads(root)
+    threads, limit = processor.threads(root), cpus.quota(root)
     return System(
         cpu_model=processor.name(root),
-        cpu_cores=processor.cores(cpus),
-        cpu_threads=len(cpus) or None,
-        cpu_flags=processor.flags(cpus),
-        microcode=processor.first(cpus, "microcode"),
+        cpu_cores=processor.cores(threads, root),
+        cpu_threads=len(threads) or None,
+        cpu_quota=limit.cpus if limit else None,
+        cpu_flags=processor.flags(threads),
+        microcode=processor.first(threads, "microcode"),
         firmware=_joined(root / "sys/class/dmi/id", ("bios_vendor", "bios_version", "bios_date")),
         governor=line(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        power_source=power_supply.source(root),
+        power_profile=power_supply.profile(root),
         clock_max_mhz=processor.clock_max_mhz(root),
         memory_bytes=memory.installed_bytes(root),
         swap_bytes=memory.swap_bytes(root),
         caches=dict(processor.caches(root)),
         kernel=f"{line(root / 'proc/sys/kernel/osrelease') or plain(platform.release())} {platform.machine()}",
         operating_system=_operating_system(root),
-        virtualization=_virtualization(root, cpus),
+        virtualization=_virtualization(root, threads),
         container=_container(root),
         cgroup_limits=dict(cgroups.limits(root)),
         accelerators=tuple(dict(each) for each in accelerators),
@@ -119,14 +122,14 @@ def _operating_system(root: Path) -> str | None:
     return release.get("PRETTY_NAME", "").strip("\"'")[:MAX_TEXT] or None
 
 
-def _virtualization(root: Path, cpus: Sequence[processor.Thread]) -> str | None:
+def _virtualization(root: Path, threads: Sequence[processor.Thread]) -> str | None:
     product = _joined(root / "sys/class/dmi/id", ("sys_vendor", "product_name", "bios_vendor")) or ""
     for word, name in HYPERVISORS.items():
         if word in product.lower():
             return name
     if kind := line(root / "sys/hypervisor/type"):
         return kind
-    return "hypervisor" if any("hypervisor" in cpu.get("flags", "").split() for cpu in cpus) else None
+    return "hypervisor" if any("hypervisor" in thread.get("flags", "").split() for thread in threads) else None
 
 
 def _container(root: Path) -> str | None:

@@ -15,6 +15,7 @@ from mixmark.harness.contracts.text import plain
 from mixmark.harness.discover.machine.counters import MachineCounters, between, kernel_threads
 from mixmark.harness.judge.evidence import MUCH_FOREIGN
 from mixmark.harness.judge.rules import interference
+from mixmark.harness.resources import cpus
 
 SAMPLE_S = 2.0
 IDLE_SAMPLES = 2  # in a row, for an idle machine
@@ -79,7 +80,7 @@ def sample(
     machine: MachineCounters | None = None, wait: Callable[[float], object] = time.sleep, listed: Processes = processes
 ) -> OtherLoad | None:
     """Samples the load for SAMPLE_S; None if the machine's CPU time is unknown."""
-    machine = machine or MachineCounters()
+    machine = machine or MachineCounters(usable=cpus.restricted())
     earlier, before = listed(), machine.read()
     wait(SAMPLE_S)
     conditions, later = between(before, machine.read()), listed()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.worker.process.files import MAX_TEXT, ROOT, integer, line, text
+from mixmark.harness.resources import cpus
+from mixmark.harness.resources.files import MAX_TEXT, ROOT, integer, line, text
 
 Thread = Mapping[str, str]
 """The lines of /proc/cpuinfo about one hardware thread."""
@@ -33,15 +33,6 @@ def threads(root: Path = ROOT) -> Sequence[Thread]:
     return found
 
 
-def usable() -> frozenset[int] | None:
-    """The hardware threads that this process may use, by its affinity; None if it may use all that are online, or
-    if the system has no affinity."""
-    if not hasattr(os, "sched_getaffinity"):
-        return None
-    mine = frozenset(os.sched_getaffinity(0))
-    return None if len(mine) >= (os.cpu_count() or 0) else mine
-
-
 def name(root: Path = ROOT) -> str | None:
     """The processor's model as the kernel names it."""
     seen = threads(root)
@@ -53,10 +44,10 @@ def first(seen: Sequence[Thread], key: str) -> str | None:
     return next((found for each in seen if (found := plain(each.get(key, ""), MAX_TEXT))), None)
 
 
-def cores(seen: Sequence[Thread]) -> int | None:
+def cores(seen: Sequence[Thread], root: Path = ROOT) -> int | None:
     """The number of physical cores; None if the kernel does not report which threads share one."""
-    found = {(each["physical id"], each["core id"]) for each in seen if "physical id" in each and "core id" in each}
-    return len(found) or None
+    found = {cpus.core_of(int(each["processor"]), root) for each in seen if each["processor"].strip().isdecimal()}
+    return len(found) if found and () not in found else None
 
 
 def flags(seen: Sequence[Thread]) -> tuple[str, ...]:

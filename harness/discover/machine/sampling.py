@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mixmark.harness.contracts.schema import Absent, Conditions
-from mixmark.harness.discover.machine import processor
 from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.discover.machine.counters import MachineCounters, between
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker.process.files import ROOT
+from mixmark.harness.resources import cpus
+from mixmark.harness.resources.files import ROOT
 
 INTERVAL_S = 1.0
 WATCH_FRACTION = 0.005  # of one core: what sampling may cost
@@ -55,7 +55,7 @@ class Watch:
     ) -> None:
         self._accelerators = Accelerators(watchers)
         self._machine = MachineCounters(
-            pids, root, clock, accelerators=self._accelerators, pinned=pinned, usable=processor.usable()
+            pids, root, clock, accelerators=self._accelerators, pinned=pinned, usable=cpus.restricted()
         )
         self._blocks: list[Conditions] = []
         self._begun, self._stopped = threading.Event(), threading.Event()

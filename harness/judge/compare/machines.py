@@ -219,6 +219,7 @@ def _plan(result: Result) -> dict[str, object]:
     """What results must have in common to be merged."""
     return {
         "processor": result.machine.cpu_model,
+        "CPU quota": result.machine.quota_in_words,
         "devices": ", ".join(models(result)),
         "tier": result.tier,
         "preset": result.preset,

@@ -30,6 +30,7 @@ from mixmark.harness.contracts.text import Reason, differences
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.evidence import Measurement, is_solo
 from mixmark.harness.judge.findings import words
+from mixmark.harness.judge.rules.interference import POWER_SAVING
 from mixmark.harness.judge.solo import Solo, grouped, merged
 from mixmark.harness.judge.statistics.distributions import student_t
 from mixmark.harness.judge.statistics.intervals import (
@@ -471,9 +472,12 @@ def solo_measurements(assessments: Sequence[Assessment], label: str = "A") -> li
 
 
 def _state(system: System, device: Device) -> str:
-    """The governor of a CPU; of an accelerator, the settings that its vendor's watcher disclosed under its id."""
+    """The governor, the quota and the power supply of a CPU; of an accelerator, the settings that its vendor's watcher
+    disclosed under its id."""
     if device.kind == "cpu":
-        return f"governor {system.governor}"
+        battery = "on battery" if system.power_source == "battery" else None
+        profile = f"profile {system.power_profile}" if system.power_profile in POWER_SAVING else None
+        return ", ".join(filter(None, (f"governor {system.governor}", system.quota_in_words, battery, profile)))
     for facts in system.accelerators:
         if facts.get("id") == device.local_id:
             return ", ".join(f"{name} {facts.get(name)}" for name in ("power_limit_mw", "ecc", "mig"))

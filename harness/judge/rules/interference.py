@@ -15,6 +15,9 @@ from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.roofline import CeilingKey, ceilings, passes
 from mixmark.harness.judge.rules import record_rule
 
+POWER_SAVING = ("low-power", "quiet", "cool", "power", "balance_power")
+"""Values of `System.power_profile`, of platforms and of processors."""
+
 DRIFT = 0.10  # a probe that moves further than this between its records: the machine changed speed
 
 STOLEN = 0.005  # a quarter of the 2 % that a comparison has to resolve; 1 to 3 % is usual in a VM, and only warned of
@@ -99,6 +102,22 @@ def no_quota_throttling(measured: Measurement) -> Iterator[Finding]:
             yield found("no_quota_throttling", measured.key, periods=periods)
         else:
             yield found("no_quota_throttling.timed", measured.key, periods=periods, lost_s=lost_ns / 1e9)
+
+
+@record_rule
+def on_mains(measured: Measurement) -> Iterator[Finding]:
+    """Mains supplied the machine, and charged no battery."""
+    known = [block.power_source for block in measured.watched if block.power_source]
+    for source in ("battery", "charging"):
+        if hit := known.count(source):
+            yield found(f"on_mains.{source}", measured.key, hit=hit, blocks=len(known))
+
+
+def full_power_profile(evidence: Evidence) -> Iterator[Finding]:
+    """No host has a profile that saves power."""
+    for host, system in evidence.result.systems.items():
+        if system.power_profile in POWER_SAVING:
+            yield found("full_power_profile", host or "run", profile=system.power_profile)
 
 
 @record_rule

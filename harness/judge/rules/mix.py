@@ -63,7 +63,8 @@ def accelerators_fed(evidence: Evidence) -> Iterator[Finding]:
         if device.id in used and device.kind not in ("cpu", "simulated"):
             per_host[device.host] += len(device.silicon)
     for host, accelerators in per_host.items():
-        threads = evidence.result.system_of(host).cpu_threads
+        system = evidence.result.system_of(host)
+        threads = int(system.cpu_quota) if system.cpu_quota else system.cpu_threads
         if threads is not None and threads < THREADS_PER_ACCELERATOR * accelerators:
             values = {"threads": threads, "accelerators": accelerators, "needed": THREADS_PER_ACCELERATOR}
             yield found("accelerators_fed", host, **values)

@@ -65,7 +65,7 @@ def gather(agents: Agents, hosts: Sequence[Host], query: messages.HostQuery, wor
     return Gathered(
         refused=absent_hosts,
         found=Found(targets, (*absent_hosts, *absent, *unread), _environments(described)),
-        hosts=_grouped(described),
+        hosts=_grouped(described, neighbours),
         domains=domains,
         neighbours=neighbours,
     )
@@ -145,7 +145,9 @@ def _environments(described: Mapping[str, messages.HostDescription]) -> dict[str
     return found
 
 
-def _grouped(described: Mapping[str, messages.HostDescription]) -> tuple[Hosts, ...]:
+def _grouped(
+    described: Mapping[str, messages.HostDescription], neighbours: Mapping[str, Sequence[str]]
+) -> tuple[Hosts, ...]:
     """Hosts with equal systems, as one entry."""
     groups: list[tuple[System, list[str]]] = []
     for name, description in described.items():
@@ -155,4 +157,8 @@ def _grouped(described: Mapping[str, messages.HostDescription]) -> tuple[Hosts, 
                 break
         else:
             groups.append((description.system, [name]))
-    return tuple(Hosts(names=tuple(several), system=system) for system, several in groups)
+    found = []
+    for system, several in groups:
+        machines = sum(name == neighbours[name][0] for name in several)
+        found.append(Hosts(names=tuple(several), machines=machines if machines < len(several) else None, system=system))
+    return tuple(found)

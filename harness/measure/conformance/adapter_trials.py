@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import get_args
@@ -45,6 +45,7 @@ from mixmark.harness.measure.phase import Driver, Part, attend
 from mixmark.harness.plan import phases, presets
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources.files import ROOT, table
 from mixmark.harness.worker import child
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.handle import Worker
@@ -143,11 +144,13 @@ class AdapterTrials:
         return None
 
     def _discovery(self) -> Discovery:
-        before = _files(Path.cwd())
-        scratch = self._scratch()
+        scratch, current = self._scratch(), self._scratch()
+        for entry in Path.cwd().iterdir():  # so that what others write into the current folder is not seen
+            (current / entry.name).symlink_to(entry)
+        before = _files(current)
         identity = registry.identity(self.adapter, self._chosen.python)
         begin_s = time.monotonic()
-        with self._worker(scratch=scratch) as worker:
+        with self._worker(scratch=scratch, current=current) as worker:
             reply = worker.call(AdapterCalls.discover, self.timeout_s)()
             took_s = time.monotonic() - begin_s
             assert worker.hello is not None  # it comes before the reply
@@ -155,7 +158,7 @@ class AdapterTrials:
             children = process.children(recursive=True)
             with Accelerators() as accelerators:
                 states = accelerators.read({worker.pid, *(child.pid for child in children)}, Path("/proc"))
-            files = [*(_files(Path.cwd()) - before), *(f"TMPDIR/{name}" for name in _files(scratch))]
+            files = [*(_files(current) - before), *(f"TMPDIR/{name}" for name in _files(scratch))]
             # Only Linux reports the mode.
             files += [
                 file.path
@@ -340,7 +343,7 @@ class AdapterTrials:
                 runner = worker.call(AdapterCalls.check_runner, self.timeout_s)(key=share.key, seed=number)
                 idle_cores = _cores((worker.pid, *prepared.processes)) if number == SESSIONS else 0.0
                 worker.call(AdapterCalls.close, self.timeout_s)()
-                memory_bytes.append(worker.memory_bytes())
+                memory_bytes.append(_own_bytes(worker.pid))
         return Sessions(share, weights_bytes, tuple(memory_bytes), runner, idle_cores)
 
     def _prepared(self, worker: Worker, share: Share) -> Prepared:
@@ -411,11 +414,18 @@ class AdapterTrials:
         scratch.mkdir()
         return scratch
 
-    def _worker(self, more_options: Mapping[str, str] | None = None, scratch: Path | None = None) -> Worker:
-        """A fresh worker for requests of the kit's own. Raises WorkerFailed."""
+    def _worker(
+        self,
+        more_options: Mapping[str, str] | None = None,
+        scratch: Path | None = None,
+        current: Path | None = None,
+    ) -> Worker:
+        """A fresh worker for requests of the kit's own. current: its current folder. Raises WorkerFailed."""
         options = {**self._chosen.options, **(more_options or {})}
         log = self._folder / "logs" / "kit.log"
-        return Worker(self.adapter, options, scratch or self._scratch(), log, self._chosen.python)
+        file, _, name = self.adapter.spec.rpartition(":")
+        adapter = replace(self.adapter, spec=f"{Path(file).resolve()}:{name}") if file.endswith(".py") else self.adapter
+        return Worker(adapter, options, scratch or self._scratch(), log, self._chosen.python, current=current)
 
 
 def _one_by_one(parts: Sequence[Part]) -> None:
@@ -472,6 +482,20 @@ def _cpu_s(pids: Sequence[int]) -> float:
                     times = process.cpu_times()
                     total_s += times.user + times.system
     return total_s
+
+
+def _own_bytes(pid: int) -> int:
+    """The memory that a process and its children filled. Of pages that are read from files, how many count as a
+    process's own depends on who else maps them."""
+    total = 0
+    with suppress(psutil.Error):
+        top = psutil.Process(pid)
+        for process in (top, *top.children(recursive=True)):
+            with suppress(psutil.Error):
+                status = table(ROOT / f"proc/{process.pid}/status")
+                filled = [status[name].split()[0] for name in ("RssAnon", "RssShmem", "VmSwap") if name in status]
+                total += sum(map(int, filled)) * 1024 if filled else process.memory_full_info().uss
+    return total
 
 
 def _files(folder: Path) -> set[str]:

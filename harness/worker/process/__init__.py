@@ -1,1 +1,1 @@
-"""The operating system, as workers need it: child processes, the host's memory, control groups, small files."""
+"""Child processes and what they leave behind."""

@@ -34,8 +34,9 @@ class ChildProcess:
 
     variables: added to its environment; isolated: they are its whole environment, and the interpreter runs with
     `-I -S`. log: the file to which stdout and stderr are appended. tracked: what the process leaves behind is killed at
-    its end, see `orphans`; only adapters' workers are tracked. Raises OSError if it cannot be started, MixmarkError on
-    Windows. Several threads may send, and one at a time may receive.
+    its end, see `orphans`; only adapters' workers are tracked. current: its current folder; by default this process's.
+    Raises OSError if it cannot be started, MixmarkError on Windows. Several threads may send, and one at a time may
+    receive.
     """
 
     _process: subprocess.Popen[bytes]
@@ -53,6 +54,7 @@ class ChildProcess:
         log: Path,
         isolated: bool = False,
         tracked: bool = True,
+        current: Path | None = None,
     ) -> None:
         if sys.platform == "win32":
             raise MixmarkError("workers need a POSIX system", "run Mixmark in the Windows Subsystem for Linux")
@@ -72,6 +74,7 @@ class ChildProcess:
                         str(far_end.fileno()),
                         *arguments,
                     ],
+                    cwd=current,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

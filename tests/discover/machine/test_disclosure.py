@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.discover.machine import disclosure
-from mixmark.harness.worker.process import memory
+from mixmark.harness.resources import memory
 
 GIB = 1 << 30
 CPUINFO = """\
@@ -36,6 +36,8 @@ def laid_out(root: Path, **extra: str) -> Path:
         "sys/class/dmi/id/product_serial": "SECRET-SERIAL\n",
         "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
         "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq": "4200000\n",
+        "sys/devices/system/cpu/cpu0/topology/core_cpus_list": "0-1\n",
+        "sys/devices/system/cpu/cpu1/topology/core_cpus_list": "0-1\n",
         "sys/devices/system/cpu/cpu0/cache/index0/level": "1\n",
         "sys/devices/system/cpu/cpu0/cache/index0/type": "Data\n",
         "sys/devices/system/cpu/cpu0/cache/index0/size": "48K\n",
@@ -120,6 +122,19 @@ def test_cgroup_1_bounds_memory_too(tmp_path: Path) -> None:
     )
     assert memory.available_bytes(root) == GIB
     assert disclosure.disclose(root, environment={}, checkout=root).container == "docker"
+
+
+@pytest.mark.parametrize(("allowed", "total", "available"), [("0-1", 8 * GIB, 4 * GIB), ("1", 3 * GIB, GIB)])
+def test_memory_is_of_the_nodes_that_a_process_may_use(
+    tmp_path: Path, allowed: str, total: int, available: int
+) -> None:
+    node = "Node {0} MemTotal: {1} kB\nNode {0} MemFree: {2} kB\nNode {0} Inactive(file): {2} kB\n"
+    nodes = {
+        f"sys__devices__system__node__node{at}__meminfo": node.format(at, size >> 10, free >> 10)
+        for at, size, free in ((0, 5 * GIB, 2 * GIB), (1, 3 * GIB, GIB // 2))
+    }
+    root = laid_out(tmp_path, proc__self__status=f"Name:\tpython\nMems_allowed_list:\t{allowed}\n", **nodes)
+    assert (memory.total_bytes(root), memory.available_bytes(root)) == (total, available)
 
 
 def test_without_a_limit_the_machine_is_the_bound(tmp_path: Path) -> None:

@@ -286,6 +286,17 @@ def test_a_device_that_was_set_otherwise_is_another_device() -> None:
     [a] = runs([1_000_000])
     saving = a.model_copy(update={"system": a.system.model_copy(update={"governor": "powersave"})})
     assert refused([a], [saving]) == "not alike in device state: governor performance and governor powersave"
+    for changed, state in (
+        ({"cpu_quota": 1.5}, "1.5 of 32 CPUs by quota"),
+        ({"power_source": "battery"}, "on battery"),
+        ({"power_profile": "low-power"}, "profile low-power"),
+    ):
+        limited = a.model_copy(update={"system": a.system.model_copy(update=changed)})
+        both = f"governor performance and governor performance, {state}"
+        assert refused([a], [limited]) == f"not alike in device state: {both}"
+    plugged = {"power_source": "mains", "power_profile": "balanced"}
+    [tested] = compared([a], [a.model_copy(update={"system": a.system.model_copy(update=plugged)})], FLOOR)
+    assert not isinstance(tested, Uncompared)
     gpu = Device(id="gpu:GPU-1", kind="gpu", name="Acme", memory_pool="gpu:GPU-1")
     states = []
     for watts in ("700000", "500000"):

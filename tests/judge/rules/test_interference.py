@@ -49,6 +49,8 @@ def test_a_drift_within_the_scatter_of_a_probes_passes_says_nothing() -> None:
 DISTURBANCES = (
     interference.no_steal_time,
     interference.no_quota_throttling,
+    interference.on_mains,
+    interference.full_power_profile,
     interference.no_foreign_load,
     interference.no_memory_pressure,
     interference.no_paging,
@@ -82,6 +84,8 @@ def test_what_is_at_its_limit_or_unknown_passes(rule: Rule) -> None:
             "no_quota_throttling.timed",
             {"periods": 10, "lost_s": 0.25},
         ),
+        ({"power_source": "battery"}, "on_mains.battery", {"hit": 5, "blocks": 5}),
+        ({"power_source": "charging"}, "on_mains.charging", {"hit": 5, "blocks": 5}),
         ({"throttled_periods": 2, "throttled_ns": None}, "no_quota_throttling", {"periods": 10}),
         (
             {"own_ns": SECOND // 2},
@@ -214,3 +218,10 @@ def test_a_canary_that_slows_down_is_a_warning_unless_it_scatters_as_much() -> N
     assert said(interference.canary_stable, slower) == [says("canary_stable", "run", **apart)]
     noisy = (1_000_000, 1_000_000, 1_050_000, 1_100_000, 1_100_000)
     assert said(interference.canary_stable, canaries((1_000_000,) * 5, noisy)) == []
+
+
+@pytest.mark.parametrize(("profile", "saves"), [("low-power", True), ("balance_power", True), ("balanced", False)])
+def test_a_profile_that_saves_power_is_found_of_its_host(profile: str, saves: bool) -> None:
+    slow = six().system.model_copy(update={"power_profile": profile})
+    expected = [says("full_power_profile", "run", profile=profile)] if saves else []
+    assert said(interference.full_power_profile, six().model_copy(update={"system": slow})) == expected

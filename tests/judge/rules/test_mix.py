@@ -55,10 +55,12 @@ def test_a_mix_that_is_not_whole_has_no_score() -> None:
     assert said(mix.score_graded, less) == []
 
 
-@pytest.mark.parametrize(("threads", "warned"), [(2, False), (1, True), (None, False)])
-def test_a_host_has_two_threads_for_each_accelerator(threads: int | None, warned: bool) -> None:
+@pytest.mark.parametrize(
+    ("threads", "quota", "warned"), [(2, None, False), (1, None, True), (None, None, False), (16, 1.5, True)]
+)
+def test_a_host_has_two_threads_for_each_accelerator(threads: int | None, quota: float | None, warned: bool) -> None:
     told = one_run(WATTS_AT_THE_WALL)
-    system = told.system.model_copy(update={"cpu_threads": threads})
+    system = told.system.model_copy(update={"cpu_threads": threads, "cpu_quota": quota})
     found = said(mix.accelerators_fed, told.model_copy(update={"system": system}))
     assert found == ([says("accelerators_fed", "run", threads=1, accelerators=1, needed=2)] if warned else [])
 

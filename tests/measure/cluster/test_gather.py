@@ -111,6 +111,7 @@ def test_agents_on_one_machine_need_cores_of_their_own(tmp_path: Path) -> None:
     assert found.refused == ()
     assert [target.device.id for target in found.found.targets] == ["left/cpu:0", "right/cpu:0"]
     assert found.neighbours == {"left": ["left", "right"], "right": ["left", "right"]}
+    assert [(each.names, each.machines) for each in found.hosts] == [(("left", "right"), 1)]
 
 
 def test_an_accelerator_that_two_agents_on_a_machine_see_counts_once(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mixmark.harness.worker.process.files import integer, line, text
+from mixmark.harness.resources.files import integer, line, text
 
 LIMITS = {
     "cpu": ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.weight", "cpu.shares"),

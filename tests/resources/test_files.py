@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mixmark.harness.worker.process import files
+from mixmark.harness.resources import files
 
 
 def test_what_is_no_readable_file_is_empty(tmp_path: Path) -> None:

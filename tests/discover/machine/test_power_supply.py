@@ -1,0 +1,66 @@
+"""What supplies a machine, on the files of power supplies as laptops, desktops and servers have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mixmark.harness.contracts.schema import PowerSource
+from mixmark.harness.discover.machine import disclosure, power_supply
+from mixmark.harness.discover.machine.counters import MachineCounters, between
+from tests.discover.machine.test_counters import quiet, write
+
+AC, OFF = {"type": "Mains", "online": "1"}, {"type": "Mains", "online": "0"}
+PORT = {"type": "USB", "online": "0"}
+
+
+def battery(status: str, **files: str) -> dict[str, str]:
+    return {"type": "Battery", "present": "1", "status": status} | files
+
+
+def supplied(root: Path, *supplies: dict[str, str]) -> Path:
+    folder = "sys/class/power_supply"
+    (root / folder).mkdir(parents=True, exist_ok=True)
+    write(
+        root, {f"{folder}/S{at}/{name}": f"{text}\n" for at, each in enumerate(supplies) for name, text in each.items()}
+    )
+    return root
+
+
+@pytest.mark.parametrize(
+    ("supplies", "source"),
+    [
+        ((), None),
+        ((AC,), "mains"),
+        ((OFF,), None),  # a port in which nothing is, on a machine without a battery
+        ((OFF, battery("Discharging")), "battery"),
+        ((OFF, battery("Unknown")), "battery"),
+        ((battery("Discharging", power_now="0"),), "battery"),  # no file of an adapter
+        ((AC, battery("Charging")), "charging"),
+        ((OFF, PORT, battery("Charging")), "charging"),  # by a port that the kernel does not list
+        ((AC, battery("Full")), "mains"),
+        ((AC, battery("Not charging")), "mains"),
+        ((battery("Full"),), "mains"),
+        ((battery("Unknown"),), None),
+        ((AC, battery("Discharging", power_now="0")), "mains"),  # a full one, by some firmware's word
+        ((AC, battery("Discharging", power_now="9000000")), "battery"),  # the adapter is too weak
+        ((AC, battery("Full"), battery("Charging")), "charging"),
+        ((OFF, PORT | {"online": "1"}, battery("Full")), "mains"),
+        ((AC, battery("Discharging") | {"scope": "Device"}), "mains"),  # of a mouse
+        ((battery("Discharging") | {"scope": "Device"},), None),
+        ((AC, battery("Discharging") | {"present": "0"}), "mains"),
+    ],
+)
+def test_the_source_of_power(tmp_path: Path, supplies: tuple[dict[str, str], ...], source: PowerSource | None) -> None:
+    assert power_supply.source(supplied(tmp_path, *supplies)) == source
+
+
+def test_it_is_disclosed_and_watched(tmp_path: Path) -> None:
+    write(supplied(quiet(tmp_path), AC, battery("Full")), {"sys/firmware/acpi/platform_profile": "quiet\n"})
+    found = disclosure.disclose(tmp_path, environment={}, checkout=tmp_path)
+    assert (found.power_source, found.power_profile) == ("mains", "quiet")
+    machine = MachineCounters([], tmp_path)
+    before = machine.read()
+    supplied(tmp_path, OFF, battery("Discharging"))  # somebody trips over the cable
+    assert between(before, machine.read()).power_source == "battery"

@@ -1,0 +1,107 @@
+"""What a process may use of the processors, on trees of files as kernels lay them out, and in a real control group."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from mixmark.harness.resources import cpus
+from tests.discover.machine.test_counters import write
+from tests.marks import linux
+
+V1 = Path("/sys/fs/cgroup/cpu")
+ASKS = "import os; from mixmark.harness.resources.cpus import *; print(count(), cores(), thread_variables())"
+
+
+@pytest.fixture
+def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Four cores with two threads each; the core_id repeats in each of two clusters."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for thread in range(8):
+        name = f"sys/devices/system/cpu/cpu{thread}/topology"
+        write(
+            tmp_path, {f"{name}/core_id": f"{thread % 2}\n", f"{name}/core_cpus_list": f"{thread % 4},{thread % 4 + 4}"}
+        )
+    return tmp_path
+
+
+def test_without_a_quota_the_affinity_decides(eight: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (cpus.count(eight), cpus.cores(eight), cpus.quota(eight)) == (8, 4, None)
+    assert cpus.by_core(range(8), eight) == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 4})
+    assert (cpus.count(eight), cpus.cores(eight)) == (2, 1)  # two threads of one core
+
+
+V2 = {"proc/self/cgroup": "0::/pod/box\n"}
+HYBRID = {"proc/self/cgroup": "4:cpu,cpuacct:/pod/box\n0::/\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "quota", "threads", "cores"),
+    [
+        (V2 | {"sys/fs/cgroup/pod/box/cpu.max": "50000 100000"}, 0.5, 1, 1),
+        (V2 | {"sys/fs/cgroup/pod/box/cpu.max": "150000 100000"}, 1.5, 1, 1),
+        (V2 | {"sys/fs/cgroup/pod/box/cpu.max": "600000 100000"}, 6.0, 6, 4),
+        (V2 | {"sys/fs/cgroup/pod/box/cpu.max": "800000 100000"}, None, 8, 4),
+        (V2 | {"sys/fs/cgroup/pod/box/cpu.max": "max 100000"}, None, 8, 4),
+        (
+            V2 | {"sys/fs/cgroup/pod/box/cpu.max": "600000 100000", "sys/fs/cgroup/pod/cpu.max": "300000 100000"},
+            3.0,
+            3,
+            3,
+        ),
+        (
+            HYBRID
+            | {
+                "sys/fs/cgroup/cpu/pod/box/cpu.cfs_quota_us": "-1",
+                "sys/fs/cgroup/cpu/pod/box/cpu.cfs_period_us": "100000",
+                "sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us": "50000",
+                "sys/fs/cgroup/cpu/pod/cpu.cfs_period_us": "20000",
+            },
+            2.5,
+            2,
+            2,
+        ),
+    ],
+)
+def test_the_tightest_quota_of_all_levels_counts(
+    eight: Path, files: Mapping[str, str], quota: float | None, threads: int, cores: int
+) -> None:
+    write(eight, dict(files))
+    found = cpus.quota(eight)
+    assert (found.cpus if found else None, cpus.count(eight), cpus.cores(eight)) == (quota, threads, cores)
+
+
+def test_a_machine_that_reports_no_cores_has_at_most_one_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
+    monkeypatch.setattr("psutil.cpu_count", lambda logical=True: 3 if logical else 2)
+    assert (cpus.count(tmp_path), cpus.cores(tmp_path)) == (3, 2)
+
+
+@pytest.fixture
+def half_a_cpu() -> Iterator[Path]:
+    """A control group of version 1 that may use half of a CPU."""
+    group = V1 / f"mixmark-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "cpu.cfs_quota_us").write_text("50000")
+    except OSError:
+        pytest.skip("no control group can be made here")
+    yield group
+    group.rmdir()
+
+
+@linux
+@pytest.mark.skipif(len(cpus.usable()) < 2, reason="one hardware thread: a quota of one CPU limits nothing")
+def test_a_process_in_a_control_group_has_one_thread(half_a_cpu: Path) -> None:
+    script = f"open({str(half_a_cpu / 'cgroup.procs')!r}, 'w').write('0'); {ASKS}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split(maxsplit=2) == ["1", "1", "{'OMP_NUM_THREADS': '1'}\n"]
