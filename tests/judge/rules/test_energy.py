@@ -153,7 +153,7 @@ def test_a_wall_that_reads_more_than_its_supply_can_take_sets_no_mx(supply_watts
     assert found.score.mixes_per_kwh == (judge(whole).score.mixes_per_kwh if measured else None)  # type: ignore[union-attr]
     said = {each.values["why"] for each in found.findings if each.code == "energy_valid.unknown"}
     assert said == (set() if measured else {("more than its supply",)})
-    assert measured or (found.unmeasured or "").endswith("wall: more than its supply")
+    assert measured or (found.score.unmeasured or "").endswith("wall: more than its supply")
 
 
 def test_metering_takes_half_a_percent_of_a_core_at_most() -> None:
