@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from decimal import Decimal
 
 from mixmark.harness.contracts.device_ids import part_of
 from mixmark.harness.contracts.figures import Estimate
+from mixmark.harness.contracts.schema import System
 from mixmark.harness.judge.mixed_run import HOUR_NS
 from mixmark.harness.judge.solo import Solo, best, by_suite
 from mixmark.harness.plan import mixes
@@ -22,6 +24,16 @@ from mixmark.submissions.entry import Entry
 UNITS: Mapping[Metric, str] = {"MX": "mix/kWh", "TX": "mix/h"}
 NAMES: Mapping[Metric, str] = {"MX": "Mixes per kWh", "TX": "Mixes per hour"}
 LOGARITHMIC_FROM = 12  # the ratio of the best estimate of a board to the worst
+EXTENSIONS = {
+    "amx_tile": "AMX",
+    "avx512f": "AVX-512",
+    "avx2": "AVX2",
+    "sme": "SME",
+    "sve2": "SVE2",
+    "sve": "SVE",
+    "asimd": "Neon",
+}
+"""The extension that says most of a processor first, by its flag."""
 SUITES = 4
 """The columns of a row for suites."""
 PAGE = "index.html"
@@ -83,8 +95,18 @@ class IntervalAxis:
 
 
 def page_of(entry: Entry) -> str:
-    """The address of an entry's page below the root of the site. It never changes."""
+    """The address below the root of the site of the page with the entry of this system that counts now."""
     return f"entries/{entry.path}/{PAGE}"
+
+
+def permanent_page(entry: Entry) -> str:
+    """The address below the root of the site that never shows other results. The page lies beside `page_of`."""
+    return f"entries/{entry.permanent}/{PAGE}"
+
+
+def beside(folder: str, name: str = PAGE) -> str:
+    """The link from an entry's page to a file of another folder of the system."""
+    return f"../{folder.rpartition('/')[2]}/{name}"
 
 
 def board_page(key: Key) -> str:
@@ -120,10 +142,19 @@ def worth(entry: Entry) -> str:
 
 
 def hardware(entry: Entry) -> str:
-    """What one buys: Acme Quartz, 16 cores, 32 threads, 64.0 GiB, 2 × Acme Topaz."""
+    """What one buys: Acme Quartz 9, 16 cores, 32 threads, 64.0 GiB, 2 × Acme Topaz."""
     machine = entry.machine.whole
     counts = machine.cpu_cores, machine.cpu_threads, machine.memory_bytes
-    return figures.system(machine.cpu_model, *counts, [name for kind, name in _silicon(entry) if kind != "cpu"])
+    return figures.system(_processor(machine), *counts, [name for kind, name in _silicon(entry) if kind != "cpu"])
+
+
+def _processor(system: System) -> str | None:
+    """The processor's model; a name without a number, as hypervisors give, is no model, so its extensions say what it
+    can do: AMD EPYC (model not disclosed, AVX2)."""
+    widest = next((words for flag, words in EXTENSIONS.items() if flag in system.cpu_flags), None)
+    if not system.cpu_model or not widest or re.search("[0-9]", system.cpu_model):
+        return system.cpu_model
+    return f"{system.cpu_model} (model not disclosed, {widest})"
 
 
 def fastest(entry: Entry) -> dict[str, Solo]:
@@ -177,9 +208,13 @@ def measured(entry: Entry) -> str:
 
 
 def versions(entry: Entry) -> str:
-    """Mixmark 0.1.0; llm 1, dlrm 1."""
-    suites = ", ".join(f"{figures.name(name)} {figures.name(version)}" for name, version in entry.suites.items())
-    return f"Mixmark {figures.name(entry.mixmark)}; {suites}"
+    """Mixmark 0.1.0; llm version 1, dlrm version 1."""
+    return f"Mixmark {figures.name(entry.mixmark)}; {suite_versions(entry)}"
+
+
+def suite_versions(entry: Entry) -> str:
+    """llm version 1, dlrm version 1."""
+    return ", ".join(f"{figures.name(name)} version {figures.name(version)}" for name, version in entry.suites.items())
 
 
 def why_unranked(entry: Entry) -> str:
