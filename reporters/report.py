@@ -64,13 +64,15 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iter
         yield Paragraph(found.score, style="strong")
     yield Paragraph(found.sentence, style="sentence")
     yield Bullets(found.scale)
+    if asked := [*loads.facts(assessment), *caps.facts(assessment)]:
+        yield Facts(asked)
     yield from mix
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
         yield Table(title, ("suite", "throughput", "best route", "beside it"), rows, text_columns=4)
     yield from filter(None, (loads.table(assessment), caps.table(assessment)))
     better = [("better", found.better)] if found.better else []
-    yield Facts([*loads.facts(assessment), *caps.facts(assessment), ("energy", found.energy), *better])
+    yield Facts([("energy", found.energy), *better])
 
 
 def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iterator[Block]:

@@ -143,9 +143,9 @@ def worth(entry: Entry) -> str:
 
 def hardware(entry: Entry) -> str:
     """What one buys: Acme Quartz 9, 16 cores, 32 threads, 64.0 GiB, 2 × Acme Topaz."""
-    machine = entry.machine.whole
+    machine = entry.machine.whole.model_copy(update={"cpu_model": _processor(entry.machine.whole)})
     counts = machine.cpu_cores, machine.cpu_threads, machine.memory_bytes
-    return figures.system(_processor(machine), *counts, [name for kind, name in _silicon(entry) if kind != "cpu"])
+    return figures.system(machine.cpu_model, *counts, [name for kind, name in _silicon(entry) if kind != "cpu"])
 
 
 def _processor(system: System) -> str | None:
