@@ -43,29 +43,31 @@ def page(
     """
     declared = entry.declaration
     classes = (row.hardware(entry), declared.organisation, entry.mix, entry.grade, entry.division, entry.tuning)
-    blocks = [*_summary(entry, site, standings), *_measured(entry, reports), *_disclosed(entry)]
+    blocks = [*_summary(entry, site, standings, history), *_measured(entry, reports), *_disclosed(entry)]
     blocks += [*_history(entry, history), *_checks(entry, site)]
     return Document(declared.system, " · ".join(classes), blocks)
 
 
-def _summary(entry: Entry, site: Website, standings: Sequence[Standing]) -> Iterator[Block]:
+def _summary(entry: Entry, site: Website, standings: Sequence[Standing], history: Sequence[Entry]) -> Iterator[Block]:
     if stale := rank.stale(entry, site.today, site.versions):
         yield Paragraph(f"{'; '.join(stale)}.", word="stale")
     if entry.replaced:
         yield Paragraph("the system was entered again, so this entry is on no board.", word="replaced")
     if entry.disturbed:
-        yield Paragraph(f"do not rely on these figures. {'; '.join(entry.reasons['disturbed'])}.", word="disturbed")
+        yield Paragraph(f"do not rely on these figures: {'; '.join(entry.reasons['disturbed'])}.", word="disturbed")
     metric: Metric = "MX" if entry.mixes_per_kwh else "TX"
     yield Paragraph(row.whole(rank.figure_of(entry, metric), metric), style="strong")
     yield Paragraph(row.sentence(entry, site), style="sentence")
     yield Facts([(name, ", ".join(filter(None, parts))) for name, *parts in _headline(entry)])
     root = "../" * row.page_of(entry).count("/")
-    yield Bullets(
-        [
-            Link(f"{each.words[:1].upper()}{each.words[1:]}: {each.key.title}", root + row.board_page(each.key))
-            for each in standings
-        ]
-    )
+    links = [
+        Link(f"{each.words[:1].upper()}{each.words[1:]}: {each.key.title}", root + row.board_page(each.key))
+        for each in standings
+    ]
+    if entry.replaced and any(not other.replaced for other in history):
+        links.append(Link("The entry that counts now", row.beside(entry.path)))
+    if links:
+        yield Bullets(links)
 
 
 def _measured(entry: Entry, reports: Sequence[str]) -> Iterator[Block]:
@@ -120,7 +122,7 @@ def _checks(entry: Entry, site: Website) -> Iterator[Block]:
         "its outputs with the reference."
     )
     for action in ("check", "audit"):
-        yield Paragraph(f"mixmark {action} {entry.path}", style="code")
+        yield Paragraph(f"mixmark {action} {entry.permanent if entry.replaced else entry.path}", style="code")
     repeated = [("Reproduced by", _link(run.url, f"{run.by}, {run.date}")) for run in entry.declaration.reproduced_by]
     hashes = [(f"SHA-256 of SHA256SUMS of result {n}", hash) for n, hash in enumerate(entry.results, start=1)]
     yield Facts([*repeated, *hashes])

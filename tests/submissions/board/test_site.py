@@ -173,6 +173,8 @@ def test_a_replaced_entry_keeps_its_address_and_is_on_no_board() -> None:
         assert history.index(newest.ended_utc[:10]) < history.index("2025-06-01")
         assert history.count("this entry") == 1
         assert f"../{this.permanent.rpartition('/')[2]}/index.html" in page
+    assert f"mixmark check {former.permanent}" in shown.text and "The entry that counts now" in shown.text
+    assert "The entry that counts now" not in written([former])[old], "it was withdrawn, and nothing took its place"
     assert "History" not in before[f"entries/{former.path}/index.html"]
     board = json.loads(files["leaderboard.json"])
     assert ([each["measured"] for each in board["replaced"]], len(board["entries"])) == (["2025-06-01"], 1)
@@ -185,7 +187,7 @@ def test_a_disturbed_entry_says_so_first_and_each_class_stands_once() -> None:
     reasons = {**entry.reasons, "disturbed": ("other machines took 7 %",)}
     update = {"disturbed": True, "reasons": reasons}
     words = Page(written([entry.model_copy(update=update)])[f"entries/{entry.path}/index.html"]).text
-    assert "disturbed" not in calm and "do not rely on these figures. other machines took 7 %." in words
+    assert "disturbed" not in calm and "do not rely on these figures: other machines took 7 %." in words
     assert words.index("do not rely") < words.index("This system does one")
     rows = [line[0] for line in entry_page._classes(entry)]
     assert len(rows) == len(set(rows)) and "ranked" not in rows
