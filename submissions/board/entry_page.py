@@ -188,9 +188,9 @@ def _runs(entry: Entry) -> Chart:
 
 
 def _suites(entry: Entry) -> list[tuple[str, list[Bar]]]:
-    """Each suite with its solo measurements, the fastest first."""
+    """Each suite, in the order of the mix, with its solo measurements, the fastest first."""
     suites: dict[str, list[Solo]] = {}
-    for solo in entry.solos:
+    for solo in sorted(entry.solos, key=lambda solo: row.position(entry, solo.route.suite)):
         suites.setdefault(
             f"{figures.name(solo.route.suite)}, version {figures.name(solo.route.suite_version)}", []
         ).append(solo)

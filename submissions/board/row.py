@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 
 from mixmark.harness.contracts.device_ids import part_of
 from mixmark.harness.contracts.figures import Estimate
@@ -213,8 +214,16 @@ def versions(entry: Entry) -> str:
 
 
 def suite_versions(entry: Entry) -> str:
-    """llm version 1, dlrm version 1."""
-    return ", ".join(f"{figures.name(name)} version {figures.name(version)}" for name, version in entry.suites.items())
+    """llm version 1, dlrm version 1, in the order of the mix."""
+    names = sorted(entry.suites, key=partial(position, entry))
+    return ", ".join(f"{figures.name(name)} version {figures.name(entry.suites[name])}" for name in names)
+
+
+def position(entry: Entry, suite: str) -> int:
+    """The position of a suite in the mix, so that every page has the same order; other suites are last."""
+    mix = mixes.frozen().get(entry.mix)
+    order = list(mix.units) if mix else []
+    return order.index(suite) if suite in order else len(order)
 
 
 def why_unranked(entry: Entry) -> str:

@@ -196,6 +196,16 @@ def test_a_disturbed_entry_says_so_first_and_each_class_stands_once() -> None:
     assert ("rank", "none", "it holds a run of another entry") in entry_page._classes(shared)
 
 
+def test_suites_have_the_order_of_the_mix_on_every_page() -> None:
+    entry = made(1).model_copy(update={"mix": "edge-1", "suites": {"resnet50": "3", "dlrm": "2", "llm": "1"}})
+    entry = entry.model_copy(update={"solos": tuple(reversed(entry.solos))})
+    page = Page(written([entry])[f"entries/{entry.path}/index.html"])
+    shown = page.text.split("Each suite alone")[2]
+    order = ["llm, version 1", "diffusion, version 1", "dlrm, version 1", "resnet50, version 1"]
+    assert sorted(order, key=shown.index) == order
+    assert "llm version 1, dlrm version 2, resnet50 version 3" in page.text
+
+
 def test_a_board_shows_what_systems_with_a_ladder_do_between_full_load_and_rest() -> None:
     load = LoadFigures(
         highest=0.75, lowest=0.1, mixes_per_kwh=113_000, ready_watts=63.1, idle_over_full=0.35, goodput=0.75
