@@ -108,7 +108,11 @@ def _sharing(out: Path, target: Path, manifest: Manifest) -> list[Path]:
     since to check a whole board takes an hour."""
     own = {file.sha256 for file in manifest.files}
     listed = [path for path in sorted(out.glob(f"[!.]*/*/*/{MANIFEST}")) if path.parent != target]
-    return [path.parent for path in listed if own.intersection(re.findall("[0-9a-f]{64}", path.read_text("utf-8")))]
+    return [
+        path.parent
+        for path in listed
+        if own.intersection(re.findall("[0-9a-f]{64}", path.read_text("utf-8", "replace")))
+    ]
 
 
 def _set_aside(target: Path, same: Path, scratch: Path) -> Path | None:
