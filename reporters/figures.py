@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -102,6 +103,26 @@ def idle(energy: Energy) -> str:
     return ", ".join(f"{prefixed(watts, 'W')} {when}" for watts, when in known if watts is not None) or UNKNOWN
 
 
+EXTENSIONS = {
+    "amx_tile": "AMX",
+    "avx512f": "AVX-512",
+    "avx2": "AVX2",
+    "sme": "SME",
+    "sve2": "SVE2",
+    "sve": "SVE",
+    "asimd": "Neon",
+}
+"""The extension that says most of a processor first, by its flag."""
+
+
+def processor(machine: System) -> str:
+    """The processor's model. A name without a number, as hypervisors give, is no model, so its extension says what it
+    can do: AMD EPYC (model not disclosed, AVX2)."""
+    model = machine.cpu_model or "unknown processor"
+    widest = next((words for flag, words in EXTENSIONS.items() if flag in machine.cpu_flags), None)
+    return name(model if not widest or re.search("[0-9]", model) else f"{model} (model not disclosed, {widest})")
+
+
 def system(machine: System, accelerators: Iterable[str]) -> str:
     """What a machine is: Acme Quartz, 4 cores, 8 threads, 2 of 8 CPUs by quota, 64.0 GiB, 2 × Acme Topaz.
 
@@ -111,7 +132,7 @@ def system(machine: System, accelerators: Iterable[str]) -> str:
     counts = [counted(count, word) for count, word in totals if count] + [*filter(None, [machine.quota_in_words])]
     named = [f"{count} × {each}" if count > 1 else each for each, count in Counter(map(name, accelerators)).items()]
     memory = [] if machine.memory_bytes is None else [gibibytes(machine.memory_bytes)]
-    return ", ".join([name(machine.cpu_model or "unknown processor"), *counts, *memory, *(named or ["no accelerator"])])
+    return ", ".join([processor(machine), *counts, *memory, *(named or ["no accelerator"])])
 
 
 def whole_percent(fraction: float | None) -> str:

@@ -63,12 +63,14 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iter
     if found.score:
         yield Paragraph(found.score, style="strong")
     yield Paragraph(found.sentence, style="sentence")
+    if asked := [*loads.facts(assessment), *caps.facts(assessment)]:
+        yield Facts(asked)
     yield from mix
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
         yield Table(title, ("suite", "throughput", "best route", "beside it"), rows, text_columns=4)
     yield from filter(None, (loads.table(assessment), caps.table(assessment)))
-    yield Facts([*loads.facts(assessment), *caps.facts(assessment), ("energy", found.energy)])
+    yield Facts([("energy", found.energy)])
     if found.standing:
         kwh = ["mixes per kWh"] if found.metered else []
         header = ("where it stands", "mixes per hour", *kwh, "beside this one")

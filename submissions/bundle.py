@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -19,12 +20,15 @@ from mixmark.submissions import check, files, redact
 from mixmark.submissions.conclude import Contribution, contribution_of, entry, unlike
 from mixmark.submissions.entry import (
     DECLARATION,
+    MANIFEST,
     RESULTS,
     Declaration,
     EntryVerdict,
     Manifest,
     Signed,
+    identity,
     is_slug,
+    results_of,
 )
 from mixmark.submissions.redact import Redactor, Removed
 
@@ -41,6 +45,8 @@ class Bundle:
     removed: tuple[Removed, ...]
     kept: tuple[str, ...]
     """The names of hosts and users that were not removed, because they are also words of the results."""
+    former: Path | None
+    """Where the entry that this one replaced lies now. None if there was none, or if it had the same results."""
 
 
 def bundle(
@@ -52,12 +58,15 @@ def bundle(
     dry_run: bool = False,
     replace: bool = False,
     reports: Sequence[Path] = (),
+    allowed: Path | None = None,
+    originals: Path | None = None,
 ) -> Bundle:
-    """Makes an entry below `out` and checks it; writes nothing if the check rejects it, or in a dry run.
+    """Makes an entry below `out` and checks it, beside the entries that share a file with it; writes nothing if the
+    check rejects it, or in a dry run.
 
     words: (text, its kind) of texts to remove beside those that look private. key: the SSH key to sign with.
-    replace: whether an existing entry is replaced. reports: files with reports of the conformance kit. Raises
-    MixmarkError.
+    replace: whether an existing entry is replaced, which stays as its history. reports: files with reports of the
+    conformance kit. allowed, originals: as `check.check` takes them. Raises MixmarkError.
     """
     found = _opened(results)
     redactor, kept = _redactor([result for result, _ in found], words)
@@ -85,13 +94,36 @@ def bundle(
         manifest = files.write_manifest(folder)
         if key is not None:
             files.sign(folder, key)
-        (verdict,) = check.check([folder])
+        verdict, *_ = check.check([folder, *_sharing(out, target, manifest)], allowed, originals=originals)
+        former = None
         if verdict.entry is not None and not dry_run:
             target.parent.mkdir(parents=True, exist_ok=True)
-            if target.exists():
-                target.rename(Path(scratch) / "replaced")
+            former = _set_aside(target, out / verdict.entry.permanent, Path(scratch)) if target.exists() else None
             folder.rename(target)
-    return Bundle(target, verdict, manifest, redactor.removed, kept)
+    return Bundle(target, verdict, manifest, redactor.removed, kept, former)
+
+
+def _sharing(out: Path, target: Path, manifest: Manifest) -> list[Path]:
+    """The other entries below `out` that hold a file of this one: they may hold the same run. Manifests alone are read,
+    since to check a whole board takes an hour."""
+    own = {file.sha256 for file in manifest.files}
+    listed = [path for path in sorted(out.glob(f"[!.]*/*/*/{MANIFEST}")) if path.parent != target]
+    return [
+        path.parent
+        for path in listed
+        if own.intersection(re.findall("[0-9a-f]{64}", path.read_text("utf-8", "replace")))
+    ]
+
+
+def _set_aside(target: Path, same: Path, scratch: Path) -> Path | None:
+    """Moves the entry in a folder to its permanent one, and returns that; removes it if it holds no result, or the same
+    results as the new entry, whose permanent folder is `same`."""
+    sums = [home / store.SUMS for home in results_of(target) if (home / store.SUMS).is_file()]
+    permanent = target.with_name(f"{target.name}-{identity(map(sha256_of, sums))}")
+    if not sums or permanent == same or permanent.exists():
+        target.rename(scratch / "replaced")
+        return None
+    return target.rename(permanent)
 
 
 def _opened(paths: Sequence[Path]) -> list[tuple[Result, Path]]:

@@ -14,7 +14,7 @@ from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.catalogue import retained
-from mixmark.harness.judge.findings import words
+from mixmark.harness.judge.findings import in_full, words
 from mixmark.harness.judge.load import Ladder
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
@@ -56,6 +56,8 @@ class Contribution:
     """The routes of the mixed runs, each once."""
     score: Score | None
     findings: tuple[Finding, ...]
+    disturbed: tuple[str, ...]
+    """Why the verdict is `disturbed`. Empty if it is another one."""
     retained: tuple[float, ...]
     """Measured over planned mixes per hour of each mixed run that counts."""
     load: LoadFigures | None
@@ -76,7 +78,7 @@ class Contribution:
 
 def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contribution:
     """What a judged result contributes to an entry. sha256: the hash of its SHA256SUMS."""
-    result = assessment.result
+    result, verdict = assessment.result, assessment.verdict
     runs = {phase.name for phase in scoring.mixed(result)}
     routes: list[Route] = []
     for record in result.records:
@@ -89,6 +91,7 @@ def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contrib
         routes=tuple(routes),
         score=assessment.score,
         findings=assessment.findings,
+        disturbed=tuple(map(in_full, verdict.reasons)) if verdict.word == "disturbed" else (),
         retained=retained(assessment),
         load=_load(assessment.ladder),
         solos=tuple(solo for solo in assessment.solos if solo.status == "ok" and solo.units_per_s),
@@ -108,6 +111,7 @@ def entry(
     open_by, peak_by, unranked = (tuple(dict.fromkeys(why(results))) for why in (_open_by, _peak_by, _unranked_by))
     division: Division = "open" if open_by else "closed"
     tuning: Tuning = "peak" if peak_by else "base"
+    disturbed = tuple(dict.fromkeys(why for result in results for why in result.disturbed))
     aspects = tuple(_aspects(score, results)) if score.mixes_per_kwh else ()
     return Entry(
         declaration=declaration,
@@ -117,6 +121,7 @@ def entry(
         tuning=tuning,
         grade=score.grade,
         ranked=not unranked,
+        disturbed=bool(disturbed),
         weight_class=cast(WeightClass, score.weight_class),
         boundary=score.boundary,
         level=min((aspect.level for aspect in aspects), default=None),
@@ -125,6 +130,7 @@ def entry(
             "tuning": peak_by,
             "grade": tuple(map(words, score.missing)),
             "ranked": unranked,
+            "disturbed": disturbed,
             "weight_class": (f"the fewest bits of a weight in any part of the mix are {score.weight_class}",),
             "boundary": (_boundary(score),),
         },

@@ -1,6 +1,7 @@
 """The files of an entry, and the facts that a board shows of it.
 
-    <entries>/<organisation>/<system>/<mix>-<weight class>-bit/
+    <entries>/<organisation>/<system>/<mix>-<weight class>-bit/     the entry that counts
+    <entries>/<organisation>/<system>/<mix>-<weight class>-bit-<id>/  an entry that it replaced; both hold:
         declaration.json    facts that are not measured: names, availability, price (Declaration)
         conformance.X.json  optional: the report of the conformance kit on the adapter X
         results/1/ …        the result folders, without names of hosts and users
@@ -14,8 +15,10 @@ an Entry.
 from __future__ import annotations
 
 import datetime
+import hashlib
 import re
 import unicodedata
+from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
@@ -51,6 +54,7 @@ MAX_LINE = 200  # characters of a declared text of one line
 MAX_NOTES = 2000  # characters of the notes
 MAX_LINKS = 50  # of reproductions
 MAX_SLUG = 80  # characters of the name of a folder
+ID_DIGITS = 12  # hexadecimal
 
 SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 NAME = re.compile(r"[A-Za-z0-9À-ÖØ-öø-ÿ][A-Za-z0-9À-ÖØ-öø-ÿ .,&'()+/_-]*")
@@ -72,6 +76,11 @@ def slug(name: str) -> str:
 def is_slug(name: str) -> bool:
     """Whether a folder can have this name."""
     return len(name) <= MAX_SLUG and SLUG.fullmatch(name) is not None
+
+
+def identity(sums: Iterable[str]) -> str:
+    """The id of an entry: it names the results of these SHA256SUMS and no others."""
+    return hashlib.sha256("".join(sums).encode()).hexdigest()[:ID_DIGITS]
 
 
 def results_of(folder: Path) -> list[Path]:
@@ -247,14 +256,18 @@ class Entry(Fact):
     grade: Grade
     ranked: bool
     """Whether the entry has a rank. An indicative entry has none, and an entry with a run that another one holds."""
+    replaced: bool = False
+    """Whether a newer entry of the system took its folder. It then is on no board."""
+    disturbed: bool = False
+    """Whether the verdict on a result is `disturbed`."""
     weight_class: WeightClass
     boundary: Boundary | None
     """None if there is no MX."""
     level: Level | None
     """The lowest level of the four aspects of the energy measurement. None if there is no MX."""
     reasons: dict[str, tuple[str, ...]]
-    """Why the entry is in each of its classes, by the name of the field: division, tuning, grade, ranked, weight_class,
-    boundary. A class that lacks nothing may have no reason."""
+    """Why the entry is in each of its classes, by the name of the field: division, tuning, grade, ranked, disturbed,
+    weight_class, boundary. A class that lacks nothing may have no reason."""
     mixes_per_hour: Estimate
     """TX."""
     mixes_per_kwh: Estimate | None
@@ -299,6 +312,12 @@ class Entry(Fact):
         """The entry's folder below the folder of all entries. Weight classes are ranked apart, so a system has a folder
         for each."""
         return "/".join((*self.declaration.folders, f"{self.mix}-{self.weight_class}-bit"))
+
+    @property
+    def permanent(self) -> str:
+        """The folder of these results, once a newer entry takes the folder `path`. As an address it never shows another
+        result."""
+        return f"{self.path}-{identity(self.results)}"
 
     def without_rank(self, why: str) -> Entry:
         """The entry without its rank, for one more reason."""

@@ -51,9 +51,11 @@ def written(entries: Iterable[Entry]) -> str:
 
 
 def published(folder: Path = ENTRIES) -> list[Entry]:
-    """The entries of a folder that obey all rules. Empty if the folder does not exist or is empty."""
+    """The entries of a folder that obey all rules and were not replaced. Empty if the folder is empty or does not
+    exist."""
     found = check.find(folder) if folder.is_dir() and any(path.is_dir() for path in folder.iterdir()) else []
-    return [verdict.entry for verdict in check.check(found) if verdict.entry and not verdict.problems]
+    entries = [verdict.entry for verdict in check.check(found) if verdict.entry and not verdict.problems]
+    return [entry for entry in entries if not entry.replaced]
 
 
 if __name__ == "__main__":

@@ -234,8 +234,9 @@ def copied(submission: Submission) -> Breaches:
 
 
 def place(submission: Submission) -> Breaches:
-    """The entry lies in the folders that follow from its organisation, its system, its mix and its weight class."""
-    if submission.name != submission.entry.path:
+    """The entry lies in the folders that follow from its organisation, its system, its mix and its weight class; one
+    that was replaced in a folder that also has the id of its results."""
+    if submission.name not in (submission.entry.path, submission.entry.permanent):
         yield "", f"it lies in {submission.name} and belongs into {submission.entry.path}"
 
 
@@ -264,7 +265,8 @@ class SharedRun:
 
 
 def duplicate(entries: Sequence[AcceptedEntry], originals: Container[tuple[str, str]] = ()) -> Iterator[SharedRun]:
-    """No two entries hold the same run. Only the list of originals says whose run it is: no name and no date does.
+    """No two entries hold the same run, but an entry and those that it replaced. Only the list of originals says whose
+    run it is: no name and no date does.
 
     originals: (SHA-256, path below the folder of all entries) of the SHA256SUMS of results.
     """
@@ -272,7 +274,8 @@ def duplicate(entries: Sequence[AcceptedEntry], originals: Container[tuple[str, 
         (index, number)
         for index, accepted in enumerate(entries)
         for number, sha256 in enumerate(accepted.entry.results, 1)
-        if (sha256, f"{accepted.entry.path}/{RESULTS}/{number}/{store.SUMS}") in originals
+        for home in (accepted.entry.path, accepted.entry.permanent)
+        if (sha256, f"{home}/{RESULTS}/{number}/{store.SUMS}") in originals
     }
     pairs = sorted(_sharing(entries))
     copied = {own[0] for own, other in pairs if other in listed and own not in listed}
@@ -286,12 +289,13 @@ def duplicate(entries: Sequence[AcceptedEntry], originals: Container[tuple[str, 
 
 def _sharing(entries: Sequence[AcceptedEntry]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Both orders of each two results, as (index of the entry, number of the result), of different entries that hold
-    the same run."""
+    the same run. An entry of more results may hold those of an entry that it replaced."""
     steps = [((index, number), steps) for index, one in enumerate(entries) for number, steps in one.fingerprints]
     sums = [((index, at), sum) for index, one in enumerate(entries) for at, sum in enumerate(one.entry.results, 1)]
     alike = {(first, second) for (first, sha256), (second, other) in combinations(sums, 2) if sha256 == other}
     for first, second in {*copies(steps), *alike}:
-        if first[0] != second[0]:
+        one, two = entries[first[0]].entry, entries[second[0]].entry
+        if one is not two and (one.path != two.path or one.results == two.results):
             yield from ((first, second), (second, first))
 
 

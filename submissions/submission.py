@@ -150,7 +150,8 @@ class Submission:
     def entry(self) -> Entry:
         """The entry that follows from the results and the declaration."""
         assert isinstance(self.signed, Signed)  # the rule `signed` saw to it
-        return conclude.entry(self.declaration, self.contributions, self.signed, self.reports.values())
+        entry = conclude.entry(self.declaration, self.contributions, self.signed, self.reports.values())
+        return entry.model_copy(update={"replaced": self.name == entry.permanent})
 
 
 def _tree(folder: Path) -> EntryTree:

@@ -66,7 +66,9 @@ def leaderboard(
     site = _site(title, url and url.rstrip("/") + "/", day)
     folders = checking.find(entries) if any(path.is_dir() for path in entries.iterdir()) else []
     verdicts = checking.check(folders, allowed_signers, originals=originals)
-    accepted = {verdict.entry.path: folder for verdict, folder in zip(verdicts, folders, strict=True) if verdict.entry}
+    accepted = {
+        verdict.entry.permanent: folder for verdict, folder in zip(verdicts, folders, strict=True) if verdict.entry
+    }
     rejected = [verdict for verdict in verdicts if verdict.entry is None]
     for verdict in verdicts:
         _print_problems(verdict)
@@ -74,7 +76,7 @@ def leaderboard(
         site,
         [verdict.entry for verdict in verdicts if verdict.entry is not None],
         out,
-        (lambda entry: {}) if no_reports else lambda entry: _reports(accepted[entry.path], entry),
+        (lambda entry: {}) if no_reports else lambda entry: _reports(accepted[entry.permanent], entry),
     )
     page = out / "index.html"
     if as_json:

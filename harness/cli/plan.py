@@ -182,7 +182,7 @@ def _nothing(left_out: Sequence[tuple[str, str]]) -> UsageError:
 
 
 def _sources(results: Sequence[Path], entries: Sequence[Path], left_out: list[tuple[str, str]]) -> Iterator[Source]:
-    """The results at these paths. An entry that does not pass its check is left out."""
+    """The results at these paths. An entry that does not pass its check is left out, and one that was replaced."""
     from mixmark.harness.discover.suite_claims import judge_stored
     from mixmark.harness.record import store
     from mixmark.submissions import check as checking
@@ -202,6 +202,8 @@ def _sources(results: Sequence[Path], entries: Sequence[Path], left_out: list[tu
             if verdict.entry is None:
                 problem = verdict.problems[0]
                 left_out.append((plain(verdict.path), f"mixmark check rejects it: {problem.code}: {problem.message}"))
+                continue
+            if verdict.entry.replaced:
                 continue
             declared = verdict.entry.declaration
             yield Source(declared.system, judge_stored(store.open(results_of(folder)[-1])), owned, declared.price)

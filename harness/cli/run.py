@@ -122,7 +122,8 @@ SECTIONS = {
     "--mix",
     metavar="NAME|FILE|none",
     shell_complete=complete.MIX,
-    help="Mix of all suites that runs on all devices at once, in the end.  [default: the published mix of the tier]",
+    help="Mix that runs on all devices at once, in the end; without --suite, only its suites are measured.  "
+    "[default: the published mix of the tier]",
 )
 @click.option(
     "--objective",

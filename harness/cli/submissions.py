@@ -66,8 +66,12 @@ NEEDED = {
     type=click.Path(path_type=Path),
     help="Folder of all entries.",
 )
-@click.option("--replace", is_flag=True, help="Replace an entry of the same system and mix.")
+@click.option(
+    "--replace", is_flag=True, help="Replace an entry of the same system and mix, which stays as its history."
+)
 @click.option("--dry-run", is_flag=True, help="Show the entry and write nothing.")
+@SIGNERS
+@ORIGINALS
 def submit(
     results: tuple[Path, ...],
     declared: Path | None,
@@ -77,13 +81,16 @@ def submit(
     out: Path,
     replace: bool,
     dry_run: bool,
+    allowed_signers: Path | None,
+    originals: Path | None,
     **flags: Any,
 ) -> None:
     """Make an entry for a board of one or more results of one machine.
 
     Names of hosts and users, paths, addresses and serial numbers are removed and listed. The entry holds the raw
-    samples, from which a check computes every figure. Facts that no measurement shows are read from flags and a TOML
-    file, or asked on a terminal. Without RESULTS it is the newest in ./results.
+    samples, from which a check computes every figure. It is checked before it is written, also against the other
+    entries in --out. Facts that no measurement shows are read from flags and a TOML file, or asked on a terminal.
+    Without RESULTS it is the newest in ./results.
 
     \b
     Example: mixmark submit results/X --org Acme --system "Acme One" --dry-run
@@ -94,9 +101,9 @@ def submit(
     results = results or (result_or_newest(None),)
     declaration = _declaration(declared, flags)
     words = [*own_names(), *((word, "word") for word in redact)]
-    made = bundle(results, declaration, out, words, key, dry_run, replace, reports)
+    made = bundle(results, declaration, out, words, key, dry_run, replace, reports, allowed_signers, originals)
     _show(made, dry_run)
-    sys.exit(0 if made.verdict.entry else 1)
+    sys.exit(1 if made.verdict.problems else 0)
 
 
 @click.command()
@@ -191,6 +198,8 @@ def _show(made: Bundle, dry_run: bool) -> None:
         click.echo(f"A dry run: {made.folder} would have {size}.")
     else:
         click.echo(f"{made.folder} has {size}. Next: mixmark check {made.folder}")
+    if made.former:
+        click.echo(f"The entry that it replaces is its history: {made.former}. Remove it if nobody may read it.")
 
 
 def _print_verdict(verdict: EntryVerdict, markdown: bool) -> None:

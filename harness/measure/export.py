@@ -118,8 +118,10 @@ def write(request: ExportRequest, folder: Path, on_stage: Callable[[str], None])
             f"has {filesize(free_bytes)} free",
             "free disk space, give a folder on another disk, or take another --precision",
         )
+    on_stage(f"preparing the files of {request.format.name}")
+    write_files: Callable[[Path], None] = request.format.load()(suite, request.precision)
     on_stage(f"writing {filesize(size_bytes)} of weights in {request.precision}")
-    request.format.load()(suite, request.precision, folder)
+    write_files(folder)
     if request.samples:
         on_stage(f"computing {request.samples} reference outputs")
         write_samples(suite, folder / SAMPLES, request.samples)

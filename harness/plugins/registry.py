@@ -65,9 +65,9 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "probe": "mixmark.suites.probe:Probe",
     },
     "formats": {
-        "safetensors": "mixmark.suites.formats.safetensors:write",
-        "onnx": "mixmark.suites.formats.onnx:write",
-        "gguf": "mixmark.harness.adapters.llamacpp.gguf:export",
+        "safetensors": "mixmark.suites.formats.safetensors:prepare",
+        "onnx": "mixmark.suites.formats.onnx:prepare",
+        "gguf": "mixmark.harness.adapters.llamacpp.gguf:prepare",
     },
     "policies": {
         "plan": "mixmark.harness.plan.policies:Planned",

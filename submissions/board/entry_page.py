@@ -33,31 +33,41 @@ WHISKERS = "Whiskers are 95 % intervals."
 LEVELS = ("below level 1", "level 1", "level 2", "level 3")
 
 
-def page(entry: Entry, site: Website, standings: Sequence[Standing], reports: Sequence[str]) -> Document:
+def page(
+    entry: Entry, site: Website, standings: Sequence[Standing], reports: Sequence[str], history: Sequence[Entry]
+) -> Document:
     """The page of an entry.
 
-    reports: the files with the report of each result, in the folder of the page.
+    reports: the files with the report of each result, in the entry's permanent folder. history: the entries of the same
+    system, mix and weight class, with this one.
     """
     declared = entry.declaration
     classes = (row.hardware(entry), declared.organisation, entry.mix, entry.grade, entry.division, entry.tuning)
-    blocks = [*_summary(entry, site, standings), *_measured(entry, reports), *_disclosed(entry), *_checks(entry, site)]
+    blocks = [*_summary(entry, site, standings, history), *_measured(entry, reports), *_disclosed(entry)]
+    blocks += [*_history(entry, history), *_checks(entry, site)]
     return Document(declared.system, " · ".join(classes), blocks)
 
 
-def _summary(entry: Entry, site: Website, standings: Sequence[Standing]) -> Iterator[Block]:
+def _summary(entry: Entry, site: Website, standings: Sequence[Standing], history: Sequence[Entry]) -> Iterator[Block]:
     if stale := rank.stale(entry, site.today, site.versions):
         yield Paragraph(f"{'; '.join(stale)}.", word="stale")
+    if entry.replaced:
+        yield Paragraph("the system was entered again, so this entry is on no board.", word="replaced")
+    if entry.disturbed:
+        yield Paragraph(f"do not rely on these figures: {'; '.join(entry.reasons['disturbed'])}.", word="disturbed")
     metric: Metric = "MX" if entry.mixes_per_kwh else "TX"
     yield Paragraph(row.whole(rank.figure_of(entry, metric), metric), style="strong")
     yield Paragraph(row.sentence(entry, site), style="sentence")
     yield Facts([(name, ", ".join(filter(None, parts))) for name, *parts in _headline(entry)])
     root = "../" * row.page_of(entry).count("/")
-    yield Bullets(
-        [
-            Link(f"{each.words[:1].upper()}{each.words[1:]}: {each.key.title}", root + row.board_page(each.key))
-            for each in standings
-        ]
-    )
+    links = [
+        Link(f"{each.words[:1].upper()}{each.words[1:]}: {each.key.title}", root + row.board_page(each.key))
+        for each in standings
+    ]
+    if entry.replaced and any(not other.replaced for other in history):
+        links.append(Link("The entry that counts now", row.beside(entry.path)))
+    if links:
+        yield Bullets(links)
 
 
 def _measured(entry: Entry, reports: Sequence[str]) -> Iterator[Block]:
@@ -65,7 +75,8 @@ def _measured(entry: Entry, reports: Sequence[str]) -> Iterator[Block]:
     yield Table("", ("class", "this entry", "why"), list(_classes(entry)), text_columns=3)
     yield Heading("Runs of the mix", "runs")
     yield _runs(entry)
-    yield Bullets([Link(f"Report of result {number}", name) for number, name in enumerate(reports, start=1)])
+    linked = [row.beside(entry.permanent, name) for name in reports]
+    yield Bullets([Link(f"Report of result {number}", link) for number, link in enumerate(linked, start=1)])
     if entry.solos:
         yield Heading("Each suite alone", "suites")
         yield drawing("", "bars", f"Rates, on a scale from zero for each suite. {WHISKERS}", _suites(entry))
@@ -81,6 +92,25 @@ def _disclosed(entry: Entry) -> Iterator[Block]:
     yield Facts(list(_declared(entry)))
 
 
+def _history(entry: Entry, entries: Sequence[Entry]) -> Iterator[Block]:
+    """What the system got each time that it was entered, the newest first."""
+    if len(entries) < 2:
+        return
+    yield Heading("History", "history")
+    rows = [
+        (
+            other.ended_utc[:10] if other is entry else Link(other.ended_utc[:10], row.beside(other.permanent)),
+            "this entry" if other is entry else "replaced" if other.replaced else "counts now",
+            f"{other.grade}, disturbed" if other.disturbed else other.grade,
+            f"Mixmark {other.mixmark}",
+            row.whole(other.mixes_per_kwh, "MX"),
+            row.whole(other.mixes_per_hour, "TX"),
+        )
+        for other in sorted(entries, key=lambda other: other.ended_utc, reverse=True)
+    ]
+    yield Table("", ("measured", "", "grade", "version", "MX", "TX"), rows, text_columns=4)
+
+
 def _checks(entry: Entry, site: Website) -> Iterator[Block]:
     """How a reader measures the same, checks this entry, and quotes it."""
     yield Heading("Reproduce it", "reproduce")
@@ -92,16 +122,21 @@ def _checks(entry: Entry, site: Website) -> Iterator[Block]:
         "its outputs with the reference."
     )
     for action in ("check", "audit"):
-        yield Paragraph(f"mixmark {action} {entry.path}", style="code")
+        yield Paragraph(f"mixmark {action} {entry.permanent if entry.replaced else entry.path}", style="code")
     repeated = [("Reproduced by", _link(run.url, f"{run.by}, {run.date}")) for run in entry.declaration.reproduced_by]
     hashes = [(f"SHA-256 of SHA256SUMS of result {n}", hash) for n, hash in enumerate(entry.results, start=1)]
     yield Facts([*repeated, *hashes])
     yield Heading("Quote it", "quote")
     yield Paragraph(formats.citation(entry, site), style="code")
     url = site.url + row.page_of(entry)
-    if site.url:
+    if site.url and not entry.replaced:
         yield Paragraph(f"[![{badge_words(entry)}]({url.removesuffix(row.PAGE)}badge.svg)]({url})", style="code")
-    yield Bullets([Link(f"The address of this page stays the same: {url}", row.PAGE)])
+    always = Link(
+        f"This address never shows other results: {site.url}{row.permanent_page(entry)}", row.beside(entry.permanent)
+    )
+    yield Bullets(
+        [always, *([] if entry.replaced else [Link(f"The newest entry of this system: {url}", row.beside(entry.path))])]
+    )
 
 
 def badge_words(entry: Entry) -> str:
@@ -153,10 +188,12 @@ def _runs(entry: Entry) -> Chart:
 
 
 def _suites(entry: Entry) -> list[tuple[str, list[Bar]]]:
-    """Each suite with its solo measurements, the fastest first."""
+    """Each suite, in the order of the mix, with its solo measurements, the fastest first."""
     suites: dict[str, list[Solo]] = {}
-    for solo in entry.solos:
-        suites.setdefault(f"{figures.name(solo.route.suite)} {figures.name(solo.route.suite_version)}", []).append(solo)
+    for solo in sorted(entry.solos, key=lambda solo: row.position(entry, solo.route.suite)):
+        suites.setdefault(
+            f"{figures.name(solo.route.suite)}, version {figures.name(solo.route.suite_version)}", []
+        ).append(solo)
     return [(suite, list(_routes(entry, solos))) for suite, solos in suites.items()]
 
 
@@ -188,7 +225,7 @@ def _machine(entry: Entry) -> Iterator[tuple[str, str]]:
         packages = ", ".join(f"{name} {version}" for name, version in versions.items()) or "no packages reported"
         kit = {True: "kit passed", False: "kit failed", None: "no report of the kit"}[entry.kits.get(adapter)]
         yield f"Adapter {adapter}", f"{environment.origin}; {environment.python}; {packages}; {kit}"
-    yield "Suites", ", ".join(f"{name} {version}" for name, version in entry.suites.items())
+    yield "Suites", row.suite_versions(entry)
     yield "Mixmark", entry.mixmark
     yield (
         "Runs",
@@ -230,8 +267,12 @@ def _classes(entry: Entry) -> Iterator[tuple[str, str, str]]:
     why = defaultdict(str, {name: "; ".join(reasons) for name, reasons in entry.reasons.items()})
     yield "division", entry.division, why["division"] or "everybody does the same work"
     yield "tuning", entry.tuning, why["tuning"] or "built-in adapters with one setting for all suites"
-    yield "grade", entry.grade, why["grade"] or "nothing is missing"
-    yield "ranked", "yes" if entry.ranked else "no", why["ranked"] or "it has a place among others"
+    better = {"official": "nothing is missing", "ranked": "not official", "indicative": "no rank"}[entry.grade]
+    yield "grade", entry.grade, ": ".join(filter(None, (better, why["grade"])))
+    if beside := [reason for reason in entry.reasons.get("ranked", ()) if reason not in entry.reasons.get("grade", ())]:
+        yield "rank", "none", "; ".join(beside)
+    if entry.disturbed:
+        yield "verdict", "disturbed", why["disturbed"]
     yield "weights", f"{entry.weight_class} bit", why["weight_class"]
     yield "energy boundary", entry.boundary or "none", why["boundary"]
     if entry.level is not None:

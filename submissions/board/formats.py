@@ -44,7 +44,8 @@ def as_json(site: Website, boards: Sequence[Board], entries: Sequence[Entry]) ->
             "as_of": site.today.isoformat(),
             "suites": dict(site.versions),
             "boards": [_board(board) for board in boards],
-            "entries": [_entry(entry, site) for entry in entries],
+            "entries": [_entry(entry, site) for entry in entries if not entry.replaced],
+            "replaced": [_entry(entry, site) for entry in entries if entry.replaced],
         }
     )
 
@@ -75,6 +76,7 @@ def _entry(entry: Entry, site: Website) -> dict[str, Any]:
     return {
         "entry": entry.path,
         "page": row.page_of(entry),
+        "permanent_page": row.permanent_page(entry),
         "organisation": declared.organisation,
         "system": declared.system,
         "availability": declared.availability,
@@ -98,7 +100,7 @@ def _entry(entry: Entry, site: Website) -> dict[str, Any]:
 
 
 SCORED = {
-    *("mix", "tier", "division", "tuning", "grade", "ranked", "weight_class", "boundary", "level"),
+    *("mix", "tier", "division", "tuning", "grade", "ranked", "disturbed", "weight_class", "boundary", "level"),
     *("mixes_per_hour", "mixes_per_kwh", "watts", "mixmark", "suites", "results"),
 }
 """The facts of an entry that leaderboard.json holds as they are."""
@@ -201,10 +203,12 @@ def headline(entry: Entry) -> str:
 
 
 def citation(entry: Entry, site: Website) -> str:
-    """An entry as a text quotes it: who, what, the score, its conditions, where and when."""
+    """An entry as a text quotes it: who, what, the score, its conditions, when, and where it can always be read."""
     declared = entry.declaration
-    scored = f"{headline(entry)}, {entry.weight_class}-bit weights, {entry.division}, {entry.grade}"
-    where = f"{site.title}, measured {row.measured(entry)}. {site.url}{row.page_of(entry)}"
+    classes = [f"{entry.weight_class}-bit weights", entry.division, entry.grade, *["disturbed"] * entry.disturbed]
+    scored = ", ".join([headline(entry), *classes])
+    where = f"{site.title}, Mixmark {entry.mixmark}, measured {row.measured(entry)}"
+    where += f". {site.url}{row.permanent_page(entry)}"
     return plain(f"{declared.organisation}: {declared.system}. {scored}. {where}")
 
 

@@ -80,9 +80,10 @@ class Board:
 
 
 def boards(entries: Iterable[Entry]) -> tuple[Board, ...]:
-    """All boards that have an entry: those with most ranked entries first, and MX before TX."""
+    """All boards that have an entry: those with most ranked entries first, and MX before TX. An entry that was replaced
+    is on none."""
     on: dict[Key, list[Entry]] = defaultdict(list)
-    for entry in entries:
+    for entry in (entry for entry in entries if not entry.replaced):
         shared = entry.mix, entry.weight_class, entry.division
         on[Key("TX", *shared, None)].append(entry)
         if entry.mixes_per_kwh is not None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 
 from mixmark.harness.contracts.device_ids import part_of
 from mixmark.harness.contracts.figures import Estimate
@@ -83,8 +84,18 @@ class IntervalAxis:
 
 
 def page_of(entry: Entry) -> str:
-    """The address of an entry's page below the root of the site. It never changes."""
+    """The address below the root of the site of the page with the entry of this system that counts now."""
     return f"entries/{entry.path}/{PAGE}"
+
+
+def permanent_page(entry: Entry) -> str:
+    """The address below the root of the site that never shows other results. The page lies beside `page_of`."""
+    return f"entries/{entry.permanent}/{PAGE}"
+
+
+def beside(folder: str, name: str = PAGE) -> str:
+    """The link from an entry's page to a file of another folder of the system."""
+    return f"../{folder.rpartition('/')[2]}/{name}"
 
 
 def board_page(key: Key) -> str:
@@ -175,9 +186,21 @@ def measured(entry: Entry) -> str:
 
 
 def versions(entry: Entry) -> str:
-    """Mixmark 0.1.0; llm 1, dlrm 1."""
-    suites = ", ".join(f"{figures.name(name)} {figures.name(version)}" for name, version in entry.suites.items())
-    return f"Mixmark {figures.name(entry.mixmark)}; {suites}"
+    """Mixmark 0.1.0; llm version 1, dlrm version 1."""
+    return f"Mixmark {figures.name(entry.mixmark)}; {suite_versions(entry)}"
+
+
+def suite_versions(entry: Entry) -> str:
+    """llm version 1, dlrm version 1, in the order of the mix."""
+    names = sorted(entry.suites, key=partial(position, entry))
+    return ", ".join(f"{figures.name(name)} version {figures.name(entry.suites[name])}" for name in names)
+
+
+def position(entry: Entry, suite: str) -> int:
+    """The position of a suite in the mix, so that every page has the same order; other suites are last."""
+    mix = mixes.frozen().get(entry.mix)
+    order = list(mix.units) if mix else []
+    return order.index(suite) if suite in order else len(order)
 
 
 def why_unranked(entry: Entry) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -92,14 +93,18 @@ def pages(
     for board in boards:
         address = row.board_page(board.key)
         yield address, _page(site, "board", address, _board(site, boards, board, "../"))
-    standings = row.standings(boards)
+    standings, of_system = row.standings(boards), defaultdict[str, list[Entry]](list)
     for entry in entries:
-        home = f"entries/{entry.path}"
-        where, made = standings[entry.path], reports(entry)
-        yield row.page_of(entry), _page(site, "entry", row.page_of(entry), _entry(entry, site, where, list(made)))
+        of_system[entry.path].append(entry)
+    for entry in entries:
+        where, made = () if entry.replaced else standings[entry.path], reports(entry)
+        shown = _entry(entry, site, where, list(made), of_system[entry.path])
+        yield row.permanent_page(entry), _page(site, "entry", row.permanent_page(entry), shown)
         for name, content in made.items():
-            yield f"{home}/{name}", content
-        yield f"{home}/badge.svg", formats.badge(entry, where)
+            yield f"entries/{entry.permanent}/{name}", content
+        if not entry.replaced:
+            yield row.page_of(entry), _page(site, "entry", row.page_of(entry), shown)
+            yield f"entries/{entry.path}/badge.svg", formats.badge(entry, where)
     about = "What a score, a board and a rank of Mixmark mean."
     reading = {"heading": "How to read this", "description": about, "published": list(_mixes(site))}
     yield "reading.html", _page(site, "reading", "reading.html", reading)
@@ -141,15 +146,18 @@ def _page(site: Website, template: str, address: str, shown: Mapping[str, Any]) 
     return PAGES.get_template(f"{template}.jinja").render(common | dict(shown))
 
 
-def _entry(entry: Entry, site: Website, where: Sequence[Standing], reports: Sequence[str]) -> dict[str, Any]:
-    page = entry_page.page(entry, site, where, reports)
+def _entry(
+    entry: Entry, site: Website, where: Sequence[Standing], reports: Sequence[str], history: Sequence[Entry]
+) -> dict[str, Any]:
+    page = entry_page.page(entry, site, where, reports, history)
     return {
         "heading": f"{entry.declaration.organisation} {page.title}, {entry.mix}",
         "description": row.sentence(entry, site),
-        "preview": row.page_of(entry).replace(row.PAGE, "preview.png"),
+        "preview": "preview.png" if entry.replaced else row.page_of(entry).replace(row.PAGE, "preview.png"),
         "page": page,
         "body": document.body(page),
-        "badge": entry_page.badge_words(entry),
+        "badge": "" if entry.replaced else row.beside(entry.path, "badge.svg"),
+        "badge_words": entry_page.badge_words(entry),
     }
 
 

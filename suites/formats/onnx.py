@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from mixmark.harness.contracts.errors import Unsupported
@@ -11,16 +12,23 @@ from mixmark.suites import onnx_graphs
 from mixmark.suites.formats.safetensors import write_tensor
 
 
-def write(suite: Suite, precision: str, folder: Path) -> None:
-    """Writes every graph; needs memory for one tensor in float32 and for a graph without weights."""
+def prepare(suite: Suite, precision: str) -> Callable[[Path], None]:
+    """Exports every graph, and returns the function that writes them with their weights; it needs memory for one tensor
+    in float32 and for the graphs without weights."""
     if precision not in onnx_graphs.BYTES:
         raise Unsupported(f"ONNX graphs are not written in {precision}", f"take one of {', '.join(onnx_graphs.BYTES)}")
     weights = suite.weights()
-    for name, graph in suite.graphs().items():
-        data = f"{name}.onnx.data"
-        model = onnx_graphs.export(graph, onnx_graphs.ONE_NODE, precision, data)
-        (folder / f"{name}.onnx").write_bytes(model)
-        _write_data(folder / data, model, weights, precision)
+    models = {
+        name: onnx_graphs.export(graph, onnx_graphs.ONE_NODE, precision, f"{name}.onnx.data")
+        for name, graph in suite.graphs().items()
+    }
+
+    def write(folder: Path) -> None:
+        for name, model in models.items():
+            (folder / f"{name}.onnx").write_bytes(model)
+            _write_data(folder / f"{name}.onnx.data", model, weights, precision)
+
+    return write
 
 
 def _write_data(path: Path, model: bytes, weights: Weights, precision: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,16 +27,21 @@ SHARD_BYTES = 5_000_000_000
 """A larger model is split into several files, like public checkpoints."""
 
 
-def write(suite: Suite, precision: str, folder: Path) -> None:
-    """Writes the suite's weights and its JSON files; needs memory for one tensor in float32."""
+def prepare(suite: Suite, precision: str) -> Callable[[Path], None]:
+    """Returns the function that writes the suite's weights and its JSON files into a folder; it needs memory for one
+    tensor in float32."""
     if precision not in TYPES:
         raise Unsupported(f"safetensors files are not written in {precision}", f"take one of {', '.join(TYPES)}")
     weights = suite.weights()
     files = layout(suite.config, weights.names(), precision)
-    for path, document in files.documents.items():
-        write_json(folder / path, document)
-    for path, names in files.weights.items():
-        _write_model(folder / path, names, weights, precision)
+
+    def write(folder: Path) -> None:
+        for path, document in files.documents.items():
+            write_json(folder / path, document)
+        for path, names in files.weights.items():
+            _write_model(folder / path, names, weights, precision)
+
+    return write
 
 
 def write_json(path: Path, document: Any) -> None:

@@ -190,7 +190,7 @@ def test_the_endpoint_has_the_tokens_of_its_server(tmp_path: Path) -> None:
     suite = llm.Llm("smoke", {})
     weights = tmp_path / "weights"
     weights.mkdir()
-    safetensors.write(suite, "fp32", weights)
+    safetensors.prepare(suite, "fp32")(weights)
     (weights / "mixmark.json").write_text(json.dumps({"tier": "smoke"}))
     template.write("endpoint", "acme", tmp_path / "endpoint")
     with served(tmp_path / "endpoint", weights) as address:

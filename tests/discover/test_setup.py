@@ -94,7 +94,7 @@ def test_a_section_without_an_interpreter_is_what_it_configures() -> None:
 def test_a_checkpoint_is_read_before_anything_is_measured(tmp_path: Path) -> None:
     written = tmp_path / "written"
     written.mkdir()
-    safetensors.write(registry.load_suite("resnet50", "smoke"), "fp32", written)
+    safetensors.prepare(registry.load_suite("resnet50", "smoke"), "fp32")(written)
     (file,) = written.glob("*.safetensors")
     asked = RunRequest(tier="smoke", suites=("resnet50",), weights=(f"resnet50={file}",), out=tmp_path / "out")
     assert request.prepare(asked).suites.workloads

@@ -119,7 +119,7 @@ def everything() -> Result:
     """The sample, its records in turn beside all that can go wrong."""
     hot = gpu_state(reasons=("power supply protection",), foreign_pids=(1,))
     bad = QUIET | hot | {"stolen_ns": SECOND, "own_ns": 0, "memory_stall_ns": SECOND, "major_faults": 99}
-    bad |= {"throttled_periods": 1, "thermal_throttles": 1, "clock_step_ns": SECOND}
+    bad |= {"power_source": "battery", "throttled_periods": 1, "thermal_throttles": 1, "clock_step_ns": SECOND}
     blocks = [block(second, **bad | {"clock_mean_mhz": 4000.0 / (second + 1)}) for second in range(8)]
     conditions = (*canaries((1,) * 5, (9,) * 5).records[0].conditions, *blocks)
     blind = (Absent(kind="watcher", name="onyx", reason="the driver is gone"),)
@@ -127,7 +127,8 @@ def everything() -> Result:
         each.model_copy(update={"conditions": conditions if each.completions else (), "failed_watchers": blind})
         for each in sample().records
     ]
-    return sample().model_copy(update={"records": tuple(records)})
+    saving = sample().system.model_copy(update={"power_profile": "low-power"})
+    return sample().model_copy(update={"records": tuple(records), "system": saving})
 
 
 def test_findings_asks_every_rule() -> None:

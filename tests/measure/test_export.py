@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,24 +31,33 @@ def asked(write: str = "write", **changed: Any) -> ExportRequest:
     return ExportRequest(**{"format": form, "weight_class": 16, **drawn, **changed})
 
 
-def write(suite: Any, precision: str, folder: Path) -> None:
-    (folder / "inner").mkdir()
-    (folder / "inner/whole.bin").write_bytes(b"whole")
+def write(suite: Any, precision: str) -> Callable[[Path], None]:
+    def files(folder: Path) -> None:
+        (folder / "inner").mkdir()
+        (folder / "inner/whole.bin").write_bytes(b"whole")
+
+    return files
 
 
-def full(suite: Any, precision: str, folder: Path) -> None:
-    (folder / "half.bin").write_bytes(b"half")
-    with open("/dev/full", "wb") as disk:
-        disk.write(b"x")
+def full(suite: Any, precision: str) -> Callable[[Path], None]:
+    def files(folder: Path) -> None:
+        (folder / "half.bin").write_bytes(b"half")
+        with open("/dev/full", "wb") as disk:
+            disk.write(b"x")
+
+    return files
 
 
-def raises(suite: Any, precision: str, folder: Path) -> None:
+def raises(suite: Any, precision: str) -> None:
     raise LookupError("no such tensor")
 
 
-def interrupted(suite: Any, precision: str, folder: Path) -> None:
-    (folder / "half.bin").write_bytes(b"half")
-    raise KeyboardInterrupt
+def interrupted(suite: Any, precision: str) -> Callable[[Path], None]:
+    def files(folder: Path) -> None:
+        (folder / "half.bin").write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    return files
 
 
 def mixmark(*words: object) -> Result:
@@ -61,7 +71,7 @@ def test_a_folder_appears_with_its_manifest(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"whole").hexdigest()
     assert manifest["files"] == [{"path": "inner/whole.bin", "bytes": 5, "sha256": digest}]
     assert (manifest["suite"], manifest["weights"], manifest["format"]) == ("probe", "synthetic", "toy")
-    assert stages[0] == "writing 5.51 MB of weights in fp32"
+    assert stages[:2] == ["preparing the files of toy", "writing 5.51 MB of weights in fp32"]
     assert [path.name for path in (tmp_path / "out/of").iterdir()] == ["nowhere"]
 
 
@@ -110,6 +120,19 @@ def test_too_little_memory_or_disk_is_told_before_anything_is_written(
     with pytest.raises(UsageError, match=r"takes 5\.51 MB in fp32, and the disk has 1 kB free"):
         export.write(asked(), tmp_path, lambda stage: None)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("form", "package"), [("onnx", "onnx_ir"), ("gguf", "gguf")])
+def test_a_package_that_lacks_is_told_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    request = asked(suite=registry.find("suites")["llm"], format=registry.find("formats")[form])
+    stages: list[str] = []
+    with pytest.raises(MixmarkError) as caught:
+        export.write(request, tmp_path, stages.append)
+    assert package in str(caught.value)
+    assert (stages, list(tmp_path.iterdir())) == ([f"preparing the files of {form}"], [])
 
 
 @pytest.mark.slow

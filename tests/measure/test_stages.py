@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge import solo_rates as rates
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity as honest
+from mixmark.harness.measure.request import RunRequest, prepare
 from mixmark.harness.measure.stages import Procedure, RunState, next_steps
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
@@ -318,3 +320,21 @@ def test_a_mix_without_a_route_for_a_suite_cannot_be_planned() -> None:
     for confirm in (False, True):
         [absent] = later(changed(before, "llm", "gpu:0", audit=None), confirm)
         assert (absent.kind, absent.name) == ("mix", "mine") and "llm" in absent.reason
+
+
+@pytest.mark.parametrize(
+    ("asked", "suites", "measured"),
+    [
+        ("mine", (), {"dlrm", "resnet50"}),
+        ("mine", ("dlrm", "resnet50", "llm"), {"dlrm", "resnet50", "llm"}),
+        ("none", (), {"llm", "diffusion", "dlrm", "resnet50", "probe"}),
+    ],
+)
+def test_a_mix_of_some_suites_measures_only_these_unless_suites_are_named(
+    tmp_path: Path, asked: str, suites: tuple[str, ...], measured: set[str]
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('[mine]\ntier = "smoke"\nunits = { resnet50 = 2, dlrm = 20 }\n')
+    mix = str(path) if asked == "mine" else asked
+    run = prepare(RunRequest(suites=suites, tier="smoke", mix=mix, out=tmp_path / "out"))
+    assert {workload.name for workload in run.workloads} == measured

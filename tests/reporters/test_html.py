@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import re
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
 from mixmark.reporters import charts, figures, measurements, report
+from tests.fakes.machine import one_run
 from tests.golden.sample import MS, closed_loop, record, result, sample, unmetered
+from tests.judge.test_load import LEVELS, level_of, with_ladder
 from tests.reporters.hostile import LONG, hostile
 from tests.reporters.parsed import Page
 
@@ -205,3 +208,28 @@ def test_labels_of_percentiles_that_lie_together_do_not_cover_each_other() -> No
     assert charts._rows(labels[:3], taken_px=60) == [0, 1, 2]
     assert charts._rows([labels[3], labels[0]], taken_px=60) == [0, 0]
     assert charts._rows([labels[3]], taken_px=120) == [1]
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of a colour such as #1b55b8, by WCAG 2."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    return sum(
+        weight * (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4)
+        for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True)
+    )
+
+
+def test_what_was_asked_for_beside_the_mix_stands_before_its_picture() -> None:
+    base = one_run(600.0)
+    text = report.html(judge(with_ladder(base, *(level_of(base, level) for level in LEVELS))))
+    assert text.index("all latency limits are kept up to") < text.index('<figure class="timeline')
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_every_colour_of_text_and_marks_has_a_contrast_of_4_5_on_every_ground(scheme: int) -> None:
+    css = files("mixmark.reporters").joinpath("blocks.css").read_text("utf-8")
+    colours = dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6});", css.split("prefers-color-scheme: dark")[scheme]))
+    for ground in ("paper", "fill", "wash", "band"):
+        for mark in ("ink", "quiet", "accent", "good", "bad", "warn", "behind"):
+            dark, light = sorted((luminance(colours[ground]), luminance(colours[mark])))
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, f"{mark} on {ground}"

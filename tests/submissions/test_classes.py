@@ -45,6 +45,26 @@ def published(found: Contribution) -> Contribution:
 CLOSED = published(contribution())
 
 
+def test_an_entry_is_disturbed_if_one_of_its_results_is() -> None:
+    """A result of which others took a tenth of the CPUs' time, beside a calm one."""
+    taken = tuple(
+        record.model_copy(
+            update={
+                "conditions": tuple(
+                    block.model_copy(update={"stolen_ns": (block.end_ns - block.begin_ns) * (block.cpus or 0) // 10})
+                    for block in record.conditions
+                )
+            }
+        )
+        for record in RESULT.records
+    )
+    loud = contribution(1, records=taken)
+    assert [bool(found.disturbed) for found in (loud, contribution())] == [True, False]
+    found = concluded(contribution(), replace(loud, number=2))
+    assert found.disturbed and found.reasons["disturbed"] == loud.disturbed
+    assert not concluded(contribution()).disturbed
+
+
 def routed(*suites: str, **changes: Any) -> tuple[Record, ...]:
     """The records with other facts in the routes of the mixed records of these suites."""
     return tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mixmark.harness.cli.commands import main
+from mixmark.harness.record.files import sha256_of
 from mixmark.reporters.figures import significant
 from mixmark.submissions import files
 from mixmark.submissions.entry import DECLARATION, Declaration
@@ -138,6 +140,40 @@ def test_an_entry_is_replaced_only_if_asked(results: tuple[Path, Path], tmp_path
     assert typed("submit", results[1], *FLAGS, "--out", tmp_path, "--replace").exit_code == 0
     checked = json.loads(typed("check", tmp_path, "--json").output)
     assert len(checked["entries"][0]["entry"]["runs"]) == 1
+
+
+def test_a_replaced_entry_stays_as_history_and_another_declaration_of_the_same_results_leaves_none(
+    results: tuple[Path, Path], tmp_path: Path
+) -> None:
+    def entries() -> list[tuple[int, bool]]:
+        """(number of results, replaced) of each."""
+        checked = json.loads(typed("check", tmp_path, "--json").output)["entries"]
+        assert not any(each["problems"] for each in checked), "an entry may hold the runs of one that it replaced"
+        return [(len(each["entry"]["results"]), each["entry"]["replaced"]) for each in checked]
+
+    typed("submit", results[0], *FLAGS, "--out", tmp_path)
+    typed("submit", results[0], *FLAGS, "--out", tmp_path, "--replace", "--licence", "MIT")
+    assert entries() == [(1, False)]
+    again = typed("submit", *results, *FLAGS, "--out", tmp_path, "--replace")
+    former = next(path for path in tmp_path.glob("*/*/*") if re.search("-bit-[0-9a-f]{12}$", path.name))
+    assert again.exit_code == 0 and str(former) in again.output
+    assert entries() == [(2, False), (1, True)]
+    shutil.copytree(former, former.with_name("two-16-bit-0123456789ab"))
+    assert "E-PLACE" in typed("check", tmp_path).output, "the id of a folder is that of its results"
+
+
+def test_a_run_that_another_entry_holds_is_told_as_the_entry_is_made(
+    folder: Path, results: tuple[Path, Path], tmp_path: Path
+) -> None:
+    out, originals = folder.parents[2], tmp_path / "originals"
+    asked = ("submit", results[0], *FLAGS, "--system", "Other", "--out", out)
+    typed("submit", results[1], *FLAGS, "--system", "Third", "--out", out)
+    sums = folder / "results/1/SHA256SUMS"
+    originals.write_text(f"{sha256_of(sums)}  {sums.relative_to(out)}\n")
+    refused = typed(*asked, "--originals", originals)
+    assert refused.exit_code == 1 and "E-DUPLICATE" in refused.output and "Nothing was written" in refused.output
+    done = typed(*asked)
+    assert done.exit_code == 1 and "E-DUPLICATE" in done.output and len([*out.glob("*/other/*")]) == 1
 
 
 def test_a_word_is_removed_if_asked(results: tuple[Path, Path], tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_what_was_exported_is_read_again_bit_for_bit(tmp_path: Path, name: str, 
     """By the reader of --weights; synthetic weights are exact in 16 bits, but for the statistics of resnet50's
     norms."""
     suite: Suite = registry.find("suites")[name].load()("smoke", {})
-    safetensors.write(suite, precision, tmp_path)
+    safetensors.prepare(suite, precision)(tmp_path)
     weights = suite.weights()
     read = checkpoint(tmp_path, {each: weights.spec(each) for each in weights.names()})
     for each in weights.names():
@@ -145,7 +145,7 @@ def test_transformers_decodes_the_same_tokens(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     suite, folder = Llm("smoke", {}), Path("llama")
-    safetensors.write(suite, "bf16", folder)
+    safetensors.prepare(suite, "bf16")(folder)
     export.write_samples(suite, folder / "samples", 1)
     scope: dict[str, Any] = {}
     exec(example("llama.py"), scope)
@@ -162,7 +162,7 @@ def test_diffusers_draws_the_same_picture(transformers: ModuleType, tmp_path: Pa
     """The suite's first latent is the noise itself; diffusers scales that by σ, and not by √(σ² + 1)."""
     diffusers = pytest.importorskip("diffusers")
     suite: Any = Diffusion("smoke", {})
-    safetensors.write(suite, "bf16", tmp_path)
+    safetensors.prepare(suite, "bf16")(tmp_path)
     pipeline = diffusers.DiffusionPipeline.from_pretrained(tmp_path, dtype=torch.float32)
     pipeline.set_progress_bar_config(disable=True)
     call = json.loads((tmp_path / "call.json").read_text())
@@ -206,7 +206,7 @@ def test_resnet50_has_the_names_of_torchvision_and_the_network_of_transformers(
     from safetensors.torch import load_file
 
     suite = ResNet50("smoke", {})
-    safetensors.write(suite, "fp32", tmp_path)
+    safetensors.prepare(suite, "fp32")(tmp_path)
     stored = load_file(tmp_path / "model.safetensors")
     model = transformers.ResNetForImageClassification(transformers.ResNetConfig(**suite.config)).eval()
     model.load_state_dict(
@@ -264,7 +264,7 @@ def test_onnx_runtime_decodes_in_fp16_what_was_exported(tmp_path: Path) -> None:
     import onnx as library
 
     suite = Llm("smoke", {})
-    onnx.write(suite, "fp16", tmp_path)
+    onnx.prepare(suite, "fp16")(tmp_path)
     library.checker.check_model(tmp_path / "step.onnx")
     model = library.load(tmp_path / "step.onnx", load_external_data=False)
     nodes = [node.op_type for node in model.graph.node]

@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,8 @@ ENDS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_hea
 Floats = npt.NDArray[np.float32]
 
 
-def export(suite: Suite, precision: str, folder: Path) -> None:
-    """Writes FILE into the folder: the format `gguf` of `mixmark export`."""
+def prepare(suite: Suite, precision: str) -> Callable[[Path], None]:
+    """Returns the function that writes FILE into a folder: the format `gguf` of `mixmark export`."""
     if suite.name != "llm" or suite.config.get("model_type") != "llama":
         raise Unsupported(f"GGUF files hold only Llama-type models; {suite.name} is not one", "take another --format")
     type = next((type for name, type in TYPES.items() if name == precision), None)
@@ -62,7 +63,7 @@ def export(suite: Suite, precision: str, folder: Path) -> None:
         importlib.import_module("gguf")
     except ImportError as error:
         raise PluginError(f"{error.name} is not installed", "pip install gguf") from error
-    write(suite, type, folder)
+    return partial(write, suite, type)
 
 
 def size_bytes(suite: Suite, type: str) -> int:

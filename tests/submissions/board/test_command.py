@@ -28,12 +28,13 @@ def test_an_entry_becomes_a_site_with_a_report_of_its_raw_data(folder: Path, tmp
     board = json.loads((out / "leaderboard.json").read_text())
     assert (board["url"], board["as_of"]) == ("https://example.org/board/", "2026-11-22")
     page = out / board["entries"][0]["page"]
-    assert 'href="report-1.html"' in page.read_text() and "[![Mixmark" in page.read_text()
+    report = out / board["entries"][0]["permanent_page"].replace("index.html", "report-1.html")
+    assert f'href="../{report.parent.name}/report-1.html"' in page.read_text() and "[![Mixmark" in page.read_text()
     assert "https://example.org/board/entries/acme-sohne/" in page.read_text()
-    assert page.with_name("report-1.html").read_text().startswith("<!doctype html>")
+    assert report.read_text().startswith("<!doctype html>")
     again = asked(entries, "--out", out, "--no-reports", "--json")
     assert json.loads(again.stdout)["entries"] == 1 and again.exit_code == 0
-    assert not page.with_name("report-1.html").exists()
+    assert not report.exists() and page.exists()
 
 
 def test_what_breaks_a_rule_is_named_and_not_on_the_board(folder: Path, tmp_path: Path) -> None:

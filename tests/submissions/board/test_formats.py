@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import re
@@ -17,6 +18,7 @@ from mixmark.submissions.board import formats, row
 from mixmark.submissions.board.rank import boards
 from mixmark.submissions.board.row import standings
 from mixmark.submissions.entry import Entry
+from tests.fakes.entries import made
 from tests.submissions.board.made import SITE, crowd, hostile
 
 CROWDS = {"none": [], "one": crowd(1), "many": crowd(80), "hostile": [hostile(number) for number in range(4)]}
@@ -110,8 +112,14 @@ def test_a_citation_names_the_score_its_conditions_and_where_it_stands() -> None
     entry = next(entry for entry in CROWDS["many"] if entry.mixes_per_kwh and entry.ranked)
     declared = entry.declaration.model_copy(update={"organisation": "Acme & Söhne", "system": "One_2"})
     entry = entry.model_copy(update={"declaration": declared})
-    address = f"https://example.org/board/entries/acme-sohne/one-2/{entry.mix}-{entry.weight_class}-bit/index.html"
+    address = f"https://example.org/board/entries/acme-sohne/one-2/{entry.mix}-{entry.weight_class}-bit"
+    address += f"-{hashlib.sha256(entry.results[0].encode()).hexdigest()[:12]}/index.html"
     words = formats.citation(entry, site)
+    again = declared.model_copy(update={"notes": "A correction."})
+    assert formats.citation(entry.model_copy(update={"declaration": again}), site) == words
+    assert address not in formats.citation(entry.model_copy(update={"results": ("0" * 64,)}), site)
+    assert ", disturbed. " in formats.citation(entry.model_copy(update={"disturbed": True}), site)
+    assert "disturbed" not in words and f"Mixmark {entry.mixmark}" in words
     assert words.startswith("Acme & Söhne: One_2. ") and words.endswith(f". {address}")
     assert formats.headline(entry) in words and row.measured(entry) in words
 
@@ -126,3 +134,25 @@ def test_a_picture_has_the_bar_of_the_entry_in_its_colour(count: int, own: int |
     drawn = [max(line) for line in lines]
     begun = [now for before, now in pairwise(drawn) if now and not before]
     assert len(begun) == min(count, formats.MOST_BARS) and begun.count(2) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "shown"),
+    [
+        ("AMD EPYC", ("avx", "avx2", "fma"), "AMD EPYC (model not disclosed, AVX2), "),
+        (
+            "Intel(R) Xeon(R) Processor",
+            ("amx_tile", "avx2", "avx512f"),
+            "Intel(R) Xeon(R) Processor (model not disclosed, AMX), ",
+        ),
+        ("AMD EPYC 7B13", ("avx2",), "AMD EPYC 7B13, "),
+        ("Acme Quartz", (), "Acme Quartz, "),
+    ],
+)
+def test_a_processor_without_a_model_is_named_with_what_it_can_do(
+    model: str, flags: tuple[str, ...], shown: str
+) -> None:
+    entry = made(1)
+    whole = entry.machine.whole.model_copy(update={"cpu_model": model, "cpu_flags": flags})
+    machine = entry.machine.model_copy(update={"whole": whole})
+    assert row.hardware(entry.model_copy(update={"machine": machine})).startswith(shown)

@@ -12,6 +12,7 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.judge.findings import words
+from mixmark.submissions.board import entry_page
 from mixmark.submissions.board import site as board_site
 from mixmark.submissions.board.rank import boards
 from mixmark.submissions.board.site import build, pages
@@ -150,10 +151,59 @@ def test_the_page_of_an_entry_says_all_of_it() -> None:
         *(entry.machine.whole.kernel, "torch 2.9.0", words(entry.findings[0]), "Declared, not measured"),
     ):
         assert word in page.text, word
-    assert "badge.svg" in page.values("src")
+    assert f"../{entry.path.rpartition('/')[2]}/badge.svg" in page.values("src")
     linked = dict(pages(SITE, boards([entry]), [entry], lambda each: {"report-1.html": "<!doctype html>"}))
-    assert linked[f"entries/{entry.path}/report-1.html"] == "<!doctype html>"
-    assert 'href="report-1.html"' in linked[f"entries/{entry.path}/index.html"]
+    assert linked[f"entries/{entry.permanent}/report-1.html"] == "<!doctype html>"
+    assert '/report-1.html"' in linked[f"entries/{entry.path}/index.html"]
+
+
+def test_a_replaced_entry_keeps_its_address_and_is_on_no_board() -> None:
+    newest = next(entry for entry in crowd(50) if entry.ranked and entry.mixes_per_kwh)
+    update = {"replaced": True, "ended_utc": "2025-06-01T00:00:00+00:00", "results": ("a" * 64,)}
+    former = newest.model_copy(update=update)
+    files = written([newest, former])
+    before = written([former.model_copy(update={"replaced": False})])
+    address, old = f"entries/{newest.path}/index.html", f"entries/{former.permanent}/index.html"
+    assert old in before and f"entries/{newest.permanent}/index.html" in files
+    assert files[address] == files[f"entries/{newest.permanent}/index.html"]
+    shown = Page(files[old])
+    assert "the system was entered again, so this entry is on no board." in shown.text and "badge.svg" not in files[old]
+    for page, this in ((files[address], newest), (files[old], former)):
+        history = Page(page).text.split("History")[2].partition("Reproduce it")[0]
+        assert history.index(newest.ended_utc[:10]) < history.index("2025-06-01")
+        assert history.count("this entry") == 1
+        assert f"../{this.permanent.rpartition('/')[2]}/index.html" in page
+    assert f"mixmark check {former.permanent}" in shown.text and "The entry that counts now" in shown.text
+    assert "The entry that counts now" not in written([former])[old], "it was withdrawn, and nothing took its place"
+    assert "History" not in before[f"entries/{former.path}/index.html"]
+    board = json.loads(files["leaderboard.json"])
+    assert ([each["measured"] for each in board["replaced"]], len(board["entries"])) == (["2025-06-01"], 1)
+    assert all(len(each["ranked"]) == 1 for each in board["boards"])
+
+
+def test_a_disturbed_entry_says_so_first_and_each_class_stands_once() -> None:
+    entry = next(entry for entry in crowd(50) if entry.grade == "ranked")
+    calm = Page(written([entry])[f"entries/{entry.path}/index.html"]).text
+    reasons = {**entry.reasons, "disturbed": ("other machines took 7 %",)}
+    update = {"disturbed": True, "reasons": reasons}
+    words = Page(written([entry.model_copy(update=update)])[f"entries/{entry.path}/index.html"]).text
+    assert "disturbed" not in calm and "do not rely on these figures: other machines took 7 %." in words
+    assert words.index("do not rely") < words.index("This system does one")
+    rows = [line[0] for line in entry_page._classes(entry)]
+    assert len(rows) == len(set(rows)) and "ranked" not in rows
+    assert ("grade", "ranked", "not official: 3 of 5 runs") in entry_page._classes(entry)
+    shared = entry.without_rank("it holds a run of another entry")
+    assert ("rank", "none", "it holds a run of another entry") in entry_page._classes(shared)
+
+
+def test_suites_have_the_order_of_the_mix_on_every_page() -> None:
+    entry = made(1).model_copy(update={"mix": "edge-1", "suites": {"resnet50": "3", "dlrm": "2", "llm": "1"}})
+    entry = entry.model_copy(update={"solos": tuple(reversed(entry.solos))})
+    page = Page(written([entry])[f"entries/{entry.path}/index.html"])
+    shown = page.text.split("Each suite alone")[2]
+    order = ["llm, version 1", "diffusion, version 1", "dlrm, version 1", "resnet50, version 1"]
+    assert sorted(order, key=shown.index) == order
+    assert "llm version 1, dlrm version 2, resnet50 version 3" in page.text
 
 
 def test_a_board_shows_what_systems_with_a_ladder_do_between_full_load_and_rest() -> None:
