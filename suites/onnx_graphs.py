@@ -49,8 +49,9 @@ def graph(
 ) -> Graph:
     """A Graph whose `onnx` reads the shipped file, or the file in the user's cache, or else exports into the cache.
 
-    home: the folder of the suite's sources, with the shipped files in its subfolder `graphs`. A cached file is reused
-    until the sources or the shapes change. `onnx` raises Unsupported if there is neither a file nor an exporter.
+    home: the folder of the suite's sources, with the shipped files in its subfolder `graphs`; or the only file of a
+    suite without shipped files. A cached file is reused until the sources or the shapes change. `onnx` raises
+    Unsupported if there is neither a file nor an exporter.
     """
 
     def onnx() -> bytes:
@@ -204,7 +205,8 @@ def _strip(model: Any) -> None:
 
 
 def _sources(home: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in (Path(__file__), *sorted(home.rglob("*.py"))))
+    own = [home] if home.is_file() else sorted(home.rglob("*.py"))
+    return b"".join(path.read_bytes() for path in (Path(__file__), *own))
 
 
 def ship(suite: Suite, home: Path) -> None:
