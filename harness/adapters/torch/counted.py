@@ -65,11 +65,11 @@ class CountedSession(EagerSession):
         return outputs
 
 
-class WeightReads(TorchDispatchMode):
+class WeightReads(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives its mode no types
     """Notes which weights are read as a whole. weights: the number of values by the address."""
 
     def __init__(self, weights: Mapping[int, int]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch gives its mode no types
         self._weights = weights
         self.read: dict[int, int] = {}
 

@@ -180,12 +180,12 @@ class SuiteTrials:
 def tiers_and_options_are_refused(trials: SuiteTrials) -> str:
     """An unknown tier raises Unsupported, an unknown option UsageError."""
     trials.suite()
-    for refusal, how, make in (
-        (Unsupported, "an unknown tier", lambda: trials.suite(tier="mixmark-none")),
-        (UsageError, "an unknown option", lambda: trials.suite(more={UNKNOWN_OPTION: "1"})),
+    for refusal, how, tier, more in (
+        (Unsupported, "an unknown tier", "mixmark-none", {}),
+        (UsageError, "an unknown option", "smoke", {UNKNOWN_OPTION: "1"}),
     ):
         try:
-            make()
+            trials.suite(tier=tier, more=more)
         except refusal:
             continue
         raise CheckFailed(f"it took {how}: raise {refusal.__name__}")
@@ -364,11 +364,11 @@ def report(suite: str, config: Path | None, on_check: Callable[[str], None]) -> 
     (name,) = choose_by_name("suite", [registry.name_of_spec(suite) if is_spec else suite], found)
     identity = registry.identity(found[name])
     with ExitStack() as stack:
-        results = apply_all(map(_blamed, CHECKS), SuiteTrials(found[name], configured, stack), on_check)
+        results = apply_all(map(blamed, CHECKS), SuiteTrials(found[name], configured, stack), on_check)
     return new_report("suite", name, (identity.origin, identity.source, identity.sha256), (), results)
 
 
-def _blamed(check: Check[SuiteTrials]) -> Check[SuiteTrials]:
+def blamed(check: Check[SuiteTrials]) -> Check[SuiteTrials]:
     """The check, with an error of the suite's own code as a failure."""
 
     @wraps(check)
