@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ import pytest
 from click.testing import CliRunner
 
 import mixmark
+from mixmark import Array, Feed, Graph, Session, Spec, Use
 from mixmark.harness.cli.commands import main
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.devices import Found
+from mixmark.harness.measure.audit import CPU
 from mixmark.harness.measure.conformance import adapter, meter, suite
 from mixmark.harness.measure.conformance.adapter import CHECKS
 from mixmark.harness.measure.conformance.adapter_trials import AdapterTrials
@@ -29,6 +32,7 @@ from mixmark.harness.worker.process import orphans
 from mixmark.submissions.redact import private
 from tests.docs.test_pages import anchors
 from tests.fakes import conformance, gauge
+from tests.fakes.null import Null
 from tests.fakes.reference import NUMPY
 from tests.fakes.replay import recorded, replayed
 
@@ -256,6 +260,45 @@ def test_an_error_of_a_suite_is_its_own_and_a_suite_without_a_gate_is_not_audite
     raised = of_a_suite(suite.the_reference_has_no_error, "raises")
     assert (raised.state, raised.message.startswith("it raised ZeroDivisionError: no rows")) == ("failed", True)
     assert of_a_suite(suite.gates_catch_garbage, "unaudited").state == "not checked"
+
+
+@pytest.mark.slow
+def test_attention_is_counted_and_a_table_is_not_read_as_a_whole() -> None:
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.linear = nn.Embedding(100, 8), nn.Linear(8, 8, bias=False)
+
+        def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor]:
+            x = self.table(ids)[:, None]
+            return (self.linear(F.scaled_dot_product_attention(x, x, x)),)
+
+    class Reader:
+        def spec(self, name: str) -> Spec:
+            return Spec((100, 8) if name == "table.weight" else (8, 8))
+
+        def read(self, name: str, into: Array) -> None:
+            into[...] = 1
+
+    class Attentive(Null):
+        def graphs(self) -> Mapping[str, Graph]:
+            return {"embed": Graph({"ids": Spec(("batch", 4), "int64")}, {}, {"y": Spec(())}, Network, bytes)}
+
+        def weights(self) -> Any:
+            return Reader()
+
+        def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+            yield session.get(*session.run("embed", session.put(feed["ids"])))
+
+    found = suite.ENGINE.load()({"count": "true"})
+    with found.open(CPU, Attentive("smoke", {}), "fp32", Use.of("single-stream")) as runner:
+        assert [out.shape for out in runner({"ids": np.zeros((2, 4), np.int64)})] == [(2, 1, 4, 8)]
+        attention, linear = 2 * 2 * (2 * 4 * 4 * 8), 2 * (2 * 4 * 8 * 8)
+        assert runner.facts == {"flops": str(attention + linear), "weights": "64"}
 
 
 def test_weights_are_rounded_to_fewer_bits() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -58,7 +59,8 @@ class CountedSession(EagerSession):
         self._reads = WeightReads({tensor.untyped_storage().data_ptr(): tensor.numel() for tensor in tensors})
 
     def run(self, graph: str, *inputs: Tensor, state: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
-        with FlopCounterMode(display=False) as counter, self._reads:
+        # torch counts no product of its attention for the CPU
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, self._reads:
             outputs = super().run(graph, *inputs, state=state)
         self._flops += counter.get_total_flops()
         self._facts |= {"flops": str(self._flops), "weights": str(sum(self._reads.read.values()))}
