@@ -262,6 +262,12 @@ def test_an_error_of_a_suite_is_its_own_and_a_suite_without_a_gate_is_not_audite
     assert of_a_suite(suite.gates_catch_garbage, "unaudited").state == "not checked"
 
 
+def test_without_torch_only_what_needs_no_reference_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "ENGINE", registry.Plugin("adapters", "counted", "no_such_module:Counted", ""))
+    states = [of_a_suite(check).state for check in suite.CHECKS[:-1]]
+    assert states == ["passed"] * 3 + ["not checked"] * 8
+
+
 @pytest.mark.slow
 def test_attention_is_counted_and_a_table_is_not_read_as_a_whole() -> None:
     import torch

@@ -25,7 +25,7 @@ from mixmark.harness.contracts.errors import (
     WrongOutput,
     choose_by_name,
 )
-from mixmark.harness.contracts.numbers import percent
+from mixmark.harness.contracts.numbers import counted, percent
 from mixmark.harness.contracts.protocols import Adapter, Array, Feed, Runner, Suite, Use, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Precision, WeightClass, weight_class
 from mixmark.harness.discover import config as configuration
@@ -223,7 +223,7 @@ def units_are_counted(trials: SuiteTrials) -> str:
     fail_if(costed != len(yields), f"a feed yielded {len(yields)} times, and `costs` has {costed} yields")
     limits = "server" in suite.scenarios, suite.latency is not None
     fail_if(limits[0] != limits[1], "a suite has latency limits if it has the scenario server, and else None")
-    return f"{rows} rows in {len(yields)} yields"
+    return f"{counted(rows, 'row')} in {counted(len(yields), 'yield')}"
 
 
 def the_reference_has_no_error(trials: SuiteTrials) -> str:
@@ -290,9 +290,9 @@ def flops_are_counted(trials: SuiteTrials) -> str:
     """The declared FLOPs of a feed are those that torch counts, within 10 %."""
     *_, facts = trials.right
     costs = trials.suite().costs("fp32", trials.batch)
-    declared, counted = sum(cost.flops * cost.yields for cost in costs), int(facts["flops"])
-    message = f"{declared:.4g} FLOPs declared, {counted:.4g} counted"
-    fail_if(abs(counted - declared) > COUNT * declared, f"{message}: at most {percent(COUNT)} apart")
+    declared, done = sum(cost.flops * cost.yields for cost in costs), int(facts["flops"])
+    message = f"{declared:.4g} FLOPs declared, {done:.4g} counted"
+    fail_if(abs(done - declared) > COUNT * declared, f"{message}: at most {percent(COUNT)} apart")
     fail_if(any((cost.min_flops or 0) > cost.flops for cost in costs), "`min_flops` is above `flops`")
     return message
 
