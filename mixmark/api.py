@@ -60,7 +60,7 @@ from mixmark.harness.contracts.schema import (
     WeightClass,
 )
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.measure.conformance import check_adapter, check_meter
+from mixmark.harness.measure.conformance import check_adapter, check_meter, check_suite
 from mixmark.harness.plugins.model_cache import converted
 from mixmark.harness.plugins.registry import load_suite
 
@@ -120,6 +120,7 @@ __all__ = [
     "WrongOutput",
     "check_adapter",
     "check_meter",
+    "check_suite",
     "converted",
     "load_suite",
     "refuse_options",

@@ -21,7 +21,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mixmark.harness.contracts.errors import Unsupported
+from mixmark.harness.contracts.errors import MixmarkError, Unsupported
 from mixmark.harness.contracts.protocols import Graph, Spec, Suite
 from mixmark.harness.plugins import install, model_cache
 
@@ -49,8 +49,9 @@ def graph(
 ) -> Graph:
     """A Graph whose `onnx` reads the shipped file, or the file in the user's cache, or else exports into the cache.
 
-    home: the folder of the suite's sources, with the shipped files in its subfolder `graphs`. A cached file is reused
-    until the sources or the shapes change. `onnx` raises Unsupported if there is neither a file nor an exporter.
+    home: the folder of the suite's sources, with the shipped files in its subfolder `graphs`; or the only file of a
+    suite without shipped files. A cached file is reused until the sources or the shapes change. `onnx` raises
+    Unsupported if there is neither a file nor an exporter, and MixmarkError if torch cannot export the network.
     """
 
     def onnx() -> bytes:
@@ -109,15 +110,18 @@ def export(graph: Graph, opset: int = OPSET, precision: str = "fp32", data: str 
     module = graph.module().requires_grad_(False).to(dtype)
     examples, dynamic = _examples(graph, dtype)
     with _quiet():
-        program = torch.onnx.export(
-            module,
-            examples,
-            dynamic_shapes=dict(inspect.signature(module.forward).bind(*dynamic).arguments),
-            dynamo=True,
-            optimize=False,  # folding needs values, which parameters on the meta device lack
-            opset_version=opset,
-            verbose=False,
-        )
+        try:
+            program = torch.onnx.export(
+                module,
+                examples,
+                dynamic_shapes=dict(inspect.signature(module.forward).bind(*dynamic).arguments),
+                dynamo=True,
+                optimize=False,  # folding needs values, which parameters on the meta device lack
+                opset_version=opset,
+                verbose=False,
+            )
+        except Exception as error:  # torch wraps the cause in errors of many lines that do not name it
+            raise MixmarkError(f"torch cannot export the network: {_cause(error)!r}") from error
         assert program is not None and program.exported_program is not None  # only the old exporter returns None
         model: Any = program.model
         _name_inputs_and_outputs(model.graph, graph, program.exported_program.graph_signature.user_inputs_to_mutate)
@@ -136,6 +140,10 @@ def export(graph: Graph, opset: int = OPSET, precision: str = "fp32", data: str 
             offset += -(-size // PAGE) * PAGE
     _strip(model)
     return bytes(ir.to_proto(model).SerializeToString(deterministic=True))
+
+
+def _cause(error: BaseException) -> BaseException:
+    return _cause(error.__cause__) if error.__cause__ else error
 
 
 def _examples(graph: Graph, dtype: torch.dtype) -> tuple[tuple[torch.Tensor, ...], list[dict[int, torch.export.Dim]]]:
@@ -204,7 +212,8 @@ def _strip(model: Any) -> None:
 
 
 def _sources(home: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in (Path(__file__), *sorted(home.rglob("*.py"))))
+    own = [home] if home.is_file() else sorted(home.rglob("*.py"))
+    return b"".join(path.read_bytes() for path in (Path(__file__), *own))
 
 
 def ship(suite: Suite, home: Path) -> None:

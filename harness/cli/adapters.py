@@ -78,6 +78,13 @@ def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | N
 @adapters.command()
 @click.argument("name", metavar="NAME|FILE:CLASS", shell_complete=complete.ADAPTER)
 @click.option(
+    "--kind",
+    type=click.Choice(["adapter", "suite"]),
+    default="adapter",
+    show_default=True,
+    help="Check an adapter, or a suite that adapters run.",
+)
+@click.option(
     "--timeout",
     "timeout_s",
     type=Seconds(min=1),
@@ -101,6 +108,7 @@ def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | N
 @JSON
 def check(
     name: str,
+    kind: str,
     timeout_s: float,
     device: str,
     recording: Path | None,
@@ -109,7 +117,7 @@ def check(
     config: Path | None,
     as_json: bool,
 ) -> None:
-    """Check whether an adapter keeps to its contract, by running everything that it claims at the smoke tier.
+    """Check whether an adapter or a suite keeps to its contract, by running all that it claims at the smoke tier.
 
     Each check is described in docs/vendors/conformance.md. The exit code is 1 if any of them failed.
 
@@ -117,12 +125,18 @@ def check(
     Examples: mixmark adapters check acme
               mixmark adapters check ./acme.py:Acme --out conformance.json
               mixmark adapters check torch --device gpu:xpu0 --record xpu.json
+              mixmark adapters check speech --kind suite
     """
     import sys
 
     from mixmark.harness.cli.machine_lock import reserve
-    from mixmark.harness.measure.conformance import adapter
+    from mixmark.harness.measure.conformance import adapter, check_suite
 
+    if kind == "suite":
+        if device or recording:
+            raise UsageError("a suite is checked on the CPU alone", "leave out --device and --record")
+        with reserve(Path.cwd(), "smoke", wait_idle_s):
+            sys.exit(run_kit(lambda on_check: check_suite(name, config, on_check), out, as_json))
     if recording is not None and not recording.parent.is_dir():
         raise UsageError(f"there is no folder {recording.parent}", "give --record a file in a folder that exists")
 
@@ -162,20 +176,22 @@ def _recorded(report: Report, result: Result | None, config: Path | None) -> str
 @click.argument("name")
 @click.option(
     "--kind",
-    type=click.Choice(["session", "runner", "endpoint", "meter"]),
+    type=click.Choice(["session", "runner", "endpoint", "meter", "suite", "policy"]),
     default="session",
     show_default=True,
     help="What it connects: a compiler or runtime that takes graphs, an engine with a network of its own, a server, or "
-    "a source of energy readings.",
+    "a source of energy readings; or what it adds: a workload, or a way to assign requests to devices.",
 )
 @click.option(
     "--out",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
-    help="A folder that is new or empty; by default mixmark-NAME, or mixmark-NAME-meter.",
+    help="A folder that is new or empty; by default mixmark-NAME, and for a meter, a suite or a policy "
+    "mixmark-NAME-KIND.",
 )
 def new(name: str, kind: Any, out: Path | None) -> None:
-    """Write a package with an adapter that runs, or with a meter: its test, its README and its checks for every commit.
+    """Write a package with an adapter, meter, suite or policy that runs: its test, its README and its checks for every
+    commit.
 
     Example: mixmark adapters new acme --kind session
     """

@@ -304,9 +304,10 @@ def bystanders(adapters: Sequence[str], config: Config, seen: Iterable[Device]) 
     )
 
 
-def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suites:
-    """Loads the suites. weights: SUITE=PATH each. Raises UsageError, also for an option that a suite refuses."""
-    found = plugins.find("suites")
+def load_suites(config: Config, tier: Tier, weights: Sequence[str] = (), specs: Sequence[str] = ()) -> Suites:
+    """Loads the suites. weights: SUITE=PATH each. specs: more suites, as ./acme.py:Acme. Raises UsageError, also for an
+    option that a suite refuses."""
+    found = plugins.find("suites", specs)
     choose_by_name("suite in the configuration", list(config.suites), found)
     checkpoints = checkpoint_paths(weights, found)
     workloads, facts, options, absent = [], {}, {}, [*plugins.refused_entry_points("suites")]

@@ -77,7 +77,7 @@ def _from_file(path: Path) -> Mix:
     if len(content) != 1 or not all(isinstance(table, dict) for table in content.values()):
         raise UsageError(
             f"{path} must have exactly one table, named after the mix",
-            hint="see harness/plan/mixes.toml for examples",
+            hint="docs/vendors/suite.md shows one",
         )
     [(name, table)] = content.items()
     try:

@@ -80,7 +80,7 @@ def test_a_package_is_complete_and_its_plugin_short(kind: template.Kind, tmp_pat
     assert {"pyproject.toml", "README.md", "test_conformance.py", ".github/workflows/test.yml"} < set(written)
     name = template.package(kind, "my_chip").replace("-", "_")
     source = written[f"{name}.py"]
-    assert len(source.splitlines()) < 60
+    assert len(source.splitlines()) < (110 if kind == "suite" else 60)
     assert not re.search(r"[{]%|(?<![$])[{][{]|acme", "".join(written.values()), re.IGNORECASE)
     project = tomllib.loads(written["pyproject.toml"])["project"]
     (group,) = project["entry-points"].values()
@@ -98,9 +98,8 @@ def test_a_package_is_complete_and_its_plugin_short(kind: template.Kind, tmp_pat
     }
     needed = {re.split("[>=]", each)[0] for each in project["dependencies"]}
     assert imported - sys.stdlib_module_names <= needed
-    (class_,) = (each for each in ast.parse(source).body if isinstance(each, ast.ClassDef) and each.name == "MyChip")
-    members = {getattr(each, "name", "name") for each in class_.body}
-    assert members >= set(registry.MEMBERS["meters" if kind == "meter" else "adapters"])
+    members = registry.MEMBERS[template.GROUPS.get(kind, "adapters")]
+    assert all(hasattr(module(folder, name).MyChip, member) for member in members)
 
 
 def test_the_pages_show_what_is_written() -> None:
@@ -135,19 +134,19 @@ def test_a_name_that_no_plugin_can_have_is_refused(name: str, why: str, tmp_path
 
 
 def test_a_meter_may_not_have_the_name_of_a_built_in_one(tmp_path: Path) -> None:
-    assert "built-in meter" in typed("rapl", "--kind", "meter", "--out", tmp_path / "a").output
+    for kind, name in (("meter", "rapl"), ("suite", "llm"), ("policy", "greedy")):
+        assert f"built-in {kind}" in typed(name, "--kind", kind, "--out", tmp_path / "a").output
     assert typed("torch", "--kind", "meter", "--out", tmp_path / "b").exit_code == 0
 
 
-def test_the_adapter_and_the_meter_of_a_vendor_are_two_packages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_plugins_of_a_vendor_are_packages_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for kind in ("session", "meter"):
+    for kind in ("session", "meter", "policy", "suite"):
         assert typed("acme", "--kind", kind).exit_code == 0
     read = [tomllib.loads((folder / "pyproject.toml").read_text()) for folder in sorted(tmp_path.iterdir())]
-    assert [each["project"]["name"] for each in read] == ["mixmark-acme", "mixmark-acme-meter"]
-    assert [each["tool"]["setuptools"]["py-modules"] for each in read] == [["mixmark_acme"], ["mixmark_acme_meter"]]
+    names = ["mixmark-acme", "mixmark-acme-meter", "mixmark-acme-policy", "mixmark-acme-suite"]
+    assert [each["project"]["name"] for each in read] == names
+    assert [each["tool"]["setuptools"]["py-modules"] for each in read] == [[name.replace("-", "_")] for name in names]
 
 
 def test_a_folder_that_holds_something_or_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -229,6 +228,27 @@ def test_the_meter_counts_and_says_what_is_missing(tmp_path: Path) -> None:
         drained = meters.drain("a")
     assert [each.covers for each in meters.domains] == [("cpu:0",)]
     assert drained and set(drained.samples["acme/cpu:0"].values.tolist()) == {5.0} and not drained.lost
+
+
+def test_the_policy_chooses_as_its_test_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    template.write("policy", "acme", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    tests = [each for name, each in vars(module(tmp_path, "test_conformance")).items() if name.startswith("test_")]
+    for test in tests:
+        test()
+    sys.modules.pop("mixmark_acme_policy")
+    assert len(tests) == 2
+
+
+@pytest.mark.slow
+def test_the_suite_runs_as_a_graph_and_as_a_module(tmp_path: Path) -> None:
+    from mixmark.harness.adapters.onnxruntime import OnnxRuntime
+    from mixmark.harness.adapters.torch import Torch
+
+    template.write("suite", "acme", tmp_path)
+    suite = module(tmp_path, "mixmark_acme_suite").Acme("smoke", {})
+    ((output,),), ((expected,),) = (outputs(adapter({}), suite) for adapter in (OnnxRuntime, Torch))
+    assert suite.quality(output, expected) < 1e-9
 
 
 # What the pages have a reader type

@@ -12,7 +12,9 @@ from typing import cast
 from mixmark.harness.cli import template
 
 PAGES = Path(__file__).parents[2] / "docs" / "vendors"
-FILE = re.compile(r"(<!-- file: (session|runner|endpoint|meter)/(\S+) -->\n```\w+\n)(.*?)(?=```)", re.DOTALL)
+FILE = re.compile(
+    r"(<!-- file: (session|runner|endpoint|meter|suite|policy)/(\S+) -->\n```\w+\n)(.*?)(?=```)", re.DOTALL
+)
 
 
 def renewed(page: str) -> str:

@@ -65,6 +65,17 @@ def test_the_entry_points_of_the_page_are_groups_that_are_searched() -> None:
     assert set(re.findall(r"`(mixmark\.\w+s)`", CONTRACT)) <= groups
 
 
+def test_the_mix_of_the_page_is_one(tmp_path: Path) -> None:
+    (mix,) = re.findall(r"<!-- mix -->\n```toml\n(.*?)```", (DOCS / "vendors/suite.md").read_text("utf-8"), re.DOTALL)
+    (tmp_path / "mymix.toml").write_text(mix)
+    loaded = mixes.load(str(tmp_path / "mymix.toml"), "smoke", ("acme", "resnet50"))
+    assert (loaded.name, loaded.units, loaded.limits["acme"].total_ns) == (
+        "mymix",
+        {"acme": 200, "resnet50": 4},
+        500_000_000,
+    )
+
+
 def test_the_page_lists_what_each_suite_is_fed() -> None:
     for name, feed, _ in table(RUNNER, "suite", "a feed"):
         suite = registry.find("suites")[name].load()("smoke", {})

@@ -7,18 +7,23 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import mixmark
+from mixmark import Array, Feed, Graph, Session, Spec, Use
 from mixmark.harness.cli.commands import main
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.devices import Found
-from mixmark.harness.measure.conformance import adapter, meter
+from mixmark.harness.measure.audit import CPU
+from mixmark.harness.measure.conformance import adapter, meter, suite
 from mixmark.harness.measure.conformance.adapter import CHECKS
 from mixmark.harness.measure.conformance.adapter_trials import AdapterTrials, _own_bytes
 from mixmark.harness.measure.conformance.first_contact import FirstContact
@@ -28,6 +33,7 @@ from mixmark.harness.worker.process import orphans
 from mixmark.submissions.redact import private
 from tests.docs.test_pages import anchors
 from tests.fakes import conformance, gauge
+from tests.fakes.null import Null
 from tests.fakes.reference import NUMPY
 from tests.fakes.replay import recorded, replayed
 from tests.marks import linux
@@ -255,6 +261,115 @@ def test_a_meter_that_raises_is_no_source_that_is_absent(gauges: None) -> None:
     )
 
 
+FAULTY = f"{ROOT / 'tests/fakes/faulty_suite.py'}:Faulty"
+CAUGHT_IN_SUITES = {
+    "tiers_and_options_are_refused": ("lax", "it took an unknown tier: raise Unsupported"),
+    "feeds_are_repeatable": ("forgets", "the same seed and nonce gave another feed"),
+    "feeds_are_independent": ("repeats", "two seeds or nonces gave the same feed"),
+    "units_are_counted": ("short", "a feed yielded 8 rows, and `units` says 7"),
+    "the_reference_has_no_error": ("off", "its value is 1, and fp32 may have 1e-06"),
+    "wrong_outputs_are_refused": ("credulous", "`quality` took a row less, float64, NaN"),
+    "gates_allow_honest_rounding": ("tight", "bf16: .*, above 1e-09; fp16: .*; fp8: .*; int8: .*; int4: .*"),
+    "gates_catch_fewer_bits": ("wide", "fp32: bf16 passes its gate"),
+    "gates_catch_garbage": ("open", "bf16: .* by garbage, 1e.09 allowed"),
+    "flops_are_counted": ("cheap", r"2.097e\+06 FLOPs declared, 4.194e\+06 counted: at most 10.*% apart"),
+    "bytes_hold_the_weights": ("weightless", r"fp32: 1.024e\+04 bytes, and the weights have 1.049e\+06"),
+    "runs_are_audited": ("strays", "torch: .*wrong outputs"),
+}
+
+
+def of_a_suite(check: Any, *faults: str) -> Any:
+    """The result of a check of the faulty suite."""
+    found = registry.find("suites", [FAULTY])["faulty"]
+    options = {"broken": ",".join(faults)} if faults else {}
+    with ExitStack() as stack:
+        return apply(suite.blamed(check), suite.SuiteTrials(found, Config(suites={"faulty": options}), stack))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
+def test_each_check_of_a_suite_passes_and_catches_its_fault(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "ADAPTERS", ("torch",))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    fault, message = CAUGHT_IN_SUITES[check.__name__]
+    passed, failed = of_a_suite(check), of_a_suite(check, fault)
+    assert passed.state == "passed", str(passed)
+    assert failed.state == "failed" and re.search(message, failed.message), str(failed)
+
+
+@pytest.mark.slow
+def test_an_error_of_a_suite_is_its_own_and_a_suite_without_a_gate_is_not_audited() -> None:
+    raised = of_a_suite(suite.the_reference_has_no_error, "raises")
+    assert (raised.state, raised.message.startswith("it raised ZeroDivisionError: no rows")) == ("failed", True)
+    assert of_a_suite(suite.gates_catch_garbage, "unaudited").state == "not checked"
+
+
+def test_without_torch_only_what_needs_no_reference_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "ENGINE", registry.Plugin("adapters", "counted", "no_such_module:Counted", ""))
+    states = [of_a_suite(check).state for check in suite.CHECKS[:-1]]
+    assert states == ["passed"] * 3 + ["not checked"] * 8
+
+
+@pytest.mark.slow
+def test_attention_is_counted_and_a_table_is_not_read_as_a_whole() -> None:
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.linear = nn.Embedding(100, 8), nn.Linear(8, 8, bias=False)
+
+        def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor]:
+            x = self.table(ids)[:, None]
+            return (self.linear(F.scaled_dot_product_attention(x, x, x)),)
+
+    class Reader:
+        def spec(self, name: str) -> Spec:
+            return Spec((100, 8) if name == "table.weight" else (8, 8))
+
+        def read(self, name: str, into: Array) -> None:
+            into[...] = 1
+
+    class Attentive(Null):
+        def graphs(self) -> Mapping[str, Graph]:
+            return {"embed": Graph({"ids": Spec(("batch", 4), "int64")}, {}, {"y": Spec(())}, Network, bytes)}
+
+        def weights(self) -> Any:
+            return Reader()
+
+        def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+            yield session.get(*session.run("embed", session.put(feed["ids"])))
+
+    found = suite.ENGINE.load()({"count": "true"})
+    with found.open(CPU, Attentive("smoke", {}), "fp32", Use.of("single-stream")) as runner:
+        assert [out.shape for out in runner({"ids": np.zeros((2, 4), np.int64)})] == [(2, 1, 4, 8)]
+        attention, linear = 2 * 2 * (2 * 4 * 4 * 8), 2 * (2 * 4 * 8 * 8)
+        assert runner.facts == {"flops": str(attention + linear), "weights": "64"}
+
+
+def test_weights_are_rounded_to_fewer_bits() -> None:
+    values = np.array([[1.0, 0.5, -0.5, 0.0], [127.0, 1.0, -2.4, 64.0]], np.float32)
+    assert suite.integers(values[1:], 8, None).tolist() == [[127, 1, -2, 64]]
+    assert suite.integers(values, 2, None).tolist() == [[1, 0, 0, 0], [127, 0, 0, 127]]
+    assert suite.integers(values, 3, 2).tolist() == [[0.75, 0.5, -0.5, 0], [95.25, 0, 0, 48]]
+
+
+@pytest.mark.slow
+def test_a_suite_is_checked_by_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MIXMARK_LOCK", str(tmp_path / "lock"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(suite, "CHECKS", suite.CHECKS[:2])
+    check = ["adapters", "check", FAULTY, "--kind", "suite"]
+    done = CliRunner().invoke(main, check)
+    assert (done.exit_code, "suite faulty: 2 passed, 0 failed" in done.output) == (0, True), done.output
+    done = CliRunner().invoke(main, [*check, "--device", "cpu:0"])
+    assert (done.exit_code, "leave out --device" in done.output) == (2, True)
+    done = CliRunner().invoke(main, ["adapters", "check", "lmm", "--kind", "suite"])
+    assert (done.exit_code, "did you mean llm?" in done.output) == (2, True)
+
+
 def test_a_check_that_was_not_made_is_no_failure_and_no_check_at_all_is_no_pass() -> None:
     def cannot(trials: None) -> str:
         raise NotChecked("there is one device here")
@@ -293,5 +408,5 @@ def test_every_check_has_its_place_in_the_docs() -> None:
     page = (ROOT / "docs/vendors/conformance.md").read_text("utf-8")
     from mixmark.harness.measure.conformance.meter import CHECKS as OF_METERS
 
-    names = [each.__name__ for each in (*CHECKS, *OF_METERS)]
+    names = [each.__name__ for each in (*CHECKS, *OF_METERS, *suite.CHECKS)]
     assert [each for each in anchors(page) if "_" in each] == names

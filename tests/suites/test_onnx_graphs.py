@@ -11,7 +11,8 @@ import pytest
 
 from mixmark.harness.adapters.onnxruntime import OnnxRuntime, from_file, session_options
 from mixmark.harness.adapters.torch import Torch
-from mixmark.harness.contracts.protocols import Graph, Suite, Use
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.protocols import Graph, Spec, Suite, Use
 from mixmark.harness.plugins import model_cache, registry
 from mixmark.suites import onnx_graphs
 from tests.fakes.toys import HOME, Toy
@@ -82,6 +83,30 @@ def test_what_is_not_shipped_is_exported_once_and_found_again(tmp_path: Path, mo
     monkeypatch.setattr(onnx_graphs, "_sources", lambda home: b"edited since")
     assert Toy("server").graphs()["look"].onnx() == b"model"
     assert len(exports) == 2
+
+
+def test_a_suite_of_one_file_is_exported_again_when_the_file_changes(tmp_path: Path) -> None:
+    file, other = tmp_path / "mixmark_acme_suite.py", tmp_path / "mixmark_other.py"
+    file.write_text("a")
+    before = onnx_graphs._sources(file)
+    other.write_text("a")
+    assert onnx_graphs._sources(file) == before
+    file.write_text("b")
+    assert onnx_graphs._sources(file) != before
+    assert not onnx_graphs.graph_path(file, "smoke", "step").exists()
+
+
+def test_a_network_that_torch_cannot_export_says_why() -> None:
+    import torch
+    from torch.nn import functional as F
+
+    class Flat(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+            return (F.scaled_dot_product_attention(x, x, x),)
+
+    shape = Spec(("batch", 4, 8))
+    with pytest.raises(MixmarkError, match=r"torch cannot export the network: AssertionError.*only 4D query"):
+        onnx_graphs.export(Graph({"x": shape}, {}, {"y": shape}, Flat, bytes))
 
 
 def test_a_suite_that_ships_its_shapes_builds_no_module(tmp_path: Path) -> None:

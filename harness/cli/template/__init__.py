@@ -16,19 +16,23 @@ from mixmark.harness import VERSION
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.plugins import registry
 
-Kind = Literal["session", "runner", "endpoint", "meter"]
+Kind = Literal["session", "runner", "endpoint", "meter", "suite", "policy"]
 NEEDS: Mapping[Kind, tuple[str, ...]] = {
     "session": ("numpy", "onnx", "onnxruntime"),
     "runner": ("numpy",),
     "endpoint": ("numpy", "safetensors"),
     "meter": (),
+    "suite": ("torch",),
+    "policy": (),
 }
 """The packages that the plugin of each kind imports beside Mixmark."""
+GROUPS: Mapping[str, registry.Kind] = {"meter": "meters", "suite": "suites", "policy": "policies"}
+"""The kinds of plugins that are no adapters."""
 
 
 def package(kind: Kind, name: str) -> str:
     """The name of a starter package. A vendor's adapter and meter have the same name, and are two packages."""
-    return f"mixmark-{name}-meter" if kind == "meter" else f"mixmark-{name}"
+    return f"mixmark-{name}-{kind}" if kind in GROUPS else f"mixmark-{name}"
 
 
 def write(kind: Kind, name: str, folder: Path) -> tuple[str, ...]:
@@ -53,7 +57,7 @@ def files(kind: Kind, name: str) -> Mapping[str, str]:
     """The texts of a starter package by their paths. Raises UsageError for a name that no plugin can have."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    group: registry.Kind = "meters" if kind == "meter" else "adapters"
+    group = GROUPS.get(kind, "adapters")
     module = package(kind, name).replace("-", "_")
     class_name = "".join(part.capitalize() for part in name.split("_"))
     paths = {
@@ -71,6 +75,7 @@ def files(kind: Kind, name: str) -> Mapping[str, str]:
     _check_name(name, class_name, group, templates.get_template(f"{kind}.py.jinja").render(name="", Name=""))
     facts = {
         "kind": kind,
+        "noun": registry.singular(group),
         "name": name,
         "Name": class_name,
         "package": package(kind, name),

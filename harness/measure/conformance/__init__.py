@@ -1,7 +1,7 @@
-"""The conformance kit: checks whether an adapter or a meter keeps to its contract, on this machine.
+"""The conformance kit: checks whether an adapter, a meter or a suite keeps to its contract, on this machine.
 
-`adapter` and `meter` hold the checks, `adapter_trials` makes the measurements that the checks of an adapter look at,
-`report` holds the results. They are imported when a kit is called, since plugins import this module through
+`adapter`, `meter` and `suite` hold the checks, `adapter_trials` makes the measurements that the checks of an adapter
+look at, `report` holds the results. They are imported when a kit is called, since plugins import this module through
 `mixmark`.
 """
 
@@ -44,3 +44,15 @@ def check_meter(
     from mixmark.harness.measure.conformance.meter import report
 
     return report(meter, config, on_check)
+
+
+def check_suite(
+    suite: str,
+    config: Path | None = None,
+    on_check: Callable[[str], None] = lambda name: None,
+) -> Report:
+    """Checks a suite by its name, or as ./acme.py:Acme, at the smoke tier with torch; the arguments are as in
+    `check_adapter`. The suite's code runs in this process."""
+    from mixmark.harness.measure.conformance.suite import report
+
+    return report(suite, config, on_check)

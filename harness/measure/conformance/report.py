@@ -81,7 +81,7 @@ class Report(Fact):
     """The results of a kit on one plugin."""
 
     schema_version: Literal[1] = SCHEMA
-    kind: Literal["adapter", "meter"]
+    kind: Literal["adapter", "meter", "suite"]
     name: str
     origin: str
     """`built in`, the distribution and version that the plugin comes from, or `command line`."""
@@ -92,7 +92,7 @@ class Report(Fact):
     mixmark: str
     created_utc: str
     devices: tuple[Device, ...]
-    """The devices that an adapter reached, or a meter was asked for."""
+    """The devices that an adapter reached, or a meter was asked for; none for a suite."""
     verdicts: tuple[CheckResult, ...]
 
     @property
@@ -116,7 +116,7 @@ class Report(Fact):
 
 
 def new_report(
-    kind: Literal["adapter", "meter"],
+    kind: Literal["adapter", "meter", "suite"],
     name: str,
     source: tuple[str, str, str],
     devices: Sequence[Device],
