@@ -12,7 +12,7 @@ from typing import Literal
 from mixmark.harness.contracts.schema import Result, System
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Relative
-from mixmark.reporters import caps, document, figures, hosts, loads, measurements, pictures, scores
+from mixmark.reporters import caps, document, figures, hosts, loads, measurements, paths, pictures, scores
 from mixmark.reporters.document import Block, Bullets, Chart, Document, Facts, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.summary import Summary, summary
@@ -69,7 +69,7 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iter
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
         yield Table(title, ("suite", "throughput", "best route", "beside it"), rows, text_columns=4)
-    yield from filter(None, (loads.table(assessment), caps.table(assessment)))
+    yield from filter(None, (loads.table(assessment), caps.table(assessment), paths.table(assessment)))
     yield Facts([("energy", found.energy)])
     if found.standing:
         kwh = ["mixes per kWh"] if found.metered else []
@@ -99,6 +99,7 @@ def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iter
         yield measurements.table(assessment.hosted, assessment)
     yield from _matrix(assessment)
     yield from _ceilings(assessment)
+    yield from paths.in_full(assessment)
     yield from _findings(assessment)
     if is_page and (each := list(measurements.each(assessment))):
         yield Heading("Measurements", "records")

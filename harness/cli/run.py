@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SECTIONS = {
     "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --objective --seed",
-    "Load": "--ladder --policy --drill --power-cap",
+    "Load": "--ladder --policy --drill --power-cap --paths",
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
     "Where": "--device --adapter --split-cpu --hosts --launcher --address --scaling --config",
     "Output": "--out --resume --against --verbose --json --help",
@@ -163,6 +163,12 @@ SECTIONS = {
     help="Also run the mix with the devices' limits of power lowered to these shares, and restore them. Needs root.",
 )
 @click.option(
+    "--paths",
+    is_flag=True,
+    help="Also measure the paths between the memories of this machine: latency and bandwidth of copies of 4 KiB to 256 "
+    "MiB, before anything else.",
+)
+@click.option(
     "--split-cpu",
     metavar="N|numa|type",
     shell_complete=complete.names(lambda: ("numa", "type")),
@@ -232,6 +238,8 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     problem = None
     with reserve(prepared.folder, request.tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
         machine = _on_hosts(hosts, prepared, stack) if hosts else this_machine(prepared, stack)
+        if request.paths:
+            click.echo("Measuring the paths between memories first.", err=True)
         try:
             for folder, result in measure(prepared, machine, _progress):
                 results[folder] = result

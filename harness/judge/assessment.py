@@ -10,13 +10,14 @@ from functools import cached_property
 
 from mixmark.harness.contracts.figures import RAW, figure
 from mixmark.harness.contracts.schema import Absent, Finding, Rate, Result, Tier
-from mixmark.harness.judge import caps, drill, load, scaling, score, solo, solo_rates
+from mixmark.harness.judge import caps, drill, load, paths, scaling, score, solo, solo_rates
 from mixmark.harness.judge.caps import Frontier
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.drill import DrillOutcome
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
 from mixmark.harness.judge.findings import RULES, words
 from mixmark.harness.judge.load import Ladder, PolicyRuns
+from mixmark.harness.judge.paths import PathFigures
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rules import Rule, consistency, energy, integrity, interference, mix, records
@@ -95,6 +96,8 @@ class Assessment:
     """What the loss of a device cost. None if it was not asked for, or not run."""
     frontier: Frontier | None
     """The mix with less power. None if it was not asked for, or the mix has no run."""
+    paths: tuple[PathFigures, ...]
+    """The paths between memories. Empty if it was not asked for."""
     policies: tuple[PolicyRuns, ...]
     """The mix by other policies than the plan. Empty if it was not asked for."""
     findings: tuple[Finding, ...]
@@ -181,6 +184,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         ladder=load.ladder(result, evidence.score, doubts),
         drill=drill.outcome(result, evidence.score, doubts),
         frontier=caps.frontier(result, evidence.score, doubts),
+        paths=paths.paths(result),
         policies=load.policy_runs(result, evidence.score, doubts),
         findings=findings,
         verdict=verdict(evidence, findings, (*solos, *hosted), exit_code),
@@ -214,7 +218,18 @@ def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> tuple[Evidence, tu
 
 def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Assessment:
     """The assessment of a result whose facts cannot all be true: none of them is shown."""
-    facts = ("phases", "candidates", "devices", "domains", "hosts", "records", "meterings", "connections")
+    facts = (
+        "phases",
+        "candidates",
+        "devices",
+        "domains",
+        "hosts",
+        "records",
+        "meterings",
+        "connections",
+        "paths",
+        "moves",
+    )
     blank = judge(result.model_copy(update={**dict.fromkeys(facts, ()), "mix": None, "live": False}))
     found = verdict(gather(blank.result), contradictions, (), exit_code=1)
     return replace(blank, findings=contradictions, verdict=found, exit_code=1)

@@ -346,6 +346,14 @@ TABLE: Mapping[str, Says] = {
     "score_graded.wide": note("the score is known to ±{widest_pct:.0f} %"),
     "score_graded.agree": note("{runs} runs agree within ±{widest_pct:.1f} %, and nothing disturbed them"),
     "score_graded.solid": note("{runs} runs agree within ±{widest_pct:.0f} %, and nothing disturbed them"),
+    "path_verified.corrupted": warning("a copy of {size_bytes:,} bytes was wrong from byte {first_byte:,} on"),
+    "path_verified.short": warning("a copy of {size_bytes:,} bytes ended at byte {first_byte:,}"),
+    "path_verified.repeated": warning("a copy of {size_bytes:,} bytes brought the bytes of the copy before"),
+    "path_verified.late": warning(
+        "a copy of {size_bytes:,} bytes was acknowledged before byte {first_byte:,} had arrived"
+    ),
+    "path_verified.noticed": warning("a path between memories does not copy what it is given"),
+    "path_measured": note("{kind} at copies of more than {size_bytes:,} bytes: {message}{hint:hint}"),
     "screened.faster": note(
         "only a quick check of seconds: another route was faster in it; --all-routes measures this one"
     ),

@@ -31,6 +31,7 @@ from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.power_caps import Control
 from mixmark.harness.discover.setup import Equipment, Suites, Workbench
 from mixmark.harness.discover.suite_claims import refuse_contradictions
+from mixmark.harness.measure import paths
 from mixmark.harness.measure.benchmark import Observed, perform
 from mixmark.harness.measure.executor import Executor, LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
@@ -73,6 +74,8 @@ class RunRequest:
     """The shares of the devices' power limits at which the mix is also run."""
     policies: tuple[str, ...] = ()
     """Names, or specs such as ./mine.py:Mine."""
+    paths: bool = False
+    """Whether the paths between memories are measured before the first phase."""
     split_cpu: str | None = None
     hosts: Path | None = None
     launcher: str | None = None
@@ -101,6 +104,9 @@ class RunRequest:
             raise UsageError("--precision and --bits both choose number formats", hint="leave one of them away")
         if self.rate is not None and "server" not in self.scenarios:
             raise UsageError("--rate applies only to the server scenario", hint="add --scenario server")
+        if self.paths and (self.on_hosts or self.resume):
+            why = "no path leads to another host yet" if self.on_hosts else "a run measures them before its first phase"
+            raise UsageError(f"--paths measures the memories of this machine, and {why}", hint="leave --paths away")
         if self.resume and self.out:
             raise UsageError("--resume continues in the folder of the interrupted run", hint="leave --out away")
 
@@ -273,7 +279,7 @@ def measure(run: PreparedRun, machine: MeasuredMachine, observed: Observed) -> I
         header = run.resumed.model_copy(update={"resumed": (*run.resumed.resumed, len(run.resumed.records))})
         result = _perform(run, machine, header, None, folder, observed)
     else:
-        header = _header(run, machine)
+        header = _with_paths(run, _header(run, machine))
         keeper = store.create(folder, header, FREE_DISK_BYTES)
         result = _perform(run, machine, header, keeper, folder, observed)
     yield folder, result
@@ -342,6 +348,20 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
         "power_limits": tuple(control.limit for control in machine.power),
         "policies": tuple(name for name in run.policies if name != BY_PLAN),
         "absent": (*header.absent, *machine.absent, *unused),
+    }
+    return header.model_copy(update=update)
+
+
+def _with_paths(run: PreparedRun, header: Result) -> Result:
+    """The header with what was measured of the paths, if the run asks for them."""
+    if not run.request.paths:
+        return header
+    found = list(paths.measure())
+    absent = tuple(each for each in found if isinstance(each, Absent))
+    update = {
+        "paths": tuple(each for each in found if not isinstance(each, Absent)),
+        "moves": tuple(paths.moves([run.suites.plugins[each.name] for each in run.workloads], header.tier)),
+        "absent": (*header.absent, *absent),
     }
     return header.model_copy(update=update)
 

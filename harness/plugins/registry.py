@@ -28,7 +28,7 @@ from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.plugins.calls import error_with_line
 
 Kind = Literal[
-    "adapters", "meters", "watchers", "limiters", "suites", "formats", "policies", "reporters", "comparisons"
+    "adapters", "meters", "watchers", "limiters", "suites", "paths", "formats", "policies", "reporters", "comparisons"
 ]
 
 BUILT_IN: dict[Kind, dict[str, str]] = {
@@ -63,6 +63,11 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "dlrm": "mixmark.suites.dlrm:Dlrm",
         "resnet50": "mixmark.suites.resnet50:ResNet50",
         "probe": "mixmark.suites.probe:Probe",
+    },
+    "paths": {
+        "host": "mixmark.harness.adapters.host_paths:HostPaths",
+        "torch": "mixmark.harness.adapters.torch.paths:TorchPaths",
+        "onnxruntime": "mixmark.harness.adapters.onnxruntime.paths:OnnxRuntimePaths",
     },
     "formats": {
         "safetensors": "mixmark.suites.formats.safetensors:prepare",
@@ -106,6 +111,7 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
         *("name", "version", "unit", "unit_names", "scenarios", "weights", "graphs", "feeds", "units"),
         *("infer", "gate", "reference", "quality", "costs"),
     ),
+    "paths": ("name", "paths", "open"),
     "formats": ("__call__",),
     "policies": ("choose",),
     "reporters": ("__call__",),

@@ -61,6 +61,7 @@ from mixmark.harness.worker.messages import (
     LimiterCalls,
     MeterCalls,
     ParentCalls,
+    PathCalls,
     PolicyCalls,
     SuiteCalls,
     WatcherCalls,
@@ -536,6 +537,7 @@ SERVED: Mapping[Kind, tuple[type, Callable[[messages.Setup, Channel], object]]] 
     "policies": (PolicyCalls, services.PolicyService),
     "watchers": (WatcherCalls, services.WatcherService),
     "limiters": (LimiterCalls, services.LimiterService),
+    "paths": (PathCalls, services.PathService),
     "suites": (SuiteCalls, services.SuiteService),
 }
 """The calls that the worker of each kind of plugin takes, and the class that serves them."""

@@ -19,6 +19,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Concatenate, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
 from mixmark.harness.contracts.protocols import (
     AcceleratorState,
@@ -30,7 +33,17 @@ from mixmark.harness.contracts.protocols import (
     Sample,
     Watcher,
 )
-from mixmark.harness.contracts.schema import Absent, Cost, Device, Domain, Gate, LatencyLimits, PowerLimit, Precision
+from mixmark.harness.contracts.schema import (
+    Absent,
+    Cost,
+    DataPath,
+    Device,
+    Domain,
+    Gate,
+    LatencyLimits,
+    PowerLimit,
+    Precision,
+)
 from mixmark.harness.plan.policies import Seconds
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
@@ -40,6 +53,7 @@ from mixmark.harness.worker.handle import Worker, why
 from mixmark.harness.worker.messages import (
     LimiterCalls,
     MeterCalls,
+    PathCalls,
     PolicyCalls,
     SuiteCalls,
     SuiteChoice,
@@ -50,8 +64,10 @@ from mixmark.harness.worker.services import described
 
 LOADING_S = 120.0  # a cold import of a vendor's framework from a slow disk
 CHOOSING_S = 5.0  # a decision of a policy takes well below a millisecond
+EXCHANGED_BYTES = 64 << 20  # the largest file between the two processes
 LIMIT_S = 10.0  # a driver may have to wake its device
 SLOWEST_BYTES_PER_S = 10e6  # of a folder on a network
+COPYING_S = 60.0  # a page that the system swapped out comes back slowly
 WATCHING_S = 60.0  # a watcher's caller gives up before
 
 
@@ -224,6 +240,46 @@ class LimiterProcess(PluginProcess):
 
     def processes(self, id: str) -> Sequence[int]:
         return self.call(LimiterCalls.processes, LIMIT_S, id=id)
+
+
+class PathProcess(PluginProcess):
+    """Paths, also the built-in ones, as `measure.paths.Copies` describes them. Raises PluginError."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        super().__init__(plugin)
+        self._folder = tempfile.TemporaryDirectory(prefix="mixmark-")
+        self._file = Path(self._folder.name) / "bytes"
+
+    def paths(self) -> tuple[DataPath | Absent, ...]:
+        return self.load(PathCalls.list_paths)
+
+    def open(self, path: str, size_bytes: int) -> None:
+        self.call(PathCalls.open_path, COPYING_S, path=path, size_bytes=size_bytes)
+        self._size = size_bytes
+
+    def put(self, data: npt.NDArray[np.uint8]) -> None:
+        for offset in range(0, len(data), EXCHANGED_BYTES):
+            data[offset : offset + EXCHANGED_BYTES].tofile(self._file)
+            self.call(PathCalls.put, COPYING_S, offset=offset, file=str(self._file))
+
+    def poison(self, byte: int) -> None:
+        self.call(PathCalls.poison, COPYING_S, byte=byte)
+
+    def copy(self, times: int, word_at: int) -> int:
+        return self.call(PathCalls.copy, COPYING_S, times=times, word_at=word_at)
+
+    def take(self) -> npt.NDArray[np.uint8]:
+        """The destination, its end first: the bytes that arrive last are read before they have time to."""
+        taken = np.empty(self._size, np.uint8)
+        for offset in reversed(range(0, self._size, EXCHANGED_BYTES)):
+            part = taken[offset : offset + EXCHANGED_BYTES]
+            self.call(PathCalls.take, COPYING_S, offset=offset, count=len(part), file=str(self._file))
+            part[:] = np.fromfile(self._file, np.uint8)  # a short file does not fit
+        return taken
+
+    def close(self) -> None:
+        self.end()
+        self._folder.cleanup()
 
 
 class SuiteModel(Protocol):

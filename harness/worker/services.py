@@ -1,4 +1,5 @@
-"""What a worker holds if its plugin is no adapter: a meter, a policy, a watcher, a limiter or a suite.
+"""What a worker holds if its plugin is no adapter: a meter, a policy, a watcher, a limiter, paths or a
+suite.
 
 Each class serves the calls of its kind by the plugin's own methods. `plugin_process` is the parent's side.
 """
@@ -7,11 +8,35 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
+
 from mixmark.harness.contracts.errors import MixmarkError, PluginError
-from mixmark.harness.contracts.protocols import Check, DeviceLoad, Limiter, Meter, Policy, Request, Suite, Watcher
-from mixmark.harness.contracts.schema import Absent, Cost, Device, Domain, Gate, LatencyLimits, PowerLimit, Precision
+from mixmark.harness.contracts.protocols import (
+    Check,
+    Copy,
+    DeviceLoad,
+    Limiter,
+    Meter,
+    Paths,
+    Policy,
+    Request,
+    Suite,
+    Watcher,
+)
+from mixmark.harness.contracts.schema import (
+    Absent,
+    Cost,
+    DataPath,
+    Device,
+    Domain,
+    Gate,
+    LatencyLimits,
+    PowerLimit,
+    Precision,
+)
 from mixmark.harness.contracts.weights import refuse_not_finite
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
@@ -19,11 +44,14 @@ from mixmark.harness.worker import messages
 from mixmark.harness.worker.messages import (
     LimiterCalls,
     MeterCalls,
+    PathCalls,
     PolicyCalls,
     SuiteCalls,
     SuiteChoice,
     WatcherCalls,
 )
+
+WORD_BYTES = 8
 
 
 def plugin_of(setup: messages.Setup) -> Plugin:
@@ -141,6 +169,36 @@ class LimiterService(LimiterCalls):
 
     def processes(self, *, id: str) -> tuple[int, ...]:
         return tuple(int(pid) for pid in self.limiter.processes(id))
+
+
+class PathService(PathCalls):
+    """Paths, one of them open."""
+
+    def __init__(self, setup: messages.Setup, parent: object) -> None:
+        self.paths: Paths = plugin_of(setup).load()()
+        self._open = ExitStack()
+        self._copy: Copy
+
+    def list_paths(self) -> tuple[DataPath | Absent, ...]:
+        return tuple(self.paths.paths())
+
+    def open_path(self, *, path: str, size_bytes: int) -> None:
+        self._open.close()
+        self._copy = self._open.enter_context(self.paths.open(path, size_bytes))
+        self._size_bytes = size_bytes
+
+    def put(self, *, offset: int, file: str) -> None:
+        self._copy.put("source", offset, np.fromfile(file, np.uint8))
+
+    def poison(self, *, byte: int) -> None:
+        self._copy.put("destination", 0, np.full(self._size_bytes, byte, np.uint8))
+
+    def copy(self, *, times: int, word_at: int) -> int:
+        self._copy.copy(times)
+        return int.from_bytes(np.asarray(self._copy.take(word_at, WORD_BYTES), np.uint8).tobytes(), "little")
+
+    def take(self, *, offset: int, count: int, file: str) -> None:
+        np.asarray(self._copy.take(offset, count), np.uint8).tofile(file)
 
 
 class SuiteService(SuiteCalls):

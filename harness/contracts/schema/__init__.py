@@ -2,6 +2,7 @@
 
     device   the base class of facts; devices, and the routes of suites on devices
     plan     limits, shares, tasks, phases, the mix and its placement
+    path     paths between memories, and the copies that were timed on them
     record   one share's outcome: completions or an error, the audit, the conditions
     result   the whole run: its hosts, their software and clocks, and the energy of its phases
 
@@ -28,6 +29,7 @@ from mixmark.harness.contracts.schema.device import (
     WeightClass,
     weight_class,
 )
+from mixmark.harness.contracts.schema.path import CopyFault, CopySample, DataPath, Move, PathRecord
 from mixmark.harness.contracts.schema.plan import (
     BY_PLAN,
     HIGHEST_LEVEL,
@@ -114,7 +116,10 @@ __all__ = [
     "Completions",
     "Conditions",
     "Connection",
+    "CopyFault",
+    "CopySample",
     "Cost",
+    "DataPath",
     "Device",
     "Domain",
     "Drill",
@@ -131,7 +136,9 @@ __all__ = [
     "Load",
     "Metering",
     "Mix",
+    "Move",
     "NoiseFloor",
+    "PathRecord",
     "Phase",
     "Placement",
     "PowerLimit",

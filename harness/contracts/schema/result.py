@@ -14,6 +14,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, Fact, Int64s, Route, Tier, WeightClass
+from mixmark.harness.contracts.schema.path import Move, PathRecord
 from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase, PowerLimit
 from mixmark.harness.contracts.schema.record import Absent, PowerSource, Record
 
@@ -327,6 +328,11 @@ class Result(Fact):
     """The power limits that the cap phases lower."""
     policies: tuple[str, ...] = ()
     """The policies that are compared with the plan: the mix is also run and served by each of them."""
+    paths: tuple[PathRecord, ...] = ()
+    """The paths between memories, measured before the first phase. Empty if it was not asked for; a path that this
+    machine lacks is in `absent`."""
+    moves: tuple[Move, ...] = ()
+    """What the suites move between memories. Empty if no path was measured."""
     suites: tuple[SuiteFacts, ...] = ()
     """All suites that loaded, also unused ones."""
     records: tuple[Record, ...]

@@ -22,6 +22,13 @@ from mixmark.harness.judge.statistics.intervals import (
     within_limits,
 )
 
+WRONG_COPY = {
+    "corrupted": "path_verified.corrupted",
+    "short": "path_verified.short",
+    "repeated": "path_verified.repeated",
+    "late": "path_verified.late",
+}
+
 
 def finished(evidence: Evidence) -> Iterator[Finding]:
     """A failed attempt is invalid; refused or unsupported is a note; an interrupted run is a warning."""
@@ -42,6 +49,24 @@ def closed_cleanly(evidence: Evidence) -> Iterator[Finding]:
         if failure := record.close_failure:
             values = {"kind": failure.kind, "message": failure.message, "hint": failure.hint}
             yield found("closed_cleanly", record.key, **values)
+
+
+def path_verified(evidence: Evidence) -> Iterator[Finding]:
+    """Each copy on a path left the bytes of its source in its destination when it was acknowledged."""
+    for record in evidence.result.paths:
+        if fault := record.fault:
+            yield found(
+                WRONG_COPY[fault.kind], record.path.id, size_bytes=fault.size_bytes, first_byte=fault.first_byte
+            )
+
+
+def path_measured(evidence: Evidence) -> Iterator[Finding]:
+    """A path that fails at a size is measured up to the size before."""
+    for record in evidence.result.paths:
+        if failure := record.failure:
+            largest = max((sample.size_bytes for sample in record.samples), default=0)
+            values = {"kind": failure.kind, "message": failure.message, "hint": failure.hint}
+            yield found("path_measured", record.path.id, size_bytes=largest, **values)
 
 
 @record_rule

@@ -1,0 +1,134 @@
+"""Paths of the host's memory: by its processor, between two processes, and between NUMA nodes."""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from mixmark.harness.contracts.protocols import Array, Copy, End
+from mixmark.harness.contracts.schema import HOST_POOL, Absent, DataPath
+
+NODES = Path("/sys/devices/system/node")
+Bytes = npt.NDArray[np.uint8]
+
+
+class HostCopy:
+    """Two arrays in one process."""
+
+    def __init__(self, source: Bytes, destination: Bytes) -> None:
+        self.source, self.destination = source, destination
+
+    def put(self, end: End, offset: int, data: Array) -> None:
+        memory = self.source if end == "source" else self.destination
+        memory[offset : offset + len(data)] = data
+
+    def copy(self, times: int) -> None:
+        for _ in range(times):
+            np.copyto(self.destination, self.source)
+
+    def take(self, offset: int, count: int) -> Array:
+        return self.destination[offset : offset + count]
+
+
+class ProcessCopy(HostCopy):
+    """The source's process writes into shared memory, and another process copies from there into its own."""
+
+    def __init__(self, source: Bytes, shared: Bytes, destination: Bytes, peer: Connection) -> None:
+        super().__init__(source, destination)
+        self._shared, self._peer = shared, peer
+
+    def copy(self, times: int) -> None:
+        for _ in range(times):
+            np.copyto(self._shared, self.source)
+            self._peer.send_bytes(b"c")
+            self._peer.recv_bytes()
+
+
+def _receive(connection: Connection, other: Connection, shared: Bytes, destination: Bytes) -> None:
+    """The other process: copies whenever the first says so, until that is gone. other: the first process's end."""
+    other.close()
+    while connection.recv_bytes() == b"c":
+        np.copyto(destination, shared)
+        connection.send_bytes(b"d")
+
+
+class HostPaths:
+    """The host's memory, copied by its processor."""
+
+    name = "host"
+
+    def paths(self) -> Iterable[DataPath | Absent]:
+        yield DataPath(id="host/copy", source=HOST_POOL, destination=HOST_POOL, through_caches=True)
+        if "fork" in multiprocessing.get_all_start_methods():
+            yield DataPath(
+                id="host/process", source=HOST_POOL, destination=HOST_POOL, route="staged", through_caches=True
+            )
+        else:
+            yield Absent(kind="path", name="host/process", reason="the system shares no memory with a forked process")
+        nodes = self._nodes()
+        if len(nodes) < 2:
+            yield Absent(kind="path", name="host/node", reason="no path: the system shows one NUMA node")
+        for first in nodes if len(nodes) > 1 else ():
+            for second in nodes:
+                ends = {"source": f"host/{first}", "destination": f"host/{second}", "through_caches": True}
+                yield DataPath.model_validate({"id": f"host/{first}-{second}", **ends})
+
+    def open(self, path: str, size_bytes: int) -> AbstractContextManager[Copy]:
+        if path == "host/process":
+            return _between_processes(size_bytes)
+        first, _, second = path.removeprefix("host/").partition("-")
+        return _in_process(size_bytes, self._nodes().get(first), self._nodes().get(second))
+
+    def _nodes(self) -> dict[str, set[int]]:
+        """The usable hardware threads of each NUMA node that has some."""
+        if not hasattr(os, "sched_getaffinity"):
+            return {}
+        usable = os.sched_getaffinity(0)
+        found = {each.name: _numbers((each / "cpulist").read_text()) & usable for each in sorted(NODES.glob("node*"))}
+        return {name: threads for name, threads in found.items() if threads}
+
+
+def _numbers(text: str) -> set[int]:
+    """0-2,5 as {0, 1, 2, 5}."""
+    ranges = [each.split("-") for each in text.strip().split(",") if each]
+    return {number for ends in ranges for number in range(int(ends[0]), int(ends[-1]) + 1)}
+
+
+@contextmanager
+def _in_process(size_bytes: int, first: set[int] | None, second: set[int] | None) -> Iterator[Copy]:
+    """A page belongs to the node of the thread that first writes it. The source's node copies."""
+    before = os.sched_getaffinity(0) if first else set()
+    arrays = []
+    try:
+        for threads in (second, first):
+            if threads:
+                os.sched_setaffinity(0, threads)
+            arrays.append(np.full(size_bytes, 0, np.uint8))
+        yield HostCopy(arrays[1], arrays[0])
+    finally:
+        if before:
+            os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def _between_processes(size_bytes: int) -> Iterator[Copy]:
+    fork = multiprocessing.get_context("fork")
+    shared, destination = (np.frombuffer(mmap.mmap(-1, size_bytes), np.uint8) for _ in range(2))
+    here, there = fork.Pipe()
+    process = fork.Process(target=_receive, args=(there, here, shared, destination), daemon=True)
+    process.start()
+    there.close()
+    try:
+        yield ProcessCopy(np.zeros(size_bytes, np.uint8), shared, destination, here)
+    finally:
+        here.close()
+        process.kill()
+        process.join()

@@ -1,0 +1,74 @@
+"""Paths between memories, and what was measured of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from mixmark.harness.contracts.schema.device import LARGEST, Fact
+from mixmark.harness.contracts.schema.record import Failure
+
+MEMORY = r"^[A-Za-z0-9][A-Za-z0-9:._/-]*$"
+
+
+class DataPath(Fact):
+    """A path: what bytes take from one memory to another."""
+
+    id: str = Field(pattern=MEMORY, max_length=200)
+    """The name of the path. It begins with the name of its plugin and a slash."""
+    source: str = Field(pattern=MEMORY, max_length=100)
+    """The memory that is copied from: the id of a device, `host`, or a part of the host's memory: `host/node0`."""
+    destination: str = Field(pattern=MEMORY, max_length=100)
+    """The memory that is copied to."""
+    route: Literal["direct", "staged"] = "direct"
+    """`staged`: the bytes are first copied to host memory between the two, so each is copied twice."""
+    host_pages: Literal["pageable", "pinned"] | None = None
+    """How the host memory at one end is allocated. None if no end is host memory that a device copies from or to."""
+    through_caches: bool
+    """Whether the host's processor copies or one end is host memory, so that copies of little stay in its caches."""
+
+
+class CopySample(Fact):
+    """Copies one after the other, between two timestamps of the parent."""
+
+    size_bytes: int = Field(ge=1, le=LARGEST)
+    """The bytes of one copy."""
+    copies: int = Field(ge=0, le=LARGEST)
+    """0: the call alone, which is subtracted from the others."""
+    ns: int = Field(ge=0, le=LARGEST)
+    """From the call to the reply, which carries a word of the destination."""
+
+
+class CopyFault(Fact):
+    """The first copy that did not leave the source's bytes in the destination."""
+
+    kind: Literal["corrupted", "short", "repeated", "late"]
+    """`short`: the end of the destination was not written. `repeated`: the bytes of the copy before arrived again.
+    `late`: the bytes arrived, but only after the copy was acknowledged. `corrupted`: anything else."""
+    size_bytes: int = Field(ge=1, le=LARGEST)
+    """The bytes of the copy."""
+    first_byte: int = Field(ge=0, le=LARGEST)
+    """The offset of the first wrong byte."""
+
+
+class PathRecord(Fact):
+    """What was measured of a path. Each copy was of random bytes, 8 bits of entropy a byte."""
+
+    path: DataPath
+    samples: tuple[CopySample, ...] = ()
+    """The samples of each size, in the order of the measurement."""
+    fault: CopyFault | None = None
+    """Why no sample counts. None if every destination was compared whole and was right."""
+    failure: Failure | None = None
+    """Why no larger size was measured. None if all sizes were."""
+
+
+class Move(Fact):
+    """Something that a suite moves between memories."""
+
+    suite: str
+    what: str
+    """`weights`, a KV cache or a batch of inputs."""
+    size_bytes: int = Field(ge=1, le=LARGEST)
+    """Its bytes, from the suite's shapes."""

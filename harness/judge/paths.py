@@ -1,0 +1,157 @@
+"""Paths between memories: the time of a copy by its size, and the fitted pair of latency and bandwidth."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from mixmark.harness.contracts.figures import Estimate
+from mixmark.harness.contracts.schema import DataPath, PathRecord, Result
+from mixmark.harness.contracts.text import Reason
+from mixmark.harness.judge.rules.integrity import last_level_bytes
+from mixmark.harness.judge.statistics.intervals import sample_needed
+
+CACHES = 4  # copies below so many times the last cache may stay in it, as STREAM asks of its arrays
+SECOND = 1e9
+
+
+@dataclass(frozen=True)
+class CopyFigures:
+    """Copies of one size."""
+
+    size_bytes: int
+    """The bytes of one copy."""
+    memory: Literal["memory", "cache"] | None
+    """`cache`: the copies are smaller than four times the last cache, so they may not reach memory. None if the size of
+    that cache is not known."""
+    seconds: Estimate
+    """The time of one copy."""
+    bytes_per_s: float
+    """Bytes over the time of one copy."""
+    call_s: float
+    """The time of the call without a copy, which `seconds` leaves out."""
+
+
+@dataclass(frozen=True)
+class PredictedMove:
+    """How long a path takes for what a suite moves, by its latency and bandwidth."""
+
+    suite: str
+    what: str
+    """`weights`, a KV cache or a batch of inputs."""
+    size_bytes: int
+    """Its bytes, from the suite's shapes."""
+    predicted_s: Estimate
+    """The time of one copy of them."""
+
+
+@dataclass(frozen=True)
+class PathFigures:
+    """A path: the time of n bytes is latency_s + n / bytes_per_s."""
+
+    path: DataPath
+    """The path and its two memories."""
+    sizes: tuple[CopyFigures, ...]
+    """Empty if a copy was wrong."""
+    latency_s: Estimate | None
+    """The part of a copy's time that does not depend on its size, from the two smallest sizes."""
+    bytes_per_s: Estimate | None
+    """The bandwidth, from all sizes that reach memory."""
+    reason: Reason | None
+    """Why the pair is not known."""
+    moves: tuple[PredictedMove, ...]
+    """Empty if the pair is not known."""
+
+
+def paths(result: Result) -> tuple[PathFigures, ...]:
+    """The figures of each measured path."""
+    cache_bytes = last_level_bytes(result.system.caches)
+    return tuple(_figures(record, cache_bytes, result) for record in result.paths)
+
+
+def _figures(record: PathRecord, cache_bytes: int | None, result: Result) -> PathFigures:
+    times = {} if record.fault else _seconds(record)
+    sizes = tuple(_of_size(record, size, times[size], cache_bytes) for size in sorted(times))
+    if record.fault:
+        return PathFigures(record.path, (), None, None, "its copies were wrong", ())
+    small, large = (
+        [each.size_bytes for each in sizes[:2]],
+        [each.size_bytes for each in sizes if each.memory == "memory"],
+    )
+    if len(small) < 2 or not large:
+        why = "no copy was four times as large as the last cache" if cache_bytes else "the last cache's size is unknown"
+        return PathFigures(record.path, sizes, None, None, why if len(small) > 1 else "fewer than two sizes", ())
+    pairs = [_pair(round, small, large) for round in _rounds(times)]
+    latency, bandwidth = _middle([each for each, _ in pairs]), _middle([1 / slope for _, slope in pairs if slope > 0])
+    if latency is None or bandwidth is None:
+        return PathFigures(record.path, sizes, None, None, "a copy's time does not grow with its size", ())
+    moves = tuple(
+        PredictedMove(move.suite, move.what, move.size_bytes, predicted(move.size_bytes, latency, bandwidth))
+        for move in result.moves
+    )
+    return PathFigures(record.path, sizes, latency, bandwidth, None, moves)
+
+
+def predicted(size_bytes: int, latency_s: Estimate, bytes_per_s: Estimate) -> Estimate:
+    """The time of a copy in seconds, by the pair. Its interval is the pair's, both ends at once."""
+    middle = latency_s.estimate + size_bytes / bytes_per_s.estimate
+    if latency_s.low is None or latency_s.high is None or bytes_per_s.low is None or bytes_per_s.high is None:
+        return Estimate(middle)
+    return Estimate(
+        middle, latency_s.low + size_bytes / bytes_per_s.high, latency_s.high + size_bytes / bytes_per_s.low
+    )
+
+
+def _seconds(record: PathRecord) -> dict[int, list[float]]:
+    """The times of one copy by size, in their order, without the time of the call. A size whose copies took no longer
+    than the call alone is left out."""
+    found: dict[int, list[float]] = defaultdict(list)
+    call = _calls(record)
+    for sample in record.samples:
+        if sample.copies:
+            found[sample.size_bytes].append((sample.ns - call.get(sample.size_bytes, 0)) / sample.copies / SECOND)
+    return {size: times for size, times in found.items() if min(times) > 0}
+
+
+def _calls(record: PathRecord) -> dict[int, float]:
+    """The median time of the call alone in nanoseconds, by size."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for sample in record.samples:
+        if not sample.copies:
+            found[sample.size_bytes].append(sample.ns)
+    return {size: median(times) for size, times in found.items()}
+
+
+def _of_size(record: PathRecord, size: int, times: Sequence[float], cache_bytes: int | None) -> CopyFigures:
+    memory: Literal["memory", "cache"] | None = "memory"
+    if record.path.through_caches:
+        memory = None if cache_bytes is None else "memory" if size >= CACHES * cache_bytes else "cache"
+    seconds = _middle(times)
+    assert seconds  # `_seconds` leaves out a size that has none
+    return CopyFigures(size, memory, seconds, size / seconds.estimate, _calls(record).get(size, 0) / SECOND)
+
+
+def _middle(values: Sequence[float]) -> Estimate | None:
+    """The median, and of six values or more the interval of at least 95 % from the smallest to the largest: what
+    disturbs a copy only makes it longer, so a mean would follow the disturbance. None unless the median is above 0."""
+    middle = median(values) if values else 0.0
+    if middle <= 0:
+        return None
+    return Estimate(middle, min(values), max(values)) if len(values) >= sample_needed(0.5) else Estimate(middle)
+
+
+def _rounds(times: dict[int, list[float]]) -> list[dict[int, float]]:
+    """The first sample of each size, the second of each size and so on: they are independent of each other."""
+    return [dict(zip(times, round, strict=True)) for round in zip(*times.values(), strict=False)]
+
+
+def _pair(seconds: dict[int, float], small: Sequence[int], large: Sequence[int]) -> tuple[float, float]:
+    """The latency in seconds, and the seconds a byte: the line through the two smallest sizes, and then the slope
+    with the least squares of relative errors at the large sizes."""
+    first, second = small
+    latency = seconds[first] - first * (seconds[second] - seconds[first]) / (second - first)
+    shares = [(size / seconds[size], 1 - latency / seconds[size]) for size in large]
+    return latency, sum(a * b for a, b in shares) / sum(a * a for a, _ in shares)

@@ -1,0 +1,198 @@
+"""Measures paths between memories: draws the bytes, times the copies and compares each destination whole.
+
+The clock is the parent's. A call over the border of the process takes longer than a copy of 4 KiB, so a sample is many
+copies between two timestamps, and calls without a copy are timed beside it. The reply carries a word of the destination
+that the parent draws, so it cannot be sent before that word has arrived.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mixmark.harness.contracts.errors import MixmarkError, Unsupported
+from mixmark.harness.contracts.protocols import Suite
+from mixmark.harness.contracts.schema import Absent, CopyFault, CopySample, DataPath, Failure, Move, PathRecord, Tier
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources.memory import available_bytes
+from mixmark.harness.worker.plugin_process import PathProcess
+
+Bytes = npt.NDArray[np.uint8]
+
+SIZES = tuple(4096 << shift for shift in range(0, 17, 2))
+"""The sizes of copies in bytes: 4 KiB to 256 MiB."""
+SAMPLES = 6
+"""The samples of a size."""
+SAMPLE_NS = 20_000_000  # a call takes 0.1 ms
+MOST_COPIES = 1 << 16
+POISON = 0xCA
+LATE_S = 0.2
+"""The time after which a destination that was wrong is read again."""
+WORD = 8
+TOKENS = (1024, 8192)
+BATCH = 32
+HELD = 6  # memories of a copy's size: source, destination, one between them, and the parent's three
+
+
+class Copies(Protocol):
+    """A plugin's paths, one of them open, as the parent sees them."""
+
+    def open(self, path: str, size_bytes: int) -> None: ...
+
+    def put(self, data: Bytes) -> None: ...
+
+    def poison(self, byte: int) -> None: ...
+
+    def copy(self, times: int, word_at: int) -> int: ...
+
+    def take(self) -> Bytes: ...
+
+
+@dataclass(frozen=True)
+class Watch:
+    """The clock in nanoseconds, and how to wait some seconds."""
+
+    now_ns: Callable[[], int] = time.perf_counter_ns
+    wait: Callable[[float], None] = time.sleep
+
+
+class Data:
+    """Random bytes, other ones for each sample: a pool of 8 bits of entropy a byte, altered by a drawn word."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw = np.random.Generator(np.random.Philox(seed))
+        self._pool = np.zeros(0, np.uint64)
+
+    def next(self, size_bytes: int) -> Bytes:
+        """size_bytes: a multiple of 8."""
+        if self._pool.nbytes < size_bytes:
+            self._pool = self._draw.integers(0, 1 << 64, size_bytes // WORD, dtype=np.uint64)
+        return (self._pool[: size_bytes // WORD] ^ self._draw.integers(1, 1 << 63, dtype=np.uint64)).view(np.uint8)
+
+    def offset(self, size_bytes: int) -> int:
+        return int(self._draw.integers(0, size_bytes - WORD, endpoint=True))
+
+
+class Faulty(Exception):
+    def __init__(self, fault: CopyFault) -> None:
+        self.fault = fault
+
+
+def measure(seed: int | None = None) -> Iterator[PathRecord | Absent]:
+    """Measures all paths of all plugins, each plugin in a process of its own. A plugin that fails is absent.
+
+    seed: what the bytes are drawn from; None: a secret one.
+    """
+    for name, plugin in registry.find("paths").items():
+        data = Data(secrets.randbits(64) if seed is None else seed)
+        try:
+            with closing(PathProcess(plugin)) as process:
+                for path in process.paths():
+                    if isinstance(path, DataPath):
+                        yield measured(path, process, data, available_bytes() // HELD)
+                    else:
+                        yield path
+        except MixmarkError as error:
+            yield Absent(kind="path", name=name, reason=f"no path: {error}")
+
+
+def measured(path: DataPath, copies: Copies, data: Data, largest_bytes: int, watch: Watch = Watch()) -> PathRecord:
+    """Measures a path, the smallest size first. It ends at the first failure or wrong copy.
+
+    largest_bytes: sizes above do not fit into memory.
+    """
+    samples: list[CopySample] = []
+    fault = failure = None
+    for size in SIZES:
+        try:
+            if size > largest_bytes:
+                raise Unsupported(f"copies of {size} bytes do not fit into the free memory", "end other programs")
+            copies.open(path.id, size)
+            samples += _of_size(size, copies, data, watch)
+        except Faulty as found:
+            fault = found.fault
+            break
+        except MixmarkError as error:
+            kind = "unsupported" if isinstance(error, Unsupported) else "raised"
+            failure = Failure(kind=kind, message=str(error), hint=error.hint)  # type: ignore[arg-type]
+            break
+    return PathRecord(path=path, samples=tuple(samples), fault=fault, failure=failure)
+
+
+def _of_size(size: int, copies: Copies, data: Data, watch: Watch) -> list[CopySample]:
+    """The samples of a size. Raises Faulty, and MixmarkError if the plugin fails."""
+    before, times, found = data.next(size), 1, list[CopySample]()
+    copies.put(before)
+    copies.copy(1, 0)  # the first copy touches the pages
+    while len(found) < 2 * SAMPLES:
+        sent = data.next(size)
+        copies.put(sent)
+        copies.poison(POISON)
+        call = _timed(size, 0, copies, data.offset(size), watch)[0]
+        at = data.offset(size)
+        sample, word = _timed(size, times, copies, at, watch)
+        taken = copies.take()
+        if word != int.from_bytes(sent[at : at + WORD].tobytes(), "little") or not np.array_equal(taken, sent):
+            raise Faulty(_fault(sent, before, taken, copies, at, watch))
+        before = sent
+        if sample.ns - call.ns < SAMPLE_NS and times < MOST_COPIES:
+            times *= 4
+        else:
+            found += [call, sample]
+    return found
+
+
+def _timed(size: int, times: int, copies: Copies, at: int, watch: Watch) -> tuple[CopySample, int]:
+    begin_ns = watch.now_ns()
+    word = copies.copy(times, at)
+    return CopySample(size_bytes=size, copies=times, ns=watch.now_ns() - begin_ns), word
+
+
+def _fault(sent: Bytes, before: Bytes, taken: Bytes, copies: Copies, at: int, watch: Watch) -> CopyFault:
+    """What is wrong with a destination. at: the offset of the word that the reply carried."""
+    wrong = np.flatnonzero(taken != sent)
+    first = int(wrong[0]) if len(wrong) else at
+    kind = "corrupted"
+    watch.wait(LATE_S)
+    if not len(wrong) or np.array_equal(copies.take(), sent):
+        kind = "late"
+    elif np.array_equal(taken[wrong], before[wrong]):
+        kind = "repeated"
+    elif (taken[first:] == POISON).all():
+        kind = "short"
+    return CopyFault.model_validate({"kind": kind, "size_bytes": len(sent), "first_byte": first})
+
+
+def moves(suites: Iterable[Plugin], tier: Tier) -> Iterator[Move]:
+    """What suites move between memories at a tier, from their shapes, in 16 bits. Suites of other packages are left
+    out: none of their code runs here."""
+    for plugin in suites:
+        if plugin.built_in:
+            suite: Suite = registry.build_suite(plugin.name, plugin.spec, tier, {})
+            weights = suite.weights()
+            values = sum(prod(map(int, weights.spec(name).shape)) for name in weights.names())
+            if values:
+                yield Move(suite=suite.name, what="weights", size_bytes=2 * values)
+            yield from _of_cache(suite)
+            if suite.scenarios[0] == "offline":
+                inputs = sum(array.nbytes for array in suite.feeds(1, 0)(0).values())
+                yield Move(suite=suite.name, what=f"inputs of {BATCH}", size_bytes=BATCH * inputs)
+
+
+def _of_cache(suite: Suite) -> Iterator[Move]:
+    """The KV cache of a language model: keys and values of each token, each layer and each of its heads."""
+    match suite.config:
+        case {"num_hidden_layers": int(layers), "num_key_value_heads": int(heads), "head_dim": int(width)}:
+            for tokens in TOKENS:
+                of_layer = 2 * 2 * heads * width * tokens
+                yield Move(suite=suite.name, what=f"KV cache of {tokens} tokens, a layer", size_bytes=of_layer)
+                yield Move(suite=suite.name, what=f"KV cache of {tokens} tokens", size_bytes=layers * of_layer)

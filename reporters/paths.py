@@ -1,0 +1,77 @@
+"""The paths between memories. Empty if none was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mixmark.harness.contracts.figures import Estimate
+from mixmark.harness.contracts.schema import DataPath
+from mixmark.harness.judge.assessment import Assessment
+from mixmark.reporters import figures
+from mixmark.reporters.document import Block, Heading, Paragraph, Table
+from mixmark.reporters.figures import UNKNOWN
+
+ABOUT = (
+    "Every copy is of random bytes (8 bits of entropy a byte), into a poisoned destination that was compared whole. "
+    "The latency is of the two smallest sizes, the bandwidth of the sizes that reach memory; a copy below four times "
+    "the last cache is of cache. Joules per byte, copies beside the mix and between hosts: not measured."
+)
+PREDICTED = "Predicted from latency and bandwidth, not measured. Weights and caches have 16 bits a value."
+ENDS = ("from", "to", "path", "host memory")
+
+
+def table(assessment: Assessment) -> Table | None:
+    """Each path with its latency and bandwidth."""
+    rows = []
+    for found in assessment.paths:
+        latency, bandwidth = _prefixed(found.latency_s, "s"), _prefixed(found.bytes_per_s, "B/s")
+        rows.append((*_ends(found.path), found.reason or latency, bandwidth))
+    return Table("Paths between memories", (*ENDS, "latency", "bandwidth"), rows, len(ENDS)) if rows else None
+
+
+def in_full(assessment: Assessment) -> Iterator[Block]:
+    """The copies of each size, and what the suites would move."""
+    if not assessment.paths:
+        return
+    yield Heading("Paths between memories", "paths")
+    rows = [
+        (
+            *_ends(found.path),
+            figures.prefixed(of_size.size_bytes, "B"),
+            of_size.memory or UNKNOWN,
+            _prefixed(of_size.seconds, "s"),
+            figures.prefixed(of_size.bytes_per_s, "B/s"),
+            figures.prefixed(of_size.call_s, "s"),
+        )
+        for found in assessment.paths
+        for of_size in found.sizes
+    ]
+    header = (*ENDS, "copy", "of", "time", "rate", "call alone")
+    yield Table("", header, rows, len(ENDS))
+    yield Paragraph(ABOUT, style="quiet")
+    moves = [
+        (
+            move.suite,
+            move.what,
+            figures.prefixed(move.size_bytes, "B"),
+            *_ends(found.path),
+            _prefixed(move.predicted_s, "s"),
+        )
+        for found in assessment.paths
+        for move in found.moves
+    ]
+    yield Table("What the suites move", ("suite", "what", "bytes", *ENDS, "predicted"), moves, 7)
+    yield Paragraph(PREDICTED if moves else "", style="quiet")
+
+
+def _ends(path: DataPath) -> tuple[str, str, str, str]:
+    return path.source, path.destination, f"{path.id} ({path.route})", path.host_pages or UNKNOWN
+
+
+def _prefixed(found: Estimate | None, unit: str) -> str:
+    if found is None:
+        return UNKNOWN
+    ends = ""
+    if found.low is not None and found.high is not None:
+        ends = f"\n{figures.prefixed(found.low, unit)} to {figures.prefixed(found.high, unit)}"
+    return figures.prefixed(found.estimate, unit) + ends

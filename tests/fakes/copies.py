@@ -1,0 +1,110 @@
+"""Paths that copy in a known time on a clock of their own, and paths that copy wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from mixmark.harness.adapters.host_paths import HostCopy
+from mixmark.harness.contracts.protocols import Array, Copy
+from mixmark.harness.contracts.schema import Absent, DataPath
+from mixmark.harness.measure.paths import Bytes, Watch
+
+PATH = DataPath(id="fake/copy", source="host", destination="gpu:0", host_pages="pinned", through_caches=False)
+
+
+class Known:
+    """A path of known latency and bandwidth, as the parent sees it. Each call takes `call_ns`."""
+
+    def __init__(self, latency_ns: float, ns_per_byte: float, call_ns: int = 100_000) -> None:
+        self.latency_ns, self.ns_per_byte, self.call_ns = latency_ns, ns_per_byte, call_ns
+        self.now = 0.0
+        self.watch = Watch(lambda: round(self.now), self.wait)
+        self.source, self.destination = np.zeros(0, np.uint8), np.zeros(0, np.uint8)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds * 1e9
+
+    def open(self, path: str, size_bytes: int) -> None:
+        self.source, self.destination = np.zeros(size_bytes, np.uint8), np.zeros(size_bytes, np.uint8)
+
+    def put(self, data: Bytes) -> None:
+        self.source[:] = data
+
+    def poison(self, byte: int) -> None:
+        self.destination[:] = byte
+
+    def copy(self, times: int, word_at: int) -> int:
+        self.now += self.call_ns + times * (self.latency_ns + len(self.source) * self.ns_per_byte)
+        if times:
+            self.arrive()
+        return int.from_bytes(self.destination[word_at : word_at + 8].tobytes(), "little")
+
+    def arrive(self) -> None:
+        self.destination[:] = self.source
+
+    def take(self) -> Bytes:
+        return self.destination.copy()
+
+
+class Corrupting(Known):
+    def arrive(self) -> None:
+        super().arrive()
+        self.destination[1000] ^= 1
+
+
+class Short(Known):
+    def arrive(self) -> None:
+        self.destination[:4000] = self.source[:4000]
+
+
+class Repeating(Known):
+    """Keeps the bytes that it was given first."""
+
+    def put(self, data: Bytes) -> None:
+        if not self.source.any():
+            super().put(data)
+
+
+class Late(Known):
+    """Acknowledges a copy whose bytes arrive a tenth of a second later."""
+
+    def arrive(self) -> None:
+        self.due = self.now + 1e8
+
+    def take(self) -> Bytes:
+        if self.now >= self.due:
+            super().arrive()
+        return super().take()
+
+
+class Fakes:
+    """A plugin: a path that works, one that dies, one that raises, and one that the machine lacks."""
+
+    name = "fakes"
+
+    def paths(self) -> Iterable[DataPath | Absent]:
+        for name in ("fine", "raises", "dies"):
+            yield DataPath(id=f"fakes/{name}", source="host", destination="host", through_caches=True)
+        yield Absent(kind="path", name="fakes/none", reason="no path: there is no second memory")
+
+    @contextmanager
+    def open(self, path: str, size_bytes: int) -> Iterator[Copy]:
+        yield Failing(path, np.zeros(size_bytes, np.uint8), np.zeros(size_bytes, np.uint8))
+
+
+class Failing(HostCopy):
+    def __init__(self, path: str, source: Array, destination: Array) -> None:
+        super().__init__(source, destination)
+        self.path = path
+
+    def copy(self, times: int) -> None:
+        if self.path == "fakes/dies" and len(self.source) > 4096:
+            import os
+
+            os._exit(3)
+        if self.path == "fakes/raises":
+            raise RuntimeError("the engine is lost")
+        super().copy(times)

@@ -1,0 +1,105 @@
+"""The latency and the bandwidth of a path, from times that are known to the digit."""
+
+from __future__ import annotations
+
+import pytest
+
+from mixmark.harness.contracts.figures import Estimate
+from mixmark.harness.contracts.schema import CopyFault, CopySample, Move, PathRecord, Result
+from mixmark.harness.judge.assessment import judge
+from mixmark.harness.judge.paths import PathFigures, paths, predicted
+from tests.fakes.copies import PATH
+from tests.golden import sample
+
+KIB, MIB = 1 << 10, 1 << 20
+CALL = 1000
+
+
+def samples(size: int, *times_ns: int, copies: int = 10) -> tuple[CopySample, ...]:
+    """The samples of a size whose copies take these times, each after a call without a copy."""
+    made: list[CopySample] = []
+    for ns in times_ns:
+        made.append(CopySample(size_bytes=size, copies=0, ns=CALL))
+        made.append(CopySample(size_bytes=size, copies=copies, ns=CALL + copies * ns))
+    return tuple(made)
+
+
+def result(*records: PathRecord, caches: dict[str, str] | None = None) -> Result:
+    moves = (Move(suite="llm", what="weights", size_bytes=100 * MIB),)
+    found = sample.result()
+    system = found.system.model_copy(update={"caches": caches or {}})
+    return found.model_copy(update={"paths": records, "moves": moves, "system": system})
+
+
+def figures(*of_sizes: tuple[CopySample, ...], through_caches: bool = False, **caches: str) -> PathFigures:
+    path = PATH.model_copy(update={"through_caches": through_caches})
+    (found,) = paths(result(PathRecord(path=path, samples=sum(of_sizes, ())), caches=caches))
+    return found
+
+
+def line(size: int) -> int:
+    """5 µs and 2 bytes a nanosecond."""
+    return 5000 + size // 2
+
+
+def test_the_pair_is_that_of_the_line() -> None:
+    found = figures(*(samples(size, *[line(size)] * 6) for size in (4 * KIB, 16 * KIB, MIB, 64 * MIB)))
+    assert found.latency_s is not None and found.bytes_per_s is not None
+    assert (found.latency_s.estimate, *found.latency_s.ends) == pytest.approx((5e-6, 5e-6, 5e-6))
+    assert (found.bytes_per_s.estimate, *found.bytes_per_s.ends) == pytest.approx((2e9, 2e9, 2e9))
+    (move,) = found.moves
+    assert move.predicted_s.estimate == pytest.approx(5e-6 + 50 * MIB * 1e-9)
+    assert [each.call_s for each in found.sizes] == [1e-6] * 4
+    assert found.sizes[0].bytes_per_s == pytest.approx(4 * KIB / 7.048e-6)
+
+
+def test_the_interval_is_that_of_the_median() -> None:
+    times = [line(MIB) * percent // 100 for percent in (99, 100, 100, 100, 101, 190)]
+    (found,) = figures(samples(MIB, *times)).sizes
+    assert found.seconds.estimate == pytest.approx(line(MIB) / 1e9)
+    assert found.seconds.ends == pytest.approx((min(times) / 1e9, max(times) / 1e9))
+    (few,) = figures(samples(MIB, *times[:5])).sizes
+    assert few.seconds.half_width is None
+
+
+def test_copies_below_four_times_the_last_cache_are_called_cache() -> None:
+    sizes = (4 * KIB, 16 * KIB, 64 * MIB, 128 * MIB)
+    times = [samples(size, line(size)) for size in sizes]
+    found = figures(*times, through_caches=True, L3="32M")
+    assert [each.memory for each in found.sizes] == ["cache", "cache", "cache", "memory"]
+    assert found.bytes_per_s is not None
+    assert found.bytes_per_s.estimate == pytest.approx(2e9)
+    assert [each.memory for each in figures(*times, L3="32M").sizes] == ["memory"] * 4
+    larger = figures(*times, through_caches=True, L3="64M")
+    assert (larger.bytes_per_s, larger.moves, len(larger.sizes)) == (None, (), 4)
+    assert larger.reason == "no copy was four times as large as the last cache"
+    assert {each.memory for each in figures(*times, through_caches=True).sizes} == {None}
+
+
+def test_a_latency_that_does_not_show_has_a_reason() -> None:
+    found = figures(samples(4 * KIB, 100), samples(16 * KIB, 1000), samples(MIB, line(MIB)))
+    assert (found.latency_s, found.reason) == (None, "a copy's time does not grow with its size")
+    assert figures(samples(4 * KIB, 100)).reason == "fewer than two sizes"
+    assert figures(samples(4 * KIB, 0)).sizes == ()
+
+
+def test_a_prediction_has_both_ends_of_the_pair() -> None:
+    found = predicted(1000, Estimate(1.0, 0.5, 2.0), Estimate(1000.0, 500.0, 2000.0))
+    assert found == Estimate(2.0, 1.0, 4.0)
+    assert predicted(1000, Estimate(1.0), Estimate(1000.0)) == Estimate(2.0)
+
+
+@pytest.mark.parametrize("kind", ["corrupted", "short", "repeated", "late"])
+def test_a_wrong_copy_is_a_finding_and_no_figure(kind: str) -> None:
+    fault = CopyFault.model_validate({"kind": kind, "size_bytes": 4096, "first_byte": 7})
+    judged = judge(result(PathRecord(path=PATH, samples=samples(MIB, line(MIB)), fault=fault)))
+    (finding,) = (each for each in judged.findings if each.rule == "path_verified")
+    assert (finding.code, finding.about) == (f"path_verified.{kind}", PATH.id)
+    assert finding.values == {"size_bytes": 4096, "first_byte": 7}
+    (found,) = paths(judged.result)
+    assert (found.sizes, found.bytes_per_s, found.moves) == ((), None, ())
+
+
+def test_a_right_copy_is_no_finding() -> None:
+    judged = judge(result(PathRecord(path=PATH, samples=samples(MIB, line(MIB)))))
+    assert not any(each.rule.startswith("path") for each in judged.findings)

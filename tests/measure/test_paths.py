@@ -1,0 +1,111 @@
+"""Copies are timed by the parent, and each destination is compared whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mixmark.harness.contracts.schema import Absent, DataPath, PathRecord
+from mixmark.harness.judge.paths import paths
+from mixmark.harness.measure import paths as measuring
+from mixmark.harness.measure.paths import SIZES, Data, measure, measured
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
+from tests.fakes import copies
+from tests.fakes.copies import PATH, Known
+from tests.golden import sample
+
+FAKES = Path(copies.__file__)
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "SIZES", (4096, 1 << 16, 1 << 20))
+    monkeypatch.setattr(measuring, "SAMPLE_NS", 10_000)
+
+
+def of(fake: Known) -> PathRecord:
+    return measured(PATH, fake, Data(1), 1 << 40, fake.watch)
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize(("latency_ns", "ns_per_byte"), [(2_000, 0.05), (30_000, 0.5), (400, 0.01)])
+def test_a_known_path_is_recovered_within_two_percent(latency_ns: float, ns_per_byte: float) -> None:
+    record = of(Known(latency_ns, ns_per_byte))
+    (found,) = paths(sample.result().model_copy(update={"paths": (record,)}))
+    assert found.latency_s is not None and found.bytes_per_s is not None
+    assert found.latency_s.estimate == pytest.approx(latency_ns / 1e9, rel=0.02)
+    assert found.bytes_per_s.estimate == pytest.approx(1e9 / ns_per_byte, rel=0.02)
+    assert [each.size_bytes for each in found.sizes] == [4096, 1 << 16, 1 << 20]
+    assert (record.fault, record.failure) == (None, None)
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize(
+    ("fake", "kind", "first"),
+    [
+        (copies.Corrupting, "corrupted", 1000),
+        (copies.Short, "short", 4000),
+        (copies.Repeating, "repeated", 0),
+        (copies.Late, "late", 0),
+    ],
+)
+def test_a_wrong_copy_is_named(fake: type[Known], kind: str, first: int) -> None:
+    record = of(fake(2_000, 0.05))
+    assert record.fault is not None
+    assert (record.fault.kind, record.fault.size_bytes) == (kind, 4096)
+    assert record.fault.first_byte == pytest.approx(first, abs=2)
+    assert record.samples == ()
+
+
+def test_the_bytes_differ_from_sample_to_sample() -> None:
+    data = Data(1)
+    first, second = data.next(4096), data.next(4096)
+    assert (first != second).mean() > 0.99
+    assert (Data(1).next(4096) == first).all()
+
+
+@pytest.mark.usefixtures("_small")
+def test_what_does_not_fit_into_memory_is_left_out_with_its_reason() -> None:
+    record = measured(PATH, (fake := Known(2_000, 0.05)), Data(1), 1 << 16, fake.watch)
+    assert {sample.size_bytes for sample in record.samples} == {4096, 1 << 16}
+    assert record.failure is not None and record.failure.kind == "unsupported"
+
+
+def test_sizes_are_from_4_kib_to_256_mib() -> None:
+    assert (SIZES[0], SIZES[-1]) == (4 << 10, 256 << 20)
+
+
+@pytest.fixture
+def _fakes(monkeypatch: pytest.MonkeyPatch, _small: None, importable: None) -> Iterator[None]:
+    plugin = Plugin("paths", "fakes", f"{FAKES}:Fakes", "test")
+    monkeypatch.setattr(registry, "find", lambda kind: {"fakes": plugin})
+    yield
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_fakes")
+def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> None:
+    fine, raises, dies, lacking = measure(1)
+    assert isinstance(fine, PathRecord) and isinstance(raises, PathRecord) and isinstance(dies, PathRecord)
+    assert (fine.fault, fine.failure) == (None, None)
+    assert {sample.size_bytes for sample in fine.samples} == {4096, 1 << 16, 1 << 20}
+    assert raises.failure is not None and "the engine is lost" in raises.failure.message
+    assert dies.failure is not None and "exit code 3" in dies.failure.message
+    assert {sample.size_bytes for sample in dies.samples} == {4096}  # nothing measured is lost
+    assert isinstance(lacking, Absent)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_small")
+def test_the_memory_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = registry.find("paths")["host"]
+    monkeypatch.setattr(registry, "find", lambda kind: {"host": host})
+    found = {each.path.id if isinstance(each, PathRecord) else each.name: each for each in measure()}
+    for name in ("host/copy", "host/process"):
+        record = found[name]
+        assert isinstance(record, PathRecord) and isinstance(record.path, DataPath)
+        assert (record.fault, record.failure) == (None, None)
+        assert len(record.samples) == 3 * 2 * measuring.SAMPLES
