@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import DataPath
@@ -24,9 +24,10 @@ def table(assessment: Assessment) -> Table | None:
     """Each path with its latency and bandwidth."""
     rows = []
     for found in assessment.paths:
-        latency, bandwidth = _prefixed(found.latency_s, "s"), _prefixed(found.bytes_per_s, "B/s")
+        latency, bandwidth = _time(found.latency_s), _rate(found.bytes_per_s)
         rows.append((*_ends(found.path), found.reason or latency, bandwidth))
-    return Table("Paths between memories", (*ENDS, "latency", "bandwidth"), rows, len(ENDS)) if rows else None
+    header = (*ENDS, "latency", "bandwidth")
+    return Table("Paths between memories", header, rows, len(header)) if rows else None
 
 
 def in_full(assessment: Assessment) -> Iterator[Block]:
@@ -39,9 +40,9 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
             *_ends(found.path),
             figures.prefixed(of_size.size_bytes, "B"),
             of_size.memory or UNKNOWN,
-            _prefixed(of_size.seconds, "s"),
+            _time(of_size.seconds),
             figures.prefixed(of_size.bytes_per_s, "B/s"),
-            figures.prefixed(of_size.call_s, "s"),
+            _time(of_size.call_s),
         )
         for found in assessment.paths
         for of_size in found.sizes
@@ -55,7 +56,7 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
             move.what,
             figures.prefixed(move.size_bytes, "B"),
             *_ends(found.path),
-            _prefixed(move.predicted_s, "s"),
+            _time(move.predicted_s),
         )
         for found in assessment.paths
         for move in found.moves
@@ -68,10 +69,19 @@ def _ends(path: DataPath) -> tuple[str, str, str, str]:
     return path.source, path.destination, f"{path.id} ({path.route})", path.host_pages or UNKNOWN
 
 
-def _prefixed(found: Estimate | None, unit: str) -> str:
+def _time(seconds: Estimate | float | None) -> str:
+    return _written(seconds, lambda value: figures.duration(value * 1e9))
+
+
+def _rate(bytes_per_s: Estimate | None) -> str:
+    return _written(bytes_per_s, lambda value: figures.prefixed(value, "B/s"))
+
+
+def _written(found: Estimate | float | None, words: Callable[[float], str]) -> str:
+    """A figure with its interval, on one line."""
     if found is None:
         return UNKNOWN
-    ends = ""
-    if found.low is not None and found.high is not None:
-        ends = f"\n{figures.prefixed(found.low, unit)} to {figures.prefixed(found.high, unit)}"
-    return figures.prefixed(found.estimate, unit) + ends
+    if not isinstance(found, Estimate):
+        return words(found)
+    known = found.low is not None and found.high is not None
+    return words(found.estimate) + (f" ({' to '.join(map(words, found.ends))})" if known else "")

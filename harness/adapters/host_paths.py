@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing.connection import Connection
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Array, Copy, End
 from mixmark.harness.contracts.schema import HOST_POOL, Absent, DataPath
 
@@ -67,7 +69,7 @@ class HostPaths:
 
     def paths(self) -> Iterable[DataPath | Absent]:
         yield DataPath(id="host/copy", source=HOST_POOL, destination=HOST_POOL, through_caches=True)
-        if "fork" in multiprocessing.get_all_start_methods():
+        if sys.platform != "win32":
             yield DataPath(
                 id="host/process", source=HOST_POOL, destination=HOST_POOL, route="staged", through_caches=True
             )
@@ -89,7 +91,7 @@ class HostPaths:
 
     def _nodes(self) -> dict[str, set[int]]:
         """The usable hardware threads of each NUMA node that has some."""
-        if not hasattr(os, "sched_getaffinity"):
+        if sys.platform != "linux":
             return {}
         usable = os.sched_getaffinity(0)
         found = {each.name: _numbers((each / "cpulist").read_text()) & usable for each in sorted(NODES.glob("node*"))}
@@ -105,21 +107,23 @@ def _numbers(text: str) -> set[int]:
 @contextmanager
 def _in_process(size_bytes: int, first: set[int] | None, second: set[int] | None) -> Iterator[Copy]:
     """A page belongs to the node of the thread that first writes it. The source's node copies."""
-    before = os.sched_getaffinity(0) if first else set()
+    before = os.sched_getaffinity(0) if sys.platform == "linux" and first else set()
     arrays = []
     try:
         for threads in (second, first):
-            if threads:
+            if sys.platform == "linux" and threads:
                 os.sched_setaffinity(0, threads)
             arrays.append(np.full(size_bytes, 0, np.uint8))
         yield HostCopy(arrays[1], arrays[0])
     finally:
-        if before:
+        if sys.platform == "linux" and before:
             os.sched_setaffinity(0, before)
 
 
 @contextmanager
 def _between_processes(size_bytes: int) -> Iterator[Copy]:
+    if sys.platform == "win32":
+        raise Unsupported("Windows forks no process")
     fork = multiprocessing.get_context("fork")
     shared, destination = (np.frombuffer(mmap.mmap(-1, size_bytes), np.uint8) for _ in range(2))
     here, there = fork.Pipe()

@@ -142,6 +142,8 @@ def test_findings_asks_every_rule() -> None:
         "closed_cleanly",
         "suites_verified",
         "begun_once",
+        "path_verified",
+        "path_measured",
         *MIXED,
         *HONESTY,
         *ENERGY,

@@ -46,7 +46,7 @@ def _synchronize(*memories: Tensor) -> None:
 
     for memory in memories:
         if memory.device.type != "cpu":
-            torch.accelerator.synchronize(memory.device)
+            torch.get_device_module(memory.device.type).synchronize(memory.device)
 
 
 class TorchPaths:
@@ -87,5 +87,7 @@ class TorchPaths:
         import torch
 
         _, names = self._paths()[path]
-        places = [{"pin_memory": True} if name == "pinned" else {"device": name} for name in names]
-        yield TorchCopy(*(torch.empty(size_bytes, dtype=torch.uint8, **place) for place in places))
+        empty = [torch.empty(size_bytes, dtype=torch.uint8, device=name.replace("pinned", "cpu")) for name in names]
+        yield TorchCopy(
+            *(each.pin_memory() if name == "pinned" else each for each, name in zip(empty, names, strict=True))
+        )

@@ -1,0 +1,72 @@
+"""Copies of 64 MiB by a path of Mixmark, beside numpy's memcpy and torch's own loop.
+
+Run: python -m bench.paths [ROUNDS]   (12)
+
+The path `host/copy` copies in its worker and is timed by the parent, as in `mixmark run --paths`. The other two loops
+run and are timed in this process. The three alternate, and a ratio is the median over the rounds: above 1 the path is
+faster.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+from mixmark.harness.measure.paths import Data
+from mixmark.harness.plugins import registry
+from mixmark.harness.worker.plugin_process import PathProcess
+
+Bytes = npt.NDArray[np.uint8]
+SIZE = 64 << 20
+COPIES = 8
+GOAL = 0.97
+
+
+def timed_ns(copy: Callable[[], object]) -> int:
+    begin_ns = time.perf_counter_ns()
+    copy()
+    return time.perf_counter_ns() - begin_ns
+
+
+def memcpy(source: Bytes, destination: Bytes) -> None:
+    for _ in range(COPIES):
+        np.copyto(destination, source)
+
+
+def main(rounds: int) -> bool:
+    import torch
+
+    torch.set_num_threads(1)  # memcpy has one thread
+    source, destination = Data(1).next(SIZE), np.zeros(SIZE, np.uint8)
+    torch_source, torch_destination = torch.from_numpy(source.copy()), torch.from_numpy(destination.copy())
+    with closing(PathProcess(registry.find("paths")["host"])) as process:
+        process.paths()
+        process.open("host/copy", SIZE)
+        process.put(source)
+        loops: dict[str, Callable[[], object]] = {
+            "host/copy": lambda: process.copy(COPIES, 0),
+            "memcpy": lambda: memcpy(source, destination),
+            "torch": lambda: [torch_destination.copy_(torch_source) for _ in range(COPIES)],
+        }
+        for loop in loops.values():
+            loop()
+        call_ns = median(timed_ns(lambda: process.copy(0, 0)) for _ in range(rounds))
+        times = [{name: timed_ns(loop) for name, loop in loops.items()} for _ in range(rounds)]
+    for each in times:
+        each["host/copy"] -= round(call_ns)
+    for name in loops:
+        print(f"{name}: {COPIES * SIZE / median(each[name] for each in times):.2f} GB/s")
+    ratios = {name: median(each[name] / each["host/copy"] for each in times) for name in ("memcpy", "torch")}
+    for name, ratio in ratios.items():
+        print(f"host/copy beside {name}: {ratio:.3f} (goal: at least {GOAL})")
+    return min(ratios.values()) >= GOAL
+
+
+if __name__ == "__main__":
+    sys.exit(0 if main(int(sys.argv[1]) if len(sys.argv) > 1 else 12) else 1)

@@ -1,0 +1,95 @@
+"""The paths of the adapters' engines, on a fake accelerator and on a software GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mixmark.harness.adapters import host_paths
+from mixmark.harness.adapters.host_paths import HostPaths
+from mixmark.harness.adapters.torch.paths import TorchPaths  # noqa: F401  # for the process of a story
+from mixmark.harness.contracts.protocols import Paths
+from mixmark.harness.contracts.schema import Absent, DataPath
+from tests.adapters.test_webgpu import DRIVER, ENVIRONMENT
+
+ROOT = Path(__file__).parents[2]
+SIZE = 1 << 16
+
+
+def copies(paths: Paths) -> dict[str, DataPath]:
+    """Each path of a plugin, after one copy on it has arrived."""
+    found = {path.id: path for path in paths.paths() if isinstance(path, DataPath)}
+    sent = np.random.default_rng(0).integers(0, 256, SIZE, dtype=np.uint8)
+    for id in found:
+        with paths.open(id, SIZE) as copy:
+            copy.put("destination", 0, np.zeros(SIZE, np.uint8))
+            copy.put("source", 0, sent[: SIZE // 2])
+            copy.put("source", SIZE // 2, sent[SIZE // 2 :])
+            assert not np.any(copy.take(0, SIZE)), id
+            copy.copy(2)
+            assert np.array_equal(copy.take(8, 100), sent[8:108]), id
+            assert np.array_equal(copy.take(0, SIZE), sent), id
+    return found
+
+
+@pytest.mark.slow
+def test_torch_reaches_an_accelerator_by_pageable_and_pinned_memory() -> None:
+    """In a process of its own: a backend that is registered stays."""
+    script = "import tests.fakes.torch_acme, tests.adapters.test_paths as t; print(*t.copies(t.TorchPaths()).values())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("host_pages='pinned'") == done.stdout.count("host_pages='pageable'") == 2
+
+
+@pytest.mark.slow
+def test_without_an_accelerator_torch_says_so() -> None:
+    script = "from mixmark.harness.adapters.torch.paths import TorchPaths; print(*TorchPaths().paths())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert "no path: torch reaches no accelerator" in done.stdout or "host_pages" in done.stdout, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DRIVER.exists(), reason="no software Vulkan driver: apt-get install chromium")
+@pytest.mark.skipif(not importlib.util.find_spec("onnxruntime_ep_webgpu"), reason="pip install 'mixmark[webgpu]'")
+def test_onnxruntime_reaches_a_software_gpu_both_ways() -> None:
+    script = (
+        "import tests.adapters.test_paths as t; from mixmark.harness.adapters.onnxruntime.paths import OnnxRuntimePaths"
+        "; print(*t.copies(OnnxRuntimePaths()))"
+    )
+    environment = {**os.environ, **ENVIRONMENT}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["onnxruntime/to-simulated:webgpu0", "onnxruntime/from-simulated:webgpu0"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system binds no process to CPUs")
+def test_numa_nodes_are_memories_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usable = min(os.sched_getaffinity(0))
+    monkeypatch.setattr(host_paths, "NODES", tmp_path)
+    for node, threads in (("node0", f"{usable}"), ("node1", f"{usable}-{usable}"), ("node2", "4000-4001")):
+        (tmp_path / node).mkdir()
+        (tmp_path / node / "cpulist").write_text(f"{threads}\n")
+    before = os.sched_getaffinity(0)
+    found = [path for path in HostPaths().paths() if isinstance(path, DataPath) and "node" in path.id]
+    assert [path.id for path in found] == [
+        "host/node0-node0",
+        "host/node0-node1",
+        "host/node1-node0",
+        "host/node1-node1",
+    ]
+    assert (found[1].source, found[1].destination) == ("host/node0", "host/node1")
+    with HostPaths().open("host/node0-node1", SIZE):
+        assert os.sched_getaffinity(0) == {usable}
+    assert os.sched_getaffinity(0) == before
+
+
+def test_one_numa_node_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_paths, "NODES", tmp_path)
+    absent = [path for path in HostPaths().paths() if isinstance(path, Absent)]
+    assert "host/node" in [path.name for path in absent]
