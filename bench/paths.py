@@ -17,6 +17,7 @@ from statistics import median
 
 import numpy as np
 
+from mixmark.harness.adapters.host_paths import HostCopy
 from mixmark.harness.measure.paths import Data
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker.plugin_process import PathProcess
@@ -44,7 +45,7 @@ def main(rounds: int) -> bool:
         process.put(source)
         loops: dict[str, Callable[[], object]] = {
             "host/copy": lambda: process.copy(COPIES, 0),
-            "memcpy": lambda: [np.copyto(destination, source) for _ in range(COPIES)],
+            "memcpy": lambda: HostCopy(source, destination).copy(COPIES),
             "torch": lambda: [torch_destination.copy_(torch_source) for _ in range(COPIES)],
         }
         for loop in loops.values():
