@@ -16,13 +16,12 @@ from contextlib import closing
 from statistics import median
 
 import numpy as np
-import numpy.typing as npt
 
+from mixmark.harness.adapters.host_paths import HostCopy
 from mixmark.harness.measure.paths import Data
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker.plugin_process import PathProcess
 
-Bytes = npt.NDArray[np.uint8]
 SIZE = 64 << 20
 COPIES = 8
 GOAL = 0.97
@@ -32,11 +31,6 @@ def timed_ns(copy: Callable[[], object]) -> int:
     begin_ns = time.perf_counter_ns()
     copy()
     return time.perf_counter_ns() - begin_ns
-
-
-def memcpy(source: Bytes, destination: Bytes) -> None:
-    for _ in range(COPIES):
-        np.copyto(destination, source)
 
 
 def main(rounds: int) -> bool:
@@ -51,7 +45,7 @@ def main(rounds: int) -> bool:
         process.put(source)
         loops: dict[str, Callable[[], object]] = {
             "host/copy": lambda: process.copy(COPIES, 0),
-            "memcpy": lambda: memcpy(source, destination),
+            "memcpy": lambda: HostCopy(source, destination).copy(COPIES),
             "torch": lambda: [torch_destination.copy_(torch_source) for _ in range(COPIES)],
         }
         for loop in loops.values():

@@ -107,7 +107,9 @@ def _numbers(text: str) -> set[int]:
 @contextmanager
 def _in_process(size_bytes: int, first: set[int] | None, second: set[int] | None) -> Iterator[Copy]:
     """A page belongs to the node of the thread that first writes it. The source's node copies."""
-    before = os.sched_getaffinity(0) if sys.platform == "linux" and first else set()
+    before: set[int] = set()
+    if sys.platform == "linux" and first:
+        before = os.sched_getaffinity(0)
     arrays = []
     try:
         for threads in (second, first):

@@ -31,6 +31,7 @@ from mixmark.harness.worker.messages import (
     SuiteCalls,
     WatcherCalls,
 )
+from tests.fakes import copies
 from tests.fakes.acme import DEVICE
 from tests.fakes.workers import LIMITS, NULL
 
@@ -120,18 +121,18 @@ EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
     (LimiterCalls, LimiterCalls.read_limit, {"id": "onyx/0"}, 1 / 3),
     (LimiterCalls, LimiterCalls.write_limit, {"id": "onyx/0", "watts": 1 / 3}, None),
     (LimiterCalls, LimiterCalls.processes, {"id": "onyx/0"}, (1, 2)),
+    (PathCalls, PathCalls.list_paths, {}, (copies.PATH, Absent(kind="path", name="onyx", reason="no path: no onyx"))),
+    (PathCalls, PathCalls.open_path, {"path": "onyx/in", "size_bytes": 4096}, None),
+    (PathCalls, PathCalls.put, {"offset": 0, "file": "bytes"}, None),
+    (PathCalls, PathCalls.poison, {"byte": 255}, None),
+    (PathCalls, PathCalls.copy, {"times": 0, "word_at": 4088}, (1 << 64) - 1),
+    (PathCalls, PathCalls.take, {"offset": 8, "count": 4088, "file": "bytes"}, None),
     (SuiteCalls, SuiteCalls.describe, {}, DESCRIPTION),
     (SuiteCalls, SuiteCalls.build, {"suite": NULL}, LatencyLimits(percentile=0.9, total_ns=1, source="a test")),
     (SuiteCalls, SuiteCalls.units, {"suite": NULL, "batch": 2}, 2),
     (SuiteCalls, SuiteCalls.costs, {"suite": NULL, "precision": "fp32", "batch": 2}, (COST,)),
     (SuiteCalls, SuiteCalls.gate, {"suite": NULL, "precision": "fp32"}, None),
     (SuiteCalls, SuiteCalls.check_weights, {"suite": NULL}, None),
-    (PathCalls, PathCalls.list_paths, {}, (ABSENT,)),
-    (PathCalls, PathCalls.open_path, {"path": "host/a", "size_bytes": 4096}, None),
-    (PathCalls, PathCalls.put, {"offset": 0, "file": "a"}, None),
-    (PathCalls, PathCalls.poison, {"byte": 255}, None),
-    (PathCalls, PathCalls.copy, {"times": 3, "word_at": 2**33}, 2**63),
-    (PathCalls, PathCalls.take, {"offset": 8, "count": 4096, "file": "a"}, None),
     (ParentCalls, ParentCalls.stage, {"name": "loading"}, None),
     (ParentCalls, ParentCalls.outputs_full, {"done": 3, "commitment": "12ab"}, 2**62),
     (ParentCalls, ParentCalls.first_yielded, {"serial": 0, "units": 1, "digest": "00ff"}, None),
