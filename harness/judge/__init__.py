@@ -15,6 +15,7 @@ Each line imports from the lines above it only (tests/judge/test_layers.py):
     screening                     which routes may be the fastest
     rules                         integrity, interference, records, mix, energy; consistency looks at facts alone
     solo_rates, scaling           rates for the plan; the mix on some hosts
+    paths                         what bytes take from one memory to another
     verdict, references           the result in one word; the scores of other machines
     assessment                     all of these, in order
     catalogue                     the kinds of devices that the planner may choose from, and what a mixed run kept

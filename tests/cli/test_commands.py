@@ -139,7 +139,7 @@ def test_a_live_run_has_the_machine_and_its_folder_to_itself(shell: Shell) -> No
     resumed = shell("run", "--resume", "out", "--adapter", ACME)
     assert (resumed.returncode, "the run in out is still going on" in resumed.stderr) == (2, True)
     report = shell("report", "out")
-    assert "\nNot finished (unfinished): the run is still going on.\n" in report.stdout
+    assert "\nNot finished (unfinished): the run is still going on\n" in report.stdout
     assert "--resume" not in report.stdout + report.stderr
     waiting = shell.start(*words, "--wait-idle", "60", "--out", "second")
     assert waiting.stderr is not None
@@ -150,7 +150,7 @@ def test_a_live_run_has_the_machine_and_its_folder_to_itself(shell: Shell) -> No
     first.send_signal(signal.SIGTERM)
     first.communicate(timeout=60)
     assert first.returncode == 130, "as after Ctrl-C"
-    assert "continue it with --resume" in shell("report", "out").stdout
+    assert "Continue it with --resume" in shell("report", "out").stdout
 
 
 def test_a_server_is_run_at_a_rate(shell: Shell) -> None:

@@ -194,7 +194,7 @@ def test_each_weight_class_has_a_mix_and_what_was_measured_alone_is_measured_onc
     assert low.records[-1].route.precision == "int8"
     assert high.records[0].model_dump() == low.records[0].model_dump()
     assert kept_at(shell.folder / "out-8-bit", low.records[0].key).exists()
-    assert done.stdout.count("TX ") == 2
+    assert done.stdout.count("Speed (TX) ") == 2
     assert "16-bit weights" in done.stdout and "8-bit weights" in done.stdout
     assert judge(low).exit_code == 0
 

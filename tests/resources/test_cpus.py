@@ -101,7 +101,8 @@ def half_a_cpu() -> Iterator[Path]:
 
 @linux
 @pytest.mark.skipif(len(cpus.usable()) < 2, reason="one hardware thread: a quota of one CPU limits nothing")
-def test_a_process_in_a_control_group_has_one_thread(half_a_cpu: Path) -> None:
+def test_a_process_in_a_control_group_has_one_thread(half_a_cpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     script = f"open({str(half_a_cpu / 'cgroup.procs')!r}, 'w').write('0'); {ASKS}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split(maxsplit=2) == ["1", "1", "{'OMP_NUM_THREADS': '1'}\n"]
