@@ -122,8 +122,9 @@ def measured(path: DataPath, copies: Copies, data: Data, largest_bytes: int, wat
             fault = found.fault
             break
         except MixmarkError as error:
-            kind = "unsupported" if isinstance(error, Unsupported) else "raised"
-            failure = Failure(kind=kind, message=str(error), hint=error.hint)  # type: ignore[arg-type]
+            failure = Failure(
+                kind="unsupported" if isinstance(error, Unsupported) else "raised", message=str(error), hint=error.hint
+            )
             break
     return PathRecord(path=path, samples=tuple(samples), fault=fault, failure=failure)
 

@@ -57,13 +57,13 @@ class Recipe:
     every_ns: int
     """Between two questions: what the plug has a new value for, and can stand."""
     numbers: Mapping[str, str]
-    """Which numbers are readings: a pattern, and the unit."""
+    """The unit of each number that is a reading, by a pattern of its path."""
     asks: Sequence[Sequence[str]] = ()
     """Groups of addresses for a url without one: the first group counts of which the plug knows any."""
     unit_at: str | None = None
     """The path of the unit in the reply, if the recipe does not know it."""
     unusable: Mapping[str, str] = field(default_factory=dict)
-    """Which `path=value`s beside a number mean that it must not be used, and what they say."""
+    """The meaning of each `path=value` beside a number that makes it unusable."""
     account_in: Literal["header", "query", "session"] = "header"
     options: Sequence[str] = (*CHOICE, *ACCOUNT)
     """Those of this kind alone."""
