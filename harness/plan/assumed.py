@@ -18,6 +18,7 @@ from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Cost
 from mixmark.harness.contracts.text import Reason
+from mixmark.harness.contracts.toml import is_reckonable
 from mixmark.harness.plan.machine import ASSUMED, Assumption, Basis, Kind, Speed
 from mixmark.harness.plan.prices import Declared
 
@@ -148,7 +149,7 @@ def _rates(
 def _ratio(name: str, suite: str, text: str, measured: Sequence[Kind]) -> tuple[float, Estimate]:
     """The factor, and the measured rate of a whole machine or device."""
     found = RATIO.fullmatch(text.strip())
-    if found is None:
+    if found is None or not (float(found[1]) > 0 and is_reckonable(float(found[1]))):
         raise UsageError(
             f"{name}: {suite} = {text!r} is no rate", f'give units per second, or "12 × {measured[0].name}"'
         )

@@ -57,6 +57,8 @@ def test_the_fastest_precision_that_has_a_peak_is_the_bound() -> None:
         (SHEET, "its cost model is not of Mixmark: give its rate", "nothing gives it a rate"),
         (Declared(source="s", rates={"lmm": 4}), WORK, "there is no suite in the mix 'lmm'"),
         (Declared(source="s", rates={"llm": "as fast"}), WORK, "is no rate"),
+        (Declared(source="s", rates={"llm": f"{'9' * 400} × Acme Quartz"}), WORK, "is no rate"),
+        (Declared(source="s", rates={"llm": "0 × Acme Quartz"}), WORK, "is no rate"),
         (Declared(source="s", rates={"llm": "2 × Acme Quarz"}), WORK, "Acme Quarz"),
     ],
 )
