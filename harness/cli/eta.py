@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mixmark.harness.contracts.schema import Limits, Phase, Record, Result, Share
+from mixmark.harness.contracts.schema import Phase, Record, Result, Share
 from mixmark.harness.measure import audit
 from mixmark.harness.plan.phases import scales
 from mixmark.harness.plan.presets import SECOND
@@ -23,7 +23,7 @@ AUDIT_S = {"smoke": 1.0, "edge": 4.0, "server": 30.0}  # one feed by the referen
 
 
 class Eta:
-    """Adds up the expected seconds of a run and of its finished steps. `total_s` changes when phases are planned."""
+    """Adds up the expected seconds of a run and of its finished phases and audits. `total_s` changes when phases are planned."""
 
     def __init__(self, header: Result, procedure: Procedure, idle_s: float) -> None:
         """header: of a new run, or of one that is resumed. idle_s: how long the meters read the idle machine before a
@@ -35,11 +35,6 @@ class Eta:
         self.plan(header.phases)
         for record in header.records:
             self.record(record)
-
-    @property
-    def steps(self) -> int:
-        """The number of phases, planned or still to be planned."""
-        return len(self._phases) + sum(1 for _ in self._unplanned())
 
     @property
     def total_s(self) -> float:
@@ -67,18 +62,21 @@ class Eta:
 
     def _phase_s(self, shares: Sequence[Share], purpose: str = "") -> float:
         idle_s = 0.0 if purpose in ("probe", "screening") else 2 * self._idle_s
-        return idle_s + sum(map(_load_s, shares)) + max(_window_s(share.limits) for share in shares)
+        return idle_s + sum(map(_load_s, shares)) + max(map(_window_s, shares))
 
     def _unplanned(self) -> Iterator[Sequence[Share]]:
-        """The shares of each phase that the run will plan: the routes that screening chooses, the confirmation runs,
-        the mix, also by other policies, at levels of load, and on a part of the hosts. The first route of each suite
-        on each device stands for the route that will be chosen."""
+        """The shares of each phase that the run will plan: the routes that screening chooses with their probes, the
+        confirmation runs, the mix, also by other policies, at levels of load, and on a part of the hosts. The first
+        route of each suite on each device stands for the route that will be chosen."""
         planned = [phase.purpose for phase in self._phases]
         phases = [phase for phase in (*self._header.candidates, *self._phases) if phase.purpose == "solo"]
         shares = [phase.shares[0] for phase in reversed(phases)]
         if "solo" not in planned:
             chosen = {(share.route.suite, share.route.device, share.scenario): share for share in shares}
             yield from ([share] for share in chosen.values())
+            targets = {_target(share) for share in chosen.values()}
+            probes = (phase.shares for phase in self._header.candidates if phase.purpose == "probe")
+            yield from (shares for shares in probes if _target(shares[0]) in targets)
         if self._header.mix is None or not shares:
             return
         routes = {(share.route.suite, share.route.device): share for share in shares}
@@ -96,6 +94,10 @@ class Eta:
         yield from [mixed] * sum(max(0, each) for each in (mixes, parts, others, levels, drills, caps))
 
 
+def _target(share: Share) -> tuple[str, str, str]:
+    return share.route.device, share.route.adapter, share.route.precision
+
+
 def _load_s(share: Share) -> float:
     """The seconds to start a worker, load, search a batch size or a rate, and warm up."""
     searches = share.batch is None or share.scenario == "server"
@@ -103,9 +105,13 @@ def _load_s(share: Share) -> float:
     return load_s + (share.limits.warmup_ns + searches * share.limits.search_ns) / SECOND
 
 
-def _window_s(limits: Limits) -> float:
-    """The geometric mean of the shortest and the longest window, since most end once the rate is known."""
-    return math.sqrt(limits.min_ns * limits.max_ns) / SECOND
+def _window_s(share: Share) -> float:
+    """The geometric mean of the shortest and the longest window, since most end once the rate is known. A device that
+    multiplies in fp32 at best is slow: its mix has too few feeds for that, and takes the longest window."""
+    shortest_ns = share.limits.min_ns
+    if share.scenario == "mixed" and share.route.precision == "fp32":
+        shortest_ns = share.limits.max_ns
+    return math.sqrt(shortest_ns * share.limits.max_ns) / SECOND
 
 
 def _audit_s(share: Share) -> float:

@@ -44,7 +44,7 @@ PREFIXES = {
 
 
 class Progress:
-    """Follows a run and shows its progress; a context manager that gives the observer of the run. A phase is a step."""
+    """Follows a run and shows its progress; a context manager that gives the observer of the run."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Progress:
         self.eta = Eta(header, procedure, self.idle_s)
         self.units = {suite.name: suite.unit_names.short for suite in header.suites}
         self.prefixes = {phase.name: _prefix(phase) for phase in header.phases}
-        self.step = len({record.phase for record in header.records})
+        self.shown = 0.0  # of the expected time, as a fraction: it never falls, also if more is planned
         self.label = self.stage = ""
         self.pending = {record.key for record in header.records if audit.pending(record)}
         self.agreed = self.compared = 0
@@ -100,7 +100,6 @@ class Progress:
                     disturbed, why = event.repeats
                     self._print(f"{disturbed} was disturbed, so the mix is run once more: {words(why)}")
             case PhaseStarted(phase=phase):
-                self.step += 1
                 self._begin(self.eta.seconds("phase", phase.name))
                 share = phase.shares[0]
                 self.label = "the mix, on all devices" if phase.placement else f"{share.route.label}, {share.scenario}"
@@ -169,29 +168,29 @@ class Progress:
     def _print(self, words: str) -> None:
         """Prints a text within the width of the terminal, without a break inside a word."""
         self.line_s = self.clock_s()
-        self.console.print(self._wrapped(words, self._number()), highlight=False, markup=False, soft_wrap=True)
+        self.console.print(self._wrapped(words, self._part()), highlight=False, markup=False, soft_wrap=True)
 
-    def _number(self) -> str:
-        return f"[{self.step}/{max(self.step, self.eta.steps)}]"
+    def _part(self) -> str:
+        """The part of the run that is over."""
+        self.shown = max(self.shown, self.eta.done_s / self.eta.total_s)
+        return f"[{self.shown * 100:3.0f} %]"
 
-    def _wrapped(self, text: str, number: str) -> str:
-        """The number and the text, on as many lines as the width needs."""
+    def _wrapped(self, text: str, first: str) -> str:
+        """The first word and the text, on as many lines as the width needs."""
         lines = textwrap.wrap(
-            plain(text), self.console.width - len(number) - 1, break_long_words=False, break_on_hyphens=False
+            plain(text), self.console.width - len(first) - 1, break_long_words=False, break_on_hyphens=False
         )
-        return "\n".join(
-            f"{before} {line}" for before, line in zip_longest([number], lines, fillvalue=" " * len(number))
-        )
+        return "\n".join(f"{before} {line}" for before, line in zip_longest([first], lines, fillvalue=" " * len(first)))
 
     def _render(self) -> RenderableType:
-        now_s, number = self.clock_s(), self._number()
+        now_s, part = self.clock_s(), self._part()
         if now_s - self.power_s >= 1:  # reading many meters takes milliseconds
             self.power, self.power_s = self.current_power(), now_s
         watts = f"{self.power.watts:,.1f} W, {self.power.boundary or 'of the metered part only'}" if self.power else ""
         stage = f"{self.stage}, {_clock(now_s - self.began_s)}"
         return Group(
-            Text(self._wrapped(self.label, number), "bold"),
-            Text(self._wrapped(stage, " " * len(number))),
+            Text(self._wrapped(self.label, part), "bold"),
+            Text(self._wrapped(stage, " " * len(part))),
             *([_state(self.snapshot)] if self.snapshot else []),
             self._bar(now_s),
             *([Text(watts)] if watts else []),

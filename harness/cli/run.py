@@ -57,7 +57,7 @@ SECTIONS = {
     multiple=True,
     metavar="NAME",
     shell_complete=complete.SUITE,
-    help="Run only this suite. Repeatable.",
+    help="Run only this suite. Repeatable.  [default: the suites of the mix, and those of other packages]",
 )
 @click.option("--device", "devices", multiple=True, metavar="ID", help="Use only this device. Repeatable.")
 @ADAPTER
@@ -123,7 +123,7 @@ SECTIONS = {
     metavar="NAME|FILE|none",
     shell_complete=complete.MIX,
     help="Mix that runs on all devices at once, in the end; without --suite, only its suites are measured.  "
-    "[default: the published mix of the tier]",
+    "[default: the ranked mix of the tier]",
 )
 @click.option(
     "--objective",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -164,8 +164,8 @@ def prepare(request: RunRequest) -> PreparedRun:
     closed_loop = [workload.name for workload in workloads] if request.rate is None else []
     names = [workload.name for workload in suites.workloads]
     mix = resumed.mix if resumed else mixes.choose(request.mix, request.tier, closed_loop, names)
-    if mix and request.mix and not request.suites:
-        workloads = tuple(workload for workload in workloads if workload.name in mix.units)
+    if not request.suites and not resumed:
+        workloads = _of_mix(workloads, suites, mix or mixes.load(None, request.tier, names), bool(mix and request.mix))
     if len(request.classes) > 1 and (resumed or not mix):
         raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
     if request.scaling and not (mix and request.on_hosts) and not resumed:
@@ -184,6 +184,16 @@ def prepare(request: RunRequest) -> PreparedRun:
         bench = setup.prepare(config, suites, request.adapters, request.split_cpu)
         bench.targets(request.devices)  # refuses a device that is not here
     return PreparedRun(request, resumed, config, suites, workloads, mix, folders, policies, bench)
+
+
+def _of_mix(workloads: Sequence[Workload], suites: Suites, mix: Mix, only: bool) -> tuple[Workload, ...]:
+    """What a run measures whose command line names no suite: the suites of the mix and, unless these are `only`, those
+    of other packages. The other suites of Mixmark must be asked for."""
+    return tuple(
+        workload
+        for workload in workloads
+        if workload.name in mix.units or not (only or suites.plugins[workload.name].built_in)
+    )
 
 
 def _policies(request: RunRequest, resumed: Result | None, mix: Mix | None) -> Mapping[str, Plugin]:

@@ -23,6 +23,8 @@ from mixmark.harness.contracts.toml import read_toml
 
 SHIPPED = Path(__file__).with_suffix(".toml")
 NS_PER_S = 1_000_000_000
+RANKED = "1"
+"""The end of the name of a tier's ranked mix."""
 
 
 @cache
@@ -33,8 +35,8 @@ def frozen() -> Mapping[str, Mix]:
 
 
 def load(asked: str | None, tier: Tier, suites: Collection[str]) -> Mix:
-    """Loads a published mix by its name, another mix from a file (whose name ends in .toml), or, if `asked` is None,
-    the first published mix of the tier.
+    """Loads a published mix by its name, with or without its tier (`edge-broad-1`, `broad-1`), another mix from a file
+    (whose name ends in .toml), or, if `asked` is None, the tier's ranked mix.
 
     suites: the names of all suites. Raises UsageError for a mix that does not exist, cannot be read or belongs to
     another tier, for units that are not above 0, and for an unknown suite.
@@ -42,8 +44,9 @@ def load(asked: str | None, tier: Tier, suites: Collection[str]) -> Mix:
     if asked is not None and asked.endswith(".toml"):
         mix = _from_file(Path(asked))
     else:
-        (name,) = choose_by_name("mix", [asked or f"{tier}-1"], frozen())
-        mix = frozen()[name]
+        names, of_tier = frozen(), f"{tier}-{asked or RANKED}"
+        (name,) = choose_by_name("mix", [of_tier if of_tier in names else str(asked)], names)
+        mix = names[name]
     if mix.tier != tier:
         raise UsageError(
             f"the mix {mix.name} is for the tier {mix.tier}, not for {tier}",

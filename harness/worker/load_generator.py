@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -103,30 +104,30 @@ class FeedLog:
         checked = None  # numpy's dtypes are singletons: one identity test a unit instead of a look-up
         complete = True
         on_first = self.on_first
-        most = 2 * self.units if self.units else math.inf
+        most = self.units and self.units + 1  # one yield more shows that there are too many
         issued = clock()
-        for out in runner(feed):
+        for out in islice(runner(feed), most):
             if type(out) is not array_type or out.dtype is not checked:
                 out = host_array(out)
                 checked = out.dtype
-            if out.nbytes > len(out) * UNIT_BYTES:
-                raise WrongOutput(f"a unit's output has {out.nbytes / max(1, len(out)) / 2**20:.0f} MiB")
-            keep(out.tobytes())
-            append(clock())
+            values = out.tobytes()
+            if len(values) > UNIT_BYTES and len(values) > len(out) * UNIT_BYTES:
+                raise WrongOutput(f"a unit's output has {len(values) / max(1, len(out)) / 2**20:.0f} MiB")
+            keep(values)
+            now = clock()
+            append(now)
             append(len(out))
             if on_first:
                 if len(out) != self.units:
                     on_first(serial, len(out), digest(serial, parts[0]))
                 on_first = None
-            if len(yields) > most:
-                break
-            if yields[-2] >= until_ns and len(yields) > 2:
+            if now >= until_ns and len(yields) > 2:
                 complete = False
                 break
         if not yields:
             raise WrongOutput(NO_OUTPUT)
         if complete and self.units and sum(yields[1::2]) != self.units:
-            more = "at least " if len(yields) > most else ""
+            more = "at least " if len(parts) == most else ""
             raise WrongOutput(
                 f"the runner yielded {more}{counted(int(sum(yields[1::2])), 'unit')} for a feed of {self.units}"
             )

@@ -42,7 +42,7 @@ def test_a_run_ends_with_a_table_and_a_folder_that_report_reads(shell: Shell) ->
     assert end[0] == "page    out/report.html" and end[1].startswith("next    mixmark ")
     without_paths = [line.replace(ACME, "PATH") for line in end]  # a record has none
     assert shell("report", "out").stdout.splitlines()[-2:] == without_paths
-    assert "[1/1] null on npu:acme0 by acme in fp32: " in done.stderr
+    assert " %] null on npu:acme0 by acme in fp32: " in done.stderr
     assert outcomes(shell) == ["measured"]
     assert not (shell.folder / "out/scratch").exists()
     for form in ("console", "json", "csv", "markdown"):

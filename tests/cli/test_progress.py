@@ -9,6 +9,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from mixmark.harness.cli.eta import Eta
 from mixmark.harness.cli.progress import Progress
 from mixmark.harness.contracts.schema import (
     HOST_POOL,
@@ -18,6 +19,7 @@ from mixmark.harness.contracts.schema import (
     Gate,
     Phase,
     Placement,
+    Precision,
     Record,
     Result,
     Share,
@@ -50,10 +52,10 @@ PLACEMENT = Placement(
 )
 
 
-def header() -> Result:
+def header(precision: Precision = "bf16") -> Result:
     """A new run of the four suites on a processor, and of their mix."""
     workloads = [plan.Workload(name, "1", ("offline",)) for name in UNITS if name != "probe"]
-    cpu = Device(id="cpu:0", kind="cpu", memory_pool=HOST_POOL, precisions=("bf16",))
+    cpu = Device(id="cpu:0", kind="cpu", memory_pool=HOST_POOL, precisions=(precision,))
     probe = plan.Workload("probe", "1", ("probe",))
     targets = [plan.Target(cpu, "torch", {})]
     return Result(
@@ -193,7 +195,36 @@ def test_a_resumed_run_begins_where_it_stopped() -> None:
     resumed = Progress(new.header.model_copy(update={"records": records}), procedure(new.header))
     assert resumed.eta.done_s == sum(new.progress.eta.seconds("phase", record.phase) for record in records)
     assert resumed.eta.total_s == new.progress.eta.total_s
-    assert resumed.step == 3 and len(resumed.pending) == 3
+    assert len(resumed.pending) == 3
+
+
+def test_the_part_that_is_over_never_falls_when_more_is_planned() -> None:
+    player = Player()
+    for phase in player.header.phases:
+        player.notify(Recorded(made(phase.shares[0], phase.name)))
+    part = player.progress._part()
+    again = [phase.model_copy(update={"name": f"{phase.name}.again"}) for phase in player.header.phases]
+    player.notify(Planned(again))
+    assert player.progress.eta.done_s / player.progress.eta.total_s < 0.25 < player.progress.shown
+    assert player.progress._part() == part
+
+
+def test_the_probes_of_the_routes_that_screening_will_choose_are_expected() -> None:
+    """Two of 3 s to load, a window of √(1.5 · 10) s, and 1.5 + 2 · 1 s to compare."""
+    solo = header()
+    screened = solo.model_copy(update={"candidates": solo.phases, "phases": ()})
+    without = [phase for phase in solo.phases if phase.purpose != "probe"]
+    bare = screened.model_copy(update={"candidates": tuple(without)})
+    with_probes, lacking = (Eta(each, procedure(each), 0.0).total_s for each in (screened, bare))
+    assert with_probes - lacking == pytest.approx(2 * (3 + 15**0.5 + 1.5 + 2 * 1))
+    assert with_probes == Eta(solo, procedure(solo), 0.0).total_s, "as if they were planned"
+
+
+def test_a_mix_in_fp32_is_expected_to_take_the_longest_window() -> None:
+    fast, slow = header(), header("fp32")
+    assert slow.mix and fast.mix
+    longer_s = Eta(slow, procedure(slow), 0.0).total_s - Eta(fast, procedure(fast), 0.0).total_s
+    assert longer_s == pytest.approx(600 - (120 * 600) ** 0.5)
 
 
 def test_a_failed_record_is_not_compared() -> None:
@@ -272,19 +303,19 @@ def test_a_file_gets_a_line_for_each_phase_and_more_if_a_phase_is_long() -> None
 
 
 LINES = """\
-[1/7] probe on cpu:0 by torch in bf16: hardware limits measured
-[2/7] llm on cpu:0 by torch in bf16: 1,000 tok/s
-[3/7] diffusion on cpu:0 by torch in bf16: 1,000 img/s
-[4/7] dlrm on cpu:0 by torch in bf16: 1,000 samples/s
-[5/7] resnet50 on cpu:0 by torch in bf16: 1,000 img/s
-[6/7] probe on cpu:0 by torch in bf16: hardware limits measured
-[6/7] outputs compared with the reference: 6 of 6 agree
-[7/7] the mix, on all devices: 0.50 mixes
-[7/7] in the mix, llm on cpu:0 by torch in bf16: 1,000 tok/s
-[7/7] in the mix, diffusion on cpu:0 by torch in bf16: 1,000 img/s
-[7/7] in the mix, dlrm on cpu:0 by torch in bf16: 1,000 samples/s
-[7/7] in the mix, resnet50 on cpu:0 by torch in bf16: 1,000 img/s
-[7/7] outputs compared with the reference: 4 of 4 agree
+[  1 %] probe on cpu:0 by torch in bf16: hardware limits measured
+[  9 %] llm on cpu:0 by torch in bf16: 1,000 tok/s
+[ 16 %] diffusion on cpu:0 by torch in bf16: 1,000 img/s
+[ 24 %] dlrm on cpu:0 by torch in bf16: 1,000 samples/s
+[ 31 %] resnet50 on cpu:0 by torch in bf16: 1,000 img/s
+[ 32 %] probe on cpu:0 by torch in bf16: hardware limits measured
+[ 40 %] outputs compared with the reference: 6 of 6 agree
+[ 40 %] the mix, on all devices: 0.50 mixes
+[ 93 %] in the mix, llm on cpu:0 by torch in bf16: 1,000 tok/s
+[ 93 %] in the mix, diffusion on cpu:0 by torch in bf16: 1,000 img/s
+[ 93 %] in the mix, dlrm on cpu:0 by torch in bf16: 1,000 samples/s
+[ 93 %] in the mix, resnet50 on cpu:0 by torch in bf16: 1,000 img/s
+[100 %] outputs compared with the reference: 4 of 4 agree
 """.splitlines()
 
 
@@ -300,7 +331,7 @@ def test_the_figure_of_a_screening_run_does_not_look_like_a_measurement() -> Non
 def test_a_repeated_mix_is_told_in_one_line() -> None:
     player = Player()
     player.notify(Planned((), ("mix1", found("no_foreign_load.run", used_pct=12, machine="the machine"))))
-    [line] = " ".join(player.lines).split("[0/7] ")[1:]
+    [line] = " ".join(player.lines).split("[  0 %] ")[1:]
     words = "mix1 was disturbed, so the mix is run once more: other programs used 12 % of the machine"
     assert " ".join(line.split()) == words
 
@@ -317,7 +348,7 @@ def test_names_that_a_plugin_chose_move_no_cursor() -> None:
     player.notify(Recorded(made(named, phase.name, failure)))
     shown = player.display() + player.out.getvalue()
     assert "\x1b" not in shown and "\x9b" not in shown and "\r" not in shown
-    assert "[1/7] probe on cpu:0 by acme in bf16: crashed: it said no twice" in player.out.getvalue()
+    assert "[  2 %] probe on cpu:0 by acme in bf16: crashed: it said no twice" in player.out.getvalue()
 
 
 @pytest.mark.parametrize(

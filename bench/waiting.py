@@ -1,0 +1,88 @@
+"""Where the time of a run goes: by the purpose of its phases, and by what the workers do in them.
+
+    python -m bench.waiting [OPTIONS OF mixmark run]
+
+The last line is the part of the time in which something is measured.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from typing import Any
+from unittest import mock
+
+from mixmark.harness.cli import __main__, run
+from mixmark.harness.cli.progress import Progress
+from mixmark.harness.measure.benchmark import AuditStarted, Event, Observer, Recorded
+from mixmark.harness.measure.executor import PhaseStarted, StageStarted
+from mixmark.harness.measure.mixed import MixSnapshot
+
+WINDOW = "measuring"
+BETWEEN = ("between the phases", "")
+
+
+class Timed(Progress):
+    """The progress of a run. Each event ends what went on before it."""
+
+    spent_s: Counter[tuple[str, str]] = Counter()
+    """The seconds by purpose and activity, of all runs."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._doing, self._since_s, self._purposes = BETWEEN, self.clock_s(), dict[str, str]()
+
+    def __enter__(self) -> Observer:
+        super().__enter__()
+        return self._timed
+
+    def __exit__(self, *error: Any) -> None:
+        self._now(BETWEEN)
+        super().__exit__(*error)
+
+    def _timed(self, event: Event) -> None:
+        purpose = self._doing[0]
+        match event:
+            case PhaseStarted(phase=phase):
+                self._purposes |= {share.key: phase.purpose for share in phase.shares}
+                self._now((phase.purpose, "starting"))
+            case StageStarted(share=share, stage=stage):
+                self._now((self._purposes[share.key], stage))
+            case MixSnapshot():
+                self._now((purpose, WINDOW))
+            case Recorded():
+                self._now(BETWEEN)
+            case AuditStarted():
+                self._now(("audit", "comparing with the reference"))
+            case _:
+                self._now(BETWEEN if purpose == "audit" else self._doing)
+        self.notify(event)
+
+    def _now(self, doing: tuple[str, str]) -> None:
+        now_s = self.clock_s()
+        self.spent_s[self._doing] += now_s - self._since_s
+        self._doing, self._since_s = doing, now_s
+
+
+def main() -> None:
+    began_s, code = time.monotonic(), 0
+    words = ["mixmark", "run", *sys.argv[1:]]
+    timed = mock.patch.object(run, "_progress", lambda header, procedure, executor: Timed(header, procedure))
+    with timed, mock.patch.object(sys, "argv", words):
+        try:
+            __main__.main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    total_s = time.monotonic() - began_s
+    rest_s = total_s - sum(Timed.spent_s.values())
+    print(f"\n{'':32}{'':28}{'s':>7}{'%':>6}")
+    for (purpose, activity), spent_s in [*sorted(Timed.spent_s.items()), (("before and after the run", ""), rest_s)]:
+        print(f"{purpose:32}{activity:28}{spent_s:7.1f}{spent_s / total_s * 100:6.1f}")
+    windows_s = sum(spent_s for (_, activity), spent_s in Timed.spent_s.items() if activity == WINDOW)
+    print(f"{total_s:.0f} s, {windows_s:.0f} s of them in windows: {windows_s / total_s:.3f}")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
