@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mixmark.harness.contracts.errors import PluginError
 from mixmark.harness.contracts.protocols import Array, Feed, Graph, Use
 from mixmark.harness.contracts.schema import Limits
 from mixmark.harness.judge.statistics import timestamps
@@ -276,7 +277,11 @@ def main() -> None:
     for suite, adapter in itertools.product(suites, adapters):
         size = int(batch) if "offline" in registry.find("suites")[suite].load().scenarios else 1
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            row = process.submit(measure, suite, adapter, tier, size).result()
+            try:
+                row = process.submit(measure, suite, adapter, tier, size).result()
+            except PluginError as error:
+                print(f"{suite:10} {adapter:12} {error}")
+                continue
         if row is None:
             continue
         ratio = row.counted / row.bare

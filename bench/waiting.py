@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 from mixmark.harness.cli import __main__, run
@@ -26,7 +26,7 @@ BETWEEN = ("between the phases", "")
 class Timed(Progress):
     """The progress of a run. Each event ends what went on before it."""
 
-    spent_s: Counter[tuple[str, str]] = Counter()
+    spent_s: ClassVar[Counter[tuple[str, str]]] = Counter()
     """The seconds by purpose and activity, of all runs."""
 
     def __init__(self, *arguments: Any) -> None:

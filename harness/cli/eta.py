@@ -23,7 +23,8 @@ AUDIT_S = {"smoke": 1.0, "edge": 4.0, "server": 30.0}  # one feed by the referen
 
 
 class Eta:
-    """Adds up the expected seconds of a run and of its finished phases and audits. `total_s` changes when phases are planned."""
+    """Adds up the expected seconds of a run, and of its finished phases and audits. `total_s` changes when phases are
+    planned."""
 
     def __init__(self, header: Result, procedure: Procedure, idle_s: float) -> None:
         """header: of a new run, or of one that is resumed. idle_s: how long the meters read the idle machine before a

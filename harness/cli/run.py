@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from mixmark.harness.measure.stages import Procedure
 
 SECTIONS = {
-    "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --objective --seed",
-    "Load": "--ladder --policy --drill --power-cap --paths",
+    "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --seed",
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
-    "Where": "--device --adapter --split-cpu --hosts --launcher --address --scaling --config",
+    "Where": "--device --adapter --split-cpu --hosts --config",
     "Output": "--out --resume --against --verbose --json --help",
+    "For experts": "--objective --ladder --policy --drill --power-cap --paths --scaling --launcher --address",
 }
 """The options of `mixmark run`, in the sections of its help."""
 

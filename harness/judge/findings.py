@@ -338,7 +338,7 @@ TABLE: Mapping[str, Says] = {
     "score_graded.own_mix": note("{mix} is a mix of one's own"),
     "score_graded.unknown_mix": note("{mix} is none of the mixes that this version knows"),
     "score_graded.smoke": note("the smoke tier shows that everything works"),
-    "score_graded.beside": note("{mix} is published beside the ranked mix {ranked}"),
+    "score_graded.beside": note("{mix} is published beside the ranked mix of its tier"),
     "score_graded.tier": note("the smoke tier only shows that everything works", "--tier edge measures"),
     "score_graded.bracket": note(
         "the window was too short for this machine: the score is known as a range only", "{longer}"

@@ -258,8 +258,8 @@ def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[F
         yield found("score_graded.unknown_mix", mix=mix.name)
     elif mix.tier == "smoke":
         yield found("score_graded.smoke")
-    elif mix.name != f"{mix.tier}-{mixes.RANKED}":
-        yield found("score_graded.beside", mix=mix.name, ranked=f"{mix.tier}-{mixes.RANKED}")
+    elif mix.name in mixes.without_rank():
+        yield found("score_graded.beside", mix=mix.name)
     phases = {phase.name for phase in mixed(result)}
     records = {record.key: record for record in result.records}
     costs: list[Finding] = []

@@ -30,8 +30,20 @@ RANKED = "1"
 @cache
 def frozen() -> Mapping[str, Mix]:
     """Returns the published mixes by name."""
-    content = read_toml(SHIPPED, "the published mixes")
-    return {name: _mix(name, table) for name, table in content.items()}
+    return {
+        name: _mix(name, {key: value for key, value in table.items() if key != "ranked"})
+        for name, table in _shipped().items()
+    }
+
+
+def without_rank() -> Collection[str]:
+    """The names of the published mixes that no score is ranked with."""
+    return [name for name, table in _shipped().items() if not table.get("ranked", True)]
+
+
+@cache
+def _shipped() -> Mapping[str, Any]:
+    return read_toml(SHIPPED, "the published mixes")
 
 
 def load(asked: str | None, tier: Tier, suites: Collection[str]) -> Mix:

@@ -31,7 +31,7 @@ def test_the_options_of_run_stand_in_sections() -> None:
     shown = CliRunner().invoke(main, ["run", "--help"]).stdout
     parts = [shown.index(f"\n{title}:\n") for title in SECTIONS]
     assert parts == sorted(parts) and len(parts) == len(SECTIONS)
-    firsts = ("  --suite ", "  --ladder ", "  --preset ", "  --device ", "  --out ")
+    firsts = ("  --suite ", "  --preset ", "  --device ", "  --out ", "  --objective ")
     assert all(part < shown.index(first) for part, first in zip(parts, firsts, strict=True))
 
 
