@@ -68,7 +68,7 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iter
     yield from mix
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
-        yield Table(title, ("suite", "throughput", "best route", "beside it"), rows, text_columns=4)
+        yield Table(title, ("suite", "throughput", "best route", "against other routes"), rows, text_columns=4)
     yield from filter(None, (loads.table(assessment), caps.table(assessment), paths.table(assessment)))
     yield Facts([("energy", found.energy)])
     if found.standing:

@@ -191,6 +191,8 @@ def _standing(assessment: Assessment) -> Iterator[tuple[str, ...]]:
         rows.append((other.mixes_per_hour.estimate, (*cells, beside)))
     if (limit := assessment.hardware_limit_per_hour) is not None:
         reached = f"{figures.whole_percent(own.estimate / limit)} of it reached"
+        if figures.within(own) and own.low is not None and own.high is not None:
+            reached += f" ({figures.whole_percent(own.low / limit)} to {figures.whole_percent(own.high / limit)})"
         rows.append((limit, (LIMIT, significant(limit), *([UNKNOWN] if efficiency else []), reached)))
     if len(rows) > 1:
         yield from (cells for _, cells in sorted(rows, key=lambda row: -row[0]))

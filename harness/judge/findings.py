@@ -81,13 +81,16 @@ TABLE: Mapping[str, Says] = {
         "{shortest_ns:duration}"
     ),
     "mix_complete.not_run": warning(
-        "{known} of {suites} suites of the mix were measured alone; {why}",
+        "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand",
         "--mix none measures the suites alone and asks for no mix",
     ),
     "mix_complete.no_figure": warning(
-        "{known} of {suites} suites of the mix were measured alone; {why}", "--device names the devices to measure"
+        "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand",
+        "--device names the devices to measure",
     ),
-    "mix_complete.too_short": warning("{known} of {suites} suites of the mix were measured alone; {why}", "{longer}"),
+    "mix_complete.too_short": warning(
+        "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand", "{longer}"
+    ),
     "mix_bounded.faster": warning(
         "{phase}: {suite} on {device} was {times:.2f} times as fast in the mix as alone, so λ* counts its rate in the "
         "mix: the machine was slow when it was measured alone, measure it again"

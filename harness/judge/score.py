@@ -99,7 +99,8 @@ class Score:
         """The score in words and numbers, as every report shows it."""
         if self.problems:
             return f"No score: {'; '.join(map(in_full, self.problems))}"
-        about = f"{self.mix.name}, {self.grade}, {self.weight_class}-bit weights"
+        grade = "indicative: no rank" if self.grade == "indicative" else self.grade
+        about = f"{self.mix.name}, {grade}, {self.weight_class}-bit weights"
         if self.mixes_per_kwh is None:
             return f"Speed (TX) {_words(self.mixes_per_hour, 'hour')} ({about}), {NOT_MEASURED}"
         efficiency = _words(self.mixes_per_kwh, "kWh")
