@@ -6,13 +6,18 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mixmark.harness.adapters import host_paths
 from mixmark.harness.adapters.host_paths import HostPaths
+from mixmark.harness.adapters.onnxruntime import paths as runtime_paths
+from mixmark.harness.adapters.onnxruntime.paths import OnnxRuntimePaths
 from mixmark.harness.adapters.torch.paths import TorchPaths  # noqa: F401  # for the process of a story
 from mixmark.harness.contracts.protocols import Paths
 from mixmark.harness.contracts.schema import Absent, DataPath
@@ -93,3 +98,27 @@ def test_one_numa_node_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(host_paths, "NODES", tmp_path)
     absent = [path for path in HostPaths().paths() if isinstance(path, Absent)]
     assert "host/node" in [path.name for path in absent]
+
+
+def provider(id: str, memory: str) -> Any:
+    return SimpleNamespace(device=SimpleNamespace(id=id), memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("memories", "measured", "refused"),
+    [
+        (("cuda",), ["onnxruntime/to-gpu:0", "onnxruntime/from-gpu:0"], []),
+        (("cuda", "cuda"), [], ["onnxruntime/gpu:0", "onnxruntime/gpu:1"]),
+        (("cuda", "cpu"), ["onnxruntime/to-gpu:0", "onnxruntime/from-gpu:0"], []),
+        (("cpu",), [], ["onnxruntime"]),
+    ],
+)
+def test_onnxruntime_names_no_device_that_could_be_another(
+    monkeypatch: pytest.MonkeyPatch, memories: Sequence[str], measured: list[str], refused: list[str]
+) -> None:
+    places = [provider(f"gpu:{number}", memory) for number, memory in enumerate(memories)]
+    monkeypatch.setattr(runtime_paths, "provider_devices", lambda: places)
+    monkeypatch.setattr(runtime_paths, "import_runtime", lambda: SimpleNamespace(copy_tensors=None))
+    found = list(OnnxRuntimePaths().paths())
+    assert [each.id for each in found if isinstance(each, DataPath)] == measured
+    assert [each.name for each in found if isinstance(each, Absent)] == refused
