@@ -41,7 +41,7 @@ class PredictedMove:
 
     suite: str
     what: str
-    """`weights`, a KV cache or a batch of inputs."""
+    """`weights`, a KV cache, embeddings or a batch of inputs."""
     size_bytes: int
     """Its bytes, from the suite's shapes."""
     predicted_s: Estimate

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from math import prod
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported
-from mixmark.harness.contracts.protocols import Suite
+from mixmark.harness.contracts.protocols import Suite, Value
 from mixmark.harness.contracts.schema import Absent, CopyFault, CopySample, DataPath, Failure, Move, PathRecord, Tier
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
@@ -38,6 +38,7 @@ POISON = 0xCA
 LATE_S = 0.2
 """The time after which a destination that was wrong is read again."""
 WORD = 8
+BYTES = 2  # a value of 16 bits
 TOKENS = (1024, 8192)
 BATCH = 32
 HELD = 6  # memories of a copy's size: source, destination, one between them, and the parent's three
@@ -87,16 +88,21 @@ class Faulty(Exception):
         self.fault = fault
 
 
-def measure(seed: int | None = None) -> Iterator[PathRecord | Absent]:
+def measure(known: Container[str] = (), seed: int | None = None) -> Iterator[PathRecord | Absent]:
     """Measures all paths of all plugins, each plugin in a process of its own. A plugin that fails is absent.
 
-    seed: what the bytes are drawn from; None: a secret one.
+    known: the paths to leave out, by their ids or the names of their absences. seed: what the bytes are drawn from;
+    None: a secret one.
     """
     for name, plugin in registry.find("paths").items():
+        if name in known:
+            continue
         data = Data(secrets.randbits(64) if seed is None else seed)
         try:
             with closing(PathProcess(plugin)) as process:
                 for path in process.paths():
+                    if (path.id if isinstance(path, DataPath) else path.name) in known:
+                        continue
                     if isinstance(path, DataPath):
                         yield measured(path, process, data, available_bytes() // HELD)
                     else:
@@ -182,18 +188,26 @@ def moves(suites: Iterable[Plugin], tier: Tier) -> Iterator[Move]:
             weights = suite.weights()
             values = sum(prod(map(int, weights.spec(name).shape)) for name in weights.names())
             if values:
-                yield Move(suite=suite.name, what="weights", size_bytes=2 * values)
-            yield from _of_cache(suite)
+                yield Move(suite=suite.name, what="weights", size_bytes=BYTES * values)
+            yield from (Move(suite=suite.name, what=what, size_bytes=size) for what, size in _of_shapes(suite.config))
             if suite.scenarios[0] == "offline":
                 inputs = sum(array.nbytes for array in suite.feeds(1, 0)(0).values())
                 yield Move(suite=suite.name, what=f"inputs of {BATCH}", size_bytes=BATCH * inputs)
 
 
-def _of_cache(suite: Suite) -> Iterator[Move]:
-    """The KV cache of a language model: keys and values of each token, each layer and each of its heads."""
-    match suite.config:
+def _of_shapes(config: Mapping[str, Value]) -> Iterator[tuple[str, int]]:
+    """The KV cache of a language model (keys and values of each token, layer and head) and the embeddings of a suite:
+    what a stage hands to the next one. In bytes, by what it is."""
+    match config:
         case {"num_hidden_layers": int(layers), "num_key_value_heads": int(heads), "head_dim": int(width)}:
             for tokens in TOKENS:
-                of_layer = 2 * 2 * heads * width * tokens
-                yield Move(suite=suite.name, what=f"KV cache of {tokens} tokens, a layer", size_bytes=of_layer)
-                yield Move(suite=suite.name, what=f"KV cache of {tokens} tokens", size_bytes=layers * of_layer)
+                of_layer = 2 * BYTES * heads * width * tokens
+                yield f"KV cache of {tokens} tokens, a layer", of_layer
+                yield f"KV cache of {tokens} tokens", layers * of_layer
+    match config:
+        case {"hidden_size": int(width)}:
+            yield from ((f"embeddings of {tokens} tokens", BYTES * width * tokens) for tokens in TOKENS)
+        case {"num_embeddings_per_feature": tuple(tables), "embedding_dim": int(width)}:
+            yield f"embeddings of {BATCH}", BATCH * BYTES * len(tables) * width
+        case {"unet.cross_attention_dim": int(width), "text_encoder.max_position_embeddings": int(tokens)}:
+            yield "embeddings of a prompt", BYTES * width * tokens

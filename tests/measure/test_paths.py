@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mixmark.harness.contracts.schema import Absent, DataPath, PathRecord
+from mixmark.harness.contracts.schema import Absent, DataPath, PathRecord, Tier
 from mixmark.harness.judge.paths import paths
 from mixmark.harness.measure import paths as measuring
-from mixmark.harness.measure.paths import SIZES, Data, measure, measured
+from mixmark.harness.measure.paths import SIZES, Data, measure, measured, moves
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from tests.fakes import copies
@@ -88,7 +88,7 @@ def _fakes(monkeypatch: pytest.MonkeyPatch, _small: None, importable: None) -> I
 @pytest.mark.slow
 @pytest.mark.usefixtures("_fakes")
 def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> None:
-    fine, raises, dies, lacking = measure(1)
+    fine, raises, dies, lacking = measure(seed=1)
     assert isinstance(fine, PathRecord) and isinstance(raises, PathRecord) and isinstance(dies, PathRecord)
     assert (fine.fault, fine.failure) == (None, None)
     assert {sample.size_bytes for sample in fine.samples} == {4096, 1 << 16, 1 << 20}
@@ -109,3 +109,42 @@ def test_the_memory_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(record, PathRecord) and isinstance(record.path, DataPath)
         assert (record.fault, record.failure) == (None, None)
         assert len(record.samples) == 3 * 2 * measuring.SAMPLES
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_fakes")
+def test_paths_that_are_known_are_left_out() -> None:
+    found = list(measure({"fakes/raises", "fakes/dies", "fakes/none"}))
+    assert [each.path.id for each in found if isinstance(each, PathRecord)] == ["fakes/fine"]
+    assert len(found) == 1
+    assert list(measure({"fakes"})) == []
+
+
+def moved(suite: str, tier: Tier) -> dict[str, int]:
+    return {each.what: each.size_bytes for each in moves([registry.find("suites")[suite]], tier)}
+
+
+def test_a_language_model_moves_weights_a_kv_cache_and_embeddings() -> None:
+    """The KV cache of Llama-3.2-1B: 2 × 16 layers × 8 heads × 64 values of 2 bytes, 32 KiB a token."""
+    assert moved("llm", "edge") == {
+        "weights": 2_471_628_800,
+        "KV cache of 1024 tokens, a layer": 2 << 20,
+        "KV cache of 1024 tokens": 32 << 20,
+        "KV cache of 8192 tokens, a layer": 16 << 20,
+        "KV cache of 8192 tokens": 256 << 20,
+        "embeddings of 1024 tokens": 2 * 2048 * 1024,
+        "embeddings of 8192 tokens": 2 * 2048 * 8192,
+    }
+
+
+def test_other_suites_move_their_inputs_and_embeddings() -> None:
+    images, ratings, prompts = (moved(suite, "edge") for suite in ("resnet50", "dlrm", "diffusion"))
+    assert images["inputs of 32"] == 32 * 3 * 224 * 224
+    assert images.keys() == {"weights", "inputs of 32"}
+    assert ratings["embeddings of 32"] == 32 * 26 * 128 * 2
+    assert prompts["embeddings of a prompt"] == 77 * 768 * 2
+    assert prompts.keys() == {"weights", "embeddings of a prompt"}
+
+
+def test_suites_of_others_move_nothing_since_none_of_their_code_runs_here() -> None:
+    assert list(moves([Plugin("suites", "mine", "none_such:Mine", "mine 1")], "edge")) == []

@@ -69,6 +69,6 @@ class Move(Fact):
 
     suite: str
     what: str
-    """`weights`, a KV cache or a batch of inputs."""
+    """`weights`, a KV cache, embeddings or a batch of inputs."""
     size_bytes: int = Field(ge=1, le=LARGEST)
     """Its bytes, from the suite's shapes."""
