@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import DataPath
 from mixmark.harness.judge.assessment import Assessment
+from mixmark.harness.judge.paths import PathFigures
 from mixmark.reporters import figures
 from mixmark.reporters.document import Block, Heading, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
@@ -14,7 +14,8 @@ from mixmark.reporters.figures import UNKNOWN
 ABOUT = (
     "Every copy is of random bytes (8 bits of entropy a byte), into a poisoned destination that was compared whole. "
     "The latency is of the two smallest sizes, the bandwidth of the sizes that reach memory; a copy below four times "
-    "the last cache is of cache. Joules per byte, copies beside the mix and between hosts: not measured."
+    "the last cache is of cache. A path against another: a second process copied there all the time. Joules per byte, "
+    "copies beside the mix and between hosts: not measured."
 )
 PREDICTED = "Predicted from latency and bandwidth, not measured. Weights and caches have 16 bits a value."
 ENDS = ("from", "to", "path", "host memory")
@@ -25,7 +26,7 @@ def table(assessment: Assessment) -> Table | None:
     rows = []
     for found in assessment.paths:
         latency, bandwidth = _time(found.latency_s), _rate(found.bytes_per_s)
-        rows.append((*_ends(found.path), found.reason or latency, bandwidth))
+        rows.append((*_ends(found), found.reason or latency, bandwidth))
     header = (*ENDS, "latency", "bandwidth")
     return Table("Paths between memories", header, rows, len(header)) if rows else None
 
@@ -37,7 +38,7 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
     yield Heading("Paths between memories", "paths")
     rows = [
         (
-            *_ends(found.path),
+            *_ends(found),
             figures.prefixed(of_size.size_bytes, "B"),
             of_size.memory or UNKNOWN,
             _time(of_size.seconds),
@@ -55,7 +56,7 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
             move.suite,
             move.what,
             figures.prefixed(move.size_bytes, "B"),
-            *_ends(found.path),
+            *_ends(found),
             _time(move.predicted_s),
         )
         for found in assessment.paths
@@ -65,8 +66,11 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
     yield Paragraph(PREDICTED if moves else "", style="quiet")
 
 
-def _ends(path: DataPath) -> tuple[str, str, str, str]:
-    return path.source, path.destination, f"{path.id} ({path.route})", path.host_pages or UNKNOWN
+def _ends(found: PathFigures) -> tuple[str, str, str, str]:
+    path = found.path
+    kind = f"converts the {path.converts}" if path.converts else path.route
+    against = f", against {found.opposing}" if found.opposing else ""
+    return path.source, path.destination, f"{path.id} ({kind}){against}", path.host_pages or UNKNOWN
 
 
 def _time(seconds: Estimate | float | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
@@ -54,12 +54,15 @@ class PathFigures:
 
     path: DataPath
     """The path and its two memories."""
+    opposing: str | None
+    """The path on which another process copied the other way all the time. None if nothing did."""
     sizes: tuple[CopyFigures, ...]
     """Empty if a copy was wrong."""
     latency_s: Estimate | None
-    """The part of a copy's time that does not depend on its size, from the two smallest sizes."""
+    """The part of a copy's time that does not depend on its size, from the two smallest sizes. Not known beside an
+    opposing path."""
     bytes_per_s: Estimate | None
-    """The bandwidth, from all sizes that reach memory."""
+    """The bandwidth, from all sizes that reach memory; beside an opposing path the rate of the one size."""
     reason: Reason | None
     """Why the pair is not known."""
     moves: tuple[PredictedMove, ...]
@@ -75,24 +78,35 @@ def paths(result: Result) -> tuple[PathFigures, ...]:
 def _figures(record: PathRecord, cache_bytes: int | None, result: Result) -> PathFigures:
     times = {} if record.fault else _seconds(record)
     sizes = tuple(_of_size(record, size, times[size], cache_bytes) for size in sorted(times))
+    found = PathFigures(record.path, record.opposing, sizes, None, None, None, ())
     if record.fault:
-        return PathFigures(record.path, (), None, None, "its copies were wrong", ())
+        return replace(found, reason="its copies were wrong")
     small, large = (
         [each.size_bytes for each in sizes[:2]],
         [each.size_bytes for each in sizes if each.memory == "memory"],
     )
+    if record.opposing and large:
+        return replace(found, bytes_per_s=_inverse(sizes[-1]))
     if len(small) < 2 or not large:
         why = "no copy was four times as large as the last cache" if cache_bytes else "the last cache's size is unknown"
-        return PathFigures(record.path, sizes, None, None, why if len(small) > 1 else "fewer than two sizes", ())
+        return replace(found, reason=why if len(sizes) >= (1 if record.opposing else 2) else "fewer than two sizes")
     pairs = [_pair(round, small, large) for round in _rounds(times)]
     latency, bandwidth = _middle([each for each, _ in pairs]), _middle([1 / slope for _, slope in pairs if slope > 0])
     if latency is None or bandwidth is None:
-        return PathFigures(record.path, sizes, None, None, "a copy's time does not grow with its size", ())
+        return replace(found, reason="a copy's time does not grow with its size")
     moves = tuple(
         PredictedMove(move.suite, move.what, move.size_bytes, predicted(move.size_bytes, latency, bandwidth))
         for move in result.moves
     )
-    return PathFigures(record.path, sizes, latency, bandwidth, None, moves)
+    return replace(found, latency_s=latency, bytes_per_s=bandwidth, moves=moves)
+
+
+def _inverse(of_size: CopyFigures) -> Estimate:
+    """The rate of copies of a size in bytes per second, with the interval of their time."""
+    low, high = of_size.seconds.low, of_size.seconds.high
+    return Estimate(
+        of_size.bytes_per_s, of_size.size_bytes / high if high else None, of_size.size_bytes / low if low else None
+    )
 
 
 def predicted(size_bytes: int, latency_s: Estimate, bytes_per_s: Estimate) -> Estimate:

@@ -111,7 +111,7 @@ class Benchmark:
     def _measure_paths(self) -> None:
         """Measures the paths that an interrupted run has not measured yet."""
         absent = {each.name for each in self.result.absent if each.kind == "path"}
-        for found in paths.measure(absent | {each.path.id for each in self.result.paths}):
+        for found in paths.measure(absent | {each.key for each in self.result.paths}):
             self._keeper.add_path(found)
             self._extend("absent" if isinstance(found, Absent) else "paths", found)
 

@@ -8,12 +8,14 @@ that the parent draws, so it cannot be sent before that word has arrived.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +43,7 @@ WORD = 8
 BYTES = 2  # a value of 16 bits
 TOKENS = (1024, 8192)
 BATCH = 32
+OPPOSING = 8  # copies of a call, so that the time between two calls is a small part
 HELD = 6  # memories of a copy's size: source, destination, one between them, and the parent's three
 
 
@@ -91,34 +94,59 @@ class Faulty(Exception):
 def measure(known: Container[str] = (), seed: int | None = None) -> Iterator[PathRecord | Absent]:
     """Measures all paths of all plugins, each plugin in a process of its own. A plugin that fails is absent.
 
-    known: the paths to leave out, by their ids or the names of their absences. seed: what the bytes are drawn from;
+    known: what to leave out, by the keys of records and the names of absences. seed: what the bytes are drawn from;
     None: a secret one.
     """
     for name, plugin in registry.find("paths").items():
-        if name in known:
-            continue
-        data = Data(secrets.randbits(64) if seed is None else seed)
-        try:
-            with closing(PathProcess(plugin)) as process:
-                for path in process.paths():
-                    if (path.id if isinstance(path, DataPath) else path.name) in known:
-                        continue
-                    if isinstance(path, DataPath):
-                        yield measured(path, process, data, available_bytes() // HELD)
-                    else:
-                        yield path
-        except MixmarkError as error:
-            yield Absent(kind="path", name=name, reason=f"no path: {error}")
+        if name not in known:
+            data = Data(secrets.randbits(64) if seed is None else seed)
+            try:
+                with closing(PathProcess(plugin)) as process:
+                    yield from _of_plugin(plugin, process, data, known)
+            except MixmarkError as error:
+                yield Absent(kind="path", name=name, reason=f"no path: {error}")
 
 
-def measured(path: DataPath, copies: Copies, data: Data, largest_bytes: int, watch: Watch = Watch()) -> PathRecord:
+def _of_plugin(
+    plugin: Plugin, process: PathProcess, data: Data, known: Container[str]
+) -> Iterator[PathRecord | Absent]:
+    """Each path alone and, if it has a way back, while a second process copies there."""
+    found = process.paths()
+    yield from (each for each in found if isinstance(each, Absent) and each.name not in known)
+    paths = [each for each in found if isinstance(each, DataPath)]
+    for path in paths:
+        alone = PathRecord(path=path)
+        if alone.key not in known:
+            yield (alone := measured(path, process, data, available_bytes() // HELD))
+        back = None if alone.fault or alone.failure else way_back(path, paths)
+        if back and PathRecord(path=path, opposing=back.id).key not in known:
+            with closing(PathProcess(plugin)) as other:
+                other.paths()
+                yield opposed(path, back, process, other, data, available_bytes() // (2 * HELD))
+
+
+def way_back(path: DataPath, paths: Iterable[DataPath]) -> DataPath | None:
+    """The path of the same kind in the other direction, which may be the path itself. None if there is none."""
+    back = {"id": path.id, "source": path.destination, "destination": path.source}
+    alike = (each for each in (path, *paths) if each.model_copy(update={"id": path.id}) == path.model_copy(update=back))
+    return None if path.converts else next(alike, None)
+
+
+def measured(
+    path: DataPath,
+    copies: Copies,
+    data: Data,
+    largest_bytes: int,
+    watch: Watch = Watch(),
+    sizes: Sequence[int] | None = None,
+) -> PathRecord:
     """Measures a path, the smallest size first. It ends at the first failure or wrong copy.
 
-    largest_bytes: sizes above do not fit into memory.
+    largest_bytes: sizes above do not fit into memory. sizes: None means all.
     """
     samples: list[CopySample] = []
     fault = failure = None
-    for size in SIZES:
+    for size in sizes or SIZES:
         try:
             if size > largest_bytes:
                 raise Unsupported(f"copies of {size} bytes do not fit into the free memory", "end other programs")
@@ -128,11 +156,62 @@ def measured(path: DataPath, copies: Copies, data: Data, largest_bytes: int, wat
             fault = found.fault
             break
         except MixmarkError as error:
-            failure = Failure(
-                kind="unsupported" if isinstance(error, Unsupported) else "raised", message=str(error), hint=error.hint
-            )
+            failure = _failure(error)
             break
     return PathRecord(path=path, samples=tuple(samples), fault=fault, failure=failure)
+
+
+def _failure(error: MixmarkError) -> Failure:
+    kind: Literal["unsupported", "raised"] = "unsupported" if isinstance(error, Unsupported) else "raised"
+    return Failure(kind=kind, message=str(error), hint=error.hint)
+
+
+def opposed(
+    path: DataPath,
+    back: DataPath,
+    copies: Copies,
+    other: Copies,
+    data: Data,
+    largest_bytes: int,
+    watch: Watch = Watch(),
+) -> PathRecord:
+    """Measures the largest size of a path that fits, while another process copies on the way back without a pause but
+    that between two calls. Nothing counts if that process fails, or if its copies are wrong."""
+    size = max((each for each in SIZES if each <= largest_bytes), default=SIZES[0])
+    try:
+        with _opposing(back, other, data, size):
+            record = measured(path, copies, data, largest_bytes, watch, (size,))
+    except Faulty as found:
+        record = PathRecord(path=path, fault=found.fault)
+    except MixmarkError as error:
+        record = PathRecord(path=path, failure=_failure(error))
+    return record.model_copy(update={"opposing": back.id})
+
+
+@contextmanager
+def _opposing(back: DataPath, other: Copies, data: Data, size: int) -> Iterator[None]:
+    """Copies on a path until the block ends. Raises Faulty for a wrong copy, and MixmarkError if the plugin fails."""
+    other.open(back.id, size)
+    before, sent = data.next(size), data.next(size)
+    other.put(before)
+    other.copy(1, 0)
+    other.put(sent)
+    other.poison(POISON)
+    over = threading.Event()
+
+    def copy() -> None:
+        while not over.is_set():
+            other.copy(OPPOSING, 0)
+
+    with ThreadPoolExecutor(1) as pool:
+        copying = pool.submit(copy)
+        try:
+            yield
+        finally:
+            over.set()
+        copying.result()
+    if not np.array_equal(taken := other.take(), sent):
+        raise Faulty(_fault(sent, before, taken, other, 0, Watch()))
 
 
 def _of_size(size: int, copies: Copies, data: Data, watch: Watch) -> list[CopySample]:

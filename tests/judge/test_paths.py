@@ -103,3 +103,22 @@ def test_a_wrong_copy_is_a_finding_and_no_figure(kind: str) -> None:
 def test_a_right_copy_is_no_finding() -> None:
     judged = judge(result(PathRecord(path=PATH, samples=samples(MIB, line(MIB)))))
     assert not any(each.rule.startswith("path") for each in judged.findings)
+
+
+def beside(*of_sizes: tuple[CopySample, ...], **caches: str) -> PathFigures:
+    path = PATH.model_copy(update={"through_caches": True})
+    record = PathRecord(path=path, opposing="fake/back", samples=sum(of_sizes, ()))
+    (found,) = paths(result(record, caches=caches))
+    return found
+
+
+def test_beside_an_opposing_path_the_rate_of_the_size_is_the_bandwidth() -> None:
+    times = [line(MIB) * percent // 100 for percent in (99, 100, 100, 100, 101, 190)]
+    found = beside(samples(MIB, *times), L3="256K")
+    assert found.bytes_per_s is not None
+    expected = [MIB * 1e9 / ns for ns in (line(MIB), max(times), min(times))]
+    assert [found.bytes_per_s.estimate, *found.bytes_per_s.ends] == pytest.approx(expected)
+    assert (found.opposing, found.latency_s, found.moves, found.reason) == ("fake/back", None, (), None)
+    small = beside(samples(MIB, *times), L3="1M")
+    assert (small.bytes_per_s, small.reason) == (None, "no copy was four times as large as the last cache")
+    assert beside().reason == "fewer than two sizes"

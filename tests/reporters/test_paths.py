@@ -64,3 +64,16 @@ def test_a_run_without_paths_has_no_table() -> None:
 def test_the_report_shows_them_in_each_form(measured: Assessment) -> None:
     for form in (report.console, report.full, report.markdown, report.html):
         assert "Paths between memories" in form(measured)
+
+
+def test_a_path_against_another_and_a_conversion_have_rows_of_their_own() -> None:
+    converting = PATH.model_copy(update={"converts": "layout"})
+    of_size = samples(64 * MIB, *[line(64 * MIB)] * 6)
+    records = (PathRecord(path=PATH, opposing="fake/back", samples=of_size), PathRecord(path=converting))
+    found = paths.table(judge(result(*records)))
+    assert found is not None
+    assert [row[2] for row in found.rows] == [
+        "fake/copy (direct), against fake/back",
+        "fake/copy (converts the layout)",
+    ]
+    assert found.rows[0][4:] == ("–", "2.00 GB/s (2.00 GB/s to 2.00 GB/s)")
