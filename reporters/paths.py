@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.paths import PathFigures
-from mixmark.reporters import figures
-from mixmark.reporters.document import Block, Heading, Paragraph, Table
+from mixmark.reporters import charts, figures
+from mixmark.reporters.document import Block, Chart, Heading, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
 
 ABOUT = (
@@ -64,6 +64,31 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
     ]
     yield Table("What the suites move", ("suite", "what", "bytes", *ENDS, "predicted"), moves, 7)
     yield Paragraph(PREDICTED if moves else "", style="quiet")
+    short = {suite.name: suite.unit_names.short for suite in assessment.result.suites}
+    ceilings = [
+        (
+            ceiling.suite,
+            ceiling.device,
+            found.path.id,
+            figures.rate(ceiling.units_per_s, short.get(ceiling.suite, "units")),
+            figures.rate(ceiling.ceiling_per_s, short.get(ceiling.suite, "units")),
+            figures.whole_percent(ceiling.fraction),
+        )
+        for found in assessment.paths
+        for ceiling in found.ceilings
+    ]
+    columns = ("suite", "device", "path", "alone", "path allows", "of it reached")
+    yield Table("What the paths would limit", columns, ceilings, 3)
+    yield from _charts(assessment)
+
+
+def _charts(assessment: Assessment) -> Iterator[Chart]:
+    """The rate of copies by their size, for each path with several sizes."""
+    for number, found in enumerate(assessment.paths):
+        points = [(of_size.size_bytes / 1024, of_size.bytes_per_s / 1e9) for of_size in found.sizes]
+        if len(points) > 1:
+            title = f"{found.path.source} to {found.path.destination}: {found.path.id}"
+            yield Chart(title, charts.over_kib(f"path-{number}", title, points, "GB/s", figures.significant))
 
 
 def _ends(found: PathFigures) -> tuple[str, str, str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
@@ -12,6 +12,7 @@ from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import DataPath, PathRecord, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.rules.integrity import last_level_bytes
+from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.statistics.intervals import sample_needed
 
 CACHES = 4  # copies below so many times the last cache may stay in it, as STREAM asks of its arrays
@@ -49,6 +50,20 @@ class PredictedMove:
 
 
 @dataclass(frozen=True)
+class PathCeiling:
+    """The rate of a suite that a path to its device allows, if each input takes that path and waits for no other."""
+
+    suite: str
+    device: str
+    units_per_s: float
+    """The rate on the device alone, as it was measured."""
+    ceiling_per_s: float
+    """Units a second by the predicted time of the inputs."""
+    fraction: float
+    """The measured rate over the ceiling. The path would limit the suite from 1 on."""
+
+
+@dataclass(frozen=True)
 class PathFigures:
     """A path: the time of n bytes is latency_s + n / bytes_per_s."""
 
@@ -67,18 +82,38 @@ class PathFigures:
     """Why the pair is not known."""
     moves: tuple[PredictedMove, ...]
     """Empty if the pair is not known."""
+    ceilings: tuple[PathCeiling, ...]
+    """Of the suites that ran alone on the device to whose memory the path leads, and whose inputs have a fixed size."""
 
 
-def paths(result: Result) -> tuple[PathFigures, ...]:
-    """The figures of each measured path."""
+def paths(result: Result, solos: Iterable[Solo] = ()) -> tuple[PathFigures, ...]:
+    """The figures of each measured path. solos: what the suites reached alone."""
     cache_bytes = last_level_bytes(result.system.caches)
-    return tuple(_figures(record, cache_bytes, result) for record in result.paths)
+    rates: dict[tuple[str, str], float] = {}
+    for solo in solos:
+        key = solo.route.suite, solo.route.device
+        rates[key] = max(rates.get(key, 0.0), solo.units_per_s.estimate if solo.units_per_s else 0.0)
+    found = (_figures(record, cache_bytes, result) for record in result.paths)
+    return tuple(replace(each, ceilings=tuple(_ceilings(each, result, rates))) for each in found)
+
+
+def _ceilings(found: PathFigures, result: Result, rates: Mapping[tuple[str, str], float]) -> Iterator[PathCeiling]:
+    units = {(move.suite, move.what): move.units for move in result.moves}
+    if found.path.converts:
+        return
+    for move in found.moves:
+        for device in result.devices:
+            rate = rates.get((move.suite, device.id))
+            needed = units[move.suite, move.what]
+            if rate and needed and found.path.destination in (device.id, device.memory_pool):
+                most = needed / move.predicted_s.estimate
+                yield PathCeiling(move.suite, device.id, rate, most, rate / most)
 
 
 def _figures(record: PathRecord, cache_bytes: int | None, result: Result) -> PathFigures:
     times = {} if record.fault else _seconds(record)
     sizes = tuple(_of_size(record, size, times[size], cache_bytes) for size in sorted(times))
-    found = PathFigures(record.path, record.opposing, sizes, None, None, None, ())
+    found = PathFigures(record.path, record.opposing, sizes, None, None, None, (), ())
     if record.fault:
         return replace(found, reason="its copies were wrong")
     small, large = (

@@ -271,7 +271,8 @@ def moves(suites: Iterable[Plugin], tier: Tier) -> Iterator[Move]:
             yield from (Move(suite=suite.name, what=what, size_bytes=size) for what, size in _of_shapes(suite.config))
             if suite.scenarios[0] == "offline":
                 inputs = sum(array.nbytes for array in suite.feeds(1, 0)(0).values())
-                yield Move(suite=suite.name, what=f"inputs of {BATCH}", size_bytes=BATCH * inputs)
+                what = f"inputs of {BATCH}"
+                yield Move(suite=suite.name, what=what, size_bytes=BATCH * inputs, units=suite.units(BATCH))
 
 
 def _of_shapes(config: Mapping[str, Value]) -> Iterator[tuple[str, int]]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import CopyFault, PathRecord
 from mixmark.harness.judge.assessment import Assessment, judge
+from mixmark.harness.judge.paths import PathCeiling
 from mixmark.reporters import paths, report
-from mixmark.reporters.document import Table
+from mixmark.reporters.document import Chart, Table
 from tests.fakes.copies import PATH
 from tests.golden import sample
 from tests.judge.test_paths import KIB, MIB, line, result, samples
+from tests.reporters.parsed import Page
 
 ENDS = ("host", "gpu:0", "fake/copy (direct)", "pinned")
 SIZES = (4 * KIB, 16 * KIB, MIB, 64 * MIB)
@@ -51,7 +55,7 @@ def test_a_wrong_path_has_its_reason_and_no_figure() -> None:
     found = paths.table(wrong)
     assert found is not None
     assert found.rows == [(*ENDS, "its copies were wrong", "–")]
-    assert tables(wrong) == {"": [], "What the suites move": []}
+    assert not any(tables(wrong).values())
 
 
 def test_a_run_without_paths_has_no_table() -> None:
@@ -77,3 +81,21 @@ def test_a_path_against_another_and_a_conversion_have_rows_of_their_own() -> Non
         "fake/copy (converts the layout)",
     ]
     assert found.rows[0][4:] == ("–", "2.00 GB/s (2.00 GB/s to 2.00 GB/s)")
+
+
+def test_the_page_draws_the_rate_by_the_size_of_a_copy(measured: Assessment) -> None:
+    (chart,) = [block for block in paths.in_full(measured) if isinstance(block, Chart)]
+    assert chart.title == "host to gpu:0: fake/copy"
+    text = " ".join(Page(str(chart.drawn)).words)
+    assert "0.581 GB/s at 4 KiB; 1.24 GB/s at 16 KiB; 1.98 GB/s at 1,024 KiB; 2.00 GB/s at 65,536 KiB." in text
+    assert "KiB, logarithmic" in text
+    dots = [float(value) for tag, name, value in Page(str(chart.drawn)).attributes if (tag, name) == ("circle", "cx")]
+    steps = np.diff(dots)
+    assert steps[1:] == pytest.approx(steps[0] * np.array((3, 3)), rel=0.01), "16 times as large, 64 and 64 times"
+
+
+def test_what_a_path_would_limit_has_its_row(measured: Assessment) -> None:
+    ceiling = PathCeiling("llm", "gpu:0", 30.0, 20.0, 1.5)
+    (figure,) = measured.paths
+    rows = tables(replace(measured, paths=(replace(figure, ceilings=(ceiling,)),)))["What the paths would limit"]
+    assert rows == [("llm", "gpu:0", "fake/copy", "30.0 tok/s", "20.0 tok/s", "150 %")]

@@ -80,3 +80,5 @@ class Move(Fact):
     """`weights`, a KV cache, embeddings or a batch of inputs."""
     size_bytes: int = Field(ge=1, le=LARGEST)
     """Its bytes, from the suite's shapes."""
+    units: int | None = Field(default=None, ge=1, le=LARGEST)
+    """The units of work that need it on the device. None if their number is not fixed."""
