@@ -17,7 +17,6 @@ from statistics import median
 
 import numpy as np
 
-from mixmark.harness.adapters.host_paths import HostCopy
 from mixmark.harness.measure.paths import Data
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker.plugin_process import PathProcess
@@ -45,7 +44,7 @@ def main(rounds: int) -> bool:
         process.put(source)
         loops: dict[str, Callable[[], object]] = {
             "host/copy": lambda: process.copy(COPIES, 0),
-            "memcpy": lambda: HostCopy(source, destination).copy(COPIES),
+            "memcpy": lambda: [np.copyto(destination, source) for _ in range(COPIES)],
             "torch": lambda: [torch_destination.copy_(torch_source) for _ in range(COPIES)],
         }
         for loop in loops.values():

@@ -22,6 +22,12 @@ NODES = Path("/sys/devices/system/node")
 Bytes = npt.NDArray[np.uint8]
 
 
+def _copy(source: Bytes, destination: Bytes) -> None:
+    """By numpy's vector loop over words. `copyto` calls libc's memmove, whose `rep movsb` is slow on some processors: on
+    an AMD EPYC 4 KiB took 2.5 µs by it and 1 µs by the loop."""
+    np.positive(source.view(np.uint64), out=destination.view(np.uint64))
+
+
 class HostCopy:
     """Two arrays in one process."""
 
@@ -34,7 +40,7 @@ class HostCopy:
 
     def copy(self, times: int) -> None:
         for _ in range(times):
-            np.copyto(self.destination, self.source)
+            _copy(self.source, self.destination)
 
     def take(self, offset: int, count: int) -> Array:
         return self.destination[offset : offset + count]
@@ -100,7 +106,7 @@ class ProcessCopy(HostCopy):
 
     def copy(self, times: int) -> None:
         for _ in range(times):
-            np.copyto(self._shared, self.source)
+            _copy(self.source, self._shared)
             self._peer.send_bytes(b"c")
             self._peer.recv_bytes()
 
@@ -109,7 +115,7 @@ def _receive(connection: Connection, other: Connection, shared: Bytes, destinati
     """The other process: copies whenever the first says so, until that is gone. other: the first process's end."""
     other.close()
     while connection.recv_bytes() == b"c":
-        np.copyto(destination, shared)
+        _copy(shared, destination)
         connection.send_bytes(b"d")
 
 
