@@ -17,8 +17,7 @@ from statistics import median
 
 import numpy as np
 
-from mixmark.harness.adapters.host_paths import HostCopy
-from mixmark.harness.measure.paths import Data
+from mixmark.harness.measure.paths import Bytes, Data
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker.plugin_process import PathProcess
 
@@ -33,6 +32,11 @@ def timed_ns(copy: Callable[[], object]) -> int:
     return time.perf_counter_ns() - begin_ns
 
 
+def memcpy(source: Bytes, destination: Bytes) -> None:
+    for _ in range(COPIES):
+        np.copyto(destination, source)
+
+
 def main(rounds: int) -> bool:
     import torch
 
@@ -45,7 +49,7 @@ def main(rounds: int) -> bool:
         process.put(source)
         loops: dict[str, Callable[[], object]] = {
             "host/copy": lambda: process.copy(COPIES, 0),
-            "memcpy": lambda: HostCopy(source, destination).copy(COPIES),
+            "memcpy": lambda: memcpy(source, destination),
             "torch": lambda: [torch_destination.copy_(torch_source) for _ in range(COPIES)],
         }
         for loop in loops.values():

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import DataPath
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.reporters import figures
-from mixmark.reporters.document import Block, Heading, Paragraph, Table
+from mixmark.harness.judge.paths import PathFigures
+from mixmark.reporters import charts, figures
+from mixmark.reporters.document import Block, Chart, Heading, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
 
 ABOUT = (
     "Every copy is of random bytes (8 bits of entropy a byte), into a poisoned destination that was compared whole. "
     "The latency is of the two smallest sizes, the bandwidth of the sizes that reach memory; a copy below four times "
-    "the last cache is of cache. Joules per byte, copies beside the mix and between hosts: not measured."
+    "the last cache is of cache. A path against another: a second process copied there all the time. Joules per byte, "
+    "copies beside the mix and between hosts: not measured."
 )
 PREDICTED = "Predicted from latency and bandwidth, not measured. Weights and caches have 16 bits a value."
 ENDS = ("from", "to", "path", "host memory")
@@ -25,7 +26,7 @@ def table(assessment: Assessment) -> Table | None:
     rows = []
     for found in assessment.paths:
         latency, bandwidth = _time(found.latency_s), _rate(found.bytes_per_s)
-        rows.append((*_ends(found.path), found.reason or latency, bandwidth))
+        rows.append((*_ends(found), found.reason or latency, bandwidth))
     header = (*ENDS, "latency", "bandwidth")
     return Table("Paths between memories", header, rows, len(header)) if rows else None
 
@@ -37,7 +38,7 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
     yield Heading("Paths between memories", "paths")
     rows = [
         (
-            *_ends(found.path),
+            *_ends(found),
             figures.prefixed(of_size.size_bytes, "B"),
             of_size.memory or UNKNOWN,
             _time(of_size.seconds),
@@ -55,7 +56,7 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
             move.suite,
             move.what,
             figures.prefixed(move.size_bytes, "B"),
-            *_ends(found.path),
+            *_ends(found),
             _time(move.predicted_s),
         )
         for found in assessment.paths
@@ -63,10 +64,38 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
     ]
     yield Table("What the suites move", ("suite", "what", "bytes", *ENDS, "predicted"), moves, 7)
     yield Paragraph(PREDICTED if moves else "", style="quiet")
+    short = {suite.name: suite.unit_names.short for suite in assessment.result.suites}
+    ceilings = [
+        (
+            ceiling.suite,
+            ceiling.device,
+            found.path.id,
+            figures.rate(ceiling.units_per_s, short.get(ceiling.suite, "units")),
+            figures.rate(ceiling.ceiling_per_s, short.get(ceiling.suite, "units")),
+            figures.whole_percent(ceiling.fraction),
+        )
+        for found in assessment.paths
+        for ceiling in found.ceilings
+    ]
+    columns = ("suite", "device", "path", "alone", "path allows", "of it reached")
+    yield Table("What the paths would limit", columns, ceilings, 3)
+    yield from _charts(assessment)
 
 
-def _ends(path: DataPath) -> tuple[str, str, str, str]:
-    return path.source, path.destination, f"{path.id} ({path.route})", path.host_pages or UNKNOWN
+def _charts(assessment: Assessment) -> Iterator[Chart]:
+    """The rate of copies by their size, for each path with several sizes."""
+    for number, found in enumerate(assessment.paths):
+        points = [(of_size.size_bytes / 1024, of_size.bytes_per_s / 1e9) for of_size in found.sizes]
+        if len(points) > 1:
+            title = f"{found.path.source} to {found.path.destination}: {found.path.id}"
+            yield Chart(title, charts.over_kib(f"path-{number}", title, points, "GB/s", figures.significant))
+
+
+def _ends(found: PathFigures) -> tuple[str, str, str, str]:
+    path = found.path
+    kind = f"converts the {path.converts}" if path.converts else path.route
+    against = f", against {found.opposing}" if found.opposing else ""
+    return path.source, path.destination, f"{path.id} ({kind}){against}", path.host_pages or UNKNOWN
 
 
 def _time(seconds: Estimate | float | None) -> str:

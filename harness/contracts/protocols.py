@@ -481,7 +481,8 @@ class Copy(Protocol):
         copy is in the destination. It does nothing if `times` is 0."""
 
     def take(self, offset: int, count: int) -> Array:
-        """The bytes of the destination from an offset on, as uint8 on the host."""
+        """The bytes of the destination from an offset on, as uint8 on the host. If the path converts, the bytes and the
+        offset are in the source's format."""
 
 
 class Paths(Protocol):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
@@ -12,6 +12,7 @@ from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import DataPath, PathRecord, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.rules.integrity import last_level_bytes
+from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.statistics.intervals import sample_needed
 
 CACHES = 4  # copies below so many times the last cache may stay in it, as STREAM asks of its arrays
@@ -41,11 +42,25 @@ class PredictedMove:
 
     suite: str
     what: str
-    """`weights`, a KV cache or a batch of inputs."""
+    """`weights`, a KV cache, embeddings or a batch of inputs."""
     size_bytes: int
     """Its bytes, from the suite's shapes."""
     predicted_s: Estimate
     """The time of one copy of them."""
+
+
+@dataclass(frozen=True)
+class PathCeiling:
+    """The rate of a suite that a path to its device allows, if each input takes that path and waits for no other."""
+
+    suite: str
+    device: str
+    units_per_s: float
+    """The rate on the device alone, as it was measured."""
+    ceiling_per_s: float
+    """Units a second by the predicted time of the inputs."""
+    fraction: float
+    """The measured rate over the ceiling. The path would limit the suite from 1 on."""
 
 
 @dataclass(frozen=True)
@@ -54,45 +69,79 @@ class PathFigures:
 
     path: DataPath
     """The path and its two memories."""
+    opposing: str | None
+    """The path on which another process copied the other way all the time. None if nothing did."""
     sizes: tuple[CopyFigures, ...]
     """Empty if a copy was wrong."""
     latency_s: Estimate | None
-    """The part of a copy's time that does not depend on its size, from the two smallest sizes."""
+    """The part of a copy's time that does not depend on its size, from the two smallest sizes. Not known beside an
+    opposing path."""
     bytes_per_s: Estimate | None
-    """The bandwidth, from all sizes that reach memory."""
+    """The bandwidth, from all sizes that reach memory; beside an opposing path the rate of the one size."""
     reason: Reason | None
     """Why the pair is not known."""
     moves: tuple[PredictedMove, ...]
     """Empty if the pair is not known."""
+    ceilings: tuple[PathCeiling, ...]
+    """Of the suites that ran alone on the device to whose memory the path leads, and whose inputs have a fixed size."""
 
 
-def paths(result: Result) -> tuple[PathFigures, ...]:
-    """The figures of each measured path."""
+def paths(result: Result, solos: Iterable[Solo] = ()) -> tuple[PathFigures, ...]:
+    """The figures of each measured path. solos: what the suites reached alone."""
     cache_bytes = last_level_bytes(result.system.caches)
-    return tuple(_figures(record, cache_bytes, result) for record in result.paths)
+    rates: dict[tuple[str, str], float] = {}
+    for solo in solos:
+        key = solo.route.suite, solo.route.device
+        rates[key] = max(rates.get(key, 0.0), solo.units_per_s.estimate if solo.units_per_s else 0.0)
+    found = (_figures(record, cache_bytes, result) for record in result.paths)
+    return tuple(replace(each, ceilings=tuple(_ceilings(each, result, rates))) for each in found)
+
+
+def _ceilings(found: PathFigures, result: Result, rates: Mapping[tuple[str, str], float]) -> Iterator[PathCeiling]:
+    units = {(move.suite, move.what): move.units for move in result.moves}
+    if found.path.converts:
+        return
+    for move in found.moves:
+        for device in result.devices:
+            rate = rates.get((move.suite, device.id))
+            needed = units[move.suite, move.what]
+            if rate and needed and found.path.destination in (device.id, device.memory_pool):
+                most = needed / move.predicted_s.estimate
+                yield PathCeiling(move.suite, device.id, rate, most, rate / most)
 
 
 def _figures(record: PathRecord, cache_bytes: int | None, result: Result) -> PathFigures:
     times = {} if record.fault else _seconds(record)
     sizes = tuple(_of_size(record, size, times[size], cache_bytes) for size in sorted(times))
+    found = PathFigures(record.path, record.opposing, sizes, None, None, None, (), ())
     if record.fault:
-        return PathFigures(record.path, (), None, None, "its copies were wrong", ())
+        return replace(found, reason="its copies were wrong")
     small, large = (
         [each.size_bytes for each in sizes[:2]],
         [each.size_bytes for each in sizes if each.memory == "memory"],
     )
+    if record.opposing and large:
+        return replace(found, bytes_per_s=_inverse(sizes[-1]))
     if len(small) < 2 or not large:
         why = "no copy was four times as large as the last cache" if cache_bytes else "the last cache's size is unknown"
-        return PathFigures(record.path, sizes, None, None, why if len(small) > 1 else "fewer than two sizes", ())
+        return replace(found, reason=why if len(sizes) >= (1 if record.opposing else 2) else "fewer than two sizes")
     pairs = [_pair(round, small, large) for round in _rounds(times)]
     latency, bandwidth = _middle([each for each, _ in pairs]), _middle([1 / slope for _, slope in pairs if slope > 0])
     if latency is None or bandwidth is None:
-        return PathFigures(record.path, sizes, None, None, "a copy's time does not grow with its size", ())
+        return replace(found, reason="a copy's time does not grow with its size")
     moves = tuple(
         PredictedMove(move.suite, move.what, move.size_bytes, predicted(move.size_bytes, latency, bandwidth))
         for move in result.moves
     )
-    return PathFigures(record.path, sizes, latency, bandwidth, None, moves)
+    return replace(found, latency_s=latency, bytes_per_s=bandwidth, moves=moves)
+
+
+def _inverse(of_size: CopyFigures) -> Estimate:
+    """The rate of copies of a size in bytes per second, with the interval of their time."""
+    low, high = of_size.seconds.low, of_size.seconds.high
+    return Estimate(
+        of_size.bytes_per_s, of_size.size_bytes / high if high else None, of_size.size_bytes / low if low else None
+    )
 
 
 def predicted(size_bytes: int, latency_s: Estimate, bytes_per_s: Estimate) -> Estimate:

@@ -9,10 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mixmark.harness.contracts.errors import ResultError
-from mixmark.harness.contracts.schema import Absent, Connection, Finding, Metering, Phase, Record, Result, Tier
+from mixmark.harness.contracts.schema import (
+    Absent,
+    Fact,
+    Finding,
+    Phase,
+    Record,
+    Result,
+    Tier,
+)
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.measure import audit
+from mixmark.harness.measure import audit, paths
 from mixmark.harness.measure.audit import Auditor
 from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
 from mixmark.harness.measure.stages import Procedure, RunState, makes_up_for, next_steps, procedure
@@ -93,10 +101,19 @@ class Benchmark:
 
     def run(self) -> None:
         """Runs until nothing is left to do. Exceptions pass through."""
+        if self.result.measures_paths and not self.result.records:
+            self._measure_paths()
         self._measure_planned()
         while self._plan():
             self._measure_planned()
         self.result = self.result.model_copy(update={"finished": True})
+
+    def _measure_paths(self) -> None:
+        """Measures the paths that an interrupted run has not measured yet."""
+        absent = {each.name for each in self.result.absent if each.kind == "path"}
+        for found in paths.measure(absent | {each.key for each in self.result.paths}):
+            self._keeper.add_path(found)
+            self._extend("absent" if isinstance(found, Absent) else "paths", found)
 
     def _measure_planned(self) -> None:
         """Measures the phases without a record, and audits all records."""
@@ -155,7 +172,7 @@ class Benchmark:
             self._keeper.meter(facts.metering)
             self._extend("meterings", facts.metering)
 
-    def _extend(self, name: str, *facts: Connection | Metering) -> None:
+    def _extend(self, name: str, *facts: Fact) -> None:
         self.result = self.result.model_copy(update={name: (*getattr(self.result, name), *facts)})
 
     def _audited(self, record: Record) -> None:

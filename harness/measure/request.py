@@ -289,7 +289,7 @@ def measure(run: PreparedRun, machine: MeasuredMachine, observed: Observed) -> I
         header = run.resumed.model_copy(update={"resumed": (*run.resumed.resumed, len(run.resumed.records))})
         result = _perform(run, machine, header, None, folder, observed)
     else:
-        header = _with_paths(run, _header(run, machine))
+        header = _header(run, machine)
         keeper = store.create(folder, header, FREE_DISK_BYTES)
         result = _perform(run, machine, header, keeper, folder, observed)
     yield folder, result
@@ -346,7 +346,10 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
             "--objective efficiency plans with watts, and no meter can be read",
             hint="mixmark meters says what is missing",
         )
+    moved = [run.suites.plugins[each.name] for each in run.workloads] if request.paths else ()
     update = {
+        "measures_paths": request.paths,
+        "moves": tuple(paths.moves(moved, request.tier)),
         "bits": None if request.precisions else bits,
         "candidates": candidates if screenings else (),
         "devices": machine.devices,
@@ -358,20 +361,6 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
         "power_limits": tuple(control.limit for control in machine.power),
         "policies": tuple(name for name in run.policies if name != BY_PLAN),
         "absent": (*header.absent, *machine.absent, *unused),
-    }
-    return header.model_copy(update=update)
-
-
-def _with_paths(run: PreparedRun, header: Result) -> Result:
-    """The header with what was measured of the paths, if the run asks for them."""
-    if not run.request.paths:
-        return header
-    found = list(paths.measure())
-    absent = tuple(each for each in found if isinstance(each, Absent))
-    update = {
-        "paths": tuple(each for each in found if not isinstance(each, Absent)),
-        "moves": tuple(paths.moves([run.suites.plugins[each.name] for each in run.workloads], header.tier)),
-        "absent": (*header.absent, *absent),
     }
     return header.model_copy(update=update)
 

@@ -5,8 +5,9 @@ While a run goes on, the journal is the result:
     journal.jsonl           the first line is the result as it began. Each later line holds facts that were added
                             together, {"records": […]}, {"meterings": […]}, {"connections": […]} or {"phases": […]};
                             the later of two facts with the same key counts. {"sha256": {…}} beside records and
-                            meterings holds the hashes of their raw files. {"begun": ["mixed"]} says that the windows
-                            of a phase open, {"resumed": [12]} that the run was resumed after twelve records
+                            meterings holds the hashes of their raw files. {"paths": […]} and {"absent": […]} add a
+                            path between memories or its reason. {"begun": ["mixed"]} says that the windows of a
+                            phase open, {"resumed": [12]} that the run was resumed after twelve records
     raw/<key>.npz           the timestamps of a record, and the record's key
     raw/<key>.outputs.npz   the audited outputs of a record, and the serial numbers of their feeds
     raw/<phase>.energy.npz  the samples of a metering, and the name of its phase
@@ -44,9 +45,11 @@ from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.schema import (
     SCHEMA,
+    Absent,
     Connection,
     Fact,
     Metering,
+    PathRecord,
     Phase,
     Record,
     Result,
@@ -113,6 +116,11 @@ class Store:
         """Adds how the hosts of a phase were reached, before the records of the phase."""
         with explained(f"cannot write the connections of {connections[0].phase} to {self.path}"):
             self._add("connections", connections)
+
+    def add_path(self, found: PathRecord | Absent) -> None:
+        """Adds what was measured of a path between memories, or why there is no path."""
+        with explained(f"cannot write a path between memories to {self.path}"):
+            self._add("absent" if isinstance(found, Absent) else "paths", (found,))
 
     def plan(self, phase: Phase) -> None:
         """Adds a phase that was planned during the run, after the phases that were planned before."""
@@ -340,8 +348,9 @@ def _replayed(journal: Path) -> tuple[dict[str, Any], dict[str, str]]:
     header = parse_json(journal, first, 1)
     _check_version(journal, header)
     found: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in KEYS}
-    begun = header.get("begun")
-    told: dict[str, list[Any]] = {"begun": [*begun] if isinstance(begun, list) else [], "resumed": []}
+    told: dict[str, list[Any]] = {"resumed": []}
+    for name in ("begun", "paths", "absent"):
+        told[name] = [*before] if isinstance(before := header.get(name), list) else []
     sha256: dict[str, str] = {}
     for number, text in enumerate(lines, 2):
         line = parse_json(journal, text, number)

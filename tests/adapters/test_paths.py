@@ -6,13 +6,18 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mixmark.harness.adapters import host_paths
-from mixmark.harness.adapters.host_paths import HostPaths
+from mixmark.harness.adapters.host_paths import FormatCopy, HostPaths, LayoutCopy
+from mixmark.harness.adapters.onnxruntime import paths as runtime_paths
+from mixmark.harness.adapters.onnxruntime.paths import OnnxRuntimePaths
 from mixmark.harness.adapters.torch.paths import TorchPaths  # noqa: F401  # for the process of a story
 from mixmark.harness.contracts.protocols import Paths
 from mixmark.harness.contracts.schema import Absent, DataPath
@@ -93,3 +98,53 @@ def test_one_numa_node_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(host_paths, "NODES", tmp_path)
     absent = [path for path in HostPaths().paths() if isinstance(path, Absent)]
     assert "host/node" in [path.name for path in absent]
+
+
+def provider(id: str, memory: str) -> Any:
+    return SimpleNamespace(device=SimpleNamespace(id=id), memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("memories", "measured", "refused"),
+    [
+        (("cuda",), ["onnxruntime/to-gpu:0", "onnxruntime/from-gpu:0"], []),
+        (("cuda", "cuda"), [], ["onnxruntime/gpu:0", "onnxruntime/gpu:1"]),
+        (("cuda", "cpu"), ["onnxruntime/to-gpu:0", "onnxruntime/from-gpu:0"], []),
+        (("cpu",), [], ["onnxruntime"]),
+    ],
+)
+def test_onnxruntime_names_no_device_that_could_be_another(
+    monkeypatch: pytest.MonkeyPatch, memories: Sequence[str], measured: list[str], refused: list[str]
+) -> None:
+    places = [provider(f"gpu:{number}", memory) for number, memory in enumerate(memories)]
+    monkeypatch.setattr(runtime_paths, "provider_devices", lambda: places)
+    monkeypatch.setattr(runtime_paths, "import_runtime", lambda: SimpleNamespace(copy_tensors=None))
+    found = list(OnnxRuntimePaths().paths())
+    assert [each.id for each in found if isinstance(each, DataPath)] == measured
+    assert [each.name for each in found if isinstance(each, Absent)] == refused
+
+
+def test_a_layout_is_converted_row_by_row() -> None:
+    """Two tokens of eight heads, 128 bytes each: the row of head h and token t moves from 2h + t to 8t + h."""
+    with HostPaths().open("host/heads-tokens", 2048) as copy:
+        assert isinstance(copy, LayoutCopy)
+        rows = np.repeat(np.arange(16, dtype=np.uint8), 128)
+        copy.put("source", 0, rows)
+        copy.copy(1)
+        assert copy.destination[::128].tolist() == [*range(0, 16, 2), *range(1, 16, 2)]
+        assert np.array_equal(copy.take(300, 200), rows[300:500])
+
+
+def test_bf16_becomes_fp32_and_back() -> None:
+    with HostPaths().open("host/bf16-fp32", 8) as copy:
+        assert isinstance(copy, FormatCopy)
+        sent = np.array([0x3F80, 0xC040, 0x7F81, 0], np.uint16).view(np.uint8)  # 1, -3 and a signalling NaN
+        copy.put("source", 0, sent)
+        copy.copy(1)
+        assert copy.destination.view(np.uint32).tolist() == [0x3F800000, 0xC0400000, 0x7F810000, 0]
+        assert copy.destination.view(np.float32)[:2].tolist() == [1.0, -3.0]
+        assert np.array_equal(copy.take(3, 4), sent[3:7])
+
+
+def test_each_path_of_the_host_copies_what_it_is_given() -> None:
+    assert {"host/copy", "host/bf16-fp32", "host/heads-tokens", "host/process"} <= copies(HostPaths()).keys()

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from mixmark.harness.judge.rules import consistency
+from mixmark.harness.measure import paths
+from mixmark.harness.plugins import registry
 from tests.cli.shell import ACME, ROOT, Shell
 
 pytestmark = pytest.mark.slow
@@ -76,6 +78,20 @@ def test_what_does_not_fit_is_not_run(shell: Shell) -> None:
     done = shell("run", "--suite", "null", "--adapter", ACME, "--tier", "smoke", "--out", "out")
     assert outcomes(shell) == ["refused"]
     assert done.returncode == 1, "nothing was measured"
+
+
+def test_paths_are_measured_before_the_first_phase(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "SIZES", (4096, 1 << 16))
+    monkeypatch.setattr(paths, "SAMPLE_NS", 10_000)
+    monkeypatch.setitem(registry.BUILT_IN, "paths", {"fakes": "tests.fakes.copies:Fakes"})
+    done = shell.run("--paths")
+    assert done.returncode == 0, done.stderr
+    result = json.loads((shell.folder / "out/result.json").read_text())
+    measured = {each["path"]["id"]: len(each["samples"]) for each in result["paths"] if not each["opposing"]}
+    assert measured == {"fakes/fine": 24, "fakes/raises": 0, "fakes/dies": 12}
+    assert [each["name"] for each in result["absent"] if each["kind"] == "path"] == ["fakes/none"]
+    assert "Paths between memories" in done.stdout
+    assert outcomes(shell) == ["measured"]
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
 from mixmark.harness.adapters.host_paths import HostCopy
+from mixmark.harness.contracts.errors import PluginError
 from mixmark.harness.contracts.protocols import Array, Copy
 from mixmark.harness.contracts.schema import Absent, DataPath
 from mixmark.harness.measure.paths import Bytes, Watch
 
 PATH = DataPath(id="fake/copy", source="host", destination="gpu:0", host_pages="pinned", through_caches=False)
+
+BACK = PATH.model_copy(update={"id": "fake/back", "source": "gpu:0", "destination": "host"})
 
 
 class Known:
@@ -47,6 +51,33 @@ class Known:
 
     def take(self) -> Bytes:
         return self.destination.copy()
+
+
+class Halved(Known):
+    """Has a half of its bandwidth while another path copies."""
+
+    def __init__(self, latency_ns: float, ns_per_byte: float, rival: Known) -> None:
+        super().__init__(latency_ns, ns_per_byte)
+        self._alone, self._rival = ns_per_byte, rival
+
+    def copy(self, times: int, word_at: int) -> int:
+        before, deadline = self._rival.now, time.monotonic() + 10
+        while self._rival.now == before and time.monotonic() < deadline:
+            time.sleep(1e-4)
+        self.ns_per_byte = self._alone * (1 + (self._rival.now > before))
+        return super().copy(times, word_at)
+
+
+class Dying(Known):
+    """Ends at its third copy."""
+
+    count = 0
+
+    def copy(self, times: int, word_at: int) -> int:
+        self.count += 1
+        if self.count > 2:
+            raise PluginError("it ended with exit code 3")
+        return super().copy(times, word_at)
 
 
 class Corrupting(Known):

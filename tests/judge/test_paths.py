@@ -103,3 +103,48 @@ def test_a_wrong_copy_is_a_finding_and_no_figure(kind: str) -> None:
 def test_a_right_copy_is_no_finding() -> None:
     judged = judge(result(PathRecord(path=PATH, samples=samples(MIB, line(MIB)))))
     assert not any(each.rule.startswith("path") for each in judged.findings)
+
+
+def beside(*of_sizes: tuple[CopySample, ...], **caches: str) -> PathFigures:
+    path = PATH.model_copy(update={"through_caches": True})
+    record = PathRecord(path=path, opposing="fake/back", samples=sum(of_sizes, ()))
+    (found,) = paths(result(record, caches=caches))
+    return found
+
+
+def test_beside_an_opposing_path_the_rate_of_the_size_is_the_bandwidth() -> None:
+    times = [line(MIB) * percent // 100 for percent in (99, 100, 100, 100, 101, 190)]
+    found = beside(samples(MIB, *times), L3="256K")
+    assert found.bytes_per_s is not None
+    expected = [MIB * 1e9 / ns for ns in (line(MIB), max(times), min(times))]
+    assert [found.bytes_per_s.estimate, *found.bytes_per_s.ends] == pytest.approx(expected)
+    assert (found.opposing, found.latency_s, found.moves, found.reason) == ("fake/back", None, (), None)
+    small = beside(samples(MIB, *times), L3="1M")
+    assert (small.bytes_per_s, small.reason) == (None, "no copy was four times as large as the last cache")
+    assert beside().reason == "fewer than two sizes"
+
+
+def test_a_path_has_the_rate_that_it_allows_a_suite_on_its_device() -> None:
+    """Inputs of 32 units and 2,000,000 bytes take 5 µs + 1 ms. The memory of cpu:0 is the host's."""
+    record = PathRecord(
+        path=PATH.model_copy(update={"destination": "host"}),
+        samples=sum((samples(size, *[line(size)] * 6) for size in (4 * KIB, 16 * KIB, MIB, 64 * MIB)), ()),
+    )
+    alone = judge(sample.sample()).solos
+    rate = max(
+        each.units_per_s.estimate
+        for each in alone
+        if (each.route.suite, each.route.device) == ("llm", "cpu:0") and each.units_per_s
+    )
+    moves = (
+        Move(suite="llm", what="inputs of 32", size_bytes=2_000_000, units=32),
+        Move(suite="llm", what="weights", size_bytes=2_000_000),
+        Move(suite="none", what="inputs of 32", size_bytes=2_000_000, units=32),
+    )
+    whole = sample.sample().model_copy(update={"paths": (record,), "moves": moves})
+    (found,) = paths(whole, alone)
+    assert [(each.suite, each.device, each.units_per_s) for each in found.ceilings] == [("llm", "cpu:0", rate)]
+    assert found.ceilings[0].ceiling_per_s == pytest.approx(32 / 1.005e-3)
+    assert found.ceilings[0].fraction == pytest.approx(rate * 1.005e-3 / 32)
+    (elsewhere,) = paths(whole.model_copy(update={"paths": (record.model_copy(update={"path": PATH}),)}), alone)
+    assert elsewhere.ceilings == ()

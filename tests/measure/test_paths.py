@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from mixmark.harness.contracts.schema import Absent, DataPath, PathRecord
+from mixmark.harness.contracts.schema import Absent, PathRecord, Tier
 from mixmark.harness.judge.paths import paths
 from mixmark.harness.measure import paths as measuring
-from mixmark.harness.measure.paths import SIZES, Data, measure, measured
+from mixmark.harness.measure.paths import SIZES, Data, measure, measured, moves, opposed, way_back
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from tests.fakes import copies
-from tests.fakes.copies import PATH, Known
+from tests.fakes.copies import BACK, PATH, Dying, Halved, Known
 from tests.golden import sample
 
 FAKES = Path(copies.__file__)
@@ -88,7 +88,10 @@ def _fakes(monkeypatch: pytest.MonkeyPatch, _small: None, importable: None) -> I
 @pytest.mark.slow
 @pytest.mark.usefixtures("_fakes")
 def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> None:
-    fine, raises, dies, lacking = measure(1)
+    lacking, fine, opposed, raises, dies = measure(seed=1)
+    assert isinstance(opposed, PathRecord)
+    assert (opposed.key, opposed.fault, opposed.failure) == ("fakes/fine against fakes/fine", None, None)
+    assert {sample.size_bytes for sample in opposed.samples} == {1 << 20}
     assert isinstance(fine, PathRecord) and isinstance(raises, PathRecord) and isinstance(dies, PathRecord)
     assert (fine.fault, fine.failure) == (None, None)
     assert {sample.size_bytes for sample in fine.samples} == {4096, 1 << 16, 1 << 20}
@@ -103,9 +106,100 @@ def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> N
 def test_the_memory_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     host = registry.find("paths")["host"]
     monkeypatch.setattr(registry, "find", lambda kind: {"host": host})
-    found = {each.path.id if isinstance(each, PathRecord) else each.name: each for each in measure()}
-    for name in ("host/copy", "host/process"):
-        record = found[name]
-        assert isinstance(record, PathRecord) and isinstance(record.path, DataPath)
+    found = {each.key: each for each in measure() if isinstance(each, PathRecord)}
+    both_ways = [f"{name} against {name}" for name in ("host/copy", "host/process")]
+    assert {*both_ways, "host/copy", "host/process", "host/bf16-fp32", "host/heads-tokens"} <= found.keys()
+    for record in found.values():
         assert (record.fault, record.failure) == (None, None)
-        assert len(record.samples) == 3 * 2 * measuring.SAMPLES
+        assert len(record.samples) == (1 if record.opposing else 3) * 2 * measuring.SAMPLES
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_fakes")
+def test_paths_that_are_known_are_left_out() -> None:
+    known = {"fakes/fine", "fakes/none"}
+    for name in ("fakes/raises", "fakes/dies"):
+        known |= {name, f"{name} against {name}"}
+    (found,) = measure(known)
+    assert isinstance(found, PathRecord)
+    assert (found.key, found.fault, found.failure) == ("fakes/fine against fakes/fine", None, None)
+    assert list(measure({"fakes"})) == []
+
+
+def with_back(fake: Known, other: Known) -> PathRecord:
+    return opposed(PATH, BACK, fake, other, Data(1), 1 << 40, fake.watch)
+
+
+@pytest.mark.usefixtures("_small")
+def test_beside_an_opposing_path_the_largest_size_is_measured() -> None:
+    other = Known(2_000, 0.05)
+    record = with_back(Halved(2_000, 0.05, rival=other), other)
+    (found,) = paths(sample.result().model_copy(update={"paths": (record,)}))
+    assert (record.key, record.fault, record.failure) == ("fake/copy against fake/back", None, None)
+    assert [each.size_bytes for each in found.sizes] == [1 << 20]
+    assert found.bytes_per_s is not None
+    assert found.bytes_per_s.estimate == pytest.approx(1e9 / 0.1, rel=0.03), (
+        "the other way takes a half of the bandwidth"
+    )
+    assert (found.opposing, found.latency_s, found.moves, found.reason) == ("fake/back", None, (), None)
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize(("rival", "kind"), [(copies.Corrupting, "corrupted"), (copies.Repeating, "repeated")])
+def test_an_opposing_path_that_copies_wrongly_opposes_nothing(rival: type[Known], kind: str) -> None:
+    record = with_back(Known(2_000, 0.05), rival(2_000, 0.05))
+    assert record.fault is not None
+    assert (record.fault.kind, record.opposing, record.samples) == (kind, "fake/back", ())
+
+
+@pytest.mark.usefixtures("_small")
+def test_an_opposing_path_that_fails_leaves_its_reason() -> None:
+    record = with_back(Known(2_000, 0.05), Dying(2_000, 0.05))
+    assert record.failure is not None
+    assert (record.failure.message, record.samples) == ("it ended with exit code 3", ())
+
+
+@pytest.mark.parametrize(
+    ("update", "found"),
+    [
+        ({}, "fake/back"),
+        ({"host_pages": "pageable"}, None),
+        ({"route": "staged"}, None),
+        ({"converts": "layout"}, None),
+    ],
+)
+def test_the_way_back_is_of_the_same_kind(update: dict[str, str], found: str | None) -> None:
+    back = way_back(PATH.model_copy(update=update), [PATH, BACK])
+    assert (back and back.id) == found
+    itself = PATH.model_copy(update={"destination": "host"})
+    assert way_back(itself, [PATH, BACK]) == itself
+
+
+def moved(suite: str, tier: Tier) -> dict[str, int]:
+    return {each.what: each.size_bytes for each in moves([registry.find("suites")[suite]], tier)}
+
+
+def test_a_language_model_moves_weights_a_kv_cache_and_embeddings() -> None:
+    """The KV cache of Llama-3.2-1B: 2 × 16 layers × 8 heads × 64 values of 2 bytes, 32 KiB a token."""
+    assert moved("llm", "edge") == {
+        "weights": 2_471_628_800,
+        "KV cache of 1024 tokens, a layer": 2 << 20,
+        "KV cache of 1024 tokens": 32 << 20,
+        "KV cache of 8192 tokens, a layer": 16 << 20,
+        "KV cache of 8192 tokens": 256 << 20,
+        "embeddings of 1024 tokens": 2 * 2048 * 1024,
+        "embeddings of 8192 tokens": 2 * 2048 * 8192,
+    }
+
+
+def test_other_suites_move_their_inputs_and_embeddings() -> None:
+    images, ratings, prompts = (moved(suite, "edge") for suite in ("resnet50", "dlrm", "diffusion"))
+    assert images["inputs of 32"] == 32 * 3 * 224 * 224
+    assert images.keys() == {"weights", "inputs of 32"}
+    assert ratings["embeddings of 32"] == 32 * 26 * 128 * 2
+    assert prompts["embeddings of a prompt"] == 77 * 768 * 2
+    assert prompts.keys() == {"weights", "embeddings of a prompt"}
+
+
+def test_suites_of_others_move_nothing_since_none_of_their_code_runs_here() -> None:
+    assert list(moves([Plugin("suites", "mine", "none_such:Mine", "mine 1")], "edge")) == []

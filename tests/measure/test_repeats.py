@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mixmark.harness.contracts.schema import Completions, Conditions, Device, Result
+from mixmark.harness.contracts.schema import Absent, Completions, Conditions, Device, PathRecord, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
+from mixmark.harness.measure import paths as measuring
 from mixmark.harness.measure.audit import CPU, Auditor
 from mixmark.harness.measure.benchmark import Benchmark, Event, Planned
 from mixmark.harness.measure.executor import PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
 from mixmark.harness.measure.stages import Procedure, RunState, procedure
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
+from tests.fakes.copies import PATH
 from tests.measure.test_stages import DEVICES, LIMITS, SECOND, changed, record, solo
 
 QUIET: dict[str, int] = {}
@@ -181,3 +184,35 @@ def test_the_smoke_tier_repeats_nothing() -> None:
     header = solo(DEVICES[0])
     assert procedure(header).repeats == 2
     assert procedure(header.model_copy(update={"tier": "smoke"})).repeats == 0
+
+
+def test_paths_come_first_and_a_run_that_ends_among_them_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run ends after a path and an absence; the resumed run measures only the path that is left."""
+    asked: list[set[str]] = []
+    lacking = Absent(kind="path", name="fake/none", reason="no path: there is no second memory")
+    last = PATH.model_copy(update={"id": "fake/last"})
+
+    def measured(known: set[str], ends: bool) -> Iterator[PathRecord | Absent]:
+        asked.append(known)
+        yield from (PathRecord(path=PATH), lacking) if ends else (PathRecord(path=last),)
+        if ends:
+            raise KeyboardInterrupt
+
+    header = solo(DEVICES[0]).model_copy(update={"measures_paths": True, "phases": (), "records": ()})
+    keeper = store.create(tmp_path / "a", header)
+    first = benchmark(header, Desk(QUIET), keeper, 1)
+    monkeypatch.setattr(measuring, "measure", partial(measured, ends=True))
+    with pytest.raises(KeyboardInterrupt):
+        first.run()
+    kept = store.open(tmp_path / "a")
+    assert ([each.path for each in kept.paths], kept.absent[-1], kept.finished) == ([PATH], lacking, False)
+    assert (first.result.paths, first.result.absent) == (kept.paths, kept.absent)
+    second = benchmark(kept, Desk(QUIET), store.resume(tmp_path / "a"), 1)
+    monkeypatch.setattr(measuring, "measure", partial(measured, ends=False))
+    second._measure_paths()
+    assert asked == [set(), {"fake/copy", "fake/none"}]
+    again = store.open(tmp_path / "a")
+    assert [each.path for each in again.paths] == [PATH, last]
+    assert again.absent == kept.absent

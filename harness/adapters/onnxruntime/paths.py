@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,8 @@ from mixmark.harness.adapters.onnxruntime.devices import ProviderDevice, import_
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Array, Copy, End
 from mixmark.harness.contracts.schema import HOST_POOL, Absent, DataPath
+
+SHOW_ONE = "let it see one device, as by CUDA_VISIBLE_DEVICES=UUID"
 
 
 class OnnxRuntimeCopy:
@@ -49,20 +52,24 @@ class OnnxRuntimePaths:
     def paths(self) -> Iterable[DataPath | Absent]:
         runtime, places = import_runtime(), self._places()
         if not places:
-            return [Absent(kind="path", name=self.name, reason="no path: no device has a memory of its own")]
-        if not hasattr(runtime, "copy_tensors"):
-            return [Absent(kind="path", name=self.name, reason="no path: this onnxruntime has no copy_tensors")]
-        ends = [(way, id) for id in places for way in ("to", "from")]
-        return [
-            DataPath(
-                id=f"onnxruntime/{way}-{id}",
-                source=HOST_POOL if way == "to" else id,
-                destination=id if way == "to" else HOST_POOL,
-                host_pages="pageable",
-                through_caches=True,
-            )
-            for way, id in ends
-        ]
+            yield Absent(kind="path", name=self.name, reason="no path: no device has a memory of its own")
+        elif not hasattr(runtime, "copy_tensors"):
+            yield Absent(kind="path", name=self.name, reason="no path: this onnxruntime has no copy_tensors")
+            return
+        devices = Counter(place.memory for place in places.values())
+        for id, place in places.items():
+            if (count := devices[place.memory]) > 1:
+                reason = f"no path: onnxruntime numbers {count} devices of {place.memory} in its own order; {SHOW_ONE}"
+                yield Absent(kind="path", name=f"{self.name}/{id}", reason=reason)
+                continue
+            for way, source, destination in (("to", HOST_POOL, id), ("from", id, HOST_POOL)):
+                yield DataPath(
+                    id=f"onnxruntime/{way}-{id}",
+                    source=source,
+                    destination=destination,
+                    host_pages="pageable",
+                    through_caches=True,
+                )
 
     def _places(self) -> dict[str, ProviderDevice]:
         return {place.device.id: place for place in provider_devices() if place.memory != "cpu"}

@@ -25,6 +25,8 @@ class DataPath(Fact):
     """`staged`: the bytes are first copied to host memory between the two, so each is copied twice."""
     host_pages: Literal["pageable", "pinned"] | None = None
     """How the host memory at one end is allocated. None if no end is host memory that a device copies from or to."""
+    converts: Literal["number format", "layout"] | None = None
+    """What a copy changes on its way. None if the destination has the source's bytes."""
     through_caches: bool
     """Whether the host's processor copies or one end is host memory, so that copies of little stay in its caches."""
 
@@ -56,6 +58,8 @@ class PathRecord(Fact):
     """What was measured of a path. Each copy was of random bytes, 8 bits of entropy a byte."""
 
     path: DataPath
+    opposing: str | None = None
+    """The path on which another process copied the other way all the time. None if nothing did."""
     samples: tuple[CopySample, ...] = ()
     """The samples of each size, in the order of the measurement."""
     fault: CopyFault | None = None
@@ -63,12 +67,18 @@ class PathRecord(Fact):
     failure: Failure | None = None
     """Why no larger size was measured. None if all sizes were."""
 
+    @property
+    def key(self) -> str:
+        return f"{self.path.id} against {self.opposing}" if self.opposing else self.path.id
+
 
 class Move(Fact):
     """Something that a suite moves between memories."""
 
     suite: str
     what: str
-    """`weights`, a KV cache or a batch of inputs."""
+    """`weights`, a KV cache, embeddings or a batch of inputs."""
     size_bytes: int = Field(ge=1, le=LARGEST)
     """Its bytes, from the suite's shapes."""
+    units: int | None = Field(default=None, ge=1, le=LARGEST)
+    """The units of work that need it on the device. None if their number is not fixed."""

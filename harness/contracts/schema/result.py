@@ -328,11 +328,12 @@ class Result(Fact):
     """The power limits that the cap phases lower."""
     policies: tuple[str, ...] = ()
     """The policies that are compared with the plan: the mix is also run and served by each of them."""
+    measures_paths: bool = False
+    """Whether the paths between memories are measured before the first phase."""
     paths: tuple[PathRecord, ...] = ()
-    """The paths between memories, measured before the first phase. Empty if it was not asked for; a path that this
-    machine lacks is in `absent`."""
+    """The paths that were measured. A path that this machine lacks is in `absent`."""
     moves: tuple[Move, ...] = ()
-    """What the suites move between memories. Empty if no path was measured."""
+    """What the suites move between memories. Empty if no paths are measured."""
     suites: tuple[SuiteFacts, ...] = ()
     """All suites that loaded, also unused ones."""
     records: tuple[Record, ...]

@@ -55,9 +55,7 @@ def path_verified(evidence: Evidence) -> Iterator[Finding]:
     """Each copy on a path left the bytes of its source in its destination when it was acknowledged."""
     for record in evidence.result.paths:
         if fault := record.fault:
-            yield found(
-                WRONG_COPY[fault.kind], record.path.id, size_bytes=fault.size_bytes, first_byte=fault.first_byte
-            )
+            yield found(WRONG_COPY[fault.kind], record.key, size_bytes=fault.size_bytes, first_byte=fault.first_byte)
 
 
 def path_measured(evidence: Evidence) -> Iterator[Finding]:
@@ -66,7 +64,7 @@ def path_measured(evidence: Evidence) -> Iterator[Finding]:
         if failure := record.failure:
             largest = max((sample.size_bytes for sample in record.samples), default=0)
             values = {"kind": failure.kind, "message": failure.message, "hint": failure.hint}
-            yield found("path_measured", record.path.id, size_bytes=largest, **values)
+            yield found("path_measured", record.key, size_bytes=largest, **values)
 
 
 @record_rule
