@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SECTIONS = {
     "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --objective --seed",
-    "Load": "--ladder --policy --drill --power-cap --paths",
+    "Load": "--ladder --policy --drill --power-cap --pipeline --paths",
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
     "Where": "--device --adapter --split-cpu --hosts --launcher --address --scaling --config",
     "Output": "--out --resume --against --verbose --json --help",
@@ -161,6 +161,13 @@ SECTIONS = {
     callback=caps,
     metavar="PERCENT,…",
     help="Also run the mix with the devices' limits of power lowered to these shares, and restore them. Needs root.",
+)
+@click.option(
+    "--pipeline",
+    metavar="NAME|FILE",
+    shell_complete=complete.PIPELINE,
+    help="Also run a chain of suites with a deadline, several at a time: on all devices, and in turns with that on the "
+    "best single device. NAME is a published pipeline, such as assistant.",
 )
 @click.option(
     "--paths",

@@ -19,6 +19,7 @@ from mixmark.harness.contracts.schema import (
     Load,
     Mix,
     Phase,
+    PipelineWork,
     PowerLimit,
     Rate,
     Record,
@@ -26,10 +27,12 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
+from mixmark.harness.contracts.seeds import nonce
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.power_caps import CapFailed
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.load import requests_ns, unknown_due
+from mixmark.harness.judge.pipelines import out_of_turn, steps_of
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit, executor, mixed
 from mixmark.harness.measure.dispatch import Handed
@@ -359,3 +362,29 @@ def test_a_run_whose_cap_was_raised_meanwhile_keeps_no_timestamps(
     with nullcontext() if kept else pytest.raises(CapFailed), ExitStack() as stack:
         here._attended(request, lambda event: None, stack)
     assert part.draft.completions == ("timestamps" if kept else None)
+
+
+@pytest.mark.parametrize("slots", ["1", "3"])
+def test_a_stage_is_derived_from_the_output_before_and_begins_after_it(tmp_path: Path, slots: str) -> None:
+    """The output of a fake is the nonce of its feed, so it shows what the feed was derived from."""
+    stage = Stage(tmp_path, {"a": {"low": 0.02}, "b": {"high": 0.02}}, {"slots": slots})
+    work = PipelineWork(suites=("low", "high"), units=(2, 2), in_flight=3)
+    plain = stage.phase(2)
+    rates = plain.placement.rates if plain.placement else ()
+    plan = placement.place(work.mix_units, rates, stage.devices())
+    phase = Phase.model_validate(plain.model_dump() | {"purpose": "pipeline", "pipeline": work, "placement": plan})
+    drive = mixed.local_driver(None, phase, lambda units, rates: plan)
+    records = {
+        record.route.suite: record
+        for record in attend(phase, stage.equipment(), tmp_path, drive, on_ready=drive.on_ready)
+    }
+    assert out_of_turn(work, list(records.values())) == 0
+    chains = steps_of(work, list(records.values()))
+    assert sum(len(steps) == 2 for steps in chains.values()) > 10
+    for suite, record in records.items():
+        assert record.audit is not None and record.seed is not None and not record.audit.problem
+        with np.load(audit.kept_at(tmp_path, record.key)) as kept:
+            (before,), (serial,), (output,) = kept["previous_digests"], kept["serials"], kept["outputs"]
+        assert before.any() == (suite == "high")
+        followed = before.tobytes() if before.any() else b""
+        assert output.tolist() == [nonce(record.seed, int(serial), followed)] * 2
