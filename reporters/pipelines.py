@@ -19,6 +19,9 @@ ABOUT = (
     "over is all other time between two stages."
 )
 
+TURN = ("turn", "devices", "in flight", "ended", "in time", "per hour", "per kWh", "median", "tail", "p90 at most")
+STAGE = ("stage", "feeds on", "alone", "feed", "waiting", "handing over", "part")
+
 
 def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
     """What the pipeline did, in a few lines."""

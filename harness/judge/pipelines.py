@@ -67,8 +67,9 @@ class PipelineTurn:
     latency: Latency
     """From the begin of a pipeline to its last output. A percentile is None if the sample is too small for it."""
     p90_at_most_ns: int | None
-    """What the 90th percentile does not exceed with 99 % confidence. As the next one, None for too small a sample."""
+    """What the 90th percentile does not exceed with 99 % confidence. None if the sample is too small."""
     p99_at_most_ns: int | None
+    """What the 99th percentile does not exceed with 99 % confidence. None if the sample is too small."""
     stages: tuple[StageTimes, ...]
     """Empty if no pipeline ended."""
     problems: tuple[Finding, ...]
@@ -83,9 +84,9 @@ class PipelineFigures:
     turns: tuple[PipelineTurn, ...]
     """In the order of the run."""
     critical_path_ns: float | None
-    """The sum of the times of the stages alone, each on its fastest device. As the next one, None if nothing ran."""
+    """The sum of the times of the stages alone, each on its fastest device. None if no turn was planned."""
     bound_per_hour: float | None
-    """λ*: the most pipelines per hour at the rates alone, if they wait for nothing."""
+    """λ*: the most pipelines per hour at the rates of the stages alone. None if no turn was planned."""
     per_hour: Estimate | None
     """The pipelines in time per hour on all devices, over the runs."""
     per_kwh: Estimate | None
