@@ -14,9 +14,9 @@ from mixmark.reporters.figures import UNKNOWN, duration, percent, significant
 ABOUT = (
     "A pipeline counts if its last output arrived within the deadline, from when the pipeline began; a late one is no "
     "work, and its joules stay. Each stage is derived from the output of the stage before, so it cannot begin earlier. "
-    "No pipeline is faster than the critical path, the stages alone on their fastest devices; λ* is the rate at which "
-    "the devices would do them without any wait. Waiting is while a stage's device works on other pipelines; handing "
-    "over is all other time between two stages."
+    "The critical path is the stages alone on their fastest devices, without any wait; λ* is the rate of devices that "
+    "are never idle. Waiting is while a stage's device works on other pipelines; handing over is all other time "
+    "between two stages."
 )
 
 TURN = ("turn", "devices", "in flight", "ended", "in time", "per hour", "per kWh", "median", "tail", "p90 at most")
@@ -57,23 +57,10 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
         return
     yield Heading("The pipeline", "pipeline")
     yield Facts(list(_facts(found)))
-    header = (
-        "turn",
-        "devices",
-        "in flight",
-        "ended",
-        "in time",
-        "per hour",
-        "per kWh",
-        "median",
-        "tail",
-        "p90 at most",
-    )
-    yield Table("", header, [_turn(turn) for turn in found.turns], text_columns=2)
+    yield Table("", TURN, [_turn(turn) for turn in found.turns], text_columns=2)
     for turn in found.turns:
-        header = ("stage", "feeds on", "alone", "feed", "waiting", "handing over", "part")
         rows = [_stage(stage, turn) for stage in turn.stages]
-        yield Table(f"Where the time of {turn.phase} went, mean", header, rows, text_columns=2)
+        yield Table(f"Where the time of {turn.phase} went, mean", STAGE, rows, text_columns=2)
     yield Paragraph(ABOUT, style="quiet")
 
 
