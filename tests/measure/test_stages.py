@@ -411,3 +411,17 @@ def test_a_pipeline_runs_on_this_machine_and_from_the_begin(other: dict[str, Any
     RunRequest(pipeline="assistant").check()
     with pytest.raises(UsageError, match="--pipeline cannot be chosen here"):
         RunRequest(pipeline="assistant", **other).check()
+
+
+def test_only_a_feed_of_the_stages_samples_is_its_time_alone() -> None:
+    """The LLM was measured one feed of one sample at a time, and the stage has two."""
+    twice = CHAIN.model_copy(update={"stages": (PipelineStage(suite="llm", samples=2), CHAIN.stages[1])})
+    before = chained().model_copy(update={"pipeline": twice})
+    lacking = {(step.shares[0].route.suite, step.shares[0].batch) for step in later(before)}
+    assert lacking == {("llm", 2), ("dlrm", 500)}
+    assert rates.of_stages(gather(before), twice, ()) == ({}, [])
+    units, found = rates.of_stages(gather(before), CHAIN, ())
+    assert (units, {(rate.suite, rate.batch) for rate in found}) == ({"llm": 100}, {("llm", 1)})
+    there = (PipelineStage(suite="llm", device="gpu:0"), CHAIN.stages[1])
+    _, found = rates.of_stages(gather(before), CHAIN.model_copy(update={"stages": there}), ())
+    assert [rate.device for rate in found] == ["gpu:0"]
