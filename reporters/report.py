@@ -12,7 +12,7 @@ from typing import Literal
 from mixmark.harness.contracts.schema import Result, System
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Relative
-from mixmark.reporters import caps, document, figures, hosts, loads, measurements, paths, pictures, scores
+from mixmark.reporters import caps, document, figures, hosts, loads, measurements, paths, pictures, pipelines, scores
 from mixmark.reporters.document import Block, Bullets, Chart, Document, Facts, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.summary import Summary, summary
@@ -63,7 +63,7 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iter
     if found.score:
         yield Paragraph(found.score, style="strong")
     yield Paragraph(found.sentence, style="sentence")
-    if asked := [*loads.facts(assessment), *caps.facts(assessment)]:
+    if asked := [*loads.facts(assessment), *caps.facts(assessment), *pipelines.facts(assessment)]:
         yield Facts(asked)
     yield from mix
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
@@ -99,6 +99,7 @@ def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iter
         yield measurements.table(assessment.hosted, assessment)
     yield from _matrix(assessment)
     yield from _ceilings(assessment)
+    yield from pipelines.in_full(assessment)
     yield from paths.in_full(assessment)
     yield from _findings(assessment)
     if is_page and (each := list(measurements.each(assessment))):

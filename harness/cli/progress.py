@@ -40,6 +40,7 @@ PREFIXES = {
     "screening": "quick check, ",
     "scaling": "in the mix on a part of the hosts, ",
     "drill": "in the drill, ",
+    "pipeline": "in the pipeline, ",
 }
 
 
@@ -64,6 +65,8 @@ class Progress:
         self.prefixes = {phase.name: _prefix(phase) for phase in header.phases}
         self.shown = 0.0  # of the expected time, as a fraction: it never falls, also if more is planned
         self.label = self.stage = ""
+        self.whole = "mixes"
+        """What the phase counts."""
         self.pending = {record.key for record in header.records if audit.pending(record)}
         self.agreed = self.compared = 0
         """The number of records since the last phase that agreed with the reference, and that were compared with it."""
@@ -102,7 +105,12 @@ class Progress:
             case PhaseStarted(phase=phase):
                 self._begin(self.eta.seconds("phase", phase.name))
                 share = phase.shares[0]
-                self.label = "the mix, on all devices" if phase.placement else f"{share.route.label}, {share.scenario}"
+                self.label = f"{share.route.label}, {share.scenario}"
+                if phase.pipeline:
+                    self.label = f"the pipeline, on {phase.pipeline.device or 'all devices'}"
+                elif phase.placement:
+                    self.label = "the mix, on all devices"
+                self.whole = "pipelines" if phase.pipeline else "mixes"
                 self.stage = "starting"
             case StageStarted(share=share, stage=stage):
                 self.stage = f"{stage} {share.route.suite}" if share.scenario == "mixed" else stage
@@ -110,7 +118,7 @@ class Progress:
             case MixSnapshot():
                 if self.snapshot is None and event.least_surplus > LARGEST_SURPLUS:
                     self._print(_too_heavy(event))
-                self.snapshot, self.stage = event, f"{event.mixes:.2f} mixes"
+                self.snapshot, self.stage = event, f"{event.mixes:.2f} {self.whole}"
                 self._report_stage()
             case Recorded(record=record):
                 self._recorded(record)
@@ -191,7 +199,7 @@ class Progress:
         return Group(
             Text(self._wrapped(self.label, part), "bold"),
             Text(self._wrapped(stage, " " * len(part))),
-            *([_state(self.snapshot)] if self.snapshot else []),
+            *([_state(self.snapshot, self.whole)] if self.snapshot else []),
             self._bar(now_s),
             *([Text(watts)] if watts else []),
         )
@@ -231,7 +239,7 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-def _state(snapshot: MixSnapshot) -> RenderableType:
+def _state(snapshot: MixSnapshot, whole: str) -> RenderableType:
     """A table of what each device runs now and of the units that each suite has finished of the units that are due."""
     grid = Table.grid(padding=(0, 3))
     for device, suite in snapshot.running.items():
@@ -239,5 +247,5 @@ def _state(snapshot: MixSnapshot) -> RenderableType:
     due_mixes = snapshot.planned_per_s * snapshot.elapsed_ns / 1e9
     for suite, units in snapshot.units.items():
         of_mix = snapshot.mix_units[suite]
-        grid.add_row(suite, f"{units:,.0f} of {due_mixes * of_mix:,.0f} due", f"{units / of_mix:.2f} mixes")
+        grid.add_row(suite, f"{units:,.0f} of {due_mixes * of_mix:,.0f} due", f"{units / of_mix:.2f} {whole}")
     return grid

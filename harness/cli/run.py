@@ -45,7 +45,7 @@ SECTIONS = {
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
     "Where": "--device --adapter --split-cpu --hosts --config",
     "Output": "--out --resume --against --verbose --json --help",
-    "For experts": "--objective --ladder --policy --drill --power-cap --paths --scaling --launcher --address",
+    "For experts": "--objective --ladder --policy --drill --power-cap --pipeline --paths --scaling --launcher --address",
 }
 """The options of `mixmark run`, in the sections of its help."""
 
@@ -161,6 +161,13 @@ SECTIONS = {
     callback=caps,
     metavar="PERCENT,…",
     help="Also run the mix with the devices' limits of power lowered to these shares, and restore them. Needs root.",
+)
+@click.option(
+    "--pipeline",
+    metavar="NAME|FILE",
+    shell_complete=complete.PIPELINE,
+    help="Also run a chain of suites with a deadline, several at a time: on all devices, and in turns with that on the "
+    "best single device. NAME is a published pipeline, such as assistant.",
 )
 @click.option(
     "--paths",

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from mixmark.harness.contracts.figures import RAW, figure
 from mixmark.harness.contracts.schema import Absent, Finding, Rate, Result, Tier
-from mixmark.harness.judge import caps, drill, load, paths, scaling, score, solo, solo_rates
+from mixmark.harness.judge import caps, drill, load, paths, pipelines, scaling, score, solo, solo_rates
 from mixmark.harness.judge.caps import Frontier
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.drill import DrillOutcome
@@ -18,6 +18,7 @@ from mixmark.harness.judge.evidence import Evidence, Measurement, gather
 from mixmark.harness.judge.findings import RULES, words
 from mixmark.harness.judge.load import Ladder, PolicyRuns
 from mixmark.harness.judge.paths import PathFigures
+from mixmark.harness.judge.pipelines import PipelineFigures
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rules import Rule, consistency, energy, integrity, interference, mix, records
@@ -96,6 +97,8 @@ class Assessment:
     """What the loss of a device cost. None if it was not asked for, or not run."""
     frontier: Frontier | None
     """The mix with less power. None if it was not asked for, or the mix has no run."""
+    pipeline: PipelineFigures | None
+    """The chain of stages with a deadline. None if it was not asked for."""
     paths: tuple[PathFigures, ...]
     """The paths between memories. Empty if it was not asked for."""
     policies: tuple[PolicyRuns, ...]
@@ -184,6 +187,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         ladder=load.ladder(result, evidence.score, doubts),
         drill=drill.outcome(result, evidence.score, doubts),
         frontier=caps.frontier(result, evidence.score, doubts),
+        pipeline=pipelines.figures(result, doubts),
         paths=paths.paths(result, solos),
         policies=load.policy_runs(result, evidence.score, doubts),
         findings=findings,
@@ -230,7 +234,8 @@ def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Assessment
         "paths",
         "moves",
     )
-    blank = judge(result.model_copy(update={**dict.fromkeys(facts, ()), "mix": None, "live": False}))
+    nothing = {**dict.fromkeys(facts, ()), "mix": None, "pipeline": None, "live": False}
+    blank = judge(result.model_copy(update=nothing))
     found = verdict(gather(blank.result), contradictions, (), exit_code=1)
     return replace(blank, findings=contradictions, verdict=found, exit_code=1)
 

@@ -5,18 +5,18 @@ A mixed run may show that one of these rates is too low."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Mix, Rate, Result, ServiceLimits
+from mixmark.harness.contracts.schema import Mix, Pipeline, Rate, Result, ServiceLimits
 from mixmark.harness.judge.diagnosis import BestRate
 from mixmark.harness.judge.energy.total import device_watts, total
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.statistics.timestamps import in_time, marks_of, most_in_flight
-from mixmark.harness.plan.bound import bound, each_once
+from mixmark.harness.plan.bound import bound, each_once, fastest_routes
 from mixmark.harness.plan.phases import RouteKey
 from mixmark.harness.plan.placement import Power
 
@@ -69,6 +69,25 @@ def known(
                 best = BestRate(faster, reached, True, best.in_flight)
         found.append(best)
     return tuple(found)
+
+
+def of_stages(
+    evidence: Evidence, pipeline: Pipeline, invalid: Collection[str]
+) -> tuple[Mapping[str, int], Sequence[Rate]]:
+    """The units in the feed of each stage, and its best rate on each device that may run it: of one feed at a time with
+    the samples of the stage. A stage that was not measured so is left out. invalid: as in `solo`."""
+    stages = {stage.suite: stage for stage in pipeline.stages}
+    units: dict[str, int] = {}
+    rates: list[Rate] = []
+    for each in evidence.measured:
+        record, stage = each.record, stages.get(each.record.route.suite)
+        if stage is None or record.scenario != "single-stream" or record.screening or record.batch != stage.samples:
+            continue
+        allowed = stage.device in (None, record.route.device)
+        if allowed and record.feed_units and _counts(each, invalid) and (rate := _rate(each, ServiceLimits())):
+            units[stage.suite] = record.feed_units
+            rates.append(rate)
+    return units, fastest_routes(rates)
 
 
 def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteKey, tuple[Rate, Measurement]]:

@@ -39,6 +39,8 @@ class Handed:
     """When its request was due. None if requests do not arrive by time."""
     request: int = -1
     """The number of its request. -1: feeds are handed out one by one."""
+    chained: bool = False
+    """Whether the feed is derived from the output of the request's feed before: its request is a pipeline."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class PhaseRequest:
     idle_s: float
     """How long the meters read idle machines, before and after the phase."""
     mix: Mix | None
-    """The mix of a phase that has a placement."""
+    """The mix of a phase that has a placement. None for a pipeline of a run without a mix."""
     devices: Sequence[Device]
     """All devices of the run."""
 
@@ -126,7 +126,7 @@ class LocalExecutor:
         if phase.placement is None:
             opens = WindowOpens(phase)
             return attend(phase, self.equipment, self.folder, solo.drive, staged, pids, lambda parts: notify(opens))
-        assert request.mix is not None  # a placement is of a mix
+        assert request.mix or phase.pipeline  # a placement is of one of them
         policy = policy_of(self.policies[phase.policy]) if phase.purpose in ("policy", "load") else None
         if isinstance(policy, PolicyProcess):
             stack.callback(policy.end)

@@ -21,6 +21,7 @@ from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Policy
 from mixmark.harness.contracts.schema import (
+    DIGEST_BYTES,
     Completion,
     Completions,
     Failure,
@@ -43,6 +44,7 @@ from mixmark.harness.measure.dispatch import (
     most_at_once,
 )
 from mixmark.harness.measure.phase import Part, stamped
+from mixmark.harness.measure.pipeline_queue import PipelineQueue
 from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan.placement import Planner
 from mixmark.harness.worker.calls import Garbled
@@ -91,32 +93,38 @@ class LoadedSuites:
     """The number of feeds that each device runs at a time."""
 
 
-Source = Callable[[Mapping[str, float], Placement, Mapping[Pair, int], Mapping[Pair, int]], Dispatcher | RequestQueue]
+Source = Callable[
+    [Mapping[str, float], Placement, Mapping[Pair, int], Mapping[Pair, int]], Dispatcher | RequestQueue | PipelineQueue
+]
 """Makes the object that hands out the feeds, by the plan or by a policy. Arguments: the units of a mix, the plan, the
 units of a feed of each pair, the concurrency of each pair. Raises ValueError or MixmarkError."""
 
 
 def local_driver(
-    mix: Mix,
+    mix: Mix | None,
     phase: Phase,
     plan: Planner,
     watch: Callable[[MixSnapshot], None] = lambda snapshot: None,
     policy: Callable[[Table, Table], Policy] | None = None,
 ) -> MixDriver:
     """The driver of a phase of a run with one host. plan: makes a new plan from observed rates. watch: gets a snapshot
-    now and then. policy: hands out the feeds; if None, the plan does."""
+    now and then. policy: hands out the feeds; if None, the plan does. A phase of a pipeline needs no mix."""
     placement = phase.placement
-    assert placement is not None  # it is a phase of a mix
+    assert placement is not None  # it is a phase of a mix or a pipeline
+    units, limits = (mix.units, mix.limits) if mix else ({}, {})
     source: Source = partial(Dispatcher, plan=plan)
-    if phase.drill:
+    if phase.pipeline:
+        units, limits = phase.pipeline.mix_units, {}
+        source = partial(PipelineQueue, work=phase.pipeline)
+    elif phase.drill:
         source = partial(DrillDispatcher, plan=plan, drill=phase.drill)
     elif policy:
-        source = partial(RequestQueue, policy=policy, load=phase.load, limits=mix.limits)
+        source = partial(RequestQueue, policy=policy, load=phase.load, limits=limits)
 
     def begin(loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement]:
-        return mix.units, planned(placement, loaded, mix.units, plan)
+        return units, planned(placement, loaded, units, plan)
 
-    return MixDriver(placement.rates, mix.limits, begin, source, watch)
+    return MixDriver(placement.rates, limits, begin, source, watch)
 
 
 def planned(placement: Placement, loaded: LoadedSuites, mix_units: Mapping[str, float], plan: Planner) -> Placement:
@@ -150,10 +158,13 @@ class _Stream:
     def pair(self) -> Pair:
         return self.part.share.route.suite, self.part.share.route.device
 
-    def send(self) -> int:
-        """Sends the next feed to its worker, and returns its number."""
+    def send(self, before: bytes) -> int:
+        """Sends the next feed to its worker, and returns its number. before: the digest of the output that the feed is
+        derived from; empty if it is derived from none."""
         serial = self.sent
-        nonce = seeds.nonce(self.seed, serial)
+        nonce = seeds.nonce(self.seed, serial, before)
+        if before:
+            self.part.commitments.followed[serial] = before
         self.part.worker.send(AdapterCalls.feed, key=self.part.share.key, serial=serial, nonce=nonce)
         self.sent += 1
         return serial
@@ -270,8 +281,10 @@ class _Devices(Window):
         self.planned_per_s = placement.mixes_per_s
         self.source = driver.source(self.mix_units, placement, quanta, concurrency)
         self.queue = self.source if isinstance(self.source, RequestQueue) else None
+        self.delivered: dict[int, bytes] = {}
+        """The digest of the last output of each pipeline that is under way, by its number."""
         by_plan = least_surplus(placement, self.mix_units, quanta, self.limits.max_ns / 1e9)
-        self.least_surplus = 0.0 if self.queue else by_plan
+        self.least_surplus = by_plan if isinstance(self.source, Dispatcher) else 0.0
         self.lasts_ns: int | None = None
         """How long the phase lasted, by the process that leads it."""
         self.begin_ns = time.monotonic_ns()
@@ -319,10 +332,15 @@ class _Devices(Window):
             if self.queue and due_ns is not None and due_ns < until_ns:
                 with self.changed:
                     self.queue.arrive(time.monotonic_ns())  # also while no device has room for them
-                    for device in self.holding:
-                        with suppress(WorkerFailed):  # the device's own thread finds its worker gone
-                            self._send(device)
+                    self._send_all()
                     self.changed.notify_all()
+
+    def _send_all(self) -> None:
+        """Sends what became ready to the devices that work: their own threads wait for their workers. An idle device is
+        woken, and sends itself."""
+        for device in (id for id, each in self.holding.items() if each.feeds):
+            with suppress(WorkerFailed):  # the device's own thread finds its worker gone
+                self._send(device)
 
     def _end_if_over(self, any_left: bool = True) -> None:
         """any_left: whether any device still works."""
@@ -370,7 +388,8 @@ class _Devices(Window):
             stream, handed = holding.next
             holding.next = None
             now_ns = time.monotonic_ns()
-            held.append(_Held(stream, handed, stream.send()))
+            before = self.delivered.pop(handed.request, b"") if handed.chained else b""
+            held.append(_Held(stream, handed, stream.send(before)))
             holding.take_turns(now_ns)
 
     def _receive(self, device: str) -> None:
@@ -393,7 +412,7 @@ class _Devices(Window):
                     held.remove(feed)
                     self.holding[device].take_turns(ended_ns)
                 feed.stream.part.commitments.digests[fed.serial] = fed.digest
-                self._finished(feed, fed.yields, ended_ns)
+                self._finished(feed, fed.yields, ended_ns, fed.digest)
         except Exception as error:  # of any kind: the other devices go on
             failure = failure_of(error)
             for (_, ran_on), stream in self.streams.items():
@@ -417,10 +436,13 @@ class _Devices(Window):
             raise Garbled("a message came for a share that is not measured")
         return self.by_key[key].part.commitments
 
-    def _finished(self, feed: _Held, yields: Sequence[int], ended_ns: int) -> None:
+    def _finished(self, feed: _Held, yields: Sequence[int], ended_ns: int, digest: str) -> None:
         """Keeps a finished feed. Raises ValueError or OverflowError if its timestamps cannot be any."""
         stream, handed = feed.stream, feed.handed
         suite, device = stream.pair
+        delivered = bytes.fromhex(digest) if handed.chained else b""
+        if handed.chained and len(delivered) != DIGEST_BYTES:
+            raise ValueError("the digest of an output has another length")
         if feed.begun_ns is None:
             raise ValueError("a feed ended before its turn came")
         due_ns = feed.begun_ns if handed.due_ns is None else handed.due_ns
@@ -431,6 +453,10 @@ class _Devices(Window):
         kept = is_in_time(service, done.yields[0][0] - due_ns, ended_ns - due_ns, sum(units[1:]))
         with self.changed:
             self.feeds[suite] = self.feeds.get(suite, 0) + 1
+            if handed.chained:
+                self.delivered[handed.request] = delivered
             self.source.finished(device, handed, done.issued_ns, ended_ns, sum(units) if kept else 0)
             self._end_if_over()
+            if handed.chained:
+                self._send_all()
             self.changed.notify_all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from mixmark.harness.contracts.schema import (
     Domain,
     Mix,
     Phase,
+    Pipeline,
     Precision,
     Result,
     ScenarioName,
@@ -35,7 +36,7 @@ from mixmark.harness.measure import paths
 from mixmark.harness.measure.benchmark import Observed, perform
 from mixmark.harness.measure.executor import Executor, LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
-from mixmark.harness.plan import mixes, phases, presets
+from mixmark.harness.plan import mixes, phases, pipelines, presets
 from mixmark.harness.plan.phases import Workload
 from mixmark.harness.plan.placement import Objective
 from mixmark.harness.plugins import registry
@@ -76,6 +77,8 @@ class RunRequest:
     """Names, or specs such as ./mine.py:Mine."""
     paths: bool = False
     """Whether the paths between memories are measured before the first phase."""
+    pipeline: str | None = None
+    """A published name, or a file that ends in .toml."""
     split_cpu: str | None = None
     hosts: Path | None = None
     launcher: str | None = None
@@ -107,6 +110,9 @@ class RunRequest:
         if self.paths and (self.on_hosts or self.resume):
             why = "no path leads to another host yet" if self.on_hosts else "a run measures them before its first phase"
             raise UsageError(f"--paths measures the memories of this machine, and {why}", hint="leave --paths away")
+        if self.pipeline and (self.on_hosts or self.resume):
+            why = "it runs on this machine alone" if self.on_hosts else "the run that is resumed keeps its own"
+            raise UsageError(f"--pipeline cannot be chosen here: {why}", hint="leave --pipeline away")
         if self.resume and self.out:
             raise UsageError("--resume continues in the folder of the interrupted run", hint="leave --out away")
 
@@ -122,6 +128,7 @@ class PreparedRun:
     suites: Suites
     workloads: tuple[Workload, ...]
     mix: Mix | None
+    pipeline: Pipeline | None
     folders: Mapping[WeightClass, Path]
     """The result folder of each weight class, the most bits first."""
     policies: Mapping[str, Plugin]
@@ -164,8 +171,14 @@ def prepare(request: RunRequest) -> PreparedRun:
     closed_loop = [workload.name for workload in workloads] if request.rate is None else []
     names = [workload.name for workload in suites.workloads]
     mix = resumed.mix if resumed else mixes.choose(request.mix, request.tier, closed_loop, names)
+    pipeline = pipelines.load(request.pipeline, request.tier, names) if request.pipeline else None
     if not request.suites and not resumed:
-        workloads = _of_mix(workloads, suites, mix or mixes.load(None, request.tier, names), bool(mix and request.mix))
+        of_mix = None if pipeline and not mix else mix or mixes.load(None, request.tier, names)
+        needed = {*(of_mix.units if of_mix else ()), *(pipeline.suites if pipeline else ())}
+        workloads = _measured(workloads, suites, needed, only=bool(request.mix if mix else pipeline))
+    if pipeline and (lacking := set(pipeline.suites) - {workload.name for workload in workloads}):
+        why = f"the pipeline {pipeline.name} needs {', '.join(sorted(lacking))}, which this run does not measure"
+        raise UsageError(why, hint="leave --suite and --scenario away")
     if len(request.classes) > 1 and (resumed or not mix):
         raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
     if request.scaling and not (mix and request.on_hosts) and not resumed:
@@ -183,16 +196,18 @@ def prepare(request: RunRequest) -> PreparedRun:
     if request.devices and not request.on_hosts and not resumed:
         bench = setup.prepare(config, suites, request.adapters, request.split_cpu)
         bench.targets(request.devices)  # refuses a device that is not here
-    return PreparedRun(request, resumed, config, suites, workloads, mix, folders, policies, bench)
+    return PreparedRun(request, resumed, config, suites, workloads, mix, pipeline, folders, policies, bench)
 
 
-def _of_mix(workloads: Sequence[Workload], suites: Suites, mix: Mix, only: bool) -> tuple[Workload, ...]:
-    """What a run measures whose command line names no suite: the suites of the mix and, unless these are `only`, those
-    of other packages. The other suites of Mixmark must be asked for."""
+def _measured(
+    workloads: Sequence[Workload], suites: Suites, needed: Collection[str], only: bool
+) -> tuple[Workload, ...]:
+    """What a run measures whose command line names no suite: the suites that its mix and its pipeline need and, unless
+    these are `only`, those of other packages. The other suites of Mixmark must be asked for."""
     return tuple(
         workload
         for workload in workloads
-        if workload.name in mix.units or not (only or suites.plugins[workload.name].built_in)
+        if workload.name in needed or not (only or suites.plugins[workload.name].built_in)
     )
 
 
@@ -337,6 +352,8 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
     request, bench = run.request, machine.bench
     bits = request.classes[0]
     candidates = _routes(run, machine, bits)
+    if run.pipeline:
+        pipelines.refuse_unrunnable(run.pipeline, candidates)
     screenings = phases.screening_phases(candidates) if run.mix and not request.all_routes else ()
     planned = screenings or candidates
     header = bench.header(planned, request.tier, request.preset, request.seed, run.mix, request.objective)
@@ -359,6 +376,7 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
         "drills": request.drill is not None,
         "caps": request.caps,
         "power_limits": tuple(control.limit for control in machine.power),
+        "pipeline": run.pipeline,
         "policies": tuple(name for name in run.policies if name != BY_PLAN),
         "absent": (*header.absent, *machine.absent, *unused),
     }
@@ -390,7 +408,7 @@ def prepare_selftest(request: RunRequest) -> PreparedRun:
     setup.choose_adapters(request.adapters, config)
     folder = request.out or store.RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
     store.refuse_used(folder)
-    return PreparedRun(request, None, config, suites, workloads, None, {16: folder}, {})
+    return PreparedRun(request, None, config, suites, workloads, None, None, {16: folder}, {})
 
 
 def measure_selftest(run: PreparedRun, pairs: int, observed: Observed) -> Result:

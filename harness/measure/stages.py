@@ -7,13 +7,13 @@ phase that cannot be; nothing, if it is done or has nothing to do.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 from statistics import geometric_mean
-from typing import Any
+from typing import Any, Literal
 
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
@@ -40,6 +40,7 @@ from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.mixed_run import HOUR_S, run_of
 from mixmark.harness.judge.rules import integrity, interference
 from mixmark.harness.plan import presets
+from mixmark.harness.plan.bound import fastest_routes
 from mixmark.harness.plan.load import level_name, limits_of, load_at, request_units
 from mixmark.harness.plan.phases import (
     RouteKey,
@@ -50,8 +51,11 @@ from mixmark.harness.plan.phases import (
     routes_of,
     scales,
     screening_phase,
+    stage_alone,
 )
-from mixmark.harness.plan.placement import Power, place
+from mixmark.harness.plan.pipelines import limits_of as pipeline_limits
+from mixmark.harness.plan.pipelines import turns as pipeline_turns
+from mixmark.harness.plan.placement import Planner, Power, place
 from mixmark.harness.plan.presets import SECOND
 
 MOST_REPEATS = 2  # a machine that is always busy must not keep a run going
@@ -149,17 +153,20 @@ class RunState:
             hint = "; ".join(f"{suite}: {message}" for suite, message in failures.items())
             return absent(self.mix.name, MixmarkError(str(error), hint or error.hint))
 
-    def place(self, devices: Sequence[Device], power: Power | None) -> Placement:
-        """Raises MixmarkError if the devices cannot run the mix."""
-        return place(
-            self.mix.units,
-            self.rates,
-            devices,
-            self.result.objective,
+    def planner(self, devices: Sequence[Device], power: Power | None) -> Planner:
+        """Plans for these devices as the run is to be planned."""
+        return partial(
+            place,
+            devices=devices,
+            objective=self.result.objective,
             pool_bytes=self.pool_bytes,
             host_fraction=solo_rates.host_fraction(self.evidence),
             power=power,
         )
+
+    def place(self, devices: Sequence[Device], power: Power | None) -> Placement:
+        """Raises MixmarkError if the devices cannot run the mix."""
+        return self.planner(devices, power)(self.mix.units, self.rates)
 
     def phase(
         self,
@@ -176,12 +183,12 @@ class RunState:
         limits = limits or self.procedure.mix_limits
         return of_mix(self.result, chosen, limits, name, purpose, run, self.pool_bytes, **more)
 
-    def is_absent(self, name: str) -> bool:
-        return any((each.kind, each.name) == ("mix", name) for each in self.result.absent)
+    def is_absent(self, name: str, kind: str = "mix") -> bool:
+        return any((each.kind, each.name) == (kind, name) for each in self.result.absent)
 
 
-def absent(name: str, error: MixmarkError) -> Absent:
-    return Absent(kind="mix", name=name, reason=f"{error}; {error.hint}".removesuffix("; "))
+def absent(name: str, error: MixmarkError, kind: Literal["mix", "pipeline"] = "mix") -> Absent:
+    return Absent(kind=kind, name=name, reason=f"{error}; {error.hint}".removesuffix("; "))
 
 
 def screen(state: RunState) -> list[Phase]:
@@ -257,7 +264,7 @@ def confirm(state: RunState) -> Steps:
 def mix(state: RunState) -> Steps:
     """The mixed phases one by one, with one more for each disturbed one."""
     if isinstance(state.placement, Absent):
-        return (state.placement,)
+        return () if state.is_absent(state.mix.name) else (state.placement,)
     run = len(state.mixed) + 1
     if _behind(state) or run > state.procedure.mixes + len(state.disturbed):
         return ()
@@ -369,17 +376,57 @@ def scaling(state: RunState) -> Steps:
     return ()
 
 
-STAGES = (screen, choose, confirm, mix, policies, levels, drill, caps, scaling)
+def stages_alone(state: RunState) -> list[Phase]:
+    """The solo measurements that a pipeline lacks: the feed of each stage alone, on each device by the fastest route
+    there."""
+    pipeline = state.result.pipeline
+    if pipeline is None:
+        return []
+    samples = {stage.suite: stage.samples for stage in pipeline.stages}
+    planned = {
+        share.route.key
+        for share in (phase.shares[0] for phase in state.of("solo"))
+        if share.scenario == "single-stream" and share.batch == samples.get(share.route.suite)
+    }
+    bundle = Mix(name=pipeline.name, tier=state.result.tier, units=dict.fromkeys(samples, 1.0))
+    fastest = fastest_routes(solo_rates.solo(state.evidence, bundle, state.invalid))
+    lacking = [rate for rate in fastest if (rate.suite, rate.device, rate.adapter, rate.precision) not in planned]
+    return [stage_alone(state.result, rate, samples[rate.suite]) for rate in lacking]
+
+
+def pipelines(state: RunState) -> Steps:
+    """The pipeline on all devices and on the best single one, in turns, so that both have the same minutes; each as
+    often as the mix."""
+    pipeline, ran = state.result.pipeline, state.of("pipeline")
+    if pipeline is None or state.is_absent(pipeline.name, "pipeline"):
+        return ()
+    devices = state.result.devices
+    units, rates = solo_rates.of_stages(state.evidence, pipeline, state.invalid)
+    try:
+        turns = pipeline_turns(pipeline, units, rates, devices, state.planner(devices, state.power))
+    except MixmarkError as error:
+        return (absent(pipeline.name, error, "pipeline"),)
+    run, turn = divmod(len(ran), len(turns))
+    if run >= state.procedure.mixes:
+        return ()
+    placement, work = turns[turn]
+    name = f"pipeline{run + 1}{'-alone' if work.device else ''}"
+    limits = pipeline_limits(placement, state.procedure.mix_limits)
+    return (state.phase(name, "pipeline", run + 1, placement, limits, pipeline=work),)
+
+
+STAGES = (screen, choose, stages_alone, confirm, mix, policies, levels, drill, caps, scaling, pipelines)
 
 
 def next_steps(state: RunState) -> Steps:
     """The next phases of the first stage that has any, with the absences that were found on the way. The run is over if
     there is no phase."""
     found: list[Phase | Absent] = []
-    if state.result.mix is None:
-        return found
     at = STAGES.index(mix)
-    for stage in STAGES[at:] if state.mixed else STAGES[: at + 1]:  # no route changes once a mixed phase is planned
+    stages: Sequence[Callable[[RunState], Steps]] = (stages_alone, pipelines)
+    if state.result.mix:  # no route changes once a mixed phase is planned, and nothing but a pipeline follows no mix
+        stages = STAGES[at:] if state.mixed else (*STAGES[: at + 1], pipelines)
+    for stage in stages:
         found += stage(state)
         if any(isinstance(step, Phase) for step in found):
             break

@@ -87,18 +87,21 @@ def choose(asked: str | None, tier: Tier, running: Collection[str], suites: Coll
     return None if missing else mix
 
 
-def _from_file(path: Path) -> Mix:
-    content = read_toml(path, "the mix")
+def one_table(path: Path, what: str, page: str) -> tuple[str, Mapping[str, Any]]:
+    """The name and the content of the only table of a file. what: as in `read_toml`. Raises UsageError."""
+    content = read_toml(path, what)
     if len(content) != 1 or not all(isinstance(table, dict) for table in content.values()):
-        raise UsageError(
-            f"{path} must have exactly one table, named after the mix",
-            hint="docs/vendors/suite.md shows one",
-        )
+        raise UsageError(f"{path} must have exactly one table, named after {what}", hint=page)
     [(name, table)] = content.items()
+    return name, table
+
+
+def _from_file(path: Path) -> Mix:
+    name, table = one_table(path, "the mix", "docs/vendors/suite.md shows one")
     try:
         mix = _mix(name, table)
     except ValidationError as error:
-        raise UsageError(f"{path}: {_said(error)}") from error
+        raise UsageError(f"{path}: {words_of(error)}") from error
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
     if mix.frozen:
@@ -127,7 +130,8 @@ def _limits(where: str, seconds: Any) -> dict[str, int]:
     return {kinds[kind]: round(value * NS_PER_S) for kind, value in seconds.items()}
 
 
-def _said(error: ValidationError) -> str:
+def words_of(error: ValidationError) -> str:
+    """What is wrong with a table, field by field."""
     return "; ".join(
         f"{'.'.join(map(str, each['loc']))}: {each['msg']}".removeprefix(": Value error, ") for each in error.errors()
     )

@@ -20,6 +20,7 @@ from mixmark.harness.contracts.schema import (
     Limits,
     Load,
     Phase,
+    PipelineWork,
     Placement,
     Precision,
     Purpose,
@@ -282,6 +283,16 @@ def confirmations(result: Result, placement: Placement) -> tuple[Phase, ...]:
     return tuple(phases)
 
 
+def stage_alone(result: Result, rate: Rate, samples: int) -> Phase:
+    """The solo measurement of a pipeline's stage: one feed of so many samples at a time, by the route of the rate."""
+    share = _share_of(result, rate)
+    name = key_of("stage", rate.suite, rate.adapter, rate.device, rate.precision)
+    limits = share.limits.model_copy(update={"search_ns": 0})
+    update = {"key": name, "scenario": "single-stream", "batch": samples, "rate_per_s": None, "limits": limits}
+    task = Task(device=rate.device, shares=(share.model_copy(update=update),))
+    return Phase(name=name, purpose="solo", tasks=(task,))
+
+
 def of_mix(
     result: Result,
     placement: Placement,
@@ -294,9 +305,10 @@ def of_mix(
     load: Load | None = None,
     drill: Drill | None = None,
     cap: float | None = None,
+    pipeline: PipelineWork | None = None,
 ) -> Phase:
-    """A phase of the mix. It loads the routes of the placement and, in case rates change, other routes that fit into
-    memory, except on devices that share silicon with a loaded device."""
+    """A phase of the mix or of a pipeline. It loads the routes of the placement and, in case rates change, other routes
+    that fit into memory, except on devices that share silicon with a loaded device."""
     used = {(suite, device) for suite, parts in placement.fractions.items() for device in parts}
     pools = {device.id: device.memory_pool for device in result.devices}
     left = {pool: pool_bytes.get(pool, math.inf) for pool in pools.values()}
@@ -324,7 +336,15 @@ def of_mix(
         shares[rate.device].append(share.model_copy(update=update))
     tasks = tuple(Task(device=device, shares=tuple(each)) for device, each in shares.items())
     return Phase(
-        name=name, purpose=purpose, tasks=tasks, placement=placement, policy=policy, load=load, drill=drill, cap=cap
+        name=name,
+        purpose=purpose,
+        tasks=tasks,
+        placement=placement,
+        policy=policy,
+        load=load,
+        drill=drill,
+        cap=cap,
+        pipeline=pipeline,
     )
 
 

@@ -166,13 +166,15 @@ class Commitments(Window):
 
     chains: int | None = None
     """The number of chains, where each feed follows from the previous output: one or two per issue thread. None if the
-    parent handed out each feed, so no feed follows from an output."""
+    parent handed out each feed: then `followed` says which output a feed follows from."""
     window: str | None = None
     """The commitment to all outputs, if one was sent at the end of the window."""
     digests: dict[int, str] = field(default_factory=dict)
     """The digests that were sent feed by feed, in hexadecimal, by the number of the feed."""
     firsts: dict[int, tuple[int, str]] = field(default_factory=dict)
     """The units of a first yield and its digest in hexadecimal, by the number of the feed."""
+    followed: dict[int, bytes] = field(default_factory=dict)
+    """The digest of the output that the parent derived a feed from, also of another share, by the feed's number."""
     draws: list[tuple[int, str, int]] = field(default_factory=list)
     """For each time that outputs were dropped: the finished feeds, the commitment to them, and the key drawn."""
 
@@ -234,13 +236,13 @@ class Commitments(Window):
         self, finished: Serials, previous: Serials, digests: npt.NDArray[np.uint8]
     ) -> dict[int, bytes]:
         """For each feed the digest of the previous output in its chain, from which the feed's nonce was derived; empty
-        for the first feed of a chain.
+        for the first feed of a chain. If the parent handed out each feed, it knows what each followed from.
 
         Raises WrongOutput if there are more chains than issue threads allow: then the engine would have known more
         feeds at a time than it had to run.
         """
         if self.chains is None:
-            return dict.fromkeys(finished.tolist(), b"")
+            return {serial: self.followed.get(serial, b"") for serial in finished.tolist()}
         later = previous[previous >= 0]
         heads = len(previous) - len(later)
         if heads > self.chains or len(np.unique(later)) < len(later) or (previous >= finished).any():

@@ -72,6 +72,8 @@ def shell(tmp_path: Path) -> Shell:
         (["--policy", "round-robbin"], "did you mean round-robin?"),
         (["--policy", "greedy"], "it needs a mix"),
         (["--policy", "./none.py:X"], "there is no file ./none.py"),
+        (["--pipeline", "asistant"], "did you mean assistant?"),
+        (["--pipeline", "assistant"], "needs diffusion, dlrm, llm, resnet50, which this run does not measure"),
         (["--policy", "broken.py:Broken"], "policy broken (broken.py:Broken) does not load"),
     ],
 )

@@ -22,6 +22,7 @@ LAYERS = (
         "diagnosis",
         "evidence",
         "solo",
+        "pipelines",
     ),
     *("screening", "rules", "solo_rates", "scaling", "paths", "verdict", "references", "assessment"),
     *("catalogue", "compare"),

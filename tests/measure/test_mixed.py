@@ -19,6 +19,7 @@ from mixmark.harness.contracts.schema import (
     Load,
     Mix,
     Phase,
+    PipelineWork,
     PowerLimit,
     Rate,
     Record,
@@ -26,10 +27,12 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
+from mixmark.harness.contracts.seeds import nonce
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.power_caps import CapFailed
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.load import requests_ns, unknown_due
+from mixmark.harness.judge.pipelines import out_of_turn, steps_of
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit, executor, mixed
 from mixmark.harness.measure.dispatch import Handed
@@ -359,3 +362,43 @@ def test_a_run_whose_cap_was_raised_meanwhile_keeps_no_timestamps(
     with nullcontext() if kept else pytest.raises(CapFailed), ExitStack() as stack:
         here._attended(request, lambda event: None, stack)
     assert part.draft.completions == ("timestamps" if kept else None)
+
+
+WORK = PipelineWork(suites=("low", "high"), units=(2, 2), in_flight=3)
+
+
+def chained(folder: Path, max_s: float = 2.0, **options: str) -> list[Record]:
+    """Pipelines of `low` on one device and `high` on the other."""
+    stage = Stage(folder, {"a": {"low": 0.02}, "b": {"high": 0.02}}, options)
+    plain = stage.phase(max_s)
+    rates = plain.placement.rates if plain.placement else ()
+    plan = placement.place(WORK.mix_units, rates, stage.devices())
+    phase = Phase.model_validate(plain.model_dump() | {"purpose": "pipeline", "pipeline": WORK, "placement": plan})
+    drive = mixed.local_driver(None, phase, lambda units, rates: plan)
+    return attend(phase, stage.equipment(), folder, drive, on_ready=drive.on_ready)
+
+
+@pytest.mark.parametrize("slots", ["1", "3"])
+def test_a_stage_is_derived_from_the_output_before_and_begins_after_it(tmp_path: Path, slots: str) -> None:
+    """The output of a fake is the nonce of its feed, so it shows what the feed was derived from."""
+    records = chained(tmp_path, slots=slots)
+    assert out_of_turn(WORK, records) == 0
+    assert sum(len(steps) == 2 for steps in steps_of(WORK, records).values()) > 10
+    for record in records:
+        assert record.audit is not None and record.seed is not None and not record.audit.problem
+        with np.load(audit.kept_at(tmp_path, record.key)) as kept:
+            (before,), (serial,), (output,) = kept["previous_digests"], kept["serials"], kept["outputs"]
+        assert before.any() == (record.route.suite == "high")
+        followed = before.tobytes() if before.any() else b""
+        assert output.tolist() == [nonce(record.seed, int(serial), followed)] * 2
+
+
+def test_a_stage_that_dies_ends_the_phase_and_keeps_what_was_measured(tmp_path: Path) -> None:
+    records = chained(tmp_path, 4, **{"raise.b": "6"})
+    high, low = sorted(records, key=lambda record: record.route.suite)
+    assert high.cut_short is not None and high.cut_short.kind == "raised"
+    assert low.parent_window_ns is not None
+    assert low.parent_window_ns[1] - low.parent_window_ns[0] < 3.5e9, (
+        "no sooner than its shortest time, and not its longest"
+    )
+    assert sum(len(steps) == 2 for steps in steps_of(WORK, records).values()) > 0

@@ -1,15 +1,17 @@
-"""The plan of a run: limits, shares, tasks and phases, the mix, and the placement of a mixed phase."""
+"""The plan of a run: limits, shares, tasks and phases, the mix, the placement of a mixed phase, and pipelines."""
 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from mixmark.harness.contracts.schema.device import Fact, Precision, Route, ScenarioName, Tier
 
-Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scaling", "policy", "load", "drill", "cap"]
+Purpose = Literal[
+    "probe", "screening", "solo", "confirmation", "mixed", "scaling", "policy", "load", "drill", "cap", "pipeline"
+]
 """Why a phase is run.
 
     probe         measures the ceilings of a device
@@ -22,9 +24,10 @@ Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scalin
     load          serves arriving requests of the mix, at a fraction of the rate of the mixed runs
     drill         runs the mix while a device is taken away and given back
     cap           runs the mix with lower power limits of the devices
+    pipeline      runs a chain of stages, several pipelines at a time
 """
-MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load", "drill", "cap")
-"""The purposes of the phases with a mix and a placement."""
+MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load", "drill", "cap", "pipeline")
+"""The purposes of the phases with a placement, of a mix or of the stages of a pipeline."""
 
 
 class LatencyLimits(Fact):
@@ -131,6 +134,65 @@ class PowerLimit(Fact):
     """The lowest limit that the driver accepts; 0 if the driver does not report it."""
 
 
+class PipelineStage(Fact):
+    """A stage of a pipeline: one feed of a suite."""
+
+    suite: str = Field(min_length=1)
+    samples: int = Field(default=1, gt=0)
+    """The samples in the feed."""
+    device: str | None = None
+    """The only device that may run the stage. None if any device may."""
+
+
+class Pipeline(Fact):
+    """A chain of stages with a deadline. A stage begins once the output of the stage before has arrived."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=100)
+    stages: tuple[PipelineStage, ...] = Field(min_length=2)
+    deadline_ns: int = Field(gt=0)
+    """The longest time from the begin of a pipeline to its last output. A late pipeline is no work."""
+
+    @model_validator(mode="after")
+    def _each_suite_once(self) -> Pipeline:
+        suites = self.suites
+        if twice := [suite for suite in dict.fromkeys(suites) if suites.count(suite) > 1]:
+            raise ValueError(f"pipeline {self.name} comes back to {', '.join(twice)}: a chain has each suite once")
+        return self
+
+    @property
+    def suites(self) -> tuple[str, ...]:
+        """The suites of the stages, in their order."""
+        return tuple(stage.suite for stage in self.stages)
+
+
+class PipelineWork(Fact):
+    """What a phase does of a pipeline.
+
+    A pipeline is known by the due time of its feeds: all of them are due when it begins, and no two begin at the same
+    time.
+    """
+
+    suites: tuple[str, ...] = Field(min_length=2)
+    """The suites of the stages, in their order."""
+    units: tuple[Annotated[int, Field(gt=0)], ...]
+    """The units in the feed of each stage."""
+    in_flight: int = Field(ge=1)
+    """The number of pipelines that are under way at once. The next one begins when one ends."""
+    device: str | None = None
+    """The only device of the phase, with all of its slices. None if all devices take part."""
+
+    @model_validator(mode="after")
+    def _each_stage_has_units(self) -> PipelineWork:
+        if len(set(self.suites)) != len(self.suites) or len(self.units) != len(self.suites):
+            raise ValueError("each stage of a pipeline has a suite of its own and the units of its feed")
+        return self
+
+    @property
+    def mix_units(self) -> dict[str, float]:
+        """The units of each suite in one pipeline: to the planner, a pipeline is a mix of one feed of each stage."""
+        return dict(zip(self.suites, self.units, strict=True))
+
+
 class Phase(Fact):
     """Tasks that run at the same time. A solo measurement is a phase of one task with one share."""
 
@@ -138,7 +200,7 @@ class Phase(Fact):
     purpose: Purpose
     tasks: tuple[Task, ...] = Field(min_length=1)
     placement: Placement | None = None
-    """The placement of a phase with a mix. None if the phase has no mix."""
+    """The placement of a phase with a mix or a pipeline. None if the phase has neither."""
     policy: str = BY_PLAN
     """The policy that assigned the work of a phase with a mix."""
     load: Load | None = None
@@ -147,6 +209,8 @@ class Phase(Fact):
     """The device that is lost. None if the purpose is not `drill`."""
     cap: float | None = Field(default=None, gt=0, lt=1)
     """The devices' power limits, as a fraction of the limits before the run. None if the purpose is not `cap`."""
+    pipeline: PipelineWork | None = None
+    """The stages of a pipeline. None if the purpose is not `pipeline`."""
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -164,9 +228,15 @@ class Phase(Fact):
     def _a_mix_is_planned(self) -> Phase:
         if (self.purpose in MIXES) != (self.placement is not None):
             raise ValueError(
-                f"phase {self.name} is {self.purpose}: a phase has a placement if and only if it runs a mix"
+                f"phase {self.name} is {self.purpose}: a phase has a placement if and only if it runs a mix or the "
+                "stages of a pipeline"
             )
-        for purpose, facts in (("load", self.load), ("drill", self.drill), ("cap", self.cap)):
+        for purpose, facts in (
+            ("load", self.load),
+            ("drill", self.drill),
+            ("cap", self.cap),
+            ("pipeline", self.pipeline),
+        ):
             if (self.purpose == purpose) != (facts is not None):
                 raise ValueError(f"phase {self.name} is {self.purpose}: it has facts of a {purpose}, or lacks them")
         return self

@@ -332,7 +332,7 @@ class Conditions(Fact):
 class Absent(Fact):
     """Something that a run cannot use, and the reason."""
 
-    kind: Literal["adapter", "device", "meter", "watcher", "suite", "mix", "configuration", "host", "path"]
+    kind: Literal["adapter", "device", "meter", "watcher", "suite", "mix", "configuration", "host", "path", "pipeline"]
     name: str
     """The name of the adapter, device or other thing. A section of mixmark.toml has its name in the file."""
     reason: str

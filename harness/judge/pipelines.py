@@ -1,0 +1,258 @@
+"""A pipeline: what ended in time, how long it took, and where the time went.
+
+    in time          the pipelines whose last output arrived within the deadline, from when they began
+    per hour         in time / the length of the window; per kWh: in time / its joules, those of late ones included
+    feed             from when a stage's turn came on its device until its output arrived
+    waiting          while the device of the next stage had other feeds in flight; the first stage's from the begin on
+    handing over     the rest between two stages: the harness receives, plans, and makes and sends the next feed
+    critical path    Σ over the stages of the time alone on the fastest device: no pipeline is faster
+
+A pipeline is known by the due time of its feeds; see `PipelineWork`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from mixmark.harness.contracts.figures import Estimate
+from mixmark.harness.contracts.schema import Finding, Int64s, Mix, Phase, Pipeline, PipelineWork, Record, Result
+from mixmark.harness.contracts.text import Reason
+from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.mixed_run import HOUR_NS, HOUR_S, KWH_J, ScoredRun, run_of
+from mixmark.harness.judge.solo import Latency, latency
+from mixmark.harness.judge.statistics.intervals import early_stopping, over_runs
+from mixmark.harness.judge.statistics.timestamps import Floats, flights_ns
+from mixmark.harness.plan.pipelines import best_single, fastest_s
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """A stage of the pipelines that ended in a window: mean times."""
+
+    suite: str
+    feeds: Mapping[str, int]
+    """The number of feeds by device."""
+    alone_ns: float
+    """The time of a feed alone on the fastest device."""
+    feed_ns: float
+    """The time of a feed beside the others."""
+    waiting_ns: float
+    """The time for which its device worked on other feeds before it."""
+    handover_ns: float
+    """The rest of the time since the stage before."""
+
+
+@dataclass(frozen=True)
+class PipelineTurn:
+    """One phase of the pipeline. Its figures count only if it has no problems."""
+
+    phase: str
+    device: str | None
+    """The only device of the phase, with its slices. None if all devices took part."""
+    in_flight: int
+    """The number of pipelines that were under way at once."""
+    ended: int
+    """The pipelines that ended in the window."""
+    in_time: int
+    """Those that kept the deadline."""
+    per_hour: float
+    """The pipelines in time per hour."""
+    per_kwh: float | None
+    """The pipelines in time per kilowatt-hour. None if the energy of the boundary is not known."""
+    latency: Latency
+    """From the begin of a pipeline to its last output. A percentile is None if the sample is too small for it."""
+    p90_at_most_ns: int | None
+    """What the 90th percentile does not exceed with 99 % confidence. None if the sample is too small."""
+    p99_at_most_ns: int | None
+    """What the 99th percentile does not exceed with 99 % confidence. None if the sample is too small."""
+    stages: tuple[StageTimes, ...]
+    """Empty if no pipeline ended."""
+    problems: tuple[Finding, ...]
+    """Why the turn does not count. Empty if it does."""
+
+
+@dataclass(frozen=True)
+class PipelineFigures:
+    """The pipeline on all devices, beside the best single one."""
+
+    pipeline: Pipeline
+    turns: tuple[PipelineTurn, ...]
+    """In the order of the run."""
+    critical_path_ns: float | None
+    """The sum of the times of the stages alone, each on its fastest device. None if no turn was planned."""
+    bound_per_hour: float | None
+    """λ*: the most pipelines per hour at the rates of the stages alone. None if no turn was planned."""
+    per_hour: Estimate | None
+    """The pipelines in time per hour on all devices, over the runs."""
+    per_kwh: Estimate | None
+    """The same per kilowatt-hour."""
+    gain: Estimate | None
+    """Per hour on all devices over the best single device, over the pairs of turns."""
+    reason: Reason | None
+    """Why there is no figure or no gain. None if there are both."""
+
+
+@dataclass(frozen=True)
+class StageFeed:
+    """A feed of one pipeline."""
+
+    stage: int
+    device: str
+    issued_ns: int
+    ended_ns: int
+
+
+def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures | None:
+    """None if no pipeline was asked for. doubts: of the integrity rules."""
+    pipeline = result.pipeline
+    if pipeline is None:
+        return None
+    phases = [phase for phase in result.phases if phase.pipeline]
+    turns = tuple(_turn(result, pipeline, phase, phase.pipeline, doubts) for phase in phases if phase.pipeline)
+    path_ns = bound_per_hour = None
+    if phases and (plan := phases[0].placement) and (work := phases[0].pipeline):
+        units = dict(zip(work.suites, work.units, strict=True))
+        path_ns, bound_per_hour = sum(fastest_s(units, plan.rates).values()) * 1e9, plan.bound_per_s * HOUR_S
+    whole, single = ([each for each in turns if bool(each.device) is alone] for alone in (False, True))
+    counts = bool(whole) and not any(each.problems for each in whole)
+    kwh = [each.per_kwh for each in whole if each.per_kwh is not None]
+    pairs = [(one.per_hour, other.per_hour) for one, other in zip(whole, single, strict=False)]
+    compared = counts and not any(each.problems for each in single) and all(all(pair) for pair in pairs)
+    gain = over_runs([one / other for one, other in pairs]) if compared else None
+    return PipelineFigures(
+        pipeline=pipeline,
+        turns=turns,
+        critical_path_ns=path_ns,
+        bound_per_hour=bound_per_hour,
+        per_hour=_mean([each.per_hour for each in whole]) if counts else None,
+        per_kwh=_mean(kwh) if counts and len(kwh) == len(whole) else None,
+        gain=gain,
+        reason=None if gain else _reason(result, pipeline, phases, single),
+    )
+
+
+def _reason(result: Result, pipeline: Pipeline, phases: Sequence[Phase], single: Sequence[PipelineTurn]) -> Reason:
+    """Why there is no gain."""
+    if not phases:
+        absent = (each.reason for each in result.absent if (each.kind, each.name) == ("pipeline", pipeline.name))
+        return next(absent, "the run ended before it")
+    if single:
+        return "a turn does not count, or none of its pipelines was in time"
+    plan, work = phases[0].placement, phases[0].pipeline
+    assert plan is not None and work is not None  # a phase of a pipeline has both
+    why = best_single(dict(zip(work.suites, work.units, strict=True)), plan.rates, result.devices)[1]
+    return why or "the run ended before its turn on a single device"
+
+
+def _mean(values: Sequence[float]) -> Estimate | None:
+    """Over the runs. A run without any pipeline in time has no logarithm."""
+    return over_runs(values) if values and min(values) > 0 else Estimate(fmean(values)) if values else None
+
+
+def _turn(
+    result: Result, pipeline: Pipeline, phase: Phase, work: PipelineWork, doubts: Sequence[Finding]
+) -> PipelineTurn:
+    bundle = Mix(name=pipeline.name, tier=result.tier, units=work.mix_units)
+    run = run_of(result, bundle, phase, doubts)
+    records = [record for record in result.records if record.phase == phase.name]
+    ended = [
+        (due_ns, steps)
+        for due_ns, steps in steps_of(work, records).items()
+        if run and len(steps) == len(work.suites) and run.begin_ns < steps[-1].ended_ns <= run.end_ns
+    ]
+    took_ns = np.array([steps[-1].ended_ns - due_ns for due_ns, steps in ended], np.int64)
+    in_time = int((took_ns <= pipeline.deadline_ns).sum())
+    return PipelineTurn(
+        phase=phase.name,
+        device=work.device,
+        in_flight=work.in_flight,
+        ended=len(ended),
+        in_time=in_time,
+        per_hour=in_time * HOUR_NS / run.length_ns if run else 0.0,
+        per_kwh=in_time * KWH_J / run.total.joules if run and run.total.joules else None,
+        latency=latency(took_ns),
+        p90_at_most_ns=early_stopping(took_ns, 0.9),
+        p99_at_most_ns=early_stopping(took_ns, 0.99),
+        stages=_stages(phase, work, records, ended) if ended else (),
+        problems=_problems(phase, run),
+    )
+
+
+def _problems(phase: Phase, run: ScoredRun | None) -> tuple[Finding, ...]:
+    """The last stage has units in the window if and only if a pipeline ended there."""
+    return run.problems if run else (found("mix_complete.unfinished", phase=phase.name),)
+
+
+def steps_of(work: PipelineWork, records: Sequence[Record]) -> Mapping[int, Sequence[StageFeed]]:
+    """The feeds of each pipeline in the order of its stages, by when it began. A pipeline that did not end has fewer
+    than its stages."""
+    steps: dict[int, list[StageFeed]] = defaultdict(list)
+    for record in records:
+        done, suite = record.completions, record.route.suite
+        if done is not None and suite in work.suites:
+            stage = work.suites.index(suite)
+            ended_ns = done.yielded_ns[done.ends - 1].tolist()
+            for due, issued, ended in zip(done.due_ns.tolist(), done.issued_ns.tolist(), ended_ns, strict=True):
+                steps[due].append(StageFeed(stage, record.route.device, issued, ended))
+    return {due_ns: sorted(each, key=lambda step: step.stage) for due_ns, each in steps.items()}
+
+
+def out_of_turn(work: PipelineWork, records: Sequence[Record]) -> int:
+    """The number of pipelines with a stage that began before the output of the stage before had arrived, or without
+    it."""
+    wrong = 0
+    for due_ns, steps in steps_of(work, records).items():
+        arrived_ns = [due_ns, *(step.ended_ns for step in steps)]
+        in_order = all(step.stage == at and step.issued_ns >= arrived_ns[at] for at, step in enumerate(steps))
+        wrong += not in_order
+    return wrong
+
+
+def _stages(
+    phase: Phase, work: PipelineWork, records: Sequence[Record], ended: Sequence[tuple[int, Sequence[StageFeed]]]
+) -> tuple[StageTimes, ...]:
+    """ended: when each pipeline began, and all of its steps."""
+    assert phase.placement is not None  # it is a phase of a pipeline
+    alone_s = fastest_s(dict(zip(work.suites, work.units, strict=True)), phase.placement.rates)
+    busy = _busy(records)
+    found = []
+    for at, suite in enumerate(work.suites):
+        feeds: dict[str, int] = defaultdict(int)
+        feed_ns, waiting_ns, between_ns = [], [], []
+        for due_ns, steps in ended:
+            step, since_ns = steps[at], steps[at - 1].ended_ns if at else due_ns
+            feeds[step.device] += 1
+            feed_ns.append(step.ended_ns - step.issued_ns)
+            between_ns.append(step.issued_ns - since_ns)
+            waiting_ns.append(_busy_ns(busy[step.device], since_ns, step.issued_ns))
+        waited_ns = fmean(waiting_ns)
+        times = {"feed_ns": fmean(feed_ns), "waiting_ns": waited_ns, "handover_ns": fmean(between_ns) - waited_ns}
+        found.append(StageTimes(suite=suite, feeds=dict(feeds), alone_ns=alone_s[suite] * 1e9, **times))
+    return tuple(found)
+
+
+def _busy(records: Sequence[Record]) -> Mapping[str, tuple[Int64s, Floats]]:
+    """For each device the moments when it began to work or was idle again, and how long it had worked by then."""
+    of_device = defaultdict(list)
+    for record in records:
+        if record.completions is not None:
+            of_device[record.route.device].append(record.completions)
+    found = {}
+    for device, done in of_device.items():
+        begin_ns, end_ns = flights_ns(*done)
+        worked_ns = np.cumsum(end_ns - begin_ns)
+        edges_ns = np.stack((begin_ns, end_ns), axis=1).ravel()
+        found[device] = edges_ns, np.stack((worked_ns - (end_ns - begin_ns), worked_ns), axis=1).ravel().astype(float)
+    return found
+
+
+def _busy_ns(busy: tuple[Int64s, Floats], begin_ns: int, end_ns: int) -> float:
+    """For how long a device had a feed in flight between two moments."""
+    edges_ns, worked_ns = busy
+    before, after = np.interp(np.array((begin_ns, end_ns)) - edges_ns[0], edges_ns - edges_ns[0], worked_ns)
+    return float(after - before)

@@ -1,0 +1,163 @@
+"""Pipelines: published ones, those of a user's TOML file with one table, and the placement of their stages.
+
+[mine]
+stages = [{ suite = "resnet50", samples = 4 }, { suite = "llm", device = "gpu:0" }]
+deadline_s = { smoke = 2, edge = 30 }
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mixmark.harness.contracts.errors import UsageError, choose_by_name
+from mixmark.harness.contracts.schema import Device, Limits, Phase, Pipeline, PipelineWork, Placement, Rate, Tier
+from mixmark.harness.contracts.text import Reason
+from mixmark.harness.contracts.toml import read_toml
+from mixmark.harness.plan.bound import bound, fastest_routes
+from mixmark.harness.plan.mixes import NS_PER_S, one_table, words_of
+from mixmark.harness.plan.placement import Planner
+
+SHIPPED = Path(__file__).with_suffix(".toml")
+PAGE = "docs/pipelines.md shows one"
+ENOUGH = 20
+"""The pipelines that a window has time for, if the limits of the mix allow."""
+USED = 0.5
+"""The part of the deadline that the pipelines in flight take by Little's law. The rest is for their variation."""
+
+
+@cache
+def published() -> Mapping[str, Mapping[str, Any]]:
+    """The tables of the published pipelines by name."""
+    return read_toml(SHIPPED, "the published pipelines")
+
+
+def load(asked: str, tier: Tier, suites: Collection[str]) -> Pipeline:
+    """A published pipeline by its name, or another one from a file, whose name ends in .toml.
+
+    suites: the names of all suites. Raises UsageError for a pipeline that does not exist or cannot be read, has no
+    deadline at the tier or one that is not above 0, names an unknown suite, or comes back to a suite.
+    """
+    if asked.endswith(".toml"):
+        name, table = one_table(Path(asked), "the pipeline", PAGE)
+        where = f"{asked}: "
+        if name in published():
+            raise UsageError(f"{where}the name {name} is reserved for a published pipeline", "choose another name")
+    else:
+        (name,) = choose_by_name("pipeline", [asked], published())
+        table, where = published()[name], ""
+    deadlines = table.get("deadline_s")
+    if not isinstance(deadlines, dict) or tier not in deadlines:
+        raise UsageError(
+            f"{where}the pipeline {name} has no deadline at the tier {tier}", f"give deadline_s = {{ {tier} = … }}"
+        )
+    deadline_s = deadlines[tier]
+    if type(deadline_s) not in (int, float) or not 0 < deadline_s < 1e9:
+        raise UsageError(f"{where}{name}.deadline_s.{tier} is {deadline_s!r}", "give seconds, above 0")
+    facts = {key: value for key, value in table.items() if key != "deadline_s"}
+    try:
+        pipeline = Pipeline.model_validate({**facts, "name": name, "deadline_ns": round(deadline_s * NS_PER_S)})
+    except ValidationError as error:
+        raise UsageError(f"{where}{words_of(error)}", PAGE) from error
+    choose_by_name(f"suite for pipeline {name}:", pipeline.suites, suites)
+    return pipeline
+
+
+def refuse_unrunnable(pipeline: Pipeline, candidates: Sequence[Phase]) -> None:
+    """Raises UsageError if none of the routes runs a stage, or if no route runs it on the device that it names."""
+    routes = [share.route for phase in candidates for share in phase.shares]
+    for stage in pipeline.stages:
+        able = list(dict.fromkeys(route.device for route in routes if route.suite == stage.suite))
+        needs = f"a stage of the pipeline {pipeline.name}"
+        if not able:
+            raise UsageError(f"no device here runs {stage.suite}, {needs}", "mixmark devices shows what each one runs")
+        if stage.device not in (None, *able):
+            raise UsageError(
+                f"{stage.device} does not run {stage.suite}, {needs}", f"devices that run it: {', '.join(able)}"
+            )
+
+
+def turns(
+    pipeline: Pipeline, units: Mapping[str, int], rates: Sequence[Rate], devices: Sequence[Device], plan: Planner
+) -> list[tuple[Placement, PipelineWork]]:
+    """How the pipeline is run by all devices, and then by the best single device, if there is a choice.
+
+    units: in the feed of each stage. rates: of the stages alone. Raises MixmarkError if a stage has no rate, or the
+    stages do not fit into memory.
+    """
+    if missing := [suite for suite in pipeline.suites if suite not in {rate.suite for rate in rates}]:
+        raise UsageError(f"no device has a solo rate of {', '.join(missing)}", "the solo records say why")
+    single, _ = best_single(units, rates, devices)
+    found = []
+    for device in (None, single) if single else (None,):
+        own = [rate for rate in rates if device in (None, _whole(rate.device, devices))]
+        placement = plan({suite: units[suite] for suite in pipeline.suites}, fitting(pipeline, units, own))
+        used = {id for parts in placement.fractions.values() for id, part in parts.items() if part}
+        work = PipelineWork(
+            suites=pipeline.suites,
+            units=tuple(units[suite] for suite in pipeline.suites),
+            in_flight=in_flight(placement.mixes_per_s, pipeline.deadline_ns / NS_PER_S, len(used)),
+            device=device,
+        )
+        found.append((placement, work))
+    return found
+
+
+def fitting(pipeline: Pipeline, units: Mapping[str, int], rates: Sequence[Rate]) -> list[Rate]:
+    """The rates at which a stage keeps the deadline if all other stages have their fastest device. The fastest rate of
+    each stage is always among them."""
+    seconds = fastest_s(units, rates)
+    spare_s = max(0.0, pipeline.deadline_ns / NS_PER_S - math.fsum(seconds.values()))
+    return [rate for rate in rates if units[rate.suite] / rate.units_per_s <= seconds[rate.suite] + spare_s]
+
+
+def fastest_s(units: Mapping[str, int], rates: Sequence[Rate]) -> dict[str, float]:
+    """The seconds of each stage alone on its fastest device. Their sum is the critical path."""
+    seconds: dict[str, float] = {}
+    for rate in rates:
+        took_s = units[rate.suite] / rate.units_per_s
+        seconds[rate.suite] = min(took_s, seconds.get(rate.suite, took_s))
+    return seconds
+
+
+def best_single(
+    units: Mapping[str, int], rates: Sequence[Rate], devices: Sequence[Device]
+) -> tuple[str | None, Reason | None]:
+    """The device that alone runs the most pipelines per second, or why there is none to compare with. The slices of a
+    device count as the device, so that splitting it gains nothing."""
+    own: dict[str, list[Rate]] = defaultdict(list)
+    for rate in fastest_routes(rates):
+        own[_whole(rate.device, devices)].append(rate)
+    able = {id: each for id, each in own.items() if {rate.suite for rate in each} == set(units)}
+    if len(own) < 2:
+        return None, "the stages ran on one device"
+    if not able:
+        return None, "no single device runs every stage"
+    mix_units = dict(units)
+    return max(able, key=lambda id: bound(mix_units, able[id], devices).mixes_per_s), None
+
+
+def _whole(id: str, devices: Sequence[Device]) -> str:
+    """The device that this one is a slice of, or itself."""
+    return next((device.whole.id for device in devices if device.id == id), id)
+
+
+def in_flight(per_s: float, deadline_s: float, devices: int) -> int:
+    """The number of pipelines under way at once: one for each device and one that waits, but no more than USED of the
+    deadline has room for.
+
+    By Little's law n pipelines in flight at a rate of λ take n / λ each. per_s: λ by the plan, which no run exceeds.
+    """
+    return max(1, min(devices + 1, int(USED * deadline_s * per_s)))
+
+
+def limits_of(placement: Placement, limits: Limits) -> Limits:
+    """The limits of a phase: time for ENOUGH pipelines, within the limits of the mix."""
+    needed_ns = int(ENOUGH / placement.mixes_per_s * NS_PER_S)
+    return limits.model_copy(update={"min_ns": min(limits.max_ns, max(limits.min_ns, needed_ns))})

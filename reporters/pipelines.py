@@ -1,0 +1,96 @@
+"""The pipeline, in words and tables. Empty if none was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mixmark.harness.judge.assessment import Assessment
+from mixmark.harness.judge.findings import in_full as finding_in_full
+from mixmark.harness.judge.pipelines import PipelineFigures, PipelineTurn, StageTimes
+from mixmark.reporters import figures
+from mixmark.reporters.document import Block, Facts, Heading, Paragraph, Table
+from mixmark.reporters.figures import UNKNOWN, duration, percent, significant
+
+ABOUT = (
+    "A pipeline counts if its last output arrived within the deadline, from when the pipeline began; a late one is no "
+    "work, and its joules stay. Each stage is derived from the output of the stage before, so it cannot begin earlier. "
+    "The critical path is the stages alone on their fastest devices, without any wait; λ* is the rate of devices that "
+    "are never idle. Waiting is while a stage's device works on other pipelines; handing over is all other time "
+    "between two stages."
+)
+
+TURN = ("turn", "devices", "in flight", "ended", "in time", "per hour", "per kWh", "median", "tail", "p90 at most")
+STAGE = ("stage", "feeds on", "alone", "feed", "waiting", "handing over", "part")
+
+
+def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
+    """What the pipeline did, in a few lines."""
+    if found := assessment.pipeline:
+        name = f"pipeline {figures.name(found.pipeline.name)}"
+        yield name, "; ".join(_in_words(found))
+        for turn in found.turns:
+            for problem in turn.problems:
+                yield f"in {turn.phase}", f"does not count: {finding_in_full(problem)}"
+
+
+def _in_words(found: PipelineFigures) -> Iterator[str]:
+    deadline = duration(found.pipeline.deadline_ns)
+    whole = [turn for turn in found.turns if turn.device is None]
+    if found.per_hour is None:
+        yield f"not known: {found.reason or 'a turn does not count'}"
+        return
+    kwh = f", {figures.number(found.per_kwh)} per kWh" if found.per_kwh else ""
+    yield f"{figures.number(found.per_hour)} in time per hour{kwh} (deadline {deadline})"
+    yield f"{sum(turn.in_time for turn in whole)} of {figures.counted(sum(turn.ended for turn in whole), 'pipeline')}"
+    yield f"{figures.typical(whole[0].latency)}, critical path {duration(found.critical_path_ns)}"
+    if found.gain:
+        device = next(turn.device for turn in found.turns if turn.device)
+        yield f"{figures.number(found.gain)} × {figures.name(device)} alone"
+    else:
+        yield f"no gain is known: {found.reason}"
+
+
+def in_full(assessment: Assessment) -> Iterator[Block]:
+    """Each turn, and where its time went."""
+    found = assessment.pipeline
+    if found is None:
+        return
+    yield Heading("The pipeline", "pipeline")
+    yield Facts(list(_facts(found)))
+    yield Table("", TURN, [_turn(turn) for turn in found.turns], text_columns=2)
+    for turn in found.turns:
+        rows = [_stage(stage, turn) for stage in turn.stages]
+        yield Table(f"Where the time of {turn.phase} went, mean", STAGE, rows, text_columns=2)
+    yield Paragraph(ABOUT, style="quiet")
+
+
+def _facts(found: PipelineFigures) -> Iterator[tuple[str, str]]:
+    stages = (f"{stage.samples} × {figures.name(stage.suite)}" for stage in found.pipeline.stages)
+    yield "stages", ", ".join(stages)
+    yield "deadline", duration(found.pipeline.deadline_ns)
+    yield "critical path", duration(found.critical_path_ns)
+    yield "λ*", UNKNOWN if found.bound_per_hour is None else f"{significant(found.bound_per_hour)} per hour"
+    yield "gain", figures.number(found.gain) + " ×" if found.gain else f"not known: {found.reason}"
+
+
+def _turn(turn: PipelineTurn) -> tuple[str, ...]:
+    return (
+        turn.phase,
+        figures.name(turn.device) if turn.device else "all",
+        str(turn.in_flight),
+        str(turn.ended),
+        str(turn.in_time),
+        "void" if turn.problems else significant(turn.per_hour),
+        UNKNOWN if turn.per_kwh is None or turn.problems else significant(turn.per_kwh),
+        figures.typical(turn.latency),
+        figures.tail(turn.latency),
+        duration(turn.p90_at_most_ns),
+    )
+
+
+def _stage(stage: StageTimes, turn: PipelineTurn) -> tuple[str, ...]:
+    """The part is that of the feed in the mean time of a whole pipeline."""
+    feeds = (f"{count} {figures.name(device)}" for device, count in stage.feeds.items())
+    whole_ns = sum(each.feed_ns + each.waiting_ns + each.handover_ns for each in turn.stages)
+    times = (stage.alone_ns, stage.feed_ns, stage.waiting_ns, stage.handover_ns)
+    return figures.name(stage.suite), ", ".join(feeds), *map(duration, times), percent(stage.feed_ns / whole_ns)

@@ -1,0 +1,212 @@
+"""What ended in time, how long it took and where the time went, to the digit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mixmark.harness.contracts.schema import (
+    Absent,
+    Completions,
+    Metering,
+    Phase,
+    Pipeline,
+    Record,
+    Result,
+    Samples,
+)
+from mixmark.harness.judge.assessment import judge
+from mixmark.harness.judge.pipelines import PipelineFigures, figures, out_of_turn
+from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
+from mixmark.harness.judge.solo import Latency
+from mixmark.reporters import report
+from tests.fakes.machine import WALL, Machine, Rates, device, phase
+from tests.fakes.pipelines import CHAIN, WORK, machine, records
+from tests.golden.sample import result as bare
+
+WATTS = 600.0
+GPU: Rates = {("a", "gpu:0"): 100.0, ("b", "gpu:0"): 40.0}
+
+
+def turn(made: Machine, in_flight: int, name: str, on: str | None = None) -> tuple[Phase, list[Record]]:
+    found = records(made, name)
+    work = WORK.model_copy(update={"in_flight": in_flight, "device": on})
+    whole = phase(found, made.placement).model_dump() | {"purpose": "pipeline", "pipeline": work}
+    return Phase.model_validate(whole), found
+
+
+def metering(name: str, end_ns: int) -> Metering:
+    """Read often enough for a window of seconds."""
+    at = np.arange(-(10**9), end_ns + 10**9, 10**7)
+    samples = {WALL.id: Samples(at, at, WATTS + 1e-3 * np.resize((0, 1), len(at)))}
+    return Metering(phase=name, begin_ns=int(at[0]), end_ns=int(at[-1]), cpu_ns=0, samples=samples)
+
+
+def result(*turns: tuple[Phase, list[Record]], chain: Pipeline = CHAIN, metered: bool = True) -> Result:
+    ends = {each.name: found[0].parent_window_ns[1] for each, found in turns if found[0].parent_window_ns}
+    return bare(*(record for _, found in turns for record in found)).model_copy(
+        update={
+            "devices": (device("gpu:0"), device("cpu:0")),
+            "phases": tuple(each for each, _ in turns),
+            "pipeline": chain,
+            "domains": (WALL,) if metered else (),
+            "meterings": tuple(metering(name, end) for name, end in ends.items()) if metered else (),
+        }
+    )
+
+
+def both() -> tuple[tuple[Phase, list[Record]], tuple[Phase, list[Record]]]:
+    """Two in flight on both devices for 5.1 s, and one on the GPU for 6 s."""
+    row, alone = machine(2), machine(1, GPU)
+    row.run(5.15)
+    alone.run(6.05)
+    return turn(row, 2, "pipeline1"), turn(alone, 1, "pipeline1-alone", "gpu:0")
+
+
+def found(*turns: tuple[Phase, list[Record]], chain: Pipeline = CHAIN) -> PipelineFigures:
+    made = figures(result(*turns, chain=chain), ())
+    assert made is not None
+    return made
+
+
+def test_a_late_pipeline_is_no_work_and_its_joules_stay() -> None:
+    """The second of five waits for the first, and takes 2.1 s of 2.05 s."""
+    first = found(both()[0]).turns[0]
+    assert (first.ended, first.in_time) == (5, 4)
+    assert first.per_hour == pytest.approx(4 * 3600 / 5.1)
+    assert first.per_kwh == pytest.approx(4 * 3.6e6 / (WATTS * 5.1), rel=1e-3)
+    assert first.problems == ()
+    slow = found(both()[0], chain=CHAIN.model_copy(update={"deadline_ns": 10**9}))
+    assert slow.per_hour is not None and slow.per_hour.estimate == 0
+
+
+def test_the_energy_is_not_known_without_a_meter() -> None:
+    made = figures(result(both()[0], metered=False), ())
+    assert made is not None and made.per_hour is not None
+    assert (made.turns[0].per_kwh, made.per_kwh) == (None, None)
+
+
+def test_percentiles_need_a_sample_that_carries_them() -> None:
+    (first,) = found(both()[0]).turns
+    assert first.latency.mean_ns == pytest.approx(1.84e9, abs=5)
+    assert replace(first.latency, mean_ns=None) == Latency()
+    made = machine(1)
+    made.run(1.1 * 70 + 0.05)
+    (first,) = found(turn(made, 1, "pipeline1")).turns
+    assert first.latency.p50_ns == first.latency.p90_ns == pytest.approx(1.1e9, abs=2)
+    assert first.p90_at_most_ns == pytest.approx(1.1e9, abs=2)
+    assert (first.latency.p99_ns, first.p99_at_most_ns) == (None, None)
+
+
+def test_where_the_time_went() -> None:
+    """`b` waits 0.9 s for the CPU but for the first time, and `a` once 0.1 s for the GPU."""
+    a, b = found(both()[0]).turns[0].stages
+    assert (a.feeds, b.feeds) == ({"gpu:0": 5}, {"cpu:0": 5})
+    assert (a.alone_ns, a.feed_ns, a.waiting_ns) == pytest.approx((1e8, 1e8, 2e7), abs=2)
+    assert (b.alone_ns, b.feed_ns, b.waiting_ns) == pytest.approx((1e9, 1e9, 4 * 9e8 / 5), abs=2)
+    assert (a.handover_ns, b.handover_ns) == pytest.approx((1, 0), abs=2)
+
+
+def test_handing_over_is_the_time_in_which_the_device_was_idle() -> None:
+    made = machine(1)
+    made.run(5.55)
+    whole, (first, second) = turn(made, 1, "pipeline1")
+    done = second.completions
+    assert done is not None
+    later = Completions(done.due_ns, done.issued_ns + 10**6, done.ends, done.yielded_ns, done.units)
+    a, b = found((whole, [first, second.model_copy(update={"completions": later})])).turns[0].stages
+    assert (b.waiting_ns, b.handover_ns, b.feed_ns) == pytest.approx((0, 1e6, 0.999e9), abs=2)
+    assert a.waiting_ns == 0
+
+
+def test_the_bounds_and_the_gain() -> None:
+    """λ* is one pipeline a second, that of the CPU. The GPU alone does one in 0.6 s."""
+    made = found(*both())
+    assert made.critical_path_ns == pytest.approx(1.1e9)
+    assert made.bound_per_hour == pytest.approx(3600)
+    assert [each.device for each in made.turns] == [None, "gpu:0"]
+    assert made.gain is not None
+    assert made.gain.estimate == pytest.approx((4 / 5.1) / (1 / 0.6))
+    assert made.reason is None
+
+
+def test_why_there_is_no_gain() -> None:
+    whole, alone = both()
+    assert found(whole).reason == "no single device runs every stage"
+    nothing = figures(result().model_copy(update={"finished": False}), ())
+    assert nothing is not None
+    assert (nothing.reason, nothing.per_hour) == ("the run ended before it", None)
+    absent = Absent(kind="pipeline", name="mine", reason="no device has a solo rate of b")
+    why = figures(result().model_copy(update={"absent": (absent,)}), ())
+    assert why is not None and why.reason == absent.reason
+    assert figures(result().model_copy(update={"pipeline": None}), ()) is None
+    late = found(whole, alone, chain=CHAIN.model_copy(update={"deadline_ns": 1}))
+    assert (late.gain, late.reason) == (None, "a turn does not count, or none of its pipelines was in time")
+
+
+@pytest.mark.parametrize("case", ["unaudited", "unserved", "no record"])
+def test_a_stage_that_served_nothing_voids_the_turn(case: str) -> None:
+    whole, (first, second) = both()[0]
+    kept = {
+        "unaudited": [first, second.model_copy(update={"audit": None, "unaudited": "it was lost"})],
+        "unserved": [first],
+        "no record": [],
+    }[case]
+    made = result((whole, [first, second]))
+    made = made.model_copy(update={"records": tuple(kept)})
+    (found_turn,) = (figures(made, ()) or pytest.fail()).turns
+    assert [each.code for each in found_turn.problems] == [
+        {
+            "unaudited": "mix_complete.unaudited",
+            "unserved": "mix_complete.no_feed",
+            "no record": "mix_complete.unfinished",
+        }[case]
+    ]
+    assert (figures(made, ()) or pytest.fail()).per_hour is None
+
+
+def test_a_window_in_which_no_pipeline_ended_does_not_count() -> None:
+    whole, kept = both()[0]
+    cut = [record.model_copy(update={"parent_window_ns": (0, 10**9 + 50)}) for record in kept]
+    (only,) = found((whole, cut)).turns
+    assert "mix_complete.no_unit" in [each.code for each in only.problems]
+
+
+def moved(record: Record, by_ns: int) -> Record:
+    done = record.completions
+    assert done is not None
+    issued_ns = np.maximum(done.issued_ns - by_ns, done.due_ns)
+    early = Completions(done.due_ns, issued_ns, done.ends, done.yielded_ns, done.units)
+    return record.model_copy(update={"completions": early})
+
+
+def test_a_stage_that_began_too_early_is_a_contradiction() -> None:
+    whole, (first, second) = both()[0]
+    fine = result((whole, [first, second]))
+    wrong = result((whole, [first, moved(second, 10**9)]))
+    assert out_of_turn(WORK, [first, second]) == 0
+    assert out_of_turn(WORK, [first, moved(second, 10**9)]) == 5
+    assert out_of_turn(WORK, [second]) == 5, "without the stage before"
+    said = "5 pipelines of pipeline1 began a stage before the stage before was finished"
+    assert said not in list(contradictions(fine, SuiteClaims()))
+    assert said in list(contradictions(wrong, SuiteClaims()))
+
+
+def test_a_phase_of_other_stages_is_a_contradiction() -> None:
+    other = CHAIN.model_copy(update={"stages": CHAIN.stages[::-1]})
+    said = "pipeline1 runs other stages than the pipeline of the run"
+    assert said not in list(contradictions(result(both()[0]), SuiteClaims()))
+    assert said in list(contradictions(result(both()[0], chain=other), SuiteClaims()))
+
+
+@pytest.mark.parametrize("form", [report.console, report.full, report.markdown, report.html])
+def test_every_report_shows_the_pipeline_and_its_gain(form: object) -> None:
+    assert callable(form)
+    text = " ".join(form(judge(result(*both()))).split())
+    assert "pipeline mine" in text
+    assert "critical path" in text
+    if form is not report.console:
+        assert "pipeline1-alone" in text
+    assert "pipeline mine" not in form(judge(result(*both()).model_copy(update={"pipeline": None})))

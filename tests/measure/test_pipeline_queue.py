@@ -1,0 +1,109 @@
+"""Pipelines on simulated devices and a fake clock: the order of their stages, and what a lost device costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mixmark.harness.contracts.schema import PipelineWork
+from mixmark.harness.judge.pipelines import out_of_turn
+from mixmark.harness.measure.pipeline_queue import PipelineQueue
+from mixmark.harness.plan.placement import place
+from tests.fakes.machine import Machine, Rates, device, solo
+from tests.fakes.pipelines import ROW, UNITS, WORK, machine, records
+
+
+def ends_s(made: Machine, suite: str = "b") -> list[float]:
+    """When the pipelines ended, by their last stage."""
+    return sorted(end / 1e9 for (name, _), spans in made.done.items() if name == suite for _, end in spans)
+
+
+def test_one_pipeline_at_a_time_takes_the_critical_path() -> None:
+    made = machine(1)
+    made.run(5.55)
+    assert ends_s(made) == pytest.approx([1.1, 2.2, 3.3, 4.4, 5.5])
+    assert made.dispatcher.mixes == 5
+
+
+def test_stages_of_several_pipelines_overlap() -> None:
+    """The CPU is never idle after its first 0.1 s."""
+    made = machine(2)
+    made.run(5.15)
+    assert ends_s(made) == pytest.approx([1.1, 2.1, 3.1, 4.1, 5.1])
+    assert made.busy_ns["cpu:0"] == pytest.approx(5e9)
+
+
+@given(st.integers(1, 6), st.lists(st.floats(0.5, 20), min_size=6, max_size=6), st.integers(1, 3))
+def test_no_stage_begins_before_the_stage_before_has_ended(
+    in_flight: int, rates: Sequence[float], concurrency: int
+) -> None:
+    pairs = [(suite, id) for suite in ("a", "b", "c") for id in ("gpu:0", "cpu:0")]
+    units = {"a": 1, "b": 2, "c": 3}
+    work = PipelineWork(suites=("c", "a", "b"), units=(3, 1, 2), in_flight=in_flight)
+    made = Machine(
+        units,
+        dict(zip(pairs, rates, strict=True)),
+        {pair: units[pair[0]] for pair in pairs},
+        concurrency=concurrency,
+        source=partial(PipelineQueue, work=work),
+    )
+    made.run(30)
+    assert out_of_turn(work, records(made)) == 0
+    under_way = made.begun - sum(map(len, made.done.values()))
+    assert under_way <= in_flight
+
+
+def test_the_devices_of_a_stage_take_turns_by_their_part_of_the_plan() -> None:
+    """`b` takes 1 s on either device, and `a` 0.5 s on the GPU: 0.5 + x = 1 − x, so a quarter of `b` is for the GPU."""
+    rates: Rates = {("a", "gpu:0"): 20, ("b", "gpu:0"): 20, ("b", "cpu:0"): 20}
+    made = Machine(
+        dict(UNITS),
+        rates,
+        {pair: UNITS[pair[0]] for pair in rates},
+        source=partial(PipelineQueue, work=WORK.model_copy(update={"in_flight": 3})),
+    )
+    assert made.placement.fractions["b"] == pytest.approx({"gpu:0": 1 / 3, "cpu:0": 1.0})
+    made.run(300)
+    counts = {id: len(made.done["b", id]) for id in ("gpu:0", "cpu:0")}
+    assert counts["gpu:0"] / counts["cpu:0"] == pytest.approx(1 / 3, abs=0.02)
+
+
+def test_the_window_is_over_when_a_pipeline_has_ended() -> None:
+    made = machine(1)
+    assert made.step(10)
+    assert made.dispatcher.surplus(made.now_ns) == 1, "only its first stage is finished"
+    assert made.step(10)
+    assert made.dispatcher.surplus(made.now_ns) == 0
+
+
+def test_a_lost_device_loses_the_pipelines_that_it_held_and_the_others_go_on() -> None:
+    rates: Rates = {("a", "gpu:0"): 100, ("b", "gpu:0"): 100, ("b", "cpu:0"): 20}
+    quanta = {pair: UNITS[pair[0]] for pair in rates}
+    work = WORK.model_copy(update={"in_flight": 3})
+    made = Machine(dict(UNITS), rates, quanta, source=partial(PipelineQueue, work=work))
+    made.run(5)
+    made.lose("cpu:0")
+    before = made.dispatcher.mixes
+    made.run(10)
+    assert made.dispatcher.mixes > before + 10
+    assert out_of_turn(work, records(made)) == 0
+
+
+def test_without_a_device_for_a_stage_the_phase_ends() -> None:
+    made = machine(2, may_wait=True)
+    made.run(3)
+    made.lose("cpu:0")
+    made.run(10)
+    assert made.dispatcher.surplus(made.now_ns) == 0
+    assert made.dispatcher.next("gpu:0", made.now_ns) is None
+
+
+def test_a_feed_of_another_size_is_no_stage() -> None:
+    devices = [device("gpu:0"), device("cpu:0")]
+    plan = place(UNITS, solo(ROW), devices)
+    with pytest.raises(ValueError, match="no feed of a stage: b on cpu:0"):
+        PipelineQueue(UNITS, plan, {("a", "gpu:0"): 10, ("b", "cpu:0"): 40}, dict.fromkeys(ROW, 1), WORK)

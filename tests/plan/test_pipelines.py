@@ -1,0 +1,157 @@
+"""Definitions of pipelines, and the placement of their stages."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import Device, Limits, Phase, Pipeline, PipelineStage, Rate, Tier
+from mixmark.harness.plan import pipelines
+from mixmark.harness.plan.placement import place
+from tests.fakes.machine import device, solo
+
+SUITES = ("resnet50", "dlrm", "llm", "diffusion")
+CHAIN = Pipeline(name="mine", stages=(PipelineStage(suite="a"), PipelineStage(suite="b")), deadline_ns=2 * 10**9)
+UNITS = {"a": 10, "b": 20}
+DEVICES = [device("gpu:0"), device("cpu:0")]
+RATES = solo({("a", "gpu:0"): 100, ("a", "cpu:0"): 20, ("b", "gpu:0"): 40, ("b", "cpu:0"): 20})
+"""Seconds a feed: a takes 0.1 on the GPU and 0.5 on the CPU, b takes 0.5 and 1."""
+
+
+def own(folder: Path, text: str) -> str:
+    (folder / "mine.toml").write_text(text)
+    return str(folder / "mine.toml")
+
+
+def turns(rates: list[Rate], chain: Pipeline = CHAIN, devices: list[Device] = DEVICES) -> list[tuple[object, ...]]:
+    found = pipelines.turns(chain, UNITS, rates, devices, partial(place, devices=devices))
+    return [(work.device, work.in_flight, plan.mixes_per_s) for plan, work in found]
+
+
+@pytest.mark.parametrize("tier", get_args(Tier))
+def test_the_published_pipeline_has_a_deadline_at_every_tier(tier: Tier) -> None:
+    found = pipelines.load("assistant", tier, SUITES)
+    assert found.suites == SUITES
+    assert found.deadline_ns > 0
+
+
+def test_a_pipeline_of_ones_own(tmp_path: Path) -> None:
+    text = '[mine]\nstages = [{ suite = "llm", samples = 4 }, { suite = "dlrm", device = "gpu:0" }]\n'
+    found = pipelines.load(own(tmp_path, text + "deadline_s = { smoke = 0.5 }"), "smoke", SUITES)
+    assert found == Pipeline(
+        name="mine",
+        stages=(PipelineStage(suite="llm", samples=4), PipelineStage(suite="dlrm", device="gpu:0")),
+        deadline_ns=5 * 10**8,
+    )
+
+
+TWO = 'stages = [{ suite = "llm" }, { suite = "dlrm" }]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[mine]\n" + TWO + "deadline_s = { smoke = 0 }", "mine.deadline_s.smoke is 0"),
+        ("[mine]\n" + TWO + "deadline_s = { edge = 1 }", "no deadline at the tier smoke"),
+        ("[mine]\n" + TWO + "deadline_s = 1", "no deadline at the tier smoke"),
+        ('[mine]\nstages = [{ suite = "llm" }, { suite = "llm" }]\ndeadline_s = { smoke = 1 }', "comes back to llm"),
+        ('[mine]\nstages = [{ suite = "llm" }, { suite = "gpt" }]\ndeadline_s = { smoke = 1 }', "'gpt'"),
+        ('[mine]\nstages = [{ suite = "llm" }]\ndeadline_s = { smoke = 1 }', "stages"),
+        (
+            '[mine]\nstages = [{ suite = "llm", samples = 0 }, { suite = "dlrm" }]\ndeadline_s = { smoke = 1 }',
+            "samples",
+        ),
+        ('[mine]\nstages = [{ suite = "llm", bits = 4 }, { suite = "dlrm" }]\ndeadline_s = { smoke = 1 }', "bits"),
+        ("[assistant]\n" + TWO + "deadline_s = { smoke = 1 }", "reserved"),
+        ("[one]\n[two]\n", "exactly one table"),
+    ],
+)
+def test_a_wrong_definition_is_refused_with_its_reason(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        pipelines.load(own(tmp_path, text), "smoke", SUITES)
+
+
+def test_a_pipeline_that_does_not_exist() -> None:
+    with pytest.raises(UsageError, match="there is no pipeline 'asistant'") as raised:
+        pipelines.load("asistant", "smoke", SUITES)
+    assert "did you mean assistant?" in raised.value.hint
+
+
+def candidates(*suites: str) -> list[Phase]:
+    from tests.fakes.stand_ins import solo as phase
+
+    return [phase(f"solo-{suite}", "npu:0", suite) for suite in suites]
+
+
+def test_a_stage_that_nothing_runs_is_refused_before_anything_runs() -> None:
+    pipelines.refuse_unrunnable(CHAIN, candidates("a", "b"))
+    with pytest.raises(UsageError, match="no device here runs b, a stage of the pipeline mine"):
+        pipelines.refuse_unrunnable(CHAIN, candidates("a"))
+    there = CHAIN.model_copy(update={"stages": (PipelineStage(suite="a", device="gpu:9"), CHAIN.stages[1])})
+    with pytest.raises(UsageError, match="gpu:9 does not run a"):
+        pipelines.refuse_unrunnable(there, candidates("a", "b"))
+
+
+def test_the_plan_is_that_of_a_mix_of_one_feed_of_each_stage() -> None:
+    """On the GPU alone a pipeline takes 0.6 s. With both: `a` and x of `b` on the GPU, 0.1 + 0.5 x = 1 − x, so x = 0.6,
+    and a pipeline takes 0.4 s. Half of the deadline is 1 s: room for 2 at 2.5 a second, for 1 at 1.67."""
+    (both, alone) = turns(RATES)
+    assert both == (None, 2, pytest.approx(2.5))
+    assert alone == ("gpu:0", 1, pytest.approx(1 / 0.6))
+
+
+def test_a_route_that_cannot_keep_the_deadline_takes_no_part() -> None:
+    late = CHAIN.model_copy(update={"deadline_ns": 1_050_000_000})  # 0.1 + 1 s with `b` on the CPU
+    assert [rate.device for rate in pipelines.fitting(late, UNITS, RATES)] == ["gpu:0", "cpu:0", "gpu:0"]
+    never = CHAIN.model_copy(update={"deadline_ns": 10**8})
+    assert [rate.device for rate in pipelines.fitting(never, UNITS, RATES)] == ["gpu:0", "gpu:0"]
+    assert len(pipelines.fitting(CHAIN, UNITS, RATES)) == 4
+
+
+def test_the_critical_path_is_the_sum_of_the_fastest_stages() -> None:
+    assert sum(pipelines.fastest_s(UNITS, RATES).values()) == pytest.approx(0.6)
+
+
+def test_slices_count_as_their_device_and_have_nothing_to_gain_over() -> None:
+    slices = [
+        Device(id=f"cpu:0.{index}", kind="cpu", memory_pool="host", slice_of="cpu:0", cores=(index,))
+        for index in range(2)
+    ]
+    rates = [
+        rate.model_copy(update={"device": f"cpu:0.{index}"})
+        for rate in RATES
+        if rate.device == "cpu:0"
+        for index in range(2)
+    ]
+    assert pipelines.best_single(UNITS, rates, slices) == (None, "the stages ran on one device")
+    assert turns(rates, devices=slices) == [(None, 1, pytest.approx(4 / 3))]
+
+
+def test_no_single_device_may_run_every_stage() -> None:
+    apart = [RATES[0], RATES[3]]
+    assert pipelines.best_single(UNITS, apart, DEVICES) == (None, "no single device runs every stage")
+    with pytest.raises(UsageError, match="no device has a solo rate of b"):
+        turns(apart[:1])
+
+
+def test_the_pipelines_in_flight_leave_half_of_the_deadline() -> None:
+    assert [pipelines.in_flight(per_s, 10, 2) for per_s in (0.01, 0.4, 0.6, 100)] == [1, 2, 3, 3]
+
+
+def test_a_window_has_time_for_twenty_pipelines_if_the_limits_allow() -> None:
+    plan = place(UNITS, RATES, DEVICES)
+    limits = Limits(warmup_ns=0, search_ns=0, min_ns=10**9, max_ns=60 * 10**9, min_feeds=1)
+    assert pipelines.limits_of(plan, limits).min_ns == pytest.approx(8e9, rel=1e-6)
+    assert pipelines.limits_of(plan, limits.model_copy(update={"max_ns": 2 * 10**9})).min_ns == 2 * 10**9
+    assert pipelines.limits_of(plan, limits.model_copy(update={"min_ns": 9 * 10**9})).min_ns == 9 * 10**9
+
+
+def test_the_pipelines_of_the_page_are_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text("utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert pipelines.load(own(tmp_path, text), "edge", SUITES).suites == ("resnet50", "llm", "diffusion")
