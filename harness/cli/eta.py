@@ -68,8 +68,7 @@ class Eta:
     def _unplanned(self) -> Iterator[Sequence[Share]]:
         """The shares of each phase that the run will plan: the routes that screening chooses with their probes, the
         confirmation runs, the mix, also by other policies, at levels of load, and on a part of the hosts, and the
-        pipeline. The first
-        route of each suite on each device stands for the route that will be chosen."""
+        pipeline. The first route of each suite on each device stands for the route that will be chosen."""
         planned = [phase.purpose for phase in self._phases]
         phases = [phase for phase in (*self._header.candidates, *self._phases) if phase.purpose == "solo"]
         shares = [phase.shares[0] for phase in reversed(phases)]

@@ -45,7 +45,8 @@ SECTIONS = {
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
     "Where": "--device --adapter --split-cpu --hosts --config",
     "Output": "--out --resume --against --verbose --json --help",
-    "For experts": "--objective --ladder --policy --drill --power-cap --pipeline --paths --scaling --launcher --address",
+    "For experts": "--objective --ladder --policy --drill --power-cap --pipeline --paths --scaling --launcher "
+    "--address",
 }
 """The options of `mixmark run`, in the sections of its help."""
 
