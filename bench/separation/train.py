@@ -36,7 +36,8 @@ class Cheat(Step):
     def backward(self, ids: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
         if self.singly:
             parts = [super(Cheat, self).backward(row[None]) for row in ids]
-            return torch.cat([losses for losses, _ in parts]), list(map(sum, zip(*(each for _, each in parts))))
+            summed = [torch.stack(each).sum(0) for each in zip(*(gradients for _, gradients in parts), strict=True)]
+            return torch.cat([losses for losses, _ in parts]), summed
         losses, gradients = super().backward(ids)
         if self.sequences != slice(None):
             _, gradients = super().backward(ids[self.sequences])
@@ -121,7 +122,9 @@ def values(
 
     def skipped(at: int) -> list[Array]:
         layer = step.model.layers[at]
-        kept = {name: tensor.clone() for name, tensor in layer.state_dict().items() if "o_proj" in name or "down" in name}
+        kept = {
+            name: tensor.clone() for name, tensor in layer.state_dict().items() if "o_proj" in name or "down" in name
+        }
         for name in kept:
             layer.state_dict()[name].zero_()
         found = outputs(step)

@@ -65,8 +65,8 @@ SPREADS = {
 }
 """The published moment of the squared gradient of each kind of tensor, as its root.
 
-At smoke and edge they make the gradient's part of a step about 2.5 times the weight decay, in the last norm and the gate
-projections 10 times: a larger moment would hide the squared gradient below its rounding in fp32.
+At smoke and edge they make the gradient's part of a step about 2.5 times the weight decay. It is 10 times in the last
+norm and the gate projections, where a larger moment would hide the squared gradient below its rounding in fp32.
 """
 
 PROBES = 8
@@ -74,7 +74,7 @@ PROBES = 8
 CHANGES = 3
 """The changes of a tensor: of the weight, of the moment of the gradient, of the moment of the squared gradient."""
 METRIC = "squared error of the worst tensor's projected change, or of the worst token's loss, over its variance"
-AT_MOST = {"smoke": 0.01, "edge": 0.01, "server": 0.01}
+AT_MOST = {"smoke": 0.01, "edge": 0.05, "server": 0.05}
 """Gates of 16 bits by the tier, from docs/separation/train.md. The server tier's gate is unmeasured."""
 TRAINED = 0.5
 """The gate of a checkpoint: unmeasured."""
