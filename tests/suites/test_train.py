@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mixmark.harness.adapters.onnxruntime import OnnxRuntime
+from mixmark.harness.adapters.openvino import OpenVino
 from mixmark.harness.adapters.torch import Torch
+from mixmark.harness.adapters.torch.inductor import Inductor
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Use
 from mixmark.harness.discover.config import Config
@@ -64,13 +67,10 @@ def bound(precision: str = "bf16") -> float:
 
 def test_equal_to_transformers_and_torch_optim(right: Array) -> None:
     """The losses and each projected change, computed by the public network and the public optimizer."""
-    transformers = pytest.importorskip("transformers")
-    numbers = {name[6:]: value for name, value in SUITE.config.items() if name.startswith("model.")}
-    scaling = {name[13:]: value for name, value in numbers.items() if name.startswith("rope_scaling.")}
-    plain: dict[str, Any] = {name: value for name, value in numbers.items() if "." not in name}
-    plain["rope_scaling"] = {"rope_theta": plain["rope_theta"], **scaling}
-    peer = transformers.LlamaForCausalLM(transformers.LlamaConfig(**plain))
-    peer.load_state_dict(step().state_dict(), strict=False)
+    pytest.importorskip("transformers")
+    from bench.peers.torch import public_llama
+
+    peer = public_llama(SUITE)
     before = {name: peer.get_parameter(name).detach().clone() for name in SUITE.weights().names()}
     optimizer = torch.optim.AdamW(
         peer.parameters(),
@@ -218,6 +218,18 @@ def test_a_step_is_not_traced_for_onednn_which_would_lose_its_gradients() -> Non
     from mixmark.harness.adapters.torch.fused import fused
 
     assert fused(SUITE.graphs()["step"].module(), ["ids", "key"]) is None
+
+
+@pytest.mark.parametrize(
+    "adapter", [Inductor({"cpu": "yes"}), OnnxRuntime({}), OpenVino({})], ids=lambda each: each.name
+)
+def test_an_adapter_without_a_backward_pass_says_unsupported(adapter: Any) -> None:
+    cpu = next(device for device in adapter.discover() if device.id == CPU.id)
+    with (
+        pytest.raises(Unsupported, match=r"no ONNX graph|cannot compile"),
+        adapter.open(cpu, SUITE, "fp32", Use.of("single-stream")) as runner,
+    ):
+        list(runner(FEED))
 
 
 def test_what_train_cannot_do_is_unsupported() -> None:
