@@ -71,6 +71,7 @@ ROWS = {
     "diffusion-inductor": RouteRow("diffusion", "single-stream", "inductor", "bf16", EAGER, "bf16", 1.0, COMPILED),
     "dlrm-inductor": RouteRow("dlrm", "offline", "inductor", "bf16", EAGER, "bf16", 1.0, COMPILED),
     "diffusion-compiled": RouteRow("diffusion", "single-stream", "torch", "bf16", "diffusers", "bf16", 1.3),
+    "train-fp32": RouteRow("train", "single-stream", "torch", "fp32", "torch", "fp32", 0.9),
     "llm-fp16": RouteRow("llm", "single-stream", "llamacpp", "fp16", "llamacpp", "fp16", 1.0),
     "llm-bf16": RouteRow("llm", "single-stream", "llamacpp", "bf16", "llamacpp", "bf16", 1.0),
     "llm-bf16-torch": RouteRow("llm", "single-stream", "torch", "bf16", "llamacpp", "fp16", 1.0),

@@ -244,7 +244,8 @@ class Discloses(Protocol):
 class Suite(Protocol):
     """One workload at one tier, with weights of one class.
 
-    The class is called with (tier, options, weight_class), and raises `Unsupported` for an unknown tier. options: every
+    The class is called with (tier, options, weight_class), and raises `Unsupported` for an unknown tier, and for a
+    weight class that it does not have; every suite has class 16. options: every
     built-in suite but the probe knows `weights`, the path of a checkpoint.
     """
 

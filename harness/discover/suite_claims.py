@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.contracts.errors import ResultError, Unsupported
 from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Record, Result, Route, Tier, WeightClass, weight_class
 from mixmark.harness.contracts.text import Reason, plain
@@ -107,7 +107,11 @@ def workload(suite: str, tier: Tier, bits: int) -> Workload | Reason:
     for precision, width in BITS_PER_WEIGHT.items():
         if (own := weight_class(precision)) < bits:
             continue
-        if (built := _built_in(suite, tier, own)) is None:
+        try:
+            built = _built_in(suite, tier, own)
+        except Unsupported:  # it has no weights of this class
+            continue
+        if built is None:
             return "its cost model is not of Mixmark: give its rate"
         weights = built.weights()
         values = sum(math.prod(map(int, weights.spec(name).shape)) for name in weights.names())

@@ -323,7 +323,7 @@ for name, plugin in registry.find("suites").items():
     weights = suite.weights()
     for each in weights.names():
         weights.read(each, np.empty([int(size) for size in weights.spec(each).shape], np.float32))
-    assert all(graph.onnx() for graph in suite.graphs().values())
+    assert name == "train" or all(graph.onnx() for graph in suite.graphs().values())  # ONNX has no backward pass
     suite.feeds(1, seed=1)(0)
     suite.gate("fp32"), suite.units(1), suite.costs("fp32", 1)
     print(name, child.needed_bytes(suite, "fp32"))

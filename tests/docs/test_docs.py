@@ -27,7 +27,7 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 from mixmark.harness.worker import messages
 from mixmark.reporters import report
-from mixmark.suites import diffusion, dlrm, llm, probe, resnet50
+from mixmark.suites import diffusion, dlrm, llm, probe, resnet50, train
 from mixmark.suites.limits import MLPERF
 from tests.docs import cheats_table, claims_page, cli_page, plan_page
 from tests.test_imports import ROOMS
@@ -160,11 +160,14 @@ def test_gates() -> None:
             limits, (("fp32",), ("bf16", "fp16"), ("fp8",), ("int8",), ("int4",)), strict=True
         ):
             gates = [suite(tier, {}).gate(each) for tier in where.split(", ") for each in precisions]
+            if limit == "none":  # it has no weights of so few bits
+                assert set(gates) == {None}, name
+                continue
             assert {gate.at_most for gate in gates} == {float(limit)}, name
             assert {(gate.metric, gate.samples) for gate in gates} == {(metric, int(samples))}, name
         if trained == "none":  # it takes no checkpoint
             continue
-        gates = [suite("edge", {"weights": "x"}).gate(each) for each in schema.BITS_PER_WEIGHT]
+        gates = list(filter(None, map(suite("edge", {"weights": "x"}).gate, schema.BITS_PER_WEIGHT)))
         assert {gate.at_most for gate in gates} == {float(trained)}, name
 
 
@@ -223,6 +226,13 @@ def test_tiers_of_dlrm() -> None:
     assert f"with {len(dlrm.ROWS)} tables; a sample looks up {dlrm.LOOKUPS} rows" in RULES
 
 
+def test_tiers_of_train() -> None:
+    for tier, *cells in table(of(RULES, "train:"), "tier"):
+        shape = train.SHAPES[tier]
+        sizes = (shape.layers, shape.width, shape.heads, shape.kv_heads, shape.hidden, shape.vocabulary)
+        assert cells == [*map(str, (*sizes, train.SEQUENCES, shape.tokens_in)), weights_m(train.Train(tier, {}))]
+
+
 def test_tiers_of_resnet50_and_probe() -> None:
     for tier, pixels, millions in table(of(RULES, "resnet50:"), "tier"):
         suite = resnet50.ResNet50(tier, {})
@@ -234,7 +244,7 @@ def test_tiers_of_resnet50_and_probe() -> None:
 
 
 def test_every_tier_is_in_its_table() -> None:
-    for suite in ("llm", "diffusion", "dlrm", "resnet50", "probe"):
+    for suite in ("llm", "diffusion", "dlrm", "resnet50", "train", "probe"):
         assert {row[0].split(",")[0] for row in table(of(RULES, f"{suite}:"), "tier")} == set(get_args(schema.Tier))
 
 

@@ -7,8 +7,8 @@ does: in workers, with audits.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -153,6 +153,15 @@ class SuiteTrials:
         return max(self.value(feed, output, suite.weight_class) for feed, output in outputs)
 
     @trial
+    def classes(self) -> Sequence[WeightClass]:
+        """The weight classes that the suite has, 16 among them."""
+        found: list[WeightClass] = [16]
+        for bits in (8, 4):
+            with suppress(Unsupported):
+                found.append(self.suite(bits).weight_class)
+        return found
+
+    @trial
     def right(self) -> tuple[Feed, tuple[Array, ...], Mapping[str, str]]:
         """A feed, its yields in fp32, and what torch counted."""
         runner = self.runner(self.suite(), "fp32", count=True)
@@ -162,16 +171,18 @@ class SuiteTrials:
     @trial
     def honest(self) -> Mapping[Precision, float]:
         """The value of each precision as torch rounds it."""
-        return {precision: self.audited(self.suite(weight_class(precision)), of) for precision, of in COMPUTED.items()}
+        computed = {each: of for each, of in COMPUTED.items() if weight_class(each) in self.classes}
+        return {precision: self.audited(self.suite(weight_class(precision)), of) for precision, of in computed.items()}
 
     @trial
     def cheats(self) -> Mapping[WeightClass, float]:
         """The value of weights of fewer bits, computed in fp32, by the class that they should have."""
-        return {bits: self.audited(Cheat(self.suite(bits)), "fp32") for bits in NARROWER}
+        return {bits: self.audited(Cheat(self.suite(bits)), "fp32") for bits in self.classes}
 
     def gates(self) -> Iterator[tuple[Precision, float]]:
         """The precisions that the kit compares, with the bounds of their gates. Raises NotChecked if there is none."""
-        found = {each: gate.at_most for each in COMPUTED if (gate := self.suite(weight_class(each)).gate(each))}
+        computed = [each for each in COMPUTED if weight_class(each) in self.classes]
+        found = {each: gate.at_most for each in computed if (gate := self.suite(weight_class(each)).gate(each))}
         if not found:
             raise NotChecked("its outputs are not audited: it has no gate")
         yield from found.items()
@@ -300,7 +311,7 @@ def flops_are_counted(trials: SuiteTrials) -> str:
 def bytes_hold_the_weights(trials: SuiteTrials) -> str:
     """The declared bytes of a feed hold each weight once that torch reads as a whole, in the bits of the precision."""
     *_, facts = trials.right
-    for precision in get_args(Precision):
+    for precision in (each for each in get_args(Precision) if weight_class(each) in trials.classes):
         costs = trials.suite(weight_class(precision)).costs(precision, trials.batch)
         declared = sum(cost.bytes * cost.yields for cost in costs)
         needed = int(facts["weights"]) * BITS_PER_WEIGHT[precision] / 8

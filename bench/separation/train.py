@@ -1,0 +1,166 @@
+"""train: steps that round, and steps that leave work out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench.separation import Row, narrower
+from mixmark.harness.contracts.protocols import Array, Feed, Weights
+from mixmark.harness.contracts.schema import WeightClass
+from mixmark.suites.train import ADAMW, Train, rule, spread
+from mixmark.suites.train.network import Step
+from mixmark.suites.weights import Synthetic
+
+SEED = 1
+
+
+class Cheat(Step):
+    """A step that may leave work out. All settings are off at first."""
+
+    kept: Callable[[str], bool] | None = None
+    """Which tensors have a gradient, by their names."""
+    stale: Callable[[str], bool] | None = None
+    """Which tensors the optimizer leaves as they are."""
+    decay = True
+    second_moment = True
+    sequences: slice = slice(None)
+    """The sequences of the backward pass."""
+    singly = False
+    """Whether each sequence has a backward pass of its own."""
+
+    def backward(self, ids: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+        if self.singly:
+            parts = [super(Cheat, self).backward(row[None]) for row in ids]
+            summed = [torch.stack(each).sum(0) for each in zip(*(gradients for _, gradients in parts), strict=True)]
+            return torch.cat([losses for losses, _ in parts]), summed
+        losses, gradients = super().backward(ids)
+        if self.sequences != slice(None):
+            _, gradients = super().backward(ids[self.sequences])
+            gradients = [gradient * (len(ids) / len(ids[self.sequences])) for gradient in gradients]
+        return losses, self._without(gradients, self.kept)
+
+    def updated(self, gradients: Sequence[Tensor]) -> list[list[Tensor]]:
+        changes = super().updated(gradients)
+        for (name, parameter), change in zip(self.named_parameters(), changes, strict=True):
+            if not self.decay:
+                change[0] = change[0] + ADAMW["lr"] * ADAMW["weight_decay"] * parameter.float()
+            if not self.second_moment:
+                change[2] = torch.full_like(change[2], (1 - ADAMW["beta2"]) * spread(name) ** 2)
+            if self.stale and self.stale(name):
+                change[:] = [torch.zeros_like(part) for part in change]
+        return changes
+
+    def _without(self, gradients: Sequence[Tensor], kept: Callable[[str], bool] | None) -> Sequence[Tensor]:
+        named = zip((name for name, _ in self.named_parameters()), gradients, strict=True)
+        return [gradient if kept is None or kept(name) else torch.zeros_like(gradient) for name, gradient in named]
+
+
+class Eager:
+    """A minimal session: torch on the CPU."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+
+    def put(self, array: Array) -> Tensor:
+        return torch.from_numpy(array)
+
+    def state(self, graph: str) -> None:
+        raise AssertionError(f"{graph} has no state")
+
+    def run(self, graph: str, *inputs: Tensor, state: object = None) -> Sequence[Tensor]:
+        with torch.inference_mode():
+            outputs: Sequence[Tensor] = self.step(*inputs)
+        return outputs
+
+    def get(self, tensor: Tensor) -> Array:
+        return tensor.float().numpy()
+
+
+def loaded(suite: Train, weights: Weights, change: Callable[[Tensor], Tensor] | None = None) -> Cheat:
+    """The network with these weights; `change` is applied to the matrices."""
+    step = Cheat(suite.shape)
+    for name, tensor in step.requires_grad_(False).state_dict().items():
+        weights.read(name, tensor.numpy())
+        if change and tensor.dim() == 2:
+            tensor.copy_(change(tensor))
+    return step
+
+
+def values(
+    tier: str, weight_class: WeightClass, nonces: Sequence[int], wanted: Callable[[str], object]
+) -> Iterator[Row]:
+    suite = Train(tier, {}, weight_class)
+    weights = suite.weights()
+    assert isinstance(weights, Synthetic)
+    given = list(map(suite.feeds(1, SEED), (nonces[-1] + 1, *nonces)))
+    step = loaded(suite, weights)
+    layers = suite.shape.layers
+    last = f"model.layers.{layers - 1}."
+    middle = f"model.layers.{layers // 2}."
+
+    def outputs(step: Step, feeds: Sequence[Feed] = given[1:]) -> list[Array]:
+        return [np.concatenate(list(suite.infer(Eager(step), feed))) for feed in feeds]
+
+    right = outputs(step)
+
+    def row(name: str, found: Callable[[], Sequence[Array]], declared: str = "", note: str = "") -> Iterator[Row]:
+        if wanted(name):
+            yield Row(name, declared, tuple(map(suite.quality, found(), right)), note)
+
+    def by(**settings: object) -> list[Array]:
+        for name, value in settings.items():
+            setattr(step, name, value)
+        found = outputs(step)
+        for name in settings:
+            delattr(step, name)
+        return found
+
+    def skipped(at: int) -> list[Array]:
+        layer = step.model.layers[at]
+        kept = {
+            name: tensor.clone() for name, tensor in layer.state_dict().items() if "o_proj" in name or "down" in name
+        }
+        for name in kept:
+            layer.state_dict()[name].zero_()
+        found = outputs(step)
+        layer.load_state_dict(kept, strict=False)
+        return found
+
+    yield from row("fp32, a backward pass for each sequence", partial(by, singly=True), "16 bits")
+    for name in ("bf16", "fp16"):
+        dtype = torch.bfloat16 if name == "bf16" else torch.float16
+        yield from row(f"torch, {name}", lambda dtype=dtype: outputs(loaded(suite, weights).to(dtype)), "16 bits")
+    for name, change in narrower(weight_class):
+        yield from row(name, lambda change=change: outputs(loaded(suite, weights, change)))
+    for name, settings in {
+        "no backward pass": {"kept": lambda _: False},
+        "backward pass of half of the sequences": {"sequences": slice(None, None, 2)},
+        "no gradient of the first layer": {"kept": lambda name: not name.startswith("model.layers.0.")},
+        "no gradient of the middle layer": {"kept": lambda name: not name.startswith(middle)},
+        "no gradient of the last layer's down projection": {"kept": lambda name: name != f"{last}mlp.down_proj.weight"},
+        "no optimizer step of the last norm": {"stale": lambda name: name == "model.norm.weight"},
+        "no optimizer step of the embedding": {"stale": lambda name: name == "model.embed_tokens.weight"},
+        "no weight decay": {"decay": False},
+        "no moment of the squared gradient": {"second_moment": False},
+    }.items():
+        yield from row(name, partial(by, **settings))
+    yield from row("first layer skipped", partial(skipped, 0))
+    yield from row("middle layer skipped", partial(skipped, layers // 2))
+    yield from row("last layer skipped", partial(skipped, layers - 1))
+
+    def one_loss() -> list[Array]:
+        found = [output.copy() for output in right]
+        for output in found:
+            output[-1, 0] = output[:-1, 0].mean()
+        return found
+
+    yield from row("the mean as one token's loss", one_loss)
+    other = Synthetic(suite.name, weights.specs, partial(rule, suite.shape), weight_class, seed=1)
+    yield from row("other weights", lambda: outputs(loaded(suite, other)))
+    yield from row("the previous feed's output", lambda: outputs(step, given[:-1]))
+    yield from row("zeros", lambda: [np.zeros_like(output) for output in right])
