@@ -29,6 +29,7 @@ from mixmark.harness.contracts.schema import Limits
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker.load_generator import closed_loop, independent_feeds
+from mixmark.suites.speech import TOKENS
 
 GOAL = 0.98
 PAIRS = 21  # pairs of blocks; fewer where a feed is longer than a block
@@ -186,6 +187,21 @@ def resnet50(suite: Any, bare: Bare) -> Loop:
     return loop
 
 
+def speech(suite: Any, bare: Bare) -> Loop:
+    def loop(feed: Feed) -> Iterator[Array]:
+        heard = bare.call("encode", (), bare.put(feed["features"]))
+        state = bare.zeros("step")
+        ids, position = bare.put(feed["ids"]), bare.put(np.zeros(1, np.int64))
+        for _ in range(suite.units(1)):
+            second = []
+            for _ in range(TOKENS):
+                ids, position, *_ = bare.call("step", state, ids, position, *heard)
+                second.append(bare.get(ids))
+            yield np.stack(second, axis=1)
+
+    return loop
+
+
 def probe(suite: Any, bare: Bare) -> Loop:
     names = list(suite.graphs())
 
@@ -197,7 +213,7 @@ def probe(suite: Any, bare: Bare) -> Loop:
     return loop
 
 
-LOOPS = {"llm": llm, "diffusion": diffusion, "dlrm": dlrm, "resnet50": resnet50, "probe": probe}
+LOOPS = {"llm": llm, "diffusion": diffusion, "dlrm": dlrm, "resnet50": resnet50, "speech": speech, "probe": probe}
 
 
 # --- the measurement --------------------------------------------------------------------------------------------

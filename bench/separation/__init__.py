@@ -121,7 +121,7 @@ def activations(module: nn.Module, precision: str) -> Iterator[None]:
     def after(_: nn.Module, __: object, output: torch.Tensor) -> torch.Tensor:
         return rounded(output, precision) if precision in ("bf16", "fp16") else output
 
-    layers = [each for each in module.modules() if isinstance(each, nn.Linear | nn.Conv2d)]
+    layers = [each for each in module.modules() if isinstance(each, nn.Linear | nn.Conv1d | nn.Conv2d)]
     hooks = [
         hook for each in layers for hook in (each.register_forward_pre_hook(before), each.register_forward_hook(after))
     ]

@@ -7,7 +7,7 @@
 --only REGEX: only the ways whose names match (`none`: only the engines). --first K: feeds from the K-th on.
 --values FILE: keeps the values of each way in a file, and prints the tables of all values in it, so that a long table
 can be made in pieces.
---weights FILE, for llm only: measures a checkpoint; more honest rows then show the error of rounding its weights.
+--weights FILE, for llm and speech: measures a checkpoint; with llm, more honest rows show the error of rounding it.
 
 Honest rows are precisions of weights and activations, each with the declared precisions whose gates it must pass;
 cheats read weights of fewer bits than the class has, or leave work out. A second table compares each gate with the

@@ -63,6 +63,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "dlrm": "mixmark.suites.dlrm:Dlrm",
         "resnet50": "mixmark.suites.resnet50:ResNet50",
         "train": "mixmark.suites.train:Train",
+        "speech": "mixmark.suites.speech:Speech",
         "probe": "mixmark.suites.probe:Probe",
     },
     "paths": {

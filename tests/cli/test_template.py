@@ -27,7 +27,7 @@ from mixmark.harness.contracts.protocols import Adapter, Array, Use
 from mixmark.harness.discover import config
 from mixmark.harness.measure import metering
 from mixmark.harness.plugins import registry
-from mixmark.suites import diffusion, dlrm, llm, probe, resnet50
+from mixmark.suites import diffusion, dlrm, llm, probe, resnet50, speech
 from mixmark.suites.formats import safetensors
 from tests.docs import template_pages
 
@@ -61,7 +61,7 @@ def acme(folder: Path, kind: template.Kind, options: dict[str, str] | None = Non
 
 
 def outputs(adapter: Adapter, suite: Any, feeds: int = 1) -> list[list[Array]]:
-    batch = 1 if suite.name in ("llm", "probe") else 3
+    batch = 1 if suite.name in ("llm", "speech", "probe") else 3
     (device,) = adapter.discover()
     with adapter.open(device, suite, "fp32", Use.of("single-stream")) as runner:
         return [list(runner(feed)) for feed in map(suite.feeds(batch, 7), range(feeds))]
@@ -167,7 +167,9 @@ def test_a_folder_that_holds_something_or_cannot_be_written_is_refused(tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suite", [llm.Llm, diffusion.Diffusion, resnet50.ResNet50, dlrm.Dlrm, probe.Probe])
+@pytest.mark.parametrize(
+    "suite", [llm.Llm, diffusion.Diffusion, resnet50.ResNet50, dlrm.Dlrm, speech.Speech, probe.Probe]
+)
 def test_the_session_runs_every_suite(tmp_path: Path, suite: Any) -> None:
     from mixmark.harness.adapters.torch import Torch
 

@@ -27,7 +27,7 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 from mixmark.harness.worker import messages
 from mixmark.reporters import report
-from mixmark.suites import diffusion, dlrm, llm, probe, resnet50, train
+from mixmark.suites import diffusion, dlrm, llm, probe, resnet50, speech, train
 from mixmark.suites.limits import MLPERF
 from tests.docs import cheats_table, claims_page, cli_page, plan_page
 from tests.test_imports import ROOMS
@@ -243,8 +243,18 @@ def test_tiers_of_resnet50_and_probe() -> None:
         assert told == [(expected.rows,), (expected.most,), expected.squares]
 
 
+def test_tiers_of_speech() -> None:
+    for tier, *cells in table(of(RULES, "speech:"), "tier"):
+        shape = speech.SHAPES[tier]
+        sizes = (shape.layers, shape.width, shape.heads, shape.mel, shape.positions, shape.vocabulary)
+        assert cells[:-1] == [*map(str, sizes)]
+        if tier != "server":  # its shapes are not shipped, and asking the module takes seconds
+            assert cells[-1] == weights_m(speech.Speech(tier, {}))
+    assert f"A feed is {speech.SECONDS} s of audio, with {speech.TOKENS} tokens a second." in RULES
+
+
 def test_every_tier_is_in_its_table() -> None:
-    for suite in ("llm", "diffusion", "dlrm", "resnet50", "train", "probe"):
+    for suite in ("llm", "diffusion", "dlrm", "resnet50", "train", "speech", "probe"):
         assert {row[0].split(",")[0] for row in table(of(RULES, f"{suite}:"), "tier")} == set(get_args(schema.Tier))
 
 
