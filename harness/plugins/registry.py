@@ -62,6 +62,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "diffusion": "mixmark.suites.diffusion:Diffusion",
         "dlrm": "mixmark.suites.dlrm:Dlrm",
         "resnet50": "mixmark.suites.resnet50:ResNet50",
+        "ssm": "mixmark.suites.ssm:Ssm",
         "probe": "mixmark.suites.probe:Probe",
     },
     "paths": {

@@ -119,7 +119,14 @@ def test_what_fp16_cannot_hold_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "precision"),
-    [("llm", "bf16"), ("diffusion", "fp16"), ("dlrm", "bf16"), ("resnet50", "fp32"), ("probe", "fp16")],
+    [
+        ("llm", "bf16"),
+        ("diffusion", "fp16"),
+        ("dlrm", "bf16"),
+        ("resnet50", "fp32"),
+        ("ssm", "bf16"),
+        ("probe", "fp16"),
+    ],
 )
 def test_what_was_exported_is_read_again_bit_for_bit(tmp_path: Path, name: str, precision: str) -> None:
     """By the reader of --weights; synthetic weights are exact in 16 bits, but for the statistics of resnet50's
