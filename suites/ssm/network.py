@@ -46,7 +46,7 @@ class Taught(Mamba2):
     """
 
     def forward(self, ids: Tensor, *state: Tensor) -> tuple[Tensor]:
-        hidden = torch.cat([self.backbone(chunk, *state, rows=CHUNK) for chunk in ids.split(CHUNK)])
+        hidden = torch.cat([self.backbone(chunk, *state, rows=CHUNK) for chunk in torch.split(ids, CHUNK)])
         return (self.logits(hidden[-self.shape.tokens_out :]),)
 
 
@@ -107,12 +107,13 @@ class Mamba2Mixer(nn.Module):
 
         It is a sum of shifted rows, since a convolution of one channel a group is slow in many engines.
         """
-        before = self.shape.kernel - 1
+        before, bias = self.shape.kernel - 1, self.conv1d.bias
+        assert bias is not None
         rows = torch.cat((window, x))
         taps = self.conv1d.weight[:, 0].t().float()
         window.copy_(rows[-before:])
         shifted = (rows[tap : tap - before or None].float() * taps[tap] for tap in range(before + 1))
-        return F.silu(sum(shifted, self.conv1d.bias.float())).to(x.dtype)
+        return F.silu(sum(shifted, bias.float())).to(x.dtype)
 
     def scanned(self, x: Tensor, b: Tensor, c: Tensor, dt: Tensor, state: Tensor) -> Tensor:
         """The state spaces' outputs, [groups, heads, tokens, head_dim] float32.
@@ -122,7 +123,8 @@ class Mamba2Mixer(nn.Module):
         each j anew, because the difference of two long sums would lose digits.
         """
         place, groups = torch.arange(x.shape[2], device=x.device), self.shape.groups
-        dt = F.softplus(dt.float() + self.dt_bias.float()).t().unflatten(0, (groups, -1))  # [groups, heads, tokens]
+        dt = F.softplus(dt.float() + self.dt_bias.float()).t()
+        dt = dt.unflatten(0, (groups, -1))  # type: ignore[no-untyped-call]  # [groups, heads, tokens]
         step = dt * -self.A_log.float().exp().view(groups, -1, 1)
         later, seen = place[:, None] > place, place[:, None] >= place
         sums = torch.where(later, step[..., None], 0.0).cumsum(2)
@@ -148,6 +150,7 @@ class RmsNorm(nn.Module):
         wide = x.float()
         if gate is not None:
             wide = wide * F.silu(gate.float())
-        wide = wide.unflatten(-1, (self.groups, -1))
+        wide = wide.unflatten(-1, (self.groups, -1))  # type: ignore[no-untyped-call]  # torch gives it no types
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.epsilon)
-        return self.weight * wide.flatten(-2).to(self.weight.dtype)
+        normed: Tensor = self.weight * wide.flatten(-2).to(self.weight.dtype)
+        return normed
