@@ -75,6 +75,9 @@ ROWS = {
     "dlrm-inductor": RouteRow("dlrm", "offline", "inductor", "bf16", EAGER, "bf16", 1.0, COMPILED),
     "diffusion-compiled": RouteRow("diffusion", "single-stream", "torch", "bf16", "diffusers", "bf16", 1.3),
     "train-fp32": RouteRow("train", "single-stream", "torch", "fp32", "torch", "fp32", 0.9),
+    "ssm-plain": RouteRow("ssm", "single-stream", "torch", "fp32", "transformers", "fp32", 1.0),
+    "ssm-bf16": RouteRow("ssm", "single-stream", "torch", "bf16", "transformers", "bf16", 1.0),
+    "ssm-onnxruntime": RouteRow("ssm", "single-stream", "onnxruntime", "fp32", "transformers", "fp32", 1.0),
     "llm-fp16": RouteRow("llm", "single-stream", "llamacpp", "fp16", "llamacpp", "fp16", 1.0),
     "llm-bf16": RouteRow("llm", "single-stream", "llamacpp", "bf16", "llamacpp", "bf16", 1.0),
     "llm-bf16-torch": RouteRow("llm", "single-stream", "torch", "bf16", "llamacpp", "fp16", 1.0),
@@ -122,8 +125,8 @@ def ours(row: RouteRow) -> Iterator[tuple[Callable[[], float], str]]:
 
 
 def rate(suite: str, done: Completions) -> float:
-    """Units per second, as in a result; in llm without the first token of each feed, as in the engines' loops."""
-    if suite != "llm":
+    """Units per second, as in a result; of tokens without the first one of each feed, as in the engines' loops."""
+    if suite not in ("llm", "ssm"):
         return throughput_per_s(done) or 0.0
     decoded = int(done.units.sum() - done.units[done.starts].sum())
     return float(decoded / (done.yielded_ns[done.ends - 1] - done.yielded_ns[done.starts]).sum() * 1e9)

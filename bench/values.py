@@ -25,7 +25,7 @@ from mixmark.harness.contracts.weights import read_weight, round_to_bf16
 from mixmark.harness.plugins.registry import load_suite
 from mixmark.suites.weights import Draw, Synthetic
 
-SUITES = ("llm", "diffusion", "dlrm", "resnet50")
+SUITES = ("llm", "diffusion", "dlrm", "resnet50", "ssm")
 MOST = 1 << 22
 """The limit of values per tensor."""
 
@@ -74,7 +74,7 @@ def weights_of(suite: Any) -> npt.NDArray[np.float32]:
 
 def inputs_of(suite: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     """The arrays of a feed, by name."""
-    make = suite.feeds(1 if suite.name in ("llm", "diffusion") else 32, seeds.pool(1))
+    make = suite.feeds(1 if suite.name in ("llm", "diffusion", "ssm") else 32, seeds.pool(1))
     for name, array in make(seeds.nonce(1, 0)).items():
         if np.asarray(array).size > 1:
             yield name, np.asarray(array)

@@ -108,6 +108,9 @@ def export(graph: Graph, opset: int = OPSET, precision: str = "fp32", data: str 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     # torch refuses to write to a parameter with out= while it requires a gradient
     module = graph.module().requires_grad_(False).to(dtype)
+    own = module.forward
+    # What is written in place is in the graph only if it is returned or read once more.
+    module.forward = lambda *tensors: (*own(*tensors), *tensors[len(graph.inputs) :])
     examples, dynamic = _examples(graph, dtype)
     with _quiet():
         try:
@@ -122,9 +125,9 @@ def export(graph: Graph, opset: int = OPSET, precision: str = "fp32", data: str 
             )
         except Exception as error:  # torch wraps the cause in errors of many lines that do not name it
             raise MixmarkError(f"torch cannot export the network: {_cause(error)!r}") from error
-        assert program is not None and program.exported_program is not None  # only the old exporter returns None
+        assert program is not None  # only the old exporter returns None
         model: Any = program.model
-        _name_inputs_and_outputs(model.graph, graph, program.exported_program.graph_signature.user_inputs_to_mutate)
+        _name_inputs_and_outputs(model.graph, graph)
         parameters = module.state_dict().keys() & model.graph.initializers.keys()
         for name in parameters:
             model.graph.initializers[name].const_value = None  # an unknown value is not folded into a constant
@@ -182,13 +185,9 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _name_inputs_and_outputs(network: Any, graph: Graph, written: Mapping[str, str]) -> None:
-    """Renames inputs and outputs as in the Graph. written: the input of a state, by the name of its last value."""
-    state_of = dict(zip((value.name for value in network.inputs), (*graph.inputs, *graph.state), strict=True))
-    last = {state_of[name]: value for value, name in written.items()}
-    values = {value.name: value for node in network for value in node.outputs}
-    network.outputs.extend(values[last[state]] for state in graph.state)
-    for value, name in zip(network.inputs, state_of.values(), strict=True):
+def _name_inputs_and_outputs(network: Any, graph: Graph) -> None:
+    """Renames inputs and outputs as in the Graph. The last values of the state follow the outputs."""
+    for value, name in zip(network.inputs, (*graph.inputs, *graph.state), strict=True):
         value.name = name
     for value, name in zip(network.outputs, (*graph.outputs, *(f"{state}.out" for state in graph.state)), strict=True):
         value.name = name

@@ -1,4 +1,7 @@
-"""Transformers on the weights of the suite speech: its Whisper in eager torch, greedy, with a dynamic KV cache."""
+"""transformers in eager torch on the weights of two suites, greedy.
+
+speech: its Whisper with a dynamic KV cache. ssm: its Mamba-2, one token at a time from its cache.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import torch
 
 from mixmark.harness.contracts.protocols import Array, Feed
 from mixmark.suites.speech import SECONDS, TOKENS, Speech
+from mixmark.suites.ssm import Ssm
 
 LEAST_S = 4
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -39,8 +43,7 @@ def speech(tier: str, precision: str) -> Iterator[Callable[[], float]]:
 def transcriber(suite: Speech, dtype: torch.dtype) -> Callable[[Feed], Array]:
     """A function that returns the tokens of a feed [90] from the library's own generation, without the rules that
     Whisper's adds for timestamps and silence."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    transformers = importlib.import_module("transformers")
+    transformers = _library()
     model: Any = transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(**suite.config))
     weights, own = suite.weights(), model.state_dict()
     for name in weights.names():
@@ -58,3 +61,37 @@ def transcriber(suite: Speech, dtype: torch.dtype) -> Callable[[Feed], Array]:
         return output
 
     return transcribe
+
+
+@contextmanager
+def ssm(tier: str, precision: str) -> Iterator[Callable[[], float]]:
+    """A function that decodes the tokens of one output after a prompt, and returns tokens per second without the
+    prompt."""
+    transformers = _library()
+    suite = Ssm(tier, {})
+    weights = suite.weights()
+    config = {name: value for name, value in suite.config.items() if "." not in name}
+    with torch.device("meta"):
+        model = transformers.Mamba2ForCausalLM(transformers.Mamba2Config(**config)).eval().requires_grad_(False)
+    model.to_empty(device="cpu").tie_weights()
+    state = model.state_dict()
+    for name in weights.names():
+        weights.read(name, state[name].numpy())
+    model.to(DTYPES[precision])
+    prompt = torch.from_numpy(suite.feeds(1, 0)(0)["ids"])[None]
+
+    @torch.inference_mode()
+    def output() -> float:
+        out = model(prompt, use_cache=True)
+        begin = time.monotonic()
+        for _ in range(suite.shape.tokens_out - 1):
+            token = out.logits[:, -1:].argmax(-1)
+            out = model(token, cache_params=out.cache_params, use_cache=True)
+        return (suite.shape.tokens_out - 1) / (time.monotonic() - begin)
+
+    yield output
+
+
+def _library() -> Any:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    return importlib.import_module("transformers")

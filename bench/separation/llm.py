@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench.separation import Row, integers, narrower, rounded
@@ -165,14 +165,14 @@ class Batch:
         return zip(self.targets, x, strict=True)
 
 
-def matrices(network: Llama) -> Iterator[Tensor]:
+def matrices(network: nn.Module) -> Iterator[Tensor]:
     """All matrices, the embedding included, in pieces whose copies are small."""
     for tensor in network.state_dict().values():
         if tensor.dim() == 2:
             yield from tensor.split(1 << 14)
 
 
-def load(network: Llama, weights: Weights, change: Callable[[Tensor], Tensor] | None = None) -> None:
+def load(network: nn.Module, weights: Weights, change: Callable[[Tensor], Tensor] | None = None) -> None:
     """Loads the weights into the network; `change` is applied to the matrices."""
     for name, tensor in network.state_dict().items():
         weights.read(name, tensor.numpy())

@@ -25,7 +25,7 @@ from mixmark.harness.judge.rules import Rule, consistency, energy, integrity, in
 from mixmark.harness.judge.rules.consistency import SuiteClaims
 from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.judge.score import Score
-from mixmark.harness.judge.solo import Matrix, Solo
+from mixmark.harness.judge.solo import Adaptability, Matrix, Solo
 from mixmark.harness.judge.verdict import Verdict, VerdictWord, disturbances, verdict
 
 CHECKS: Mapping[str, Rule] = {
@@ -82,6 +82,8 @@ class Assessment:
     """The solo measurements of hosted services, whose outputs cannot be audited."""
     matrix: Matrix | None
     """The devices compared. None if fewer than two were measured."""
+    adaptability: tuple[Adaptability, ...]
+    """What each device keeps of its roofline on ssm, relative to llm. Empty if no device has a fraction on both."""
     score: Score | None
     """None if no mix was asked for, or none was run yet."""
     diagnoses: Mapping[str, Diagnosis]
@@ -180,6 +182,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         solos=solos,
         hosted=hosted,
         matrix=solo.matrix(result, solos),
+        adaptability=solo.adaptability(solos),
         score=evidence.score,
         diagnoses=evidence.diagnoses,
         hardware_limit_per_hour=solo_rates.hardware_limit_per_hour(result, solos),

@@ -64,6 +64,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "resnet50": "mixmark.suites.resnet50:ResNet50",
         "train": "mixmark.suites.train:Train",
         "speech": "mixmark.suites.speech:Speech",
+        "ssm": "mixmark.suites.ssm:Ssm",
         "probe": "mixmark.suites.probe:Probe",
     },
     "paths": {

@@ -15,6 +15,8 @@ MODEL = "model"
 """The name of a single-file model."""
 DIFFUSERS = "0.30.0"
 """The version of diffusers in the configurations."""
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "mamba2": "Mamba2ForCausalLM"}
+"""The classes of transformers by the type of a language model."""
 PARTS = {
     "text_encoder": ("transformers", "CLIPTextModel"),
     "text_encoder_2": ("transformers", "CLIPTextModelWithProjection"),
@@ -44,8 +46,8 @@ def layout(config: Mapping[str, Value], names: Sequence[str], precision: str) ->
         return _pipeline(documents, names, precision)
     whole = {MODEL: {name: name for name in names}}
     match config.get("model_type"):
-        case "llama":
-            return Layout(_llama(documents, precision), whole)
+        case ("llama" | "mamba2") as model:
+            return Layout(_language_model(ARCHITECTURES[model], documents, precision), whole)
         case "resnet":
             return Layout({"config.json": _timm(documents)}, whole)
     return Layout({"config.json": documents}, whole)
@@ -63,7 +65,7 @@ def nested(config: Mapping[str, Value]) -> dict[str, Any]:
     return document
 
 
-def _llama(config: dict[str, Any], precision: str) -> dict[str, Mapping[str, Any]]:
+def _language_model(architecture: str, config: dict[str, Any], precision: str) -> dict[str, Mapping[str, Any]]:
     """The JSON files as transformers reads them.
 
     The file declares that there is no end token, because transformers otherwise uses token 2. The tokenizer's words are
@@ -73,7 +75,7 @@ def _llama(config: dict[str, Any], precision: str) -> dict[str, Mapping[str, Any
     generation = {**ends, **config.pop("generation_config")}
     words = {str(token): token for token in range(config["vocab_size"])}
     return {
-        "config.json": {"architectures": ["LlamaForCausalLM"], **ends, **config, "torch_dtype": DTYPES[precision]},
+        "config.json": {"architectures": [architecture], **ends, **config, "torch_dtype": DTYPES[precision]},
         "generation_config.json": generation,
         "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
         "tokenizer.json": {

@@ -27,7 +27,7 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 from mixmark.harness.worker import messages
 from mixmark.reporters import report
-from mixmark.suites import diffusion, dlrm, llm, probe, resnet50, speech, train
+from mixmark.suites import diffusion, dlrm, llm, probe, resnet50, speech, ssm, train
 from mixmark.suites.limits import MLPERF
 from tests.docs import cheats_table, claims_page, cli_page, plan_page
 from tests.test_imports import ROOMS
@@ -79,7 +79,7 @@ def test_the_mix_of_the_page_is_one(tmp_path: Path) -> None:
 def test_the_page_lists_what_each_suite_is_fed() -> None:
     for name, feed, _ in table(RUNNER, "suite", "a feed"):
         suite = registry.find("suites")[name].load()("smoke", {})
-        given = suite.feeds(1 if name in ("llm", "probe") else 2, 1)(0)
+        given = suite.feeds(1 if name in ("llm", "ssm", "probe") else 2, 1)(0)
         assert re.findall(r"`(\w+)`", feed) == list(given)
 
 
@@ -253,8 +253,18 @@ def test_tiers_of_speech() -> None:
     assert f"A feed is {speech.SECONDS} s of audio, with {speech.TOKENS} tokens a second." in RULES
 
 
+def test_tiers_of_ssm() -> None:
+    for tier, *cells in table(of(RULES, "ssm:"), "tier"):
+        shape = ssm.SHAPES[tier]
+        sizes = (shape.layers, shape.width, shape.heads, shape.groups, shape.state, shape.vocabulary)
+        ends = "yes" if shape.tied else "no", str(shape.tokens_in), str(shape.tokens_out)
+        assert cells[:-1] == [*map(str, sizes), *ends]
+        if tier != "server":
+            assert cells[-1] == weights_m(ssm.Ssm(tier, {}))
+
+
 def test_every_tier_is_in_its_table() -> None:
-    for suite in ("llm", "diffusion", "dlrm", "resnet50", "train", "speech", "probe"):
+    for suite in registry.BUILT_IN["suites"]:
         assert {row[0].split(",")[0] for row in table(of(RULES, f"{suite}:"), "tier")} == set(get_args(schema.Tier))
 
 

@@ -37,6 +37,7 @@ from mixmark.harness.measure.stages import Procedure, RunState, next_steps
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
+from mixmark.harness.plugins.registry import BUILT_IN
 from tests.golden.sample import closed_loop, result
 
 SECOND = 1_000_000_000
@@ -330,7 +331,7 @@ def test_a_mix_without_a_route_for_a_suite_cannot_be_planned() -> None:
     [
         ("mine", (), {"dlrm", "resnet50"}),
         ("mine", ("dlrm", "resnet50", "llm"), {"dlrm", "resnet50", "llm"}),
-        ("none", (), {"llm", "diffusion", "dlrm", "resnet50", "probe"}),
+        ("none", (), set(BUILT_IN["suites"])),
     ],
 )
 def test_a_mix_of_some_suites_measures_only_these_unless_suites_are_named(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import mixmark.reporters.data
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import judge
+from mixmark.harness.judge.solo import Adaptability
 from mixmark.reporters import figures, report, scores, summary
 from mixmark.reporters.document import Facts, Table
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
@@ -110,6 +112,15 @@ def test_the_matrix_compares_every_device_with_the_first() -> None:
     page = report.html(judge(beside()))
     assert re.search(r'<td class="number" style="--tint: 100%">\s*10.0×\s*<small>10,000,000 tok/s</small>', page)
     assert re.search(r'<td class="number behind" style="--tint: 60%">\s*0.250×\s*<small>2,500,000 samples/s', page)
+
+
+def test_the_full_report_says_how_adaptable_each_device_is() -> None:
+    judged = judge(beside())
+    assert "Adaptability" not in report.full(judged)
+    llm, ssm = (each.route for each in judged.solos[:2])
+    known = replace(judged, adaptability=(Adaptability("cpu:0", llm, 0.8, ssm, 0.2, 0.25),))
+    [row] = re.findall(r"cpu:0 +80 % by torch fp32 +20 % by torch fp32 +0.250", report.full(known))
+    assert row and json.loads(mixmark.reporters.data.as_json(known))["adaptability"][0]["ratio"] == 0.25
 
 
 def test_one_device_has_nothing_to_be_compared_with() -> None:

@@ -125,6 +125,7 @@ def test_what_fp16_cannot_hold_is_refused() -> None:
         ("dlrm", "bf16"),
         ("resnet50", "fp32"),
         ("speech", "fp16"),
+        ("ssm", "bf16"),
         ("probe", "fp16"),
     ],
 )
