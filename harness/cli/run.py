@@ -124,7 +124,7 @@ SECTIONS = {
     metavar="NAME|FILE|none",
     shell_complete=complete.MIX,
     help="Mix that runs on all devices at once, in the end; without --suite, only its suites are measured.  "
-    "[default: the ranked mix of the tier]",
+    "broad-1 has all suites, and no rank.  [default: the ranked mix of the tier]",
 )
 @click.option(
     "--objective",

@@ -9,8 +9,9 @@ from mixmark.harness.contracts.schema import ServiceLimits
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
 
-SUITES = ("llm", "diffusion", "dlrm", "resnet50", "probe")
-BATCHES = {"llm": 1, "diffusion": 1, "dlrm": 2048, "resnet50": 32}
+SUITES = ("llm", "diffusion", "dlrm", "resnet50", "train", "speech", "ssm", "probe")
+RANKED = ("llm", "diffusion", "dlrm", "resnet50")
+BATCHES = {"dlrm": 2048, "resnet50": 32}
 
 
 @pytest.mark.parametrize("name", sorted(mixes.frozen()))
@@ -19,8 +20,9 @@ def test_the_units_follow_from_the_suites_costs(name: str) -> None:
     mix = mixes.frozen()[name]
     assert mix.nominal_flops_per_s
     assert mix.nominal_bytes_per_s
-    assert mix.units.keys() == BATCHES.keys()
-    for suite_name, batch in BATCHES.items():
+    assert set(mix.units) == set(SUITES[:-1] if name in mixes.without_rank() else RANKED)
+    for suite_name in mix.units:
+        batch = BATCHES.get(suite_name, 1)
         suite = registry.find("suites")[suite_name].load()(mix.tier, {})
         feed_s = sum(
             cost.yields * max(cost.flops / mix.nominal_flops_per_s, cost.bytes / mix.nominal_bytes_per_s)
@@ -30,10 +32,13 @@ def test_the_units_follow_from_the_suites_costs(name: str) -> None:
 
 
 def test_every_tier_has_a_frozen_mix_with_limits() -> None:
-    assert set(mixes.frozen()) == {"smoke-1", "edge-1", "server-1"}
+    tiers = ("edge", "server", "smoke")
+    assert list(mixes.frozen()) == [*(f"{tier}-1" for tier in tiers), *(f"{tier}-broad-1" for tier in tiers)]
+    assert list(mixes.without_rank()) == [f"{tier}-broad-1" for tier in tiers]
     for name, mix in mixes.frozen().items():
         assert mix.frozen
-        assert mixes.load(None, mix.tier, SUITES) is mix is mixes.load(name, mix.tier, SUITES)
+        asked = "broad-1" if name in mixes.without_rank() else None
+        assert mixes.load(asked, mix.tier, SUITES) is mix is mixes.load(name, mix.tier, SUITES)
         assert mix.limits["llm"] == ServiceLimits(first_ns=10**10, per_unit_ns=10**9)
         assert mix.limits["diffusion"] == ServiceLimits(total_ns=120 * 10**9)
         assert mix.limits["dlrm"] == mix.limits["resnet50"] == ServiceLimits(total_ns=2 * 10**9)
