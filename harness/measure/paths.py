@@ -48,7 +48,9 @@ HELD = 6  # memories of a copy's size: source, destination, one between them, an
 
 
 class Copies(Protocol):
-    """A plugin's paths, one of them open, as the parent sees them."""
+    """A plugin's paths, one of them open, as the parent sees them. They are listed before one is opened."""
+
+    def paths(self) -> Sequence[DataPath | Absent]: ...
 
     def open(self, path: str, size_bytes: int) -> None: ...
 
@@ -121,7 +123,6 @@ def _of_plugin(
         back = None if alone.fault or alone.failure else way_back(path, paths)
         if back and PathRecord(path=path, opposing=back.id).key not in known:
             with closing(PathProcess(plugin)) as other:
-                other.paths()
                 yield opposed(path, back, process, other, data, available_bytes() // (2 * HELD))
 
 
@@ -191,6 +192,7 @@ def opposed(
 @contextmanager
 def _opposing(back: DataPath, other: Copies, data: Data, size: int) -> Iterator[None]:
     """Copies on a path until the block ends. Raises Faulty for a wrong copy, and MixmarkError if the plugin fails."""
+    other.paths()
     other.open(back.id, size)
     before, sent = data.next(size), data.next(size)
     other.put(before)

@@ -31,6 +31,9 @@ class Known:
     def wait(self, seconds: float) -> None:
         self.now += seconds * 1e9
 
+    def paths(self) -> tuple[DataPath, ...]:
+        return PATH, BACK
+
     def open(self, path: str, size_bytes: int) -> None:
         self.source, self.destination = np.zeros(size_bytes, np.uint8), np.zeros(size_bytes, np.uint8)
 
