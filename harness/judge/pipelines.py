@@ -96,7 +96,7 @@ class PipelineFigures:
     bound_per_hour: float | None
     """λ*: the most pipelines per hour at the rates of the stages alone. None if no turn was planned."""
     exceeded: bool
-    """Whether a turn on all devices was faster than the times alone allow, so that what it did stands in their place."""
+    """Whether a turn on all devices was faster than the times alone allow; what it did then stands for both bounds."""
     per_hour: Estimate | None
     """The pipelines in time per hour on all devices, over the runs."""
     per_kwh: Estimate | None
