@@ -19,6 +19,10 @@ ABOUT = (
     "between two stages."
 )
 
+EXCEEDED = (
+    "the stages did more in the pipeline than alone, so the machine was slow when they were measured alone, and the "
+    "plan is by these rates: run it again on an idle machine"
+)
 TURN = ("turn", "devices", "in flight", "ended", "in time", "per hour", "per kWh", "median", "tail", "p90 at most")
 STAGE = ("stage", "feeds on", "alone", "feed", "waiting", "handing over", "part")
 
@@ -28,6 +32,8 @@ def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
     if found := assessment.pipeline:
         name = f"pipeline {figures.name(found.pipeline.name)}"
         yield name, "; ".join(_in_words(found))
+        if found.exceeded:
+            yield "beyond its bounds", EXCEEDED
         for turn in found.turns:
             for problem in turn.problems:
                 yield f"in {turn.phase}", f"does not count: {finding_in_full(problem)}"

@@ -5,7 +5,10 @@
     feed             from when a stage's turn came on its device until its output arrived
     waiting          while the device of the next stage had other feeds in flight; the first stage's from the begin on
     handing over     the rest between two stages: the harness receives, plans, and makes and sends the next feed
-    critical path    Σ over the stages of the time alone on the fastest device: no pipeline is faster
+    critical path    Σ over the stages of the time alone on the fastest device, or of the mean feed if that is shorter
+
+A device can do alone what it did beside others. If a turn did more than λ*, or a feed took less than alone, the machine
+was slow when the stages were measured alone, and what the turn did counts as the bound.
 
 A pipeline is known by the due time of its feeds; see `PipelineWork`.
 """
@@ -28,6 +31,9 @@ from mixmark.harness.judge.solo import Latency, latency
 from mixmark.harness.judge.statistics.intervals import early_stopping, over_runs
 from mixmark.harness.judge.statistics.timestamps import Floats, flights_ns
 from mixmark.harness.plan.pipelines import best_single, fastest_s
+
+SLOW = 0.05
+"""How much faster than alone, as a fraction, a turn must be to show that the times alone are too long."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,8 @@ class PipelineTurn:
     """The only device of the phase, with its slices. None if all devices took part."""
     in_flight: int
     """The number of pipelines that were under way at once."""
+    length_ns: int
+    """The length of the window. 0 if nothing was recorded."""
     ended: int
     """The pipelines that ended in the window."""
     in_time: int
@@ -87,6 +95,8 @@ class PipelineFigures:
     """The sum of the times of the stages alone, each on its fastest device. None if no turn was planned."""
     bound_per_hour: float | None
     """λ*: the most pipelines per hour at the rates of the stages alone. None if no turn was planned."""
+    exceeded: bool
+    """Whether a turn on all devices was faster than the times alone allow; what it did then stands for both bounds."""
     per_hour: Estimate | None
     """The pipelines in time per hour on all devices, over the runs."""
     per_kwh: Estimate | None
@@ -114,11 +124,8 @@ def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures | None
         return None
     phases = [phase for phase in result.phases if phase.pipeline]
     turns = tuple(_turn(result, pipeline, phase, phase.pipeline, doubts) for phase in phases if phase.pipeline)
-    path_ns = bound_per_hour = None
-    if phases and (plan := phases[0].placement) and (work := phases[0].pipeline):
-        units = dict(zip(work.suites, work.units, strict=True))
-        path_ns, bound_per_hour = sum(fastest_s(units, plan.rates).values()) * 1e9, plan.bound_per_s * HOUR_S
     whole, single = ([each for each in turns if bool(each.device) is alone] for alone in (False, True))
+    path_ns, bound_per_hour, exceeded = _bounds(phases[0], whole) if phases else (None, None, False)
     counts = bool(whole) and not any(each.problems for each in whole)
     kwh = [each.per_kwh for each in whole if each.per_kwh is not None]
     pairs = [(one.per_hour, other.per_hour) for one, other in zip(whole, single, strict=False)]
@@ -129,11 +136,32 @@ def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures | None
         turns=turns,
         critical_path_ns=path_ns,
         bound_per_hour=bound_per_hour,
+        exceeded=exceeded,
         per_hour=_mean([each.per_hour for each in whole]) if counts else None,
         per_kwh=_mean(kwh) if counts and len(kwh) == len(whole) else None,
         gain=gain,
         reason=None if gain else _reason(result, pipeline, phases, single),
     )
+
+
+def _bounds(phase: Phase, turns: Sequence[PipelineTurn]) -> tuple[float, float, bool]:
+    """The critical path, λ* per hour, and whether a turn was faster than the times alone allow. turns: those on all
+    devices."""
+    plan, work = phase.placement, phase.pipeline
+    assert plan is not None and work is not None  # a phase of a pipeline has both
+    alone_ns = {suite: each * 1e9 for suite, each in fastest_s(_units(work), plan.rates).items()}
+    least_ns = dict(alone_ns)
+    for stage in (stage for turn in turns for stage in turn.stages):
+        least_ns[stage.suite] = min(least_ns[stage.suite], stage.feed_ns)
+    alone_per_hour = plan.bound_per_s * HOUR_S
+    per_hour = max([alone_per_hour, *(each.ended * HOUR_NS / each.length_ns for each in turns if each.length_ns)])
+    path_ns, alone_path_ns = sum(least_ns.values()), sum(alone_ns.values())
+    return path_ns, per_hour, max(per_hour / alone_per_hour, alone_path_ns / path_ns) > 1 + SLOW
+
+
+def _units(work: PipelineWork) -> dict[str, int]:
+    """The units in the feed of each stage."""
+    return dict(zip(work.suites, work.units, strict=True))
 
 
 def _reason(result: Result, pipeline: Pipeline, phases: Sequence[Phase], single: Sequence[PipelineTurn]) -> Reason:
@@ -145,7 +173,7 @@ def _reason(result: Result, pipeline: Pipeline, phases: Sequence[Phase], single:
         return "a turn does not count, or none of its pipelines was in time"
     plan, work = phases[0].placement, phases[0].pipeline
     assert plan is not None and work is not None  # a phase of a pipeline has both
-    why = best_single(dict(zip(work.suites, work.units, strict=True)), plan.rates, result.devices)[1]
+    why = best_single(_units(work), plan.rates, result.devices)[1]
     return why or "the run ended before its turn on a single device"
 
 
@@ -171,6 +199,7 @@ def _turn(
         phase=phase.name,
         device=work.device,
         in_flight=work.in_flight,
+        length_ns=run.length_ns if run else 0,
         ended=len(ended),
         in_time=in_time,
         per_hour=in_time * HOUR_NS / run.length_ns if run else 0.0,
@@ -218,7 +247,7 @@ def _stages(
 ) -> tuple[StageTimes, ...]:
     """ended: when each pipeline began, and all of its steps."""
     assert phase.placement is not None  # it is a phase of a pipeline
-    alone_s = fastest_s(dict(zip(work.suites, work.units, strict=True)), phase.placement.rates)
+    alone_s = fastest_s(_units(work), phase.placement.rates)
     busy = _busy(records)
     found = []
     for at, suite in enumerate(work.suites):

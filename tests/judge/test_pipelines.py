@@ -21,9 +21,10 @@ from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.pipelines import PipelineFigures, figures, out_of_turn
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.solo import Latency
+from mixmark.harness.plan.placement import place
 from mixmark.reporters import report
 from tests.fakes.machine import WALL, Machine, Rates, device, phase
-from tests.fakes.pipelines import CHAIN, WORK, machine, records
+from tests.fakes.pipelines import CHAIN, UNITS, WORK, machine, records
 from tests.golden.sample import result as bare
 
 WATTS = 600.0
@@ -130,6 +131,20 @@ def test_the_bounds_and_the_gain() -> None:
     assert made.gain is not None
     assert made.gain.estimate == pytest.approx((4 / 5.1) / (1 / 0.6))
     assert made.reason is None
+
+
+@pytest.mark.parametrize(("times", "exceeded"), [(1.04, False), (1.5, True)])
+def test_a_turn_that_beats_the_times_alone_takes_the_place_of_the_bound(times: float, exceeded: bool) -> None:
+    """The plan has rates of the stages alone that are too low by this factor."""
+    whole, kept = both()[0]
+    assert whole.placement is not None
+    rates = [rate.model_copy(update={"units_per_s": rate.units_per_s / times}) for rate in whole.placement.rates]
+    slow = place(UNITS, rates, [device("gpu:0"), device("cpu:0")])
+    made = found((whole.model_copy(update={"placement": slow}), kept))
+    assert made.exceeded is exceeded
+    assert made.critical_path_ns == pytest.approx(1.1e9)
+    assert made.bound_per_hour == pytest.approx(max(3600 / times, 5 * 3600 / 5.1))
+    assert not found(both()[0]).exceeded
 
 
 def test_why_there_is_no_gain() -> None:

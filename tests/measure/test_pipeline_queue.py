@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.schema import PipelineWork
-from mixmark.harness.judge.pipelines import out_of_turn
+from mixmark.harness.judge.pipelines import out_of_turn, steps_of
 from mixmark.harness.measure.pipeline_queue import PipelineQueue
 from mixmark.harness.plan.placement import place
 from tests.fakes.machine import Machine, Rates, device, solo
@@ -81,16 +81,25 @@ def test_the_window_is_over_when_a_pipeline_has_ended() -> None:
 
 
 def test_a_lost_device_loses_the_pipelines_that_it_held_and_the_others_go_on() -> None:
-    rates: Rates = {("a", "gpu:0"): 100, ("b", "gpu:0"): 100, ("b", "cpu:0"): 20}
+    """The CPU is slower than planned. So it holds two stages, and more wait for it: the GPU runs these."""
+    rates: Rates = {("a", "gpu:0"): 100, ("b", "gpu:0"): 20, ("b", "cpu:0"): 20}
     quanta = {pair: UNITS[pair[0]] for pair in rates}
-    work = WORK.model_copy(update={"in_flight": 3})
-    made = Machine(dict(UNITS), rates, quanta, source=partial(PipelineQueue, work=work))
-    made.run(5)
+    work = WORK.model_copy(update={"in_flight": 8})
+    made = Machine(
+        dict(UNITS),
+        rates,
+        quanta,
+        actual=lambda pair, at_s: rates[pair] / (4 if pair[1] == "cpu:0" else 1),
+        source=partial(PipelineQueue, work=work),
+    )
+    made.run(9)
+    lost_ns, ended = made.now_ns, made.dispatcher.mixes
     made.lose("cpu:0")
-    before = made.dispatcher.mixes
-    made.run(10)
-    assert made.dispatcher.mixes > before + 10
+    made.run(30)
+    assert made.dispatcher.mixes > ended + 15
     assert out_of_turn(work, records(made)) == 0
+    chains = steps_of(work, records(made))
+    assert sum(due_ns < lost_ns and len(steps) < 2 for due_ns, steps in chains.items()) == 2
 
 
 def test_without_a_device_for_a_stage_the_phase_ends() -> None:
