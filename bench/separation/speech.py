@@ -161,9 +161,9 @@ def values(
             with together(changes):
                 outputs = [network(feed) for feed in feeds]
             yield row(name, outputs, declared, note)
-    for name, outputs in uncomputed(right):
+    for name, made in uncomputed(right):
         if wanted(name):
-            yield row(name, outputs)
+            yield row(name, made)
     if wanted("wrong weights"):
         drawn = Speech(tier, {}, weight_class).weights()
         assert isinstance(drawn, Synthetic)

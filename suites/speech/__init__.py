@@ -110,8 +110,13 @@ def gains(layers: int, name: str, shape: tuple[int, ...]) -> Fill:
 
 METRIC = "worst mean regret of 10 seconds in a row, in standard deviations of the logits"
 RUN = 10 * TOKENS  # tokens in a window; a mean over the whole output would hide a few wrong tokens
-AT_MOST = {"16 bits": 0.015, "fp8": 0.2, "int8": 0.03, "int4": 0.03}
-"""Gates by the declared precision, from docs/separation/speech.md. They are unmeasured at the server tier."""
+AT_MOST = {
+    "smoke": {"16 bits": 0.015, "fp8": 0.2, "int8": 0.03, "int4": 0.03},
+    "edge": {"16 bits": 0.015, "fp8": 0.3, "int8": 0.07, "int4": 0.07},
+    "server": {"16 bits": 0.04, "fp8": 0.3, "int8": 0.07, "int4": 0.07},
+}
+"""Gates by the tier and the declared precision, from docs/separation/speech.md. The server tier's gates are
+unmeasured."""
 TRAINED = 0.5
 """The gate of a checkpoint: unmeasured, as llm's."""
 
@@ -243,7 +248,7 @@ class Speech:
         return SECONDS * batch
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if "weights" in self.options else gate_bound(AT_MOST, precision)
+        at_most = TRAINED if "weights" in self.options else gate_bound(AT_MOST[self.tier], precision)
         return Gate(metric=METRIC, at_most=at_most)
 
     def reference(self) -> Speech:

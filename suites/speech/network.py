@@ -7,6 +7,8 @@ network, and each uses a part of it.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -30,8 +32,8 @@ class Encode(Whisper):
     head_dim] each. So the decoder need not compute them again for each token."""
 
     def forward(self, features: Tensor) -> tuple[Tensor, ...]:
-        x = self.model.encoder(features)
-        return tuple(tensor for layer in self.model.decoder.layers for tensor in layer.encoder_attn.keys_and_values(x))
+        x, layers = self.model.encoder(features), cast(Any, self.model.decoder.layers)
+        return tuple(tensor for layer in layers for tensor in layer.encoder_attn.keys_and_values(x))
 
 
 class Step(Whisper):
@@ -152,7 +154,8 @@ class Attention(nn.Module):
         return self.by_head(self.k_proj(x)), self.by_head(self.v_proj(x))
 
     def by_head(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(0, 1)
+        heads: Tensor = x.unflatten(-1, (self.heads, -1))  # type: ignore[no-untyped-call]  # torch gives it no types
+        return heads.transpose(0, 1)
 
     def forward(self, x: Tensor, k: Tensor, v: Tensor, seen: Tensor | None = None) -> Tensor:
         """x [rows, width] -> [rows, width]. seen [rows, keys]: what each row attends to; None for all."""

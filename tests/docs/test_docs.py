@@ -79,7 +79,7 @@ def test_the_mix_of_the_page_is_one(tmp_path: Path) -> None:
 def test_the_page_lists_what_each_suite_is_fed() -> None:
     for name, feed, _ in table(RUNNER, "suite", "a feed"):
         suite = registry.find("suites")[name].load()("smoke", {})
-        given = suite.feeds(1 if name in ("llm", "ssm", "probe") else 2, 1)(0)
+        given = suite.feeds(1 if name in ("llm", "speech", "ssm", "probe") else 2, 1)(0)
         assert re.findall(r"`(\w+)`", feed) == list(given)
 
 
