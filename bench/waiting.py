@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from typing import Any, ClassVar
 from unittest import mock
 
@@ -26,7 +26,7 @@ BETWEEN = ("between the phases", "")
 class Timed(Progress):
     """The progress of a run. Each event ends what went on before it."""
 
-    spent_s: ClassVar[Counter[tuple[str, str]]] = Counter()
+    spent_s: ClassVar[dict[tuple[str, str], float]] = defaultdict(float)
     """The seconds by purpose and activity, of all runs."""
 
     def __init__(self, *arguments: Any) -> None:
