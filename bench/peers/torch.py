@@ -50,9 +50,8 @@ def public_llama(suite: Train) -> Any:
     numbers = {name[6:]: value for name, value in suite.config.items() if name.startswith("model.")}
     scaling = {name[13:]: value for name, value in numbers.items() if name.startswith("rope_scaling.")}
     plain: dict[str, Any] = {name: value for name, value in numbers.items() if "." not in name}
-    network = LlamaForCausalLM(
-        LlamaConfig(**plain, rope_scaling={"rope_theta": numbers["rope_theta"], **scaling}, use_cache=False)
-    )
+    plain |= {"rope_scaling": {"rope_theta": numbers["rope_theta"], **scaling}, "use_cache": False}
+    network = LlamaForCausalLM(LlamaConfig(**plain))
     for name in (weights := suite.weights()).names():
         weights.read(name, network.get_parameter(name).detach().numpy())
     return network
@@ -74,7 +73,8 @@ def train(tier: str, precision: str) -> Iterator[Callable[[], float]]:
         begin, done = time.perf_counter(), 0
         while (took_s := time.perf_counter() - begin) < SECONDS:
             batch = ids[done % len(ids)]
-            F.cross_entropy(network(batch[:, :-1]).logits.flatten(0, 1), batch[:, 1:].flatten()).backward()
+            loss = F.cross_entropy(network(batch[:, :-1]).logits.flatten(0, 1), batch[:, 1:].flatten())
+            torch.autograd.backward(loss)
             optimizer.step()
             optimizer.zero_grad()
             done += 1

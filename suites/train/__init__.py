@@ -113,7 +113,7 @@ class Train:
         if weight_class != 16:
             raise Unsupported(f"train has no weights of {weight_class} bits", "declare fp32, bf16 or fp16")
         self.tier = tier
-        self.weight_class = weight_class
+        self.weight_class: WeightClass = weight_class
         self.shape = SHAPES[tier]
         self.options = options
 
@@ -202,7 +202,8 @@ class Train:
         output = check_output(output, reference.shape).astype(np.float64)
         losses = np.square(output[:, 0] - reference[:, 0]) / reference[:, 0].var(dtype=np.float64)
         changes, right = (self._changes(part) for part in (output, reference))
-        errors = np.square(changes - right).sum(1) / np.square(right, dtype=np.float64).sum(1)
+        squares = np.square(right, dtype=np.float64).sum(1)
+        errors = np.square(changes - right).sum(1) / np.maximum(squares, np.finfo(np.float64).tiny)
         return float(max(losses.max(), errors.max()))
 
     def _changes(self, output: Array) -> Array:
