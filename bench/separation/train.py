@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -113,6 +113,9 @@ def values(
         if wanted(name):
             yield Row(name, declared, tuple(map(suite.quality, found(), right)), note)
 
+    def of(change: Callable[[Tensor], Tensor] | None = None, dtype: torch.dtype = torch.float32) -> list[Array]:
+        return outputs(loaded(suite, weights, change).to(dtype))
+
     def by(**settings: object) -> list[Array]:
         for name, value in settings.items():
             setattr(step, name, value)
@@ -132,19 +135,13 @@ def values(
         layer.load_state_dict(kept, strict=False)
         return found
 
-    def rounded_to(dtype: torch.dtype) -> list[Array]:
-        return outputs(loaded(suite, weights).to(dtype))
-
-    def changed(change: Callable[[Tensor], Tensor]) -> list[Array]:
-        return outputs(loaded(suite, weights, change))
-
     yield from row("fp32, a backward pass for each sequence", partial(by, singly=True), "16 bits")
     for name in ("bf16", "fp16"):
         dtype = torch.bfloat16 if name == "bf16" else torch.float16
-        yield from row(f"torch, {name}", partial(rounded_to, dtype), "16 bits")
+        yield from row(f"torch, {name}", partial(of, dtype=dtype), "16 bits")
     for name, change in narrower(weight_class):
-        yield from row(name, partial(changed, change))
-    ways: Mapping[str, Mapping[str, Any]] = {
+        yield from row(name, partial(of, change=change))
+    cheats: dict[str, dict[str, Any]] = {
         "no backward pass": {"kept": lambda _: False},
         "backward pass of half of the sequences": {"sequences": slice(None, None, 2)},
         "no gradient of the first layer": {"kept": lambda name: not name.startswith("model.layers.0.")},
@@ -155,7 +152,7 @@ def values(
         "no weight decay": {"decay": False},
         "no moment of the squared gradient": {"second_moment": False},
     }
-    for name, settings in ways.items():
+    for name, settings in cheats.items():
         yield from row(name, partial(by, **settings))
     yield from row("first layer skipped", partial(skipped, 0))
     yield from row("middle layer skipped", partial(skipped, layers // 2))

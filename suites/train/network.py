@@ -7,6 +7,7 @@ sequences are an axis of a batch: [sequences, tokens, width].
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,22 +65,8 @@ class Step(Llama):
         second = [torch.full_like(weight, spread(name) ** 2) for name, weight in zip(names, weights, strict=True)]
         steps = [torch.tensor(float(STEP), device=weight.device) for weight in weights]
         wide = [gradient.float() for gradient in gradients]
-        adamw(
-            weights,
-            wide,
-            first,
-            second,
-            [],
-            steps,
-            fused=True,
-            amsgrad=False,
-            maximize=False,
-            lr=ADAMW["lr"],
-            beta1=ADAMW["beta1"],
-            beta2=ADAMW["beta2"],
-            eps=ADAMW["eps"],
-            weight_decay=ADAMW["weight_decay"],
-        )
+        settings: dict[str, Any] = {**ADAMW}
+        adamw(weights, wide, first, second, [], steps, fused=True, amsgrad=False, maximize=False, **settings)
         changes = zip(names, parameters, weights, first, second, strict=True)
         return [
             [weight - parameter.float(), moment, squared - ADAMW["beta2"] * spread(name) ** 2]
@@ -100,7 +87,7 @@ def attended(part: LlamaAttention, x: Tensor, rotation: tuple[Tensor, Tensor]) -
     """Causal attention over x [sequences, tokens, width]."""
 
     def heads(projected: Tensor) -> Tensor:
-        return projected.view(*projected.shape[:-1], -1, part.shape.head_dim)
+        return projected.view(*x.shape[:2], -1, part.shape.head_dim)
 
     share = part.shape.heads // part.shape.kv_heads
     q = rotate(heads(part.q_proj(x)), rotation).transpose(1, 2)

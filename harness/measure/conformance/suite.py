@@ -328,7 +328,7 @@ def runs_are_audited(trials: SuiteTrials) -> str:
     named = [trials.plugin.spec] if trials.plugin.origin == "command line" else []
     suites = setup.load_suites(trials.config, "smoke", specs=named)
     only = replace(suites, workloads=[each for each in suites.workloads if each.name == trials.plugin.name])
-    checks = [adapter.claims_run, adapter.yields_fit_the_table, adapter.outputs_pass_their_gates]
+    checks = [supported, adapter.claims_run, adapter.yields_fit_the_table, adapter.outputs_pass_their_gates]
     checks += [adapter.server_keeps_its_latency] if trials.suite().latency else []
     ran, unknown = [], []
     for name in ADAPTERS:
@@ -348,6 +348,14 @@ def runs_are_audited(trials: SuiteTrials) -> str:
     if not ran:
         raise NotChecked("; ".join(unknown))
     return "; ".join((f"by {' and '.join(ran)}", *unknown))
+
+
+def supported(trials: AdapterTrials) -> str:
+    """Raises NotChecked if the adapter supports the suite in no precision."""
+    errors = [record.error for record in trials.claimed]
+    if errors and all(error and error.kind == "unsupported" for error in errors):
+        raise NotChecked(str(errors[0] and errors[0].message))
+    return "supported"
 
 
 CHECKS: tuple[Check[SuiteTrials], ...] = (
