@@ -331,7 +331,8 @@ def test_a_mix_without_a_route_for_a_suite_cannot_be_planned() -> None:
     [
         ("mine", (), {"dlrm", "resnet50"}),
         ("mine", ("dlrm", "resnet50", "llm"), {"dlrm", "resnet50", "llm"}),
-        ("none", (), set(BUILT_IN["suites"])),
+        ("none", (), {"llm", "diffusion", "dlrm", "resnet50"}),
+        ("broad-1", (), set(BUILT_IN["suites"]) - {"probe"}),
     ],
 )
 def test_a_mix_of_some_suites_measures_only_these_unless_suites_are_named(
