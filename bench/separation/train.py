@@ -24,9 +24,9 @@ class Cheat(Step):
     """A step that may leave work out. All settings are off at first."""
 
     kept: Callable[[str], bool] | None = None
-    """Which tensors have a gradient, by their names."""
+    """Says by its name whether a tensor has a gradient."""
     stale: Callable[[str], bool] | None = None
-    """Which tensors the optimizer leaves as they are."""
+    """Says by its name whether the optimizer leaves a tensor as it is."""
     decay = True
     second_moment = True
     sequences: slice = slice(None)

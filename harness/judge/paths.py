@@ -83,7 +83,8 @@ class PathFigures:
     moves: tuple[PredictedMove, ...]
     """Empty if the pair is not known."""
     ceilings: tuple[PathCeiling, ...]
-    """Of the suites that ran alone on the device to whose memory the path leads, and whose inputs have a fixed size."""
+    """One for each suite that ran alone on the device to whose memory the path leads, and whose inputs have a fixed
+    size."""
 
 
 def paths(result: Result, solos: Iterable[Solo] = ()) -> tuple[PathFigures, ...]:

@@ -150,7 +150,7 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(shape.width, shape.width, bias=False)
 
     def keys_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Of x [rows, width]: [heads, rows, head_dim] each."""
+        """The projections of x [rows, width]: [heads, rows, head_dim] each."""
         return self.by_head(self.k_proj(x)), self.by_head(self.v_proj(x))
 
     def by_head(self, x: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class Mamba2Shape:
 
     @property
     def channels(self) -> int:
-        """Of the convolution: the inputs of the state spaces, and B and C of each group."""
+        """The channels of the convolution: the inputs of the state spaces, and B and C of each group."""
         return self.inner + 2 * self.groups * self.state
 
 
