@@ -55,7 +55,7 @@ def _in_words(found: PipelineFigures) -> Iterator[str]:
     yield f"{figures.typical(own[0].latency)}, critical path {duration(found.critical_path_ns)}"
     if own[0].first:
         yield f"first output {figures.typical(own[0].first)}"
-    if found.gain_over_whole:
+    if found.gain_over_whole and found.pipeline.whole:
         yield f"{figures.number(found.gain_over_whole)} × whole requests by {figures.name(found.pipeline.whole)}"
     if found.gain:
         device = next(turn.device for turn in found.turns if turn.device)

@@ -86,9 +86,9 @@ def draw(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, commitmen
         taken = _taken(commitments, chosen)
     except DAMAGE as error:
         return Audit(gate=gate, finished=0, problem=f"what the stage before handed over cannot be used: {error}")
-    np.savez_compressed(
-        kept, serials=chosen, previous_digests=followed, outputs=values[np.searchsorted(serials, chosen)], **taken
-    )
+    outputs_of = values[np.searchsorted(serials, chosen)]
+    columns: Any = {"serials": chosen, "previous_digests": followed, "outputs": outputs_of, **taken}
+    np.savez_compressed(kept, **columns)
     into.unlink(missing_ok=True)  # never through a link or a pipe that lies there
     with into.open("xb") as file:
         file.write(kept.getbuffer())

@@ -88,7 +88,7 @@ def load(asked: str, tier: Tier, suites: Mapping[str, StageSuite]) -> Pipeline:
         pipeline = Pipeline.model_validate({**facts, "name": name, "deadline_ns": round(deadline_s * NS_PER_S)})
     except ValidationError as error:
         raise UsageError(f"{where}{words_of(error)}", PAGE) from error
-    choose_by_name(f"suite for pipeline {name}:", pipeline.samples, suites)
+    choose_by_name(f"suite for pipeline {name}:", list(pipeline.samples), suites)
     return pipeline.model_copy(update={"stages": tuple(_carried(pipeline, suites, where))})
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
-from mixmark.suites.llm.network import Llama, rotary, rotate
+from mixmark.suites.llm.network import Llama, LlamaLayer, rotary, rotate
 
 
 class Prefill(Llama):
@@ -15,18 +17,18 @@ class Prefill(Llama):
         shape, x = self.shape, self.model.embed_tokens(ids)
         places = torch.arange(ids.shape[0], device=ids.device)
         rotation = rotary(shape, places, x.dtype)
-        sides = []
-        for layer in self.model.layers[:-1]:
+        sides: list[Tensor] = []
+        *before, last = cast(list[LlamaLayer], list(self.model.layers))
+        for layer in before:
             sides += [x.new_zeros(shape.kv_heads, ids.shape[0], shape.head_dim) for _ in "kv"]
             x = layer(x, places, rotation, *sides[-2:])
-        last = self.model.layers[-1]  # nothing else of the last layer is needed
-        normed = last.input_layernorm(x)
+        normed, attention = last.input_layernorm(x), last.self_attn  # nothing else of the last layer is needed
         k, v = (
-            project(normed).view(-1, shape.kv_heads, shape.head_dim)
-            for project in (last.self_attn.k_proj, last.self_attn.v_proj)
+            project(normed).view(-1, shape.kv_heads, shape.head_dim) for project in (attention.k_proj, attention.v_proj)
         )
         sides += [rotate(k, rotation).transpose(0, 1), v.transpose(0, 1)]
-        return (torch.stack(sides).unflatten(0, (-1, 2)).permute(3, 0, 1, 2, 4).contiguous(),)
+        whole = torch.stack(sides).view(shape.layers, 2, shape.kv_heads, -1, shape.head_dim)
+        return (whole.permute(3, 0, 1, 2, 4).contiguous(),)
 
 
 class Resume(Llama):

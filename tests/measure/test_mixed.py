@@ -371,9 +371,10 @@ def test_a_run_whose_cap_was_raised_meanwhile_keeps_no_timestamps(
 WORK = PipelineWork(suites=("low", "high"), units=(2, 2), in_flight=3)
 
 
-def chained(folder: Path, max_s: float = 2.0, work: PipelineWork = WORK, **options: str) -> list[Record]:
+def chained(folder: Path, max_s: float = 2.0, carried: bool = False, **options: str) -> list[Record]:
     """Pipelines of `low` on one device and `high` on the other."""
     stage = Stage(folder, {"a": {"low": 0.02}, "b": {"high": 0.02}}, options)
+    work = WORK.model_copy(update={"carried": ("high",) if carried else ()})
     plain = stage.phase(max_s)
     rates = plain.placement.rates if plain.placement else ()
     plan = placement.place(WORK.mix_units, rates, stage.devices())
@@ -398,7 +399,7 @@ def test_a_stage_is_derived_from_the_output_before_and_begins_after_it(tmp_path:
 
 
 def test_a_stage_that_dies_ends_the_phase_and_keeps_what_was_measured(tmp_path: Path) -> None:
-    records = chained(tmp_path, 4, **{"raise.b": "6"})
+    records = chained(tmp_path, 4, False, **{"raise.b": "6"})
     high, low = sorted(records, key=lambda record: record.route.suite)
     assert high.cut_short is not None and high.cut_short.kind == "raised"
     assert low.parent_window_ns is not None
@@ -414,7 +415,7 @@ def test_a_stage_continues_the_output_of_the_stage_before(
 ) -> None:
     """The output of a fake is its feed: here the output of `low`, of which few are kept for the audit."""
     monkeypatch.setattr(outputs, "TAKEN_BYTES", 2000)
-    low, high = sorted(chained(tmp_path, work=WORK.model_copy(update={"carried": ("high",)}), slots=slots), key=ran)
+    low, high = sorted(chained(tmp_path, carried=True, slots=slots), key=ran)
     assert low.audit and high.audit and low.seed and (low.audit.problem, high.audit.problem) == ("", "")
     assert high.completions is not None and len(high.completions) > 10
     with np.load(audit.kept_at(tmp_path, high.key)) as kept:
