@@ -85,7 +85,7 @@ def _facts(found: PipelineFigures) -> Iterator[tuple[str, str]]:
     yield "critical path", duration(found.critical_path_ns)
     yield "λ*", UNKNOWN if found.bound_per_hour is None else f"{significant(found.bound_per_hour)} per hour"
     if found.pipeline.whole:
-        whole = f"gain over whole requests by {figures.name(found.pipeline.whole)}"
+        whole = f"gain over whole {figures.name(found.pipeline.whole)}"
         yield whole, figures.number(found.gain_over_whole) + " ×" if found.gain_over_whole else UNKNOWN
     yield "gain", figures.number(found.gain) + " ×" if found.gain else f"not known: {found.reason}"
 
@@ -93,7 +93,7 @@ def _facts(found: PipelineFigures) -> Iterator[tuple[str, str]]:
 def _turn(turn: PipelineTurn) -> tuple[str, ...]:
     return (
         turn.phase,
-        figures.name(turn.device) if turn.device else "all, in one feed" if turn.whole else "all",
+        figures.name(turn.device) if turn.device else "all, whole" if turn.whole else "all",
         str(turn.in_flight),
         str(turn.ended),
         str(turn.in_time),

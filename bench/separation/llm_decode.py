@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from bench.separation import Row, narrower
 from bench.separation.llm import load, uncomputed
 from bench.separation.llm_prefill import Change, skipped, without_attention
-from bench.separation.ssm import cast, small_vocabulary
+from bench.separation.ssm import cast, patched
 from mixmark.harness.contracts.protocols import Array, Feed
 from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.llm_parts import Decode
@@ -43,7 +43,15 @@ def ways(layers: int) -> Iterator[tuple[str, str, Change, Given]]:
     yield "attention of the last layer skipped", "", without_attention(layers - 1), same
     yield "the cache not read", "", nullcontext, np.zeros_like
     yield "first half of the cache not read", "", nullcontext, rows(0.5)
-    yield "half of the vocabulary looked at", "", small_vocabulary(0.5), same
+    yield "half of the vocabulary looked at", "", half_vocabulary, same
+
+
+def half_vocabulary(network: networks.Resume) -> AbstractContextManager[None]:
+    def call(own: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        logits = own(*inputs)
+        return logits[:, : logits.shape[-1] // 2]
+
+    return patched([network], "logits", call)
 
 
 @torch.inference_mode()
