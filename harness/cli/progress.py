@@ -180,8 +180,14 @@ class Progress:
 
     def _part(self) -> str:
         """The part of the run that is over."""
-        self.shown = max(self.shown, self.eta.done_s / self.eta.total_s)
+        self.shown = max(self.shown, self._done_s() / self.eta.total_s)
         return f"[{self.shown * 100:3.0f} %]"
+
+    def _done_s(self) -> float:
+        """The expected seconds of all that is over, and of the step that goes on. rich knows how many of them were done
+        per second."""
+        speed = self.bar.tasks[0].speed or 1.0
+        return self.eta.done_s + min((self.clock_s() - self.began_s) * speed, self.expected_s)
 
     def _wrapped(self, text: str, first: str) -> str:
         """The first word and the text, on as many lines as the width needs."""
@@ -200,16 +206,15 @@ class Progress:
             Text(self._wrapped(self.label, part), "bold"),
             Text(self._wrapped(stage, " " * len(part))),
             *([_state(self.snapshot, self.whole)] if self.snapshot else []),
-            self._bar(now_s),
+            self._bar(),
             *([Text(watts)] if watts else []),
         )
 
-    def _bar(self, now_s: float) -> RenderableType:
-        """The bar and the ETA: rich divides the remaining expected seconds by the expected seconds done per second."""
+    def _bar(self) -> RenderableType:
+        """The bar and the ETA: rich divides the remaining expected seconds by those done per second."""
         task = self.bar.tasks[0]
         task.total = self.eta.total_s  # `update` would forget the speed
-        done_s = self.eta.done_s + min((now_s - self.began_s) * (task.speed or 1.0), self.expected_s)
-        self.bar.update(self.task, completed=min(done_s, 0.99 * task.total))
+        self.bar.update(self.task, completed=min(self._done_s(), 0.99 * task.total))
         self.column.bar_width = max(1, min(BAR_COLUMNS, self.console.width - TIMES_COLUMNS))
         return self.bar.get_renderable()
 
