@@ -40,7 +40,7 @@ def _blocks(outlook: Outlook, work: str, units: Mapping[str, str]) -> Iterator[B
     for name, figures in outlook.declared.items():
         yield Paragraph(f"Declared, not measured: {', '.join(figures).replace('_', ' ')} of {name}")
     if outlook.assumed:
-        yield Table("Assumed: nobody measured these devices", ASSUMED_COLUMNS, list(_assumed(outlook, units)))
+        yield Table("Assumed: nobody measured these devices", ASSUMED_COLUMNS, list(_assumed(outlook, units)), 3)
         for kind, assumption in outlook.assumed.items():
             yield Paragraph(f"{kind}: {assumption.source}")
     if today := outlook.today:
@@ -66,20 +66,24 @@ def _chart(outlook: Outlook) -> Chart:
     """The machines of the plan side by side, with the demand as the limit."""
     machines = [("Today", outlook.today)] if outlook.today else []
     machines += [(TITLES[answer.question], answer) for answer in outlook.answers]
-    machines += [("One kind of device alone", answer) for answer in outlook.alone.values()]
-    machines += [("No other beats it", answer) for answer in outlook.front]
-    most = max(outlook.demand or 0.0, *(answer.mixes_per_hour.ends[1] for _, answer in machines))
-    bars = []
-    for label, answer in machines:
+    machines += [(f"{name} alone", answer) for name, answer in outlook.alone.items()]
+    beaten_by_none = [(_counts(answer), answer) for answer in outlook.front]
+    ends = [answer.mixes_per_hour.ends[1] for _, answer in (*machines, *beaten_by_none)]
+    most = max(outlook.demand or 0.0, *ends)
+
+    def bar(label: str, answer: Answer) -> Bar:
         work, (_, *costs) = answer.mixes_per_hour, _does(outlook, answer)
         low, high = map(significant, work.ends)
-        detail = ", ".join(filter(None, (f"{low} to {high}", _counts(answer), *costs)))
+        detail = ", ".join(filter(None, (f"{low} to {high}", _counts(answer).removeprefix(label), *costs)))
         drawn = charts.bar(work.estimate, work.ends, outlook.demand, most, hue=0)
-        bars.append(Bar(label, significant(work.estimate), detail, drawn))
+        return Bar(label, significant(work.estimate), detail, drawn)
+
+    groups = [("", machines), ("No other beats these in work, price and power at once", beaten_by_none)]
     unit = "multiples of the demand" if outlook.own_work else "mixes per hour"
     demand = " A line marks the demand." if outlook.demand else ""
     remark = f"At full load, on a scale from zero.{demand} Whiskers: every rate at its low or its high end."
-    return drawing(f"Predicted work in {unit}", "bars", remark, [("", bars)])
+    drawn = [(title, [bar(*each) for each in rows]) for title, rows in groups if rows]
+    return drawing(f"Predicted work in {unit}", "bars", remark, drawn)
 
 
 def _assumed(outlook: Outlook, units: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
@@ -179,7 +183,7 @@ def _work(outlook: Outlook, per_hour: float) -> str:
 
 
 def _money(outlook: Outlook, amount: float) -> str:
-    return f"{significant(amount, 4)} {outlook.currency}".strip()
+    return f"{bare(amount, 4)} {outlook.currency}".strip()
 
 
 def _counts(answer: Answer) -> str:
