@@ -136,7 +136,7 @@ def plan(
               mixmark plan results/mine --add "NVIDIA L4"
               mixmark plan --entries DIR --prices FILE --mixes-per-hour 300
               mixmark plan --check results/mine
-              mixmark plan results/mine --add "NVIDIA L4" --format html > plan.html
+              mixmark plan results/mine --format html > plan.html
     """
     from mixmark.harness.cli import plan_text
     from mixmark.harness.discover.suite_claims import workload

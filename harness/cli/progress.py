@@ -70,6 +70,8 @@ class Progress:
         self.pending = {record.key for record in header.records if audit.pending(record)}
         self.agreed = self.compared = 0
         """The number of records since the last phase that agreed with the reference, and that were compared with it."""
+        self.unaudited = ""
+        """Why a record since the last phase could not be compared. Empty if all could."""
         self.snapshot: MixSnapshot | None = None
         self.power: CurrentPower | None = None
         self.power_s = float("-inf")
@@ -144,11 +146,13 @@ class Progress:
         self.pending.remove(record.key)
         self.eta.record(record)
         self._begin(0.0)
-        self.compared += 1
+        self.unaudited = record.unaudited or self.unaudited
+        self.compared += not record.unaudited
         self.agreed += record.audit is not None and record.audit.passed
         if not self.pending:
-            self._print(f"outputs compared with the reference: {self.agreed} of {self.compared} agree")
-            self.agreed = self.compared = 0
+            others = f"; the others could not be compared: {self.unaudited}" if self.unaudited else ""
+            self._print(f"outputs compared with the reference: {self.agreed} of {self.compared} agree{others}")
+            self.agreed, self.compared, self.unaudited = 0, 0, ""
 
     def _outcome(self, record: Record) -> str:
         """Describes a record in a few words."""

@@ -293,7 +293,6 @@ def test_the_page_has_the_figures_of_the_console_and_a_bar_for_each_machine(mine
     assert page.count('class="limit"') == page.count('class="whisker"') == len(answers)  # the demand is in each bar
     assert 'class="limit"' not in typed(mine, "--format", "html").stdout
     assert typed(*words, "--format", "markdown").stdout.startswith(f"## {NEVER_RANKED}")
-    assert typed(*words, "--format", "json").stdout == typed(*words, "--json").stdout
 
 
 def test_two_forms_at_once_are_refused(mine: Path) -> None:
