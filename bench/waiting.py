@@ -54,7 +54,7 @@ class Timed(Progress):
             case Recorded():
                 self._now(BETWEEN)
             case AuditStarted():
-                self._now(("audit", "comparing with the reference"))
+                self._now(("audit", "loading the reference, comparing"))
             case _:
                 self._now(BETWEEN if purpose == "audit" else self._doing)
         self.notify(event)
@@ -76,9 +76,9 @@ def main() -> None:
             code = int(ended.code or 0)
     total_s = time.monotonic() - began_s
     rest_s = total_s - sum(Timed.spent_s.values())
-    print(f"\n{'':32}{'':28}{'s':>7}{'%':>6}")
+    print(f"\n{'':32}{'':34}{'s':>7}{'%':>6}")
     for (purpose, activity), spent_s in [*sorted(Timed.spent_s.items()), (("before and after the run", ""), rest_s)]:
-        print(f"{purpose:32}{activity:28}{spent_s:7.1f}{spent_s / total_s * 100:6.1f}")
+        print(f"{purpose:32}{activity:34}{spent_s:7.1f}{spent_s / total_s * 100:6.1f}")
     windows_s = sum(spent_s for (_, activity), spent_s in Timed.spent_s.items() if activity == WINDOW)
     print(f"{total_s:.0f} s, {windows_s:.0f} s of them in windows: {windows_s / total_s:.3f}")
     sys.exit(code)

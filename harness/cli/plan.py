@@ -13,7 +13,7 @@ import click
 
 from mixmark.harness.cli.options import JSON, Number
 from mixmark.harness.cli.printing import print_json
-from mixmark.harness.cli.show import result_or_newest
+from mixmark.harness.cli.show import form_of, result_or_newest
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, choose_by_name
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.contracts.toml import is_reckonable
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mixmark.harness.judge.catalogue import MeasuredMachine
     from mixmark.harness.plan.machine import Kind, Limits, Retained
     from mixmark.harness.plan.prices import Declared
+    from mixmark.reporters.document import Document
     from mixmark.submissions.entry import Price
 
 COUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e[0-9]+)?)([kM]\b)?\s*([^\s0-9]+)?")
@@ -98,6 +99,13 @@ class Source:
     "--front", is_flag=True, help="Also list the machines that no other beats in work, price and power at once."
 )
 @click.option("--check", "checks", is_flag=True, help="Compare the prediction for RESULTS with their measured mixes.")
+@click.option(
+    "--format",
+    "format_",
+    metavar="NAME",
+    type=click.Choice(["console", "markdown", "html", "json"]),
+    help="Form of the plan: console, markdown, html or json; html has a chart.  [default: console]",
+)
 @JSON
 def plan(
     results: tuple[Path, ...],
@@ -107,6 +115,7 @@ def plan(
     front: bool,
     fraction: float,
     checks: bool,
+    format_: str | None,
     as_json: bool,
     **more: Any,
 ) -> None:
@@ -127,6 +136,7 @@ def plan(
               mixmark plan results/mine --add "NVIDIA L4"
               mixmark plan --entries DIR --prices FILE --mixes-per-hour 300
               mixmark plan --check results/mine
+              mixmark plan results/mine --format html > plan.html
     """
     from mixmark.harness.cli import plan_text
     from mixmark.harness.discover.suite_claims import workload
@@ -134,8 +144,9 @@ def plan(
     from mixmark.harness.plan import assumed
     from mixmark.harness.plan import outlook as outlooks
     from mixmark.harness.plan.machine import Energy, Planner
-    from mixmark.reporters import document
+    from mixmark.reporters import summary
 
+    form = form_of(format_, False, as_json)
     left_out: list[tuple[str, str]] = []
     sources = list(_sources(results, entries, left_out))
     if not sources:
@@ -148,16 +159,15 @@ def plan(
             for source, machine in machines
             if source.owned or not results
         ]
-        if as_json:
-            print_json([asdict(each) | {"off": each.off, "inside": each.inside} for each in checked])
-        else:
-            click.echo(document.console(plan_text.checks(checked)), nl=False)
+        facts = [asdict(each) | {"off": each.off, "inside": each.inside} for each in checked]
+        _print(form, facts, plan_text.checks(checked))
         return
     named = [text.split("=")[0].strip() for option in ("add", "at_most") for text in more[option]]
 
     def assume(declared: dict[str, Declared], measured: list[Kind]) -> list[Kind]:
         workloads = {suite: workload(suite, mix.tier, int(bits)) for suite in mix.units}
-        return list(assumed.kinds(named, declared, workloads, measured, fraction))
+        asked = {name: own for name, own in declared.items() if name in named or not more["add"]}
+        return list(assumed.kinds(named, asked, workloads, measured, fraction))
 
     kinds, currency, offered = _kinds(machines, more["prices"], left_out, assume)
     limits = _limits(kinds, offered, own, more)
@@ -170,10 +180,21 @@ def plan(
     )
     outlook = outlooks.answered(planner, limits, front)
     outlook = replace(outlook, mix=mix.name, own_work=own, currency=currency, left_out=(*left_out, *outlook.left_out))
-    if as_json:
-        print_json(asdict(outlook))
+    names = {suite.name: suite.unit_names for source in sources for suite in source.assessment.result.suites}
+    work = summary.work(mix, {suite: each.work for suite, each in names.items()})
+    shown = plan_text.plan(outlook, work, {suite: each.short for suite, each in names.items()})
+    _print(form, asdict(outlook), shown)
+
+
+def _print(form: str, facts: object, shown: Document) -> None:
+    """Prints the facts as JSON, or the document in another form."""
+    from mixmark.reporters import document
+
+    renderers = {"console": document.console, "markdown": document.markdown, "html": document.html}
+    if form == "json":
+        print_json(facts)
     else:
-        click.echo(document.console(plan_text.plan(outlook)), nl=False)
+        click.echo(renderers[form](shown), nl=False)
 
 
 def _nothing(left_out: Sequence[tuple[str, str]]) -> UsageError:

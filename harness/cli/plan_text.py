@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.numbers import counted, percent, prefixed, significant
+from mixmark.harness.contracts.numbers import bare, counted, percent, prefixed, significant
 from mixmark.harness.judge.catalogue import Checked
 from mixmark.harness.plan.machine import Answer
 from mixmark.harness.plan.outlook import Outlook
-from mixmark.reporters.document import Block, Document, Facts, Heading, Notes, Paragraph, Table
+from mixmark.reporters import charts
+from mixmark.reporters.document import Block, Chart, Document, Facts, Heading, Notes, Paragraph, Table, drawing
+from mixmark.reporters.pictures import Bar
 
 TITLES = {
     "cheapest": "Cheapest machine for the work",
@@ -20,11 +22,12 @@ ASSUMED_COLUMNS = ("device", "suite", "computed with", "at most")
 NEVER_RANKED = "PREDICTED from solo rates at full load, not measured and never ranked."
 
 
-def plan(outlook: Outlook) -> Document:
-    return Document(NEVER_RANKED, "", list(_blocks(outlook)))
+def plan(outlook: Outlook, work: str, units: Mapping[str, str]) -> Document:
+    """The plan as a document. work: the mix in words. units: the short names of the units of its suites."""
+    return Document(NEVER_RANKED, "", list(_blocks(outlook, work, units)))
 
 
-def _blocks(outlook: Outlook) -> Iterator[Block]:
+def _blocks(outlook: Outlook, work: str, units: Mapping[str, str]) -> Iterator[Block]:
     kept = outlook.retained
     if kept.runs:
         yield Paragraph(
@@ -33,19 +36,24 @@ def _blocks(outlook: Outlook) -> Iterator[Block]:
         )
     else:
         yield Paragraph("No mixed run shows what a machine retains of its plan, so the figures are upper bounds.")
-    units = ", ".join(f"{significant(count)} {suite}" for suite, count in outlook.mix_units.items())
-    yield Paragraph(f"The work of an hour: {units}" if outlook.own_work else f"One mix {outlook.mix}: {units}")
+    yield Paragraph(f"The work of an hour: {work}" if outlook.own_work else f"One mix {outlook.mix}: {work}")
     for name, figures in outlook.declared.items():
         yield Paragraph(f"Declared, not measured: {', '.join(figures).replace('_', ' ')} of {name}")
     if outlook.assumed:
-        yield Table("Assumed: nobody measured these devices", ASSUMED_COLUMNS, list(_assumed(outlook)))
+        yield Table("Assumed: nobody measured these devices", ASSUMED_COLUMNS, list(_assumed(outlook, units)), 3)
         for kind, assumption in outlook.assumed.items():
             yield Paragraph(f"{kind}: {assumption.source}")
     if today := outlook.today:
         yield Paragraph(f"Today: {_counts(today)}: {', '.join(filter(None, _does(outlook, today)))}")
+    if outlook.answers:
+        yield _chart(outlook)
+    titles: dict[tuple[tuple[str, str], ...], str] = {}
     for answer in outlook.answers:
-        yield Heading(f"{TITLES[answer.question]}, predicted ({_proof(answer)})")
-        yield Facts(list(_answer(outlook, answer)))
+        title, facts = TITLES[answer.question], tuple(_answer(outlook, answer))
+        yield Heading(f"{title}, predicted ({_proof(answer)})")
+        alone = [("alone", _alone(outlook, answer))] if outlook.alone and not titles else []
+        yield Facts([("the same as", titles[facts].lower())] if facts in titles else [*facts, *alone])
+        titles.setdefault(facts, title)
     if outlook.front:
         yield Heading("Predicted machines that no other beats in work, price and power at once")
         rows = [(_counts(answer), *_does(outlook, answer)) for answer in outlook.front]
@@ -54,7 +62,31 @@ def _blocks(outlook: Outlook) -> Iterator[Block]:
     yield Notes([*questions, *(("left out", name, why) for name, why in outlook.left_out)])
 
 
-def _assumed(outlook: Outlook) -> Iterator[tuple[str, ...]]:
+def _chart(outlook: Outlook) -> Chart:
+    """The machines of the plan side by side, with the demand as the limit."""
+    machines = [("Today", outlook.today)] if outlook.today else []
+    machines += [(TITLES[answer.question], answer) for answer in outlook.answers]
+    machines += [(f"{name} alone", answer) for name, answer in outlook.alone.items()]
+    beaten_by_none = [(_counts(answer), answer) for answer in outlook.front]
+    ends = [answer.mixes_per_hour.ends[1] for _, answer in (*machines, *beaten_by_none)]
+    most = max(outlook.demand or 0.0, *ends)
+
+    def bar(label: str, answer: Answer) -> Bar:
+        work, (_, *costs) = answer.mixes_per_hour, _does(outlook, answer)
+        low, high = map(significant, work.ends)
+        detail = ", ".join(filter(None, (f"{low} to {high}", _counts(answer).removeprefix(label), *costs)))
+        drawn = charts.bar(work.estimate, work.ends, outlook.demand, most, hue=0)
+        return Bar(label, significant(work.estimate), detail, drawn)
+
+    groups = [("", machines), ("No other beats these in work, price and power at once", beaten_by_none)]
+    unit = "multiples of the demand" if outlook.own_work else "mixes per hour"
+    demand = " A line marks the demand." if outlook.demand else ""
+    remark = f"At full load, on a scale from zero.{demand} Whiskers: every rate at its low or its high end."
+    drawn = [(title, [bar(*each) for each in rows]) for title, rows in groups if rows]
+    return drawing(f"Predicted work in {unit}", "bars", remark, drawn)
+
+
+def _assumed(outlook: Outlook, units: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     """A row of each rate that nobody measured."""
     for kind, assumption in outlook.assumed.items():
         for suite in outlook.mix_units:
@@ -65,7 +97,8 @@ def _assumed(outlook: Outlook) -> Iterator[tuple[str, ...]]:
                 yield kind, suite, basis.limit or "the declared rate", ""
             else:
                 part = f"{percent(assumption.fraction)} of the bound"
-                yield kind, suite, f"{part} by {basis.limit}", f"{prefixed(basis.at_most, '')}/s".replace(" /", "/")
+                at_most = f"{significant(basis.at_most)} {units.get(suite, 'units')}/s"
+                yield kind, suite, f"{part} by {basis.limit}", at_most
 
 
 def _does(outlook: Outlook, answer: Answer) -> tuple[str, str, str]:
@@ -79,7 +112,7 @@ def _answer(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:
     for kind, count in answer.counts.items():
         parts = {suite: time[kind] / count for suite, time in answer.time.items() if kind in time}
         words = ", ".join(f"{suite} {percent(part)}" for suite, part in parts.items())
-        yield f"{count} × {kind}", words or "hosts the others"
+        yield f"{count} × {kind}", f"{words} of the time" if words else "hosts the others"
     does, price, power = _does(outlook, answer)
     yield "does", does
     if price:
@@ -87,14 +120,14 @@ def _answer(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:
     if power:
         yield "power", f"{power} while it does {_work(outlook, answer.planned_per_hour)}"
     if outlook.energy and answer.energy_cost is not None:
-        years, tariff = significant(outlook.energy.years), significant(outlook.energy.per_kwh)
-        yield "energy", f"{_money(outlook, answer.energy_cost)} in {years} years at {tariff} per kWh"
+        years = f"{bare(outlook.energy.years)} {'year' if outlook.energy.years == 1 else 'years'}"
+        load = "" if outlook.energy.mean_load == 1 else f", {percent(outlook.energy.mean_load)} of this work on average"
+        cost = f"{_money(outlook, answer.energy_cost)} in {years} at {bare(outlook.energy.per_kwh)} per kWh"
+        yield "energy", f"{cost}{load}"
         if answer.price is not None:
-            yield "both", _money(outlook, answer.price + answer.energy_cost)
+            yield "price and energy", _money(outlook, answer.price + answer.energy_cost)
     if answer.rack_units:
-        yield "space", f"{significant(answer.rack_units)} rack units"
-    if answer is outlook.answers[0] and outlook.alone:
-        yield "alone", _alone(outlook, answer)
+        yield "space", f"{bare(answer.rack_units)} rack units"
 
 
 def _alone(outlook: Outlook, answer: Answer) -> str:
@@ -150,7 +183,7 @@ def _work(outlook: Outlook, per_hour: float) -> str:
 
 
 def _money(outlook: Outlook, amount: float) -> str:
-    return f"{significant(amount, 4)} {outlook.currency}".strip()
+    return f"{bare(amount, 4)} {outlook.currency}".strip()
 
 
 def _counts(answer: Answer) -> str:

@@ -70,6 +70,8 @@ class Progress:
         self.pending = {record.key for record in header.records if audit.pending(record)}
         self.agreed = self.compared = 0
         """The number of records since the last phase that agreed with the reference, and that were compared with it."""
+        self.unaudited = ""
+        """Why a record since the last phase could not be compared. Empty if all could."""
         self.snapshot: MixSnapshot | None = None
         self.power: CurrentPower | None = None
         self.power_s = float("-inf")
@@ -144,11 +146,13 @@ class Progress:
         self.pending.remove(record.key)
         self.eta.record(record)
         self._begin(0.0)
-        self.compared += 1
+        self.unaudited = record.unaudited or self.unaudited
+        self.compared += not record.unaudited
         self.agreed += record.audit is not None and record.audit.passed
         if not self.pending:
-            self._print(f"outputs compared with the reference: {self.agreed} of {self.compared} agree")
-            self.agreed = self.compared = 0
+            others = f"; the others could not be compared: {self.unaudited}" if self.unaudited else ""
+            self._print(f"outputs compared with the reference: {self.agreed} of {self.compared} agree{others}")
+            self.agreed, self.compared, self.unaudited = 0, 0, ""
 
     def _outcome(self, record: Record) -> str:
         """Describes a record in a few words."""
@@ -180,8 +184,14 @@ class Progress:
 
     def _part(self) -> str:
         """The part of the run that is over."""
-        self.shown = max(self.shown, self.eta.done_s / self.eta.total_s)
+        self.shown = max(self.shown, self._done_s() / self.eta.total_s)
         return f"[{self.shown * 100:3.0f} %]"
+
+    def _done_s(self) -> float:
+        """The expected seconds of all that is over, and of the step that goes on. rich knows how many of them were done
+        per second."""
+        speed = self.bar.tasks[0].speed or 1.0
+        return self.eta.done_s + min((self.clock_s() - self.began_s) * speed, self.expected_s)
 
     def _wrapped(self, text: str, first: str) -> str:
         """The first word and the text, on as many lines as the width needs."""
@@ -200,16 +210,15 @@ class Progress:
             Text(self._wrapped(self.label, part), "bold"),
             Text(self._wrapped(stage, " " * len(part))),
             *([_state(self.snapshot, self.whole)] if self.snapshot else []),
-            self._bar(now_s),
+            self._bar(),
             *([Text(watts)] if watts else []),
         )
 
-    def _bar(self, now_s: float) -> RenderableType:
-        """The bar and the ETA: rich divides the remaining expected seconds by the expected seconds done per second."""
+    def _bar(self) -> RenderableType:
+        """The bar and the ETA: rich divides the remaining expected seconds by those done per second."""
         task = self.bar.tasks[0]
         task.total = self.eta.total_s  # `update` would forget the speed
-        done_s = self.eta.done_s + min((now_s - self.began_s) * (task.speed or 1.0), self.expected_s)
-        self.bar.update(self.task, completed=min(done_s, 0.99 * task.total))
+        self.bar.update(self.task, completed=min(self._done_s(), 0.99 * task.total))
         self.column.bar_width = max(1, min(BAR_COLUMNS, self.console.width - TIMES_COLUMNS))
         return self.bar.get_renderable()
 

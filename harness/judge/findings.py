@@ -335,7 +335,7 @@ TABLE: Mapping[str, Says] = {
         "{surplus:percent} of the work of a window was in no whole mix (limit {limit_pct:g} %)"
     ),
     "score_graded.apart": note("its runs are too far apart for an interval", AGAIN),
-    "score_graded.half_width": note("±{reached_pct:.1f} % of ±{wanted_pct:g} %"),
+    "score_graded.half_width": note("an interval of ±{reached_pct:.1f} % (limit ±{wanted_pct:g} %)"),
     "score_graded.audits": note("{suite} had {audits:counted feed} audited of {needed}"),
     "score_graded.edges": note("the slowest meter had {periods:.4g} periods of {needed}"),
     "score_graded.own_mix": note("{mix} is a mix of one's own"),

@@ -179,17 +179,20 @@ class Auditor:
         keep: Callable[[Record], None],
         on_record: Callable[[Record], None] = lambda record: None,
     ) -> None:
-        """Passes each record to `keep`, with the values of its audit or the reason why it has none."""
+        """Passes each record to `keep`, with the values of its audit or the reason why it has none. on_record: gets a
+        record before it is compared, the first of a suite before the reference is loaded."""
         by_suite: dict[str, list[Record]] = defaultdict(list)
         for record in records:
             if pending(record):
                 by_suite[str(self._suite(record))].append(record)
         for waiting in by_suite.values():
             audited: list[Record] = []
+            on_record(waiting[0])
             try:
                 with self._open(waiting[0], self._device) as reference:
                     for record in waiting:
-                        on_record(record)
+                        if audited:
+                            on_record(record)
                         audited.append(self._audited(reference, record))
                         keep(audited[-1])
                 if self._device.kind != "cpu":

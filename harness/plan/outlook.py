@@ -94,7 +94,7 @@ def _needs_price(question: Question, limits: Limits) -> bool:
 
 def _unknown(kind: Kind, question: Question, limits: Limits, energy: Energy | None) -> str | None:
     """The unknown figure of a kind that the question needs. None if all are known."""
-    if _needs_price(question, limits) and kind.price is None and not kind.owned:
+    if _needs_price(question, limits) and kind.price is None and kind.owned < max(1, limits.at_least.get(kind.name, 0)):
         return "its price is not known"
     if (
         question == "efficient" or limits.watts is not None or (question == "cheapest" and energy)

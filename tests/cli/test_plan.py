@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mixmark.harness.cli.commands import main
+from mixmark.harness.cli.plan_text import NEVER_RANKED, TITLES
+from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.contracts.schema import Mix
 from mixmark.harness.discover.suite_claims import judge_stored
 from mixmark.harness.judge import catalogue, solo_rates
@@ -147,7 +150,7 @@ def test_a_machine_is_bought_for_the_work_of_an_hour(entries: Path, prices: Path
     assert cheapest["price"] == 500 * cheapest["counts"]["Acme One"] + 100 * cheapest["counts"].get(CARD, 0)
     assert answer(planned(*words, "--tariff", "0.3"), "cheapest")["energy_cost"] > 0
     text = typed(*words).stdout
-    assert "The work of an hour: 2,000,000 dlrm, 900,000 resnet50" in text
+    assert "The work of an hour: 2,000,000 recommendations, 900,000 images classified" in text
     assert "times the work" in text
 
 
@@ -236,6 +239,9 @@ rates = {{ dlrm = "10 × {CARD}", resnet50 = 1e6 }}
 watts = 500
 ["Acme Beryl"]
 price = 3
+["Acme Jade"]
+source = "its maker's word"
+rates = {{ dlrm = 7, resnet50 = 9 }}
 """
 
 
@@ -246,13 +252,50 @@ def test_a_device_that_nobody_measured_is_called_assumed_wherever_it_appears(min
     assert answer(found, "most")["counts"] == {HOST: 1, "Acme Opal (assumed)": 1}
     assert found["assumed"]["Acme Opal (assumed)"]["source"] == "its maker's word"
     assert found["assumed"]["Acme Opal (assumed)"]["suites"]["dlrm"]["limit"] == f"10 × {CARD}"
-    assert ["Acme Beryl", "no device of this question has this name"] in found["left_out"]
+    unused = {name for name, why in found["left_out"] if why == "no device of this question has this name"}
+    assert unused == {"Acme Beryl", "Acme Jade"}, "--add asks about what it names"
     text = typed(*words).stdout
     assert text.count("Acme Opal") == text.count("Acme Opal (assumed)")
     assert "Acme Opal (assumed): its maker's word" in text
+    assert planned(mine, "--prices", tmp_path / "prices.toml")["assumed"].keys() == {
+        "Acme Opal (assumed)",
+        "Acme Jade (assumed)",
+    }
+
+
+def test_a_machine_that_answers_two_questions_is_shown_once(mine: Path, prices: Path) -> None:
+    prices.write_text(f'["{HOST}"]\nwatts = 100\n', "utf-8")
+    words = (mine, "--prices", prices, "--without", CARD)
+    assert [each["counts"] for each in planned(*words)["answers"]] == [{HOST: 1}] * 2
+    text = typed(*words).stdout
+    assert "the same as  most work\n" in text
+    assert text.count("of the time") == 1
+    assert "the same as" not in typed(mine).stdout
 
 
 def test_thousands_answers_and_a_result_folder_to_buy_from(mine: Path, prices: Path) -> None:
     found = planned("--entries", mine, "--hosts", 1, "--per-hour", "dlrm=2k", "--per-hour", "resnet50=1.5M images")
     assert found["mix_units"] == {"dlrm": 2000, "resnet50": 1_500_000}
     assert found["today"] is None
+
+
+def test_the_page_has_the_figures_of_the_console_and_a_bar_for_each_machine(mine: Path) -> None:
+    words = (mine, "--add", CARD, "--mixes-per-hour", 10)
+    console, page = typed(*words).stdout, typed(*words, "--format", "html").stdout
+    found = planned(*words)
+    assert found["not_answered"]["cheapest"] == f"{CARD}: its price is not known"
+    assert console.startswith(NEVER_RANKED) and NEVER_RANKED in page
+    rows = re.findall(r'<li class="row"><span>([^<]*)</span>.*?<span class="rate">([^<]*)</span>', page)
+    answers = [found["today"], *found["answers"], *found["alone"].values()]
+    assert [name for name, _ in rows[:2]] == ["Today", TITLES[found["answers"][0]["question"]]]
+    assert [rate for _, rate in rows] == [significant(each["mixes_per_hour"]["estimate"]) for each in answers]
+    assert all(f"{rate} (" in console for _, rate in rows[: 1 + len(found["answers"])])
+    assert page.count('class="limit"') == page.count('class="whisker"') == len(answers)  # the demand is in each bar
+    assert 'class="limit"' not in typed(mine, "--format", "html").stdout
+    assert typed(*words, "--format", "markdown").stdout.startswith(f"## {NEVER_RANKED}")
+
+
+def test_two_forms_at_once_are_refused(mine: Path) -> None:
+    refused = typed(mine, "--format", "html", "--json")
+    assert refused.exit_code == 2
+    assert "ask for different forms" in refused.stderr

@@ -236,6 +236,18 @@ def test_a_failed_record_is_not_compared() -> None:
     assert not player.progress.pending
 
 
+def test_a_record_that_could_not_be_compared_does_not_count_as_wrong() -> None:
+    player = Player(width=200)
+    records = [made(player.header.phases[number].shares[0], player.header.phases[number].name) for number in (1, 2)]
+    for each in records:
+        player.notify(Recorded(each))
+    agreeing = PENDING.model_copy(update={"values": (0.0,)})
+    player.notify(Audited(records[0].model_copy(update={"audit": agreeing})))
+    player.notify(Audited(records[1].model_copy(update={"unaudited": "the reference is gone"})))
+    told = "outputs compared with the reference: 1 of 1 agree; the others could not be compared: the reference is gone"
+    assert player.lines[-1].endswith(told)
+
+
 def test_the_idle_readings_of_the_meters_are_expected() -> None:
     metered, bare = (Player(metered=each).progress.eta for each in (True, False))
     assert metered.total_s - bare.total_s == pytest.approx(5 * 2 * 5), (
@@ -310,7 +322,7 @@ LINES = """\
 [ 31 %] resnet50 on cpu:0 by torch in bf16: 1,000 img/s
 [ 32 %] probe on cpu:0 by torch in bf16: hardware limits measured
 [ 40 %] outputs compared with the reference: 6 of 6 agree
-[ 40 %] the mix, on all devices: 0.50 mixes
+[ 93 %] the mix, on all devices: 0.50 mixes
 [ 93 %] in the mix, llm on cpu:0 by torch in bf16: 1,000 tok/s
 [ 93 %] in the mix, diffusion on cpu:0 by torch in bf16: 1,000 img/s
 [ 93 %] in the mix, dlrm on cpu:0 by torch in bf16: 1,000 samples/s

@@ -190,6 +190,7 @@ class Run:
         (folder / "logs").mkdir(exist_ok=True)
         self.folder, self.spec = folder, spec
         self.kept: list[Record] = []
+        self.announced: list[Record] = []
         made = [output(serial)[:units] for serial in range(4)]
         for serial, other in (wrong or {}).items():
             made[serial] = other
@@ -198,13 +199,16 @@ class Run:
         )
 
     def audited(self) -> Record:
-        Auditor(self.folder, lambda record: self.spec, CPU, 60).run([self.record], self.kept.append)
+        Auditor(self.folder, lambda record: self.spec, CPU, 60).run(
+            [self.record], self.kept.append, self.announced.append
+        )
         return self.kept[-1]
 
 
 def test_right_outputs_pass_and_one_wrong_one_fails(tmp_path: Path) -> None:
-    right = Run(tmp_path).audited().audit
-    assert right is not None
+    run = Run(tmp_path)
+    right = run.audited().audit
+    assert right is not None and run.announced == [run.record]
     assert (right.feeds, right.values, right.passed) == ((0, 1, 2, 3), (0.0, 0.0, 0.0, 0.0), True)
     assert right.elapsed_ns > 0
     wrong = Run(tmp_path, {2: np.array([9, 1000])}).audited().audit
@@ -270,7 +274,9 @@ def test_an_output_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
 def test_a_reference_that_cannot_run_leaves_the_record_unaudited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    big = Run(tmp_path, spec=NULL.model_copy(update={"options": {"gib": "1000000"}})).audited()
+    run = Run(tmp_path, spec=NULL.model_copy(update={"options": {"gib": "1000000"}}))
+    big = run.audited()
+    assert run.announced == [run.record], "before it is loaded, which takes longer than the comparison"
     assert "needs 1000000.5 GiB" in big.unaudited
     assert big.audit is not None
     assert not big.audit.passed
