@@ -455,7 +455,7 @@ def audited(
     return path
 
 
-TAKEN = {"taken": np.zeros((2, 4), np.float32), "taken_serials": np.array([7, 9])}
+TAKEN: dict[str, Any] = {"taken": np.zeros((2, 4), np.float32), "taken_serials": np.array([7, 9])}
 
 
 def test_outputs_that_were_audited_lie_beside_the_stamps(tmp_path: Path) -> None:
