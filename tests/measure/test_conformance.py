@@ -322,6 +322,21 @@ def test_an_adapter_that_cannot_run_a_suite_leaves_its_run_unchecked(monkeypatch
     assert result.state == "not checked" and "train has no ONNX graph" in result.message, str(result)
 
 
+def test_outputs_that_passed_count_if_feeds_are_too_slow_for_latency_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot(runs: Any) -> str:
+        raise NotChecked("too few feeds to tell")
+
+    monkeypatch.setattr(suite, "ADAPTERS", ("torch",))
+    for made in ("claims_run", "yields_fit_the_table", "outputs_pass_their_gates"):
+        monkeypatch.setattr(adapter, made, lambda runs: "passed")
+    monkeypatch.setattr(suite, "supported", lambda runs: "supported")
+    monkeypatch.setattr(adapter, "server_keeps_its_latency", cannot)
+    done = of_a_suite(suite.runs_are_audited)
+    assert (done.state, done.message) == ("passed", "by torch; torch: too few feeds to tell")
+    monkeypatch.setattr(adapter, "outputs_pass_their_gates", lambda runs: cannot(runs))
+    assert of_a_suite(suite.runs_are_audited).state == "not checked"
+
+
 @pytest.mark.slow
 def test_an_error_of_a_suite_is_its_own_and_a_suite_without_a_gate_is_not_audited() -> None:
     raised = of_a_suite(suite.the_reference_has_no_error, "raises")
