@@ -64,8 +64,8 @@ AT_MOST = {
     "edge": {"16 bits": 0.003, "fp8": 0.07, "int8": 0.06, "int4": 0.06},
     "server": {"16 bits": 0.04, "fp8": 0.07, "int8": 0.07, "int4": 0.07},
 }
-"""Gates by the tier and the declared precision, from docs/separation/ssm.md. The server tier's gates are unmeasured, and
-so are the gates of edge but for 16 bits."""
+"""Gates by the tier and the declared precision, from docs/separation/ssm.md. Unmeasured are the gates of server, and
+those of edge but for 16 bits."""
 
 LATENCY = {**llm.LATENCY, "server": own_limits(first_ns=2 * SECOND, per_unit_ns=100 * MS)}
 """Limits of the server scenario: llm's values, so that both may be compared. MLPerf has no limits for such a model."""
