@@ -137,7 +137,7 @@ def _relative(found: Relative, short: str) -> str:
 
 
 def _adaptability(assessment: Assessment) -> Iterator[Block]:
-    """What each device keeps of its roofline on ssm. Nothing if no device has a fraction on llm and on ssm."""
+    """What each device keeps of its roofline on ssm. Nothing if llm or ssm was not measured."""
     names = figures.device_names(assessment.result)
 
     def kept(route: Route, fraction: float) -> str:
@@ -152,14 +152,18 @@ def _adaptability(assessment: Assessment) -> Iterator[Block]:
         )
         for each in assessment.adaptability
     ]
+    if not {"llm", "ssm"} <= {solo.route.suite for solo in assessment.solos}:
+        return
+    yield Heading("Adaptability", "adaptability")
     if rows:
-        yield Heading("Adaptability", "adaptability")
         yield Table("", ("device", "roofline of llm", "roofline of ssm", "adaptability"), rows, text_columns=3)
         yield Paragraph(
             "The fraction of the roofline that the device reaches on a state-space model, divided by its fraction on a "
             "transformer of about as many weights. It is no part of a score.",
             style="quiet",
         )
+    else:
+        yield Paragraph("Unknown: no device has a fraction of its roofline on both llm and ssm. The findings say why.")
 
 
 def _ceilings(assessment: Assessment) -> Iterator[Block]:

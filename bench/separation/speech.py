@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from bench.separation import Row, activations, integers, narrower, rounded
 from bench.separation.diffusion import replaced, together
 from mixmark.harness.adapters.torch.counted import EagerSession
-from mixmark.harness.contracts.protocols import Array, Feed
+from mixmark.harness.contracts.protocols import Array, Feed, Suite
 from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.speech import Speech
 from mixmark.suites.speech.network import EncoderLayer
@@ -30,7 +30,7 @@ Way = AbstractContextManager[None]
 class Network(EagerSession):
     """The suite's graphs in eager torch on the CPU."""
 
-    def __init__(self, suite: Speech, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, suite: Suite, dtype: torch.dtype = torch.float32) -> None:
         super().__init__(suite, torch.device("cpu"), dtype, torch.get_num_threads(), {})
         self.suite, self.modules = suite, self._modules
 
@@ -94,13 +94,13 @@ def heard(network: Network, kept: slice) -> Way:
 def half_vocabulary(network: Network) -> Way:
     """Within the context, a token is chosen from the first half of the vocabulary."""
     step: Any = network.modules["step"]
-    logits, half = step.logits, network.suite.shape.vocabulary // 2
+    logits, half = step.logits, step.shape.vocabulary // 2
     return replaced(step, "logits", lambda *tensors: logits(*tensors)[:, :half])
 
 
 def ways(network: Network, weight_class: WeightClass) -> Iterator[tuple[str, str, str, Sequence[Way]]]:
     """Name, declared precisions (empty for a cheat), note, and what changes the network."""
-    shape = network.suite.shape
+    shape: Any = network.modules["step"].shape
     notes = {"int8-block": "a scale per 32", "int8": "a scale a row", "int8-tensor": "a scale a tensor"}
     for precision in ("bf16", "fp16") if weight_class == 16 else notes:
         declared = "16 bits" if weight_class == 16 else f"int{weight_class}"

@@ -116,6 +116,9 @@ TABLE: Mapping[str, Says] = {
     "audited.passed": note(
         "{audited:counted audited feed} passed: with 95 % confidence at most {wrong_pct:.2g} % of all feeds are wrong"
     ),
+    "audited.unmeasured": note(
+        "its gate is unmeasured, as all gates of the server tier and of checkpoints: it may pass work that was skipped"
+    ),
     "audited.hosted": note("the outputs of a hosted service cannot be audited"),
     "no_orphans.survived": invalid(
         "{processes:counted process} lived on after the workers of the phase, and had to be killed: {names}"

@@ -213,8 +213,10 @@ def achieved(record: Record, known: Mapping[CeilingKey, Ceiling]) -> Achieved:
     probed = [each for each in known.values() if (each.device, each.precision) == (route.device, route.precision)]
     witnesses = [each for each in probed if each.witnessed]
     if not witnesses:
-        why = "has its own ceiling only, since no built-in adapter probed it" if probed else "was not probed"
-        return Achieved(None, f"{route.device} {why} in {route.precision}")
+        if probed:
+            why = f"{route.device} has its own ceiling only, since no built-in adapter probed it in {route.precision}"
+            return Achieved(None, why)
+        return Achieved(None, f"no undisturbed probe of {route.device} in {route.precision} passed its audit")
     ceiling = own if own in witnesses else max(witnesses, key=lambda each: each.flops_per_s or 0.0)
     note = None if ceiling is own else f"ceiling from adapter {ceiling.adapter}"
     least_s = 0.0

@@ -11,31 +11,24 @@ preceding tokens (teacher forcing).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mixmark.harness.contracts.errors import Unsupported, WrongOutput, refuse_options
-from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Value, Weights
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, WeightClass
-from mixmark.suites import onnx_graphs
-from mixmark.suites.checkpoints import checkpoint
-from mixmark.suites.limits import SECOND, check_output, gate_bound, own_limits
-from mixmark.suites.weights import Draw, Fill, Synthetic, generator
+from mixmark.harness.contracts.protocols import Array, Feed, Graph, Session, Spec, Tensor, Value
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames
+from mixmark.suites.limits import SECOND, own_limits
+from mixmark.suites.tiered import Decoder
+from mixmark.suites.weights import Draw, Fill
 
-if TYPE_CHECKING:
-    from torch import nn
-
-HOME = Path(__file__).parent
 SECONDS = 30
 """The audio of a feed, and so its units. Whisper's encoder always takes 30 s."""
 TOKENS = 3
 """The tokens of a second."""
+BANDS, SYLLABLE = 4, 20
+"""The bands and the frames of a patch of a feed: 20 frames of 10 ms are 0.2 s."""
 
 
 @dataclass(frozen=True)
@@ -85,31 +78,6 @@ GAINS = {
 """Gains by the name of a weight: the first matching pattern counts; other weights have 1. The gain of a table is the
 root mean square of its values."""
 
-
-def gains(layers: int, name: str, shape: tuple[int, ...]) -> Fill:
-    """The gain of each tensor of the untrained network. `llm.gains` explains the aims and most of the means.
-
-    The decoder's attention is sharp in every layer: averages over the whole audio are alike for all tokens, and the
-    output would fall into a cycle. So would it if all positions of the encoder had much in common, which is what its
-    attention adds, so that branch is small. The encoder's attention averages over a few dozen positions; if it were
-    sharp, it would amplify the rounding of all that follows. The second linear layers of the last quarter of the layers
-    have twice the gain, since no later layer amplifies the effect of a missing layer.
-    """
-    path, kind = name.removeprefix("model.").rsplit(".", 1)
-    if name == "model.decoder.layer_norm.weight":
-        return Draw()
-    if len(shape) == 1:
-        return 1.0 if kind == "weight" else Draw(BIAS)
-    gain = next((gain for pattern, gain in GAINS.items() if fnmatchcase(path, pattern)), 1.0)
-    if "embed" in path:
-        gain *= math.sqrt(shape[1])  # a look-up has a fan-in of 1
-    if path.endswith("fc2") and int(path.split(".")[2]) >= 3 * layers // 4:
-        gain *= 2
-    return Draw(gain)
-
-
-METRIC = "worst mean regret of 10 seconds in a row, in standard deviations of the logits"
-RUN = 10 * TOKENS  # tokens in a window; a mean over the whole output would hide a few wrong tokens
 AT_MOST = {
     "smoke": {"16 bits": 0.015, "fp8": 0.2, "int8": 0.03, "int4": 0.03},
     "edge": {"16 bits": 0.015, "fp8": 0.3, "int8": 0.07, "int4": 0.07},
@@ -117,15 +85,13 @@ AT_MOST = {
 }
 """Gates by the tier and the declared precision, from docs/separation/speech.md. The server tier's gates are
 unmeasured."""
-TRAINED = 0.5
-"""The gate of a checkpoint: unmeasured, as llm's."""
 
 LATENCY = own_limits(first_ns=10 * SECOND, per_unit_ns=SECOND)
 """Limits of the server scenario at every tier: a transcript may be no slower than the speech. MLPerf Inference has no
 server scenario for Whisper."""
 
 
-class Speech:
+class Speech(Decoder):
     """A Whisper-style transcriber: greedy, batch 1, static KV cache.
 
     Feed: features [1, mel, frames] float32 and ids [4] int64, the prompt. One yield for each second of audio: its
@@ -142,26 +108,16 @@ class Speech:
         per_unit="Time per second of audio",
     )
     scenarios: Sequence[str] = ("single-stream", "server")
-
-    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
-        refuse_options("the suite speech", options, ["weights"])
-        if tier not in SHAPES:
-            raise Unsupported(f"speech has no tier {tier!r}", f"it has {', '.join(SHAPES)}")
-        self.tier = tier
-        self.weight_class = weight_class
-        self.latency: LatencyLimits | None = LATENCY
-        self.shape = SHAPES[tier]
-        self.options = options
+    shapes, gates, latencies = SHAPES, AT_MOST, dict.fromkeys(SHAPES, LATENCY)
+    metric = "worst mean regret of 10 seconds in a row, in standard deviations of the logits"
+    window, row = 10 * TOKENS, (TOKENS,)
+    shape: WhisperShape
 
     @property
     def config(self) -> Mapping[str, Value]:
         """As in WhisperConfig; the prompt is in each feed."""
         shape = self.shape
-        sides = {
-            "layers": shape.layers,
-            "attention_heads": shape.heads,
-            "ffn_dim": 4 * shape.width,
-        }
+        sides = {"layers": shape.layers, "attention_heads": shape.heads, "ffn_dim": 4 * shape.width}
         return {
             "model_type": "whisper",
             "activation_function": "gelu",
@@ -177,11 +133,26 @@ class Speech:
             **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), shape.prompt[0] - 1),
         }
 
-    def weights(self) -> Weights:
-        specs = onnx_graphs.weight_specs(HOME, self.tier, self.graphs)
-        if path := self.options.get("weights"):
-            return checkpoint(path, specs)
-        return Synthetic(self.name, specs, partial(gains, self.shape.layers), self.weight_class)
+    def fill(self, name: str, size: tuple[int, ...]) -> Fill:
+        """The gain of each tensor of the untrained network. `llm.gains` explains the aims and most of the means.
+
+        The decoder's attention is sharp in every layer: averages over the whole audio are alike for all tokens, and the
+        output would fall into a cycle. So would it if all positions of the encoder had much in common, which is what
+        its attention adds, so that branch is small. The encoder's attention averages over a few dozen positions; if it
+        were sharp, it would amplify the rounding of all that follows. The second linear layers of the last quarter of
+        the layers have twice the gain, since no later layer amplifies the effect of a missing layer.
+        """
+        path, kind = name.removeprefix("model.").rsplit(".", 1)
+        if name == "model.decoder.layer_norm.weight":
+            return Draw()
+        if len(size) == 1:
+            return 1.0 if kind == "weight" else Draw(BIAS)
+        gain = next((gain for pattern, gain in GAINS.items() if fnmatchcase(path, pattern)), 1.0)
+        if "embed" in path:
+            gain *= math.sqrt(size[1])  # a look-up has a fan-in of 1
+        if path.endswith("fc2") and int(path.split(".")[2]) >= 3 * self.shape.layers // 4:
+            gain *= 2
+        return Draw(gain)
 
     def graphs(self) -> Mapping[str, Graph]:
         shape = self.shape
@@ -195,46 +166,28 @@ class Speech:
         features = {"features": Spec((1, shape.mel, 2 * shape.positions))}
         inputs = {"ids": Spec(("tokens",), "int64"), "position": Spec((1,), "int64"), **heard}
         outputs = {"next": Spec((1,), "int64"), "next_position": Spec((1,), "int64")}
-        graph = partial(onnx_graphs.graph, HOME, self.tier)
         return {
-            "encode": graph("encode", features, {}, heard, self._network("Encode")),
-            "step": graph("step", inputs, each(shape.context, ""), outputs, self._network("Step")),
+            "encode": self.graph("encode", features, {}, heard),
+            "step": self.graph("step", inputs, each(shape.context, ""), outputs),
         }
 
-    def _network(self, name: str) -> Callable[[], nn.Module]:
-        def module() -> nn.Module:
-            import torch
-
-            from mixmark.suites.speech import network
-
-            with torch.device("meta"):
-                built: nn.Module = getattr(network, name)(self.shape).eval()
-            return built
-
-        return module
-
-    def feeds(self, batch: int, seed: int) -> Feeds:
-        """Features drawn anew for each feed, without a pool, and the tier's prompt.
+    def feed(self, random: np.random.Generator) -> Feed:
+        """Features drawn as a whole, and the tier's prompt.
 
         Features are noise on patches of the size of a syllable's formant, within -1 to 1 as Whisper scales a spectrum.
-        Raises Unsupported for a batch other than 1.
         """
-        if batch != 1:
-            raise Unsupported("speech transcribes one recording at a time", "ask for batch 1")
         mel, frames = self.shape.mel, 2 * self.shape.positions
+        patches = random.standard_normal((mel // BANDS, frames // SYLLABLE), dtype=np.float32)
+        noise = random.standard_normal((mel, frames), dtype=np.float32)
+        loudness = 0.4 * patches.repeat(BANDS, 0).repeat(SYLLABLE, 1) + 0.2 * noise - 0.2
+        return {"features": loudness.clip(-1, 1)[None], "ids": np.array(self.shape.prompt)}
 
-        def feed(nonce: int) -> Feed:
-            random = generator("speech", seed, nonce)
-            patches = random.standard_normal((mel // BANDS, frames // SYLLABLE), dtype=np.float32)
-            noise = random.standard_normal((mel, frames), dtype=np.float32)
-            loudness = 0.4 * patches.repeat(BANDS, 0).repeat(SYLLABLE, 1) + 0.2 * noise - 0.2
-            return {"features": loudness.clip(-1, 1)[None], "ids": np.array(self.shape.prompt)}
-
-        return feed
+    def encoded(self, session: Session, feed: Feed) -> Sequence[Tensor]:
+        return session.run("encode", session.put(feed["features"]))
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         """Yields the tokens of one second at a time. Tokens and position stay on the device between steps."""
-        heard = session.run("encode", session.put(feed["features"]))
+        heard = self.encoded(session, feed)
         state = session.state("step")
         ids, position = session.put(feed["ids"]), session.put(np.zeros(1, np.int64))
         for _ in range(SECONDS):
@@ -246,31 +199,6 @@ class Speech:
 
     def units(self, batch: int) -> int:
         return SECONDS * batch
-
-    def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if "weights" in self.options else gate_bound(AT_MOST[self.tier], precision)
-        return Gate(metric=METRIC, at_most=at_most)
-
-    def reference(self) -> Speech:
-        return Teacher(self.tier, self.options, self.weight_class)
-
-    def quality(self, output: Array, reference: Array) -> float:
-        """The largest mean regret of 10 consecutive seconds, in standard deviations of the reference's logits.
-
-        output: [30, 3] int64. reference: the logits of a Teacher, [90, vocabulary] float32. `Llm.quality` says what the
-        regret of a token is.
-        """
-        tokens = self._tokens(output)
-        best, chosen = reference.max(1), reference[np.arange(len(tokens)), tokens]
-        regret = (best - chosen) / reference.std(1)
-        return float(regret.reshape(-1, RUN).mean(1, dtype=np.float64).max())
-
-    def _tokens(self, output: Array) -> Array:
-        """The output's tokens, [90]; raises WrongOutput for another shape or a token that is not in the vocabulary."""
-        tokens = check_output(output, (SECONDS, TOKENS), "int64").ravel()
-        if unknown := int(((tokens < 0) | (tokens >= self.shape.vocabulary)).sum()):
-            raise WrongOutput(f"{unknown} of {len(tokens)} tokens are not in the vocabulary of {self.shape.vocabulary}")
-        return tokens
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """The costs of the first second, with encoder and prompt, and of each later second at the mean context.
@@ -312,38 +240,7 @@ class Speech:
         later = TOKENS * step(1, mean, mean)
 
         def cost(name: str, work: Array, yields: int) -> Cost:
-            flops, min_flops, bytes_, streamed = map(float, work)
-            return Cost(
-                name=name, flops=flops, bytes=bytes_, yields=yields, min_flops=min_flops, streamed_bytes=streamed
-            )
+            flops, least, moved, streamed = map(float, work)
+            return Cost(name=name, flops=flops, min_flops=least, bytes=moved, streamed_bytes=streamed, yields=yields)
 
         return (cost("encoder and first second", first, 1), cost("second", later, SECONDS - 1))
-
-
-BANDS, SYLLABLE = 4, 20
-"""The bands and the frames of a patch: 20 frames of 10 ms are 0.2 s."""
-
-
-class Teacher(Speech):
-    """The reference of the audit: teacher forcing of an output after its prompt, in one pass.
-
-    Its only yield is the logits for each token of the output, [90, vocabulary] float32. It has the suite's weights and
-    a graph for torch only.
-    """
-
-    def graphs(self) -> Mapping[str, Graph]:
-        encode, step = super().graphs().values()
-        inputs = {name: spec for name, spec in step.inputs.items() if name != "position"}
-        outputs = {"logits": Spec((SECONDS * TOKENS, self.shape.vocabulary))}
-        return {"encode": encode, "teach": Graph(inputs, step.state, outputs, self._network("Taught"), _not_exported)}
-
-    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        """Runs a feed that also has the `output`. Raises WrongOutput if the output is not valid."""
-        ids = np.concatenate((feed["ids"], self._tokens(feed["output"])[:-1]))
-        heard = session.run("encode", session.put(feed["features"]))
-        (logits,) = session.run("teach", session.put(ids), *heard, state=session.state("teach"))
-        yield session.get(logits)
-
-
-def _not_exported() -> bytes:
-    raise Unsupported("the reference of speech has no ONNX graph", "run it with the torch adapter")

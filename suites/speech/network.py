@@ -48,7 +48,7 @@ class Step(Whisper):
         return self.logits(ids, position, *tensors).argmax(-1), position + ids.shape[0]
 
 
-class Taught(Whisper):
+class Teach(Whisper):
     """Teacher forcing: ids [context - 1] int64 -> logits [tokens of an output, vocabulary].
 
     ids: a prompt and its output without the last token. tensors: like a Step's tensors; the caches are all zero.

@@ -10,22 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from mixmark.harness.contracts.errors import Unsupported, refuse_options
-from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, WeightClass
-from mixmark.suites import llm, onnx_graphs
-from mixmark.suites.checkpoints import checkpoint
-from mixmark.suites.limits import MS, SECOND, gate_bound, own_limits
-from mixmark.suites.weights import Draw, Fill, Synthetic, generator
+import numpy as np
 
-if TYPE_CHECKING:
-    from torch import nn
+from mixmark.harness.contracts.protocols import Array, Feed, Graph, Session, Spec, Value
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames
+from mixmark.suites import llm
+from mixmark.suites.limits import MS, SECOND, own_limits
+from mixmark.suites.tiered import Decoder
+from mixmark.suites.weights import Draw, Fill
 
-HOME = Path(__file__).parent
 CHUNK = 256  # the most tokens of a prefill that are computed at once, as in the public models
 
 
@@ -42,7 +36,7 @@ class Mamba2Shape:
     tied: bool
     tokens_in: int
     tokens_out: int
-    embedding: float = 8.0  # gain of the embedding, see `gains`
+    embedding: float = 8.0  # gain of the embedding, see `fill`
     head_dim: int = 64
     kernel: int = 4
     epsilon: float = 1e-5
@@ -65,64 +59,34 @@ SHAPES = {
 }
 """A token costs the same at every position, so 32 tokens at edge measure what llm's 128 do in a quarter of the time."""
 
-
-def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> Fill:
-    """The gain of each tensor of the untrained network, for the properties that llm's gains have.
-
-    As in llm the embedding, which has no rounding error, is no small part of the residual stream; the weights of the
-    last norm have both signs; and the output projections of the last quarter of the layers have twice the gain. The
-    small gain of the input projection keeps the gates almost linear. The logarithms of A spread over seven units, and
-    the biases of dt make the steps short: so a head remembers for less than a token to hundreds of tokens.
-    """
-    *_, part, kind = name.split(".")
-    if part in ("norm_f", "lm_head"):
-        return Draw()
-    if part == "norm" or kind == "D":
-        return 1.0
-    if kind == "dt_bias":
-        return -2.0
-    if kind == "A_log":
-        return Draw(2.0)
-    if part == "embeddings":
-        return Draw(embedding * math.sqrt(shape[1]))
-    if part == "out_proj":
-        return Draw(1.0 if int(name.split(".")[2]) < layers - layers // 4 else 2.0)
-    return Draw(2.0 if (part, kind) == ("conv1d", "weight") else 0.5)
-
-
 AT_MOST = {
     "smoke": {"16 bits": 0.01, "fp8": 0.045, "int8": 0.02, "int4": 0.03},
-    "edge": {"16 bits": 0.04, "fp8": 0.07, "int8": 0.06, "int4": 0.06},
+    "edge": {"16 bits": 0.003, "fp8": 0.07, "int8": 0.06, "int4": 0.06},
     "server": {"16 bits": 0.04, "fp8": 0.07, "int8": 0.07, "int4": 0.07},
 }
-"""Gates by the tier and the declared precision, from docs/separation/ssm.md. The server tier's gates are unmeasured."""
+"""Gates by the tier and the declared precision, from docs/separation/ssm.md. Unmeasured are the gates of server, and
+those of edge but for 16 bits."""
 
 LATENCY = {**llm.LATENCY, "server": own_limits(first_ns=2 * SECOND, per_unit_ns=100 * MS)}
 """Limits of the server scenario: llm's values, so that both may be compared. MLPerf has no limits for such a model."""
 
 
-class Ssm(llm.Llm):
+class Ssm(Decoder):
     """A Mamba-2 decoder: greedy, batch 1, state of fixed size.
 
     Feed: ids [tokens] int64. One yield for each token: [1] int64; the tier fixes the number of tokens.
     """
 
     name = "ssm"
-    version = "1"
+    version = "2"
+    unit = "token"
     unit_names = UnitNames(
         short="tok", work="SSM tokens", first_unit="Time to first token (TTFT)", per_unit="Time per token (TPOT)"
     )
-    shape: Mamba2Shape  # type: ignore[assignment]  # of llm's it has what is inherited: tokens_out and vocabulary
-
-    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
-        refuse_options("the suite ssm", options, ["weights"])
-        if tier not in SHAPES:
-            raise Unsupported(f"ssm has no tier {tier!r}", f"it has {', '.join(SHAPES)}")
-        self.tier = tier
-        self.weight_class = weight_class
-        self.latency: LatencyLimits | None = LATENCY[tier]
-        self.shape = SHAPES[tier]
-        self.options = options
+    scenarios: Sequence[str] = ("single-stream", "server")
+    shapes, gates, latencies = SHAPES, AT_MOST, LATENCY
+    metric, window = llm.METRIC, llm.RUN
+    shape: Mamba2Shape
 
     @property
     def config(self) -> Mapping[str, Value]:
@@ -151,11 +115,30 @@ class Ssm(llm.Llm):
             "generation_config.max_new_tokens": shape.tokens_out,
         }
 
-    def weights(self) -> Weights:
-        specs = onnx_graphs.weight_specs(HOME, self.tier, self.graphs)
-        if path := self.options.get("weights"):
-            return checkpoint(path, specs)
-        return Synthetic(self.name, specs, partial(gains, self.shape.layers, self.shape.embedding), self.weight_class)
+    def fill(self, name: str, size: tuple[int, ...]) -> Fill:
+        """The gain of each tensor of the untrained network, for the properties that llm's gains have.
+
+        As in llm the embedding, which has no rounding error, is no small part of the residual stream; the weights of
+        the last norm have both signs; and the output projections of the last quarter of the layers have twice the gain.
+        The small gain of the input projection keeps the gates almost linear. The logarithms of A spread over seven
+        units, and the biases of dt make the steps short: so a head remembers for less than a token to hundreds of
+        tokens.
+        """
+        layers = self.shape.layers
+        *_, part, kind = name.split(".")
+        if part in ("norm_f", "lm_head"):
+            return Draw()
+        if part == "norm" or kind == "D":
+            return 1.0
+        if kind == "dt_bias":
+            return -2.0
+        if kind == "A_log":
+            return Draw(2.0)
+        if part == "embeddings":
+            return Draw(self.shape.embedding * math.sqrt(size[1]))
+        if part == "out_proj":
+            return Draw(1.0 if int(name.split(".")[2]) < layers - layers // 4 else 2.0)
+        return Draw(2.0 if (part, kind) == ("conv1d", "weight") else 0.5)
 
     def graphs(self) -> Mapping[str, Graph]:
         shape = self.shape
@@ -164,27 +147,10 @@ class Ssm(llm.Llm):
         state: dict[str, Spec] = {}
         for layer in range(shape.layers):
             state |= {f"window.{layer}": window, f"state.{layer}": space}
-        inputs, outputs = {"ids": Spec(("tokens",), "int64")}, {"next": Spec((1,), "int64")}
-        return {"step": onnx_graphs.graph(HOME, self.tier, "step", inputs, state, outputs, self._step)}
+        return {"step": self.graph("step", {"ids": Spec(("tokens",), "int64")}, state, {"next": Spec((1,), "int64")})}
 
-    def _step(self) -> nn.Module:
-        import torch
-
-        from mixmark.suites.ssm.network import Step
-
-        with torch.device("meta"):
-            return Step(self.shape).eval()
-
-    def feeds(self, batch: int, seed: int) -> Feeds:
-        """As llm's, but for other random tokens."""
-        if batch != 1:
-            raise Unsupported("ssm decodes one sequence at a time", "ask for batch 1")
-        shape = self.shape
-
-        def feed(nonce: int) -> Feed:
-            return {"ids": generator("ssm", seed, nonce).integers(shape.vocabulary, size=shape.tokens_in)}
-
-        return feed
+    def feed(self, random: np.random.Generator) -> Feed:
+        return {"ids": random.integers(self.shape.vocabulary, size=self.shape.tokens_in)}
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         """Yields one token at a time. The token stays on the device between steps."""
@@ -196,12 +162,8 @@ class Ssm(llm.Llm):
             (token,) = session.run("step", token, state=state)
             yield session.get(token)
 
-    def gate(self, precision: str) -> Gate | None:
-        at_most = llm.TRAINED if "weights" in self.options else gate_bound(AT_MOST[self.tier], precision)
-        return Gate(metric=llm.METRIC, at_most=at_most)
-
-    def reference(self) -> Suite:
-        return Teacher(self.tier, self.options, self.weight_class)
+    def units(self, batch: int) -> int:
+        return self.shape.tokens_out * batch
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """The costs of prefill and of decode; a decoded token costs the same at every position.
@@ -240,15 +202,3 @@ class Ssm(llm.Llm):
             )
 
         return (cost("prefill", shape.tokens_in, 1), cost("decode", 1, shape.tokens_out - 1))
-
-
-class Teacher(llm.Teacher, Ssm):
-    """The reference of the audit, as llm's: teacher forcing of an output after its prompt."""
-
-    def _taught(self) -> nn.Module:
-        import torch
-
-        from mixmark.suites.ssm.network import Taught
-
-        with torch.device("meta"):
-            return Taught(self.shape).eval()

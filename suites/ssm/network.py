@@ -38,7 +38,7 @@ class Step(Mamba2):
         return (self.logits(self.backbone(ids, *state)).argmax(-1),)
 
 
-class Taught(Mamba2):
+class Teach(Mamba2):
     """Teacher forcing: ids [tokens_in + tokens_out - 1] int64 -> logits [tokens_out, vocabulary].
 
     ids: a prompt and its output without the last token. logits: one row for each token of the output. state: like a

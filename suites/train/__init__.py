@@ -12,29 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mixmark.harness.contracts.errors import Unsupported, refuse_options
-from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from mixmark.harness.contracts.schema import (
-    BITS_PER_WEIGHT,
-    Cost,
-    Gate,
-    LatencyLimits,
-    UnitNames,
-    WeightClass,
-    weight_class,
-)
-from mixmark.suites.checkpoints import checkpoint
-from mixmark.suites.limits import FP32, check_output
+from mixmark.harness.contracts.errors import Unsupported
+from mixmark.harness.contracts.protocols import Array, Feed, Graph, Session, Spec, Value
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames
+from mixmark.suites.limits import check_output
 from mixmark.suites.llm import LlamaShape, Llm, gains
-from mixmark.suites.weights import Draw, Fill, Synthetic, generator
-
-if TYPE_CHECKING:
-    from torch import nn
+from mixmark.suites.tiered import Tiered
+from mixmark.suites.weights import Draw, Fill
 
 SHAPES = {
     "smoke": LlamaShape(3, 128, 4, 2, 384, 1024, True, 1.0, 32, 0, head_dim=32, rope_theta=10_000.0),
@@ -73,24 +60,11 @@ PROBES = 8
 """The projections of each change of a tensor. One alone could be near zero by chance."""
 CHANGES = 3
 """The changes of a tensor: of the weight, of the moment of the gradient, of the moment of the squared gradient."""
-METRIC = "squared error of the worst tensor's projected change, or of the worst token's loss, over its variance"
-AT_MOST = {"smoke": 0.01, "edge": 0.05, "server": 0.05}
-"""Gates of 16 bits by the tier, from docs/separation/train.md. The server tier's gate is unmeasured."""
-TRAINED = 0.5
-"""The gate of a checkpoint: unmeasured."""
+AT_MOST = {"smoke": {"16 bits": 0.01}, "edge": {"16 bits": 0.05}, "server": {"16 bits": 0.05}}
+"""Gates by the tier, from docs/separation/train.md. The server tier's gate is unmeasured."""
 
 
-def rule(shape: LlamaShape, name: str, size: tuple[int, ...]) -> Fill:
-    """The gain of each tensor: llm's, but for the last norm, whose gain makes the logits' standard deviation 1.
-
-    A softmax of llm's logits would be 1 for one token and 0 for all others, so the gradient would hang on ties.
-    """
-    if name == "model.norm.weight":
-        return Draw(1 / (shape.embedding * math.sqrt(shape.width)))
-    return gains(shape.layers, shape.embedding, name, size)
-
-
-class Train:
+class Train(Tiered):
     """A training step of a Llama-style decoder: forward, loss, backward, AdamW.
 
     Feed: ids [sequences, tokens + 1] int64, whose every token but the first is also a target, and key [2, probes,
@@ -104,18 +78,9 @@ class Train:
     unit = "token"
     unit_names = UnitNames(short="tok", work="tokens trained")
     scenarios: Sequence[str] = ("single-stream",)
-    latency: LatencyLimits | None = None
-
-    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
-        refuse_options("the suite train", options, ["weights"])
-        if tier not in SHAPES:
-            raise Unsupported(f"train has no tier {tier!r}", f"it has {', '.join(SHAPES)}")
-        if weight_class != 16:
-            raise Unsupported(f"train has no weights of {weight_class} bits", "declare fp32, bf16 or fp16")
-        self.tier = tier
-        self.weight_class: WeightClass = weight_class
-        self.shape = SHAPES[tier]
-        self.options = options
+    shapes, gates, classes = SHAPES, AT_MOST, (16,)
+    metric = "squared error of the worst tensor's projected change, or of the worst token's loss, over its variance"
+    shape: LlamaShape
 
     @property
     def config(self) -> Mapping[str, Value]:
@@ -132,11 +97,18 @@ class Train:
             **{f"optimizer.{name}": value for name, value in optimizer.items()},
         }
 
-    def weights(self) -> Weights:
-        specs = {name: Spec(size) for name, size in sizes(self.shape).items()}
-        if path := self.options.get("weights"):
-            return checkpoint(path, specs)
-        return Synthetic(self.name, specs, partial(rule, self.shape), self.weight_class)
+    def fill(self, name: str, size: tuple[int, ...]) -> Fill:
+        """The gain of each tensor: llm's, but for the last norm, whose gain makes the logits' standard deviation 1.
+
+        A softmax of llm's logits would be 1 for one token and 0 for all others, so the gradient would hang on ties.
+        """
+        shape = self.shape
+        if name == "model.norm.weight":
+            return Draw(1 / (shape.embedding * math.sqrt(shape.width)))
+        return gains(shape.layers, shape.embedding, name, size)
+
+    def specs(self) -> Mapping[str, Spec]:
+        return {name: Spec(size) for name, size in sizes(self.shape).items()}
 
     def graphs(self) -> Mapping[str, Graph]:
         inputs = {
@@ -147,32 +119,14 @@ class Train:
             "losses": Spec((self.units(1),)),
             "changes": Spec((len(sizes(self.shape)) * CHANGES, PROBES)),
         }
-        return {"step": Graph(inputs, {}, outputs, self._step, _not_exported)}
+        return {"step": Graph(inputs, {}, outputs, self.module("step"), _not_exported)}
 
-    def _step(self) -> nn.Module:
-        import torch
-
-        from mixmark.suites.train.network import Step
-
-        with torch.device("meta"):
-            return Step(self.shape).eval()
-
-    def feeds(self, batch: int, seed: int) -> Feeds:
-        """Sequences of random tokens and a key of random signs, drawn anew for each feed, without a pool.
-
-        Raises Unsupported for a batch other than 1.
-        """
-        if batch != 1:
-            raise Unsupported(f"train takes one step of {SEQUENCES} sequences at a time", "ask for batch 1")
-        tokens, size = self.shape.tokens_in + 1, (2, PROBES, longest(self.shape))
-
-        def feed(nonce: int) -> Feed:
-            random = generator("train", seed, nonce)
-            ids = random.integers(self.shape.vocabulary, size=(SEQUENCES, tokens))
-            bits = np.unpackbits(np.frombuffer(random.bytes(-(-math.prod(size) // 8)), np.uint8), count=math.prod(size))
-            return {"ids": ids, "key": (2 * bits.astype(np.float32) - 1).reshape(size)}
-
-        return feed
+    def feed(self, random: np.random.Generator) -> Feed:
+        """Sequences of random tokens and a key of random signs."""
+        size = 2, PROBES, longest(self.shape)
+        ids = random.integers(self.shape.vocabulary, size=(SEQUENCES, self.shape.tokens_in + 1))
+        bits = np.unpackbits(np.frombuffer(random.bytes(-(-math.prod(size) // 8)), np.uint8), count=math.prod(size))
+        return {"ids": ids, "key": (2 * bits.astype(np.float32) - 1).reshape(size)}
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         losses, changes = map(session.get, session.run("step", session.put(feed["ids"]), session.put(feed["key"])))
@@ -181,16 +135,6 @@ class Train:
 
     def units(self, batch: int) -> int:
         return SEQUENCES * self.shape.tokens_in * batch
-
-    def gate(self, precision: str) -> Gate | None:
-        """None for a precision whose weight class the suite does not have."""
-        if weight_class(precision) != 16:
-            return None
-        at_most = FP32 if precision == "fp32" else AT_MOST[self.tier]
-        return Gate(metric=METRIC, at_most=TRAINED if "weights" in self.options else at_most)
-
-    def reference(self) -> Suite:
-        return self
 
     def quality(self, output: Array, reference: Array) -> float:
         """The largest of two errors, each relative, so that no tensor's error is drowned by a larger tensor.

@@ -123,7 +123,9 @@ def test_a_built_in_adapter_has_its_own_ceiling_and_others_have_the_highest_of_t
 def test_an_unknown_share_of_the_roofline_says_why() -> None:
     done = closed_loop([[1, 1, 1]])
     one = record("a", "llm", "token", done, costs=COSTS)
-    assert roofline.achieved(one, {}) == roofline.Achieved(None, "cpu:0 was not probed in fp32")
+    assert roofline.achieved(one, {}) == roofline.Achieved(
+        None, "no undisturbed probe of cpu:0 in fp32 passed its audit"
+    )
     assert "lacks" in (roofline.achieved(one, known(1e9, None)).note or "")
     assert "no cost model" in (roofline.achieved(record("a", "llm", "token", done), known(1, 1)).note or "")
     short = record("a", "llm", "token", closed_loop([[1, 1]]), costs=COSTS)

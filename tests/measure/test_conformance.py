@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -295,6 +296,45 @@ def test_each_check_of_a_suite_passes_and_catches_its_fault(check: Any, monkeypa
     passed, failed = of_a_suite(check), of_a_suite(check, fault)
     assert passed.state == "passed", str(passed)
     assert failed.state == "failed" and re.search(message, failed.message), str(failed)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "state"),
+    [
+        (["unsupported", None], "passed"),
+        (["unsupported", "crashed"], "passed"),  # `claims_run` reports it
+        (["unsupported", "unsupported"], "not checked"),
+    ],
+)
+def test_a_suite_is_supported_if_it_runs_or_fails_in_any_precision(kinds: list[str | None], state: str) -> None:
+    errors = [kind and SimpleNamespace(kind=kind, message="no ONNX graph") for kind in kinds]
+    trials: Any = SimpleNamespace(claimed=[SimpleNamespace(error=error) for error in errors])
+    result = apply(suite.supported, trials)
+    assert (result.state, result.message) == (state, "supported" if state == "passed" else "no ONNX graph")
+
+
+@pytest.mark.slow
+def test_an_adapter_that_cannot_run_a_suite_leaves_its_run_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "ADAPTERS", ("onnxruntime",))
+    with ExitStack() as stack:
+        trials = suite.SuiteTrials(registry.find("suites")["train"], Config(), stack)
+        result = apply(suite.runs_are_audited, trials)
+    assert result.state == "not checked" and "train has no ONNX graph" in result.message, str(result)
+
+
+def test_outputs_that_passed_count_if_feeds_are_too_slow_for_latency_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot(runs: Any) -> str:
+        raise NotChecked("too few feeds to tell")
+
+    monkeypatch.setattr(suite, "ADAPTERS", ("torch",))
+    for made in ("claims_run", "yields_fit_the_table", "outputs_pass_their_gates"):
+        monkeypatch.setattr(adapter, made, lambda runs: "passed")
+    monkeypatch.setattr(suite, "supported", lambda runs: "supported")
+    monkeypatch.setattr(adapter, "server_keeps_its_latency", cannot)
+    done = of_a_suite(suite.runs_are_audited)
+    assert (done.state, done.message) == ("passed", "by torch; torch: too few feeds to tell")
+    monkeypatch.setattr(adapter, "outputs_pass_their_gates", lambda runs: cannot(runs))
+    assert of_a_suite(suite.runs_are_audited).state == "not checked"
 
 
 @pytest.mark.slow

@@ -118,7 +118,11 @@ def test_the_full_report_says_how_adaptable_each_device_is() -> None:
     judged = judge(beside())
     assert "Adaptability" not in report.full(judged)
     llm, ssm = (each.route for each in judged.solos[:2])
-    known = replace(judged, adaptability=(Adaptability("cpu:0", llm, 0.8, ssm, 0.2, 0.25),))
+    (first, *others), route = judged.solos, ssm.model_copy(update={"suite": "ssm"})
+    both = replace(judged, solos=(first, replace(first, route=route), *others))
+    assert "Unknown: no device has a fraction of its roofline on both llm and ssm." in report.full(both)
+    known = replace(both, adaptability=(Adaptability("cpu:0", llm, 0.8, ssm, 0.2, 0.25),))
+    assert "Unknown: no device" not in report.full(known)
     [row] = re.findall(r"cpu:0 +80 % by torch fp32 +20 % by torch fp32 +0.250", report.full(known))
     assert row and json.loads(mixmark.reporters.data.as_json(known))["adaptability"][0]["ratio"] == 0.25
 

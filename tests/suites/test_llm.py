@@ -217,13 +217,13 @@ def audit() -> tuple[Llm, Eager, Eager, Feed]:
     return suite, Eager(suite), Eager(suite.reference()), suite.feeds(1, 0)(0)
 
 
-def judged(audit: tuple[Llm, Eager, Eager, Feed], output: Array) -> float:
+def judged(audit: tuple[Suite, Eager, Eager, Feed], output: Array) -> float:
     suite, _, teacher, feed = audit
     reference = np.concatenate(list(teacher.suite.infer(teacher, {**feed, "output": output})))
     return suite.quality(output, reference)
 
 
-def output_of(suite: Llm, session: Eager, feed: Feed) -> Array:
+def output_of(suite: Suite, session: Eager, feed: Feed) -> Array:
     return np.concatenate(list(suite.infer(session, feed)))
 
 
@@ -238,7 +238,7 @@ def test_the_teacher_would_have_answered_the_same(audit: tuple[Llm, Eager, Eager
         teacher.suite.graphs()["teach"].onnx()
 
 
-def at_most(suite: Llm, precision: str = "int4") -> float:
+def at_most(suite: Suite, precision: str = "int4") -> float:
     gate = suite.gate(precision)
     assert gate is not None
     return gate.at_most

@@ -145,7 +145,7 @@ def test_feeds_are_never_alike_and_like_speech() -> None:
     assert all(-1 <= each.min() < each.mean() < 0 < each.max() <= 1 for each in heard)
     assert all(np.corrcoef(one.ravel(), other.ravel())[0, 1] < 0.2 for one, other in itertools.combinations(heard, 2))
     assert {tuple(feed["ids"]) for feed in feeds} == {SHAPES["smoke"].prompt}
-    with pytest.raises(Unsupported, match="one recording"):
+    with pytest.raises(Unsupported, match="one sample at a time"):
         Speech("smoke", {}).feeds(2, 0)
 
 

@@ -155,7 +155,7 @@ def test_feeds_are_never_alike_and_come_again_from_the_same_seed() -> None:
     assert len({*some(1), *some(2)}) == 100 and some(1) == some(1)
     ids = Ssm("smoke", {}).feeds(1, 1)(0)["ids"]
     assert ids.shape == (32,) and 0 <= ids.min() <= ids.max() < 4096
-    with pytest.raises(Unsupported, match="ssm decodes one sequence"):
+    with pytest.raises(Unsupported, match="ssm has no batches"):
         Ssm("smoke", {}).feeds(2, 0)
 
 

@@ -59,6 +59,13 @@ def audited(evidence: Evidence) -> Iterator[Finding]:
             yield found("audited.few", record.key, audited=len(audit.values))
         else:
             yield found("audited.passed", record.key, audited=len(audit.values), wrong_pct=wrong_fraction * 100)
+        if audit is not None and audit.passed and record.scenario != "probe" and _gate_is_unmeasured(record):
+            yield found("audited.unmeasured", record.key)
+
+
+def _gate_is_unmeasured(record: Record) -> bool:
+    """Whether no table of docs/separation compares the gate with honest rounding and with cheats."""
+    return record.route.tier == "server" or record.route.weights != "synthetic"
 
 
 def _may_lack_audit(evidence: Evidence, record: Record) -> bool:

@@ -72,6 +72,20 @@ def test_every_audited_feed_counts_and_not_their_mean() -> None:
     assert told(integrity.audited, cell(audit=audit(0.0, 0.0, 0.1, 0.11))) == [says("audited.wrong", **wrong)]
 
 
+def test_a_gate_of_the_server_tier_or_of_a_checkpoint_is_unmeasured() -> None:
+    plain = cell(audit=audit(0.0, 0.1))
+    route = plain.route
+    for changed, more in (
+        ({"tier": "edge"}, []),
+        ({"tier": "server"}, ["audited.unmeasured"]),
+        ({"weights": "model.safetensors sampled-sha256:00"}, ["audited.unmeasured"]),
+    ):
+        measured = plain.model_copy(update={"route": route.model_copy(update=changed)})
+        assert codes(integrity.audited, measured) == ["audited.few", *more]
+        wrong = measured.model_copy(update={"audit": audit(0.2)})
+        assert codes(integrity.audited, wrong) == ["audited.wrong"]
+
+
 @pytest.mark.parametrize(
     ("changed", "code", "values"),
     [

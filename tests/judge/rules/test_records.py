@@ -63,7 +63,9 @@ def test_an_adapter_that_did_not_close_is_told() -> None:
 
 def test_an_unprobed_device_has_no_roofline() -> None:
     lone = result(*done().records[1:2])
-    assert said(records.ceiling_known, lone) == [says("ceiling_known", why="cpu:0 was not probed in fp32")]
+    assert said(records.ceiling_known, lone) == [
+        says("ceiling_known", why="no undisturbed probe of cpu:0 in fp32 passed its audit")
+    ]
 
 
 def test_a_window_that_was_not_steady_is_a_warning_and_one_too_short_to_tell_a_note() -> None:

@@ -1,0 +1,189 @@
+"""What the younger suites share: one network in the size of each tier, and tokens that a teacher judges.
+
+llm has these parts in its own file, whose hash a published entry names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mixmark.harness.contracts.errors import Unsupported, WrongOutput, refuse_options
+from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Tensor, Weights
+from mixmark.harness.contracts.schema import Gate, LatencyLimits, WeightClass, weight_class
+from mixmark.suites import onnx_graphs
+from mixmark.suites.checkpoints import checkpoint
+from mixmark.suites.limits import check_output, gate_bound
+from mixmark.suites.weights import Fill, Synthetic, generator
+
+if TYPE_CHECKING:
+    from torch import nn
+
+TRAINED = 0.5
+"""The gate of a checkpoint: unmeasured. Trained weights are not exact in few bits, so their rounding error is larger
+than with synthetic weights."""
+
+
+class Tiered(Suite):
+    """A suite of one network in the size of each tier, which takes one sample at a time.
+
+    Its module `network`, beside its own, has a class for each graph with the graph's name: `Step` for `step`.
+    """
+
+    shapes: Mapping[str, Any]
+    """The sizes of the network by the tier."""
+    metric: str
+    """The metric of the gate."""
+    gates: Mapping[str, Mapping[str, float]]
+    """The bounds of the gates by the tier, each as in `gate_bound`."""
+    classes: Sequence[WeightClass] = (16, 8, 4)
+    """The weight classes that the suite has."""
+    latencies: Mapping[str, LatencyLimits] = {}
+    """The latency limits of the server scenario by the tier."""
+
+    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
+        refuse_options(f"the suite {self.name}", options, ["weights"])
+        if tier not in self.shapes:
+            raise Unsupported(f"{self.name} has no tier {tier!r}", f"it has {', '.join(self.shapes)}")
+        if weight_class not in self.classes:
+            raise Unsupported(f"{self.name} has no weights of {weight_class} bits", "declare fp32, bf16 or fp16")
+        self.tier, self.options, self.weight_class = tier, options, weight_class
+        self.shape = self.shapes[tier]
+        self.latency = self.latencies.get(tier)
+
+    @property
+    def home(self) -> Path:
+        """The folder of the suite's sources."""
+        return Path(inspect.getfile(type(self))).parent
+
+    @abstractmethod
+    def fill(self, name: str, size: tuple[int, ...]) -> Fill:
+        """How a tensor of the untrained network is filled."""
+
+    def specs(self) -> Mapping[str, Spec]:
+        """Names and shapes of all weights."""
+        return onnx_graphs.weight_specs(self.home, self.tier, self.graphs)
+
+    def weights(self) -> Weights:
+        if path := self.options.get("weights"):
+            return checkpoint(path, self.specs())
+        return Synthetic(self.name, self.specs(), self.fill, self.weight_class)
+
+    def graph(
+        self, name: str, inputs: Mapping[str, Spec], state: Mapping[str, Spec], outputs: Mapping[str, Spec]
+    ) -> Graph:
+        """A graph that is shipped, cached or exported."""
+        return onnx_graphs.graph(self.home, self.tier, name, inputs, state, outputs, self.module(name))
+
+    def module(self, graph: str) -> Callable[[], nn.Module]:
+        """Builds the network of a graph on the meta device."""
+
+        def build() -> nn.Module:
+            import torch
+
+            network = importlib.import_module(f"{type(self).__module__}.network")
+            with torch.device("meta"):
+                built: nn.Module = getattr(network, graph.capitalize())(self.shape).eval()
+            return built
+
+        return build
+
+    @abstractmethod
+    def feed(self, random: np.random.Generator) -> Feed:
+        """A feed that is drawn as a whole."""
+
+    def feeds(self, batch: int, seed: int) -> Feeds:
+        """Feeds drawn anew, without a pool. Raises Unsupported for a batch other than 1."""
+        if batch != 1:
+            raise Unsupported(f"{self.name} has no batches: it takes one sample at a time", "ask for batch 1")
+        return lambda nonce: self.feed(generator(self.name, seed, nonce))
+
+    def gate(self, precision: str) -> Gate | None:
+        """None for a precision whose weight class the suite does not have."""
+        if weight_class(precision) not in self.classes:
+            return None
+        at_most = TRAINED if "weights" in self.options else gate_bound(self.gates[self.tier], precision)
+        return Gate(metric=self.metric, at_most=at_most)
+
+    def reference(self) -> Suite:
+        return self
+
+
+class Decoder(Tiered):
+    """A suite whose network decodes greedily. Each token is compared with the logits that the fp32 reference computes
+    after the same preceding tokens (teacher forcing).
+
+    Its graph `step` takes ids [tokens] int64, perhaps their position, and what `encoded` returns. Its graph `teach` has
+    the same inputs but for the position, and the logits of all tokens of an output.
+    """
+
+    window: int
+    """The tokens of the metric's mean; a mean over the whole output would hide a few wrong tokens."""
+    row: tuple[int, ...] = ()
+    """The shape of the tokens of one unit."""
+
+    def encoded(self, session: Session, feed: Feed) -> Sequence[Tensor]:
+        """What an encoder computes once a feed. Nothing for a network without an encoder."""
+        return ()
+
+    def reference(self) -> Suite:
+        return Teacher(self)
+
+    def quality(self, output: Array, reference: Array) -> float:
+        """The largest mean regret of `window` consecutive tokens, in standard deviations of the reference's logits.
+
+        output: [units, *row] int64. reference: the logits of a Teacher, [tokens, vocabulary] float32. `Llm.quality`
+        says what the regret of a token is.
+        """
+        tokens = self.tokens(output)
+        best, chosen = reference.max(1), reference[np.arange(len(tokens)), tokens]
+        regret = (best - chosen) / reference.std(1)
+        return float(regret.reshape(-1, self.window).mean(1, dtype=np.float64).max())
+
+    def tokens(self, output: Array) -> Array:
+        """The tokens of an output, [tokens] int64. Raises WrongOutput for another shape or dtype, and for a token that
+        is not in the vocabulary."""
+        tokens = check_output(output, (self.units(1), *self.row), "int64").ravel()
+        if unknown := int(((tokens < 0) | (tokens >= self.shape.vocabulary)).sum()):
+            raise WrongOutput(f"{unknown} of {len(tokens)} tokens are not in the vocabulary of {self.shape.vocabulary}")
+        return tokens
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """The reference of a Decoder's audit: teacher forcing of an output after its prompt, in one pass.
+
+    Its only yield is the logits for each token of the output, [tokens, vocabulary] float32. It has the suite's weights,
+    and a graph for torch only.
+    """
+
+    suite: Decoder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.suite, name)
+
+    def graphs(self) -> Mapping[str, Graph]:
+        suite = self.suite
+        graphs = dict(suite.graphs())
+        step = graphs.pop("step")
+        inputs = {name: spec for name, spec in step.inputs.items() if name != "position"}
+        outputs = {"logits": Spec((suite.units(1) * prod(suite.row), suite.shape.vocabulary))}
+        return {**graphs, "teach": Graph(inputs, step.state, outputs, suite.module("teach"), self._not_exported)}
+
+    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        """Runs a feed that also has the `output`. Raises WrongOutput if the output is not valid."""
+        ids = np.concatenate((feed["ids"], self.suite.tokens(feed["output"])[:-1]))
+        encoded = self.suite.encoded(session, feed)
+        (logits,) = session.run("teach", session.put(ids), *encoded, state=session.state("teach"))
+        yield session.get(logits)
+
+    def _not_exported(self) -> bytes:
+        raise Unsupported(f"the reference of {self.suite.name} has no ONNX graph", "run it with the torch adapter")
