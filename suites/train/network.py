@@ -59,25 +59,31 @@ class Step(Llama):
             assert gradient is not None
             use(name, gradient)
 
-        self.requires_grad_()
+        self.requires_grad_().zero_grad()
+        inputs, table = ids[:, :-1], self.model.embed_tokens.weight
         with torch.enable_grad(), ExitStack() as hooks:
             for name, parameter in self.named_parameters():
-                hooks.enter_context(parameter.register_post_accumulate_grad_hook(partial(hook, name)))
-            losses = self.losses(ids)
+                if parameter is not table:
+                    hooks.enter_context(parameter.register_post_accumulate_grad_hook(partial(hook, name)))
+            x = F.embedding(inputs, table.detach()).requires_grad_()
+            losses = self.losses(x, ids[:, 1:])
             torch.autograd.backward(losses.sum())
+        # In place, since autograd's gradient of a lookup is as large as the table.
+        table.grad = torch.zeros_like(table) if table.grad is None else table.grad
+        assert x.grad is not None
+        table.grad.index_add_(0, inputs.flatten(), x.grad.flatten(0, 1))
+        hook("model.embed_tokens.weight", table)
         return losses.detach()
 
-    def losses(self, ids: Tensor) -> Tensor:
-        """The cross-entropy of each token but the first, after the tokens before it: [sequences · tokens] float32."""
+    def losses(self, x: Tensor, targets: Tensor) -> Tensor:
+        """The cross-entropy of each target, [sequences · tokens] float32. x: the embeddings of the tokens before."""
         head = self.model.embed_tokens if self.shape.tied else self.lm_head
-        logits = F.linear(self.hidden(ids[:, :-1]), head.weight).float()
-        return F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+        logits = F.linear(self.hidden(x), head.weight).float()
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
 
-    def hidden(self, ids: Tensor) -> Tensor:
+    def hidden(self, x: Tensor) -> Tensor:
         """The normed hidden states: [sequences, tokens, width]."""
-        _, tokens = ids.shape
-        x = self.model.embed_tokens(ids)
-        rotation = rotary(self.shape, torch.arange(tokens, device=ids.device), x.dtype)
+        rotation = rotary(self.shape, torch.arange(x.shape[1], device=x.device), x.dtype)
         for layer in self.model.layers:
             assert isinstance(layer, LlamaLayer)
             x = x + attended(layer.self_attn, layer.input_layernorm(x), rotation)
