@@ -32,8 +32,8 @@ class Step(Llama):
     def __init__(self, shape: LlamaShape) -> None:
         super().__init__(shape)
         self.states: dict[str, Tensor] = {}
-        """The memory of each parameter's fp32 master weight and two moments, [3, …]. Each step writes it anew; fresh
-        memory would cost more than the step's arithmetic."""
+        """The memory of each parameter's fp32 master weight and two moments, [3, …]. Each step writes it anew: the
+        first touch of fresh memory takes longer than the step's arithmetic."""
 
     @torch.inference_mode(False)
     def forward(self, ids: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,7 +114,7 @@ def projected(changes: Tensor, key: Tensor) -> Tensor:
     """Each change of a parameter between the key's vectors, Σ rows[i] · change[i, j] · columns[j]: [3, probes]."""
     rows, columns = key
     flat = changes.flatten(2) if changes.dim() > 2 else changes[..., None]
-    return ((flat @ columns[:, : flat.shape[2]].T) * rows[:, : flat.shape[1]].T).sum(1)
+    return ((rows[:, : flat.shape[1]] @ flat) * columns[:, : flat.shape[2]]).sum(2)
 
 
 def attended(part: LlamaAttention, x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
