@@ -64,7 +64,8 @@ class Step(Llama):
         with torch.enable_grad(), ExitStack() as hooks:
             for name, parameter in self.named_parameters():
                 if parameter is not table:
-                    hooks.enter_context(parameter.register_post_accumulate_grad_hook(partial(hook, name)))
+                    when_summed: Any = parameter.register_post_accumulate_grad_hook  # torch gives it no types
+                    hooks.enter_context(when_summed(partial(hook, name)))
             x = F.embedding(inputs, table.detach()).requires_grad_()
             losses = self.losses(x, ids[:, 1:])
             torch.autograd.backward(losses.sum())
@@ -114,7 +115,8 @@ def projected(changes: Tensor, key: Tensor) -> Tensor:
     """Each change of a parameter between the key's vectors, Σ rows[i] · change[i, j] · columns[j]: [3, probes]."""
     rows, columns = key
     flat = changes.flatten(2) if changes.dim() > 2 else changes[..., None]
-    return ((rows[:, : flat.shape[1]] @ flat) * columns[:, : flat.shape[2]]).sum(2)
+    products: Tensor = (rows[:, : flat.shape[1]] @ flat) * columns[:, : flat.shape[2]]
+    return products.sum(2)
 
 
 def attended(part: LlamaAttention, x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
