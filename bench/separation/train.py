@@ -35,31 +35,31 @@ class Cheat(Step):
     singly = False
     """Whether each sequence has a backward pass of its own."""
 
-    def backward(self, ids: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-        if self.singly:
-            parts = [super(Cheat, self).backward(row[None]) for row in ids]
-            summed = [torch.stack(each).sum(0) for each in zip(*(gradients for _, gradients in parts), strict=True)]
-            return torch.cat([losses for losses, _ in parts]), summed
-        losses, gradients = super().backward(ids)
+    def backward(self, ids: Tensor, use: Callable[[str, Tensor], None]) -> Tensor:
+        gradients: dict[str, Tensor] = {}
+
+        def add(name: str, gradient: Tensor) -> None:
+            gradients[name] = gradients[name] + gradient if name in gradients else gradient
+
+        backward = super().backward
+        losses = torch.cat([backward(part, add) for part in (ids[:, None] if self.singly else [ids])])
         if self.sequences != slice(None):
-            _, gradients = super().backward(ids[self.sequences])
-            gradients = [gradient * (len(ids) / len(ids[self.sequences])) for gradient in gradients]
-        return losses, self._without(gradients, self.kept)
+            gradients.clear()
+            backward(ids[self.sequences], add)
+        scale = len(ids) / len(ids[self.sequences])
+        for name, gradient in gradients.items():
+            use(name, gradient * (scale if self.kept is None or self.kept(name) else 0))
+        return losses
 
-    def updated(self, gradients: Sequence[Tensor]) -> list[list[Tensor]]:
-        changes = super().updated(gradients)
-        for (name, parameter), change in zip(self.named_parameters(), changes, strict=True):
-            if not self.decay:
-                change[0] = change[0] + ADAMW["lr"] * ADAMW["weight_decay"] * parameter.float()
-            if not self.second_moment:
-                change[2] = torch.full_like(change[2], (1 - ADAMW["beta2"]) * spread(name) ** 2)
-            if self.stale and self.stale(name):
-                change[:] = [torch.zeros_like(part) for part in change]
+    def updated(self, name: str, gradient: Tensor) -> Tensor:
+        changes = super().updated(name, gradient)
+        if not self.decay:
+            changes[0] += ADAMW["lr"] * ADAMW["weight_decay"] * self.get_parameter(name).detach()
+        if not self.second_moment:
+            changes[2] = (1 - ADAMW["beta2"]) * spread(name) ** 2
+        if self.stale and self.stale(name):
+            changes.zero_()
         return changes
-
-    def _without(self, gradients: Sequence[Tensor], kept: Callable[[str], bool] | None) -> Sequence[Tensor]:
-        named = zip((name for name, _ in self.named_parameters()), gradients, strict=True)
-        return [gradient if kept is None or kept(name) else torch.zeros_like(gradient) for name, gradient in named]
 
 
 class Eager:

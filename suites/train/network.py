@@ -6,7 +6,9 @@ sequences are an axis of a batch: [sequences, tokens, width].
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,41 +16,74 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.optim.adamw import adamw
 
+from mixmark.suites.llm import LlamaShape
 from mixmark.suites.llm.network import Llama, LlamaAttention, LlamaLayer, rotary, rotate
-from mixmark.suites.train import ADAMW, STEP, spread
+from mixmark.suites.train import ADAMW, CHANGES, STEP, spread
 
 
 class Step(Llama):
     """One step: ids [sequences, tokens + 1] int64, key [2, probes, longest axis] of ±1 -> losses [sequences · tokens]
-    float32, changes [3 · tensors, probes] float32."""
+    float32, changes [3 · tensors, probes] float32.
 
+    The optimizer steps a parameter as soon as the backward pass has its gradient, so gradients are not in memory all at
+    once. Trap: two threads must not run one module, since steps share the memory of the optimizer's state.
+    """
+
+    def __init__(self, shape: LlamaShape) -> None:
+        super().__init__(shape)
+        self.states: dict[str, Tensor] = {}
+        """The memory of each parameter's fp32 master weight and two moments, [3, …]. Each step writes it anew: the
+        first touch of fresh memory takes longer than the step's arithmetic."""
+
+    @torch.inference_mode(False)
     def forward(self, ids: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        losses, gradients = self.backward(ids)
-        return losses, self.projected(self.updated(gradients), key)
+        """A session calls a module in inference mode, where autograd records nothing."""
+        changes: dict[str, Tensor] = {}
+        key = key.float()
 
-    def backward(self, ids: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-        """The loss of each token, and the gradient of their sum for each parameter, in the parameters' precision.
+        def use(name: str, gradient: Tensor) -> None:
+            changes[name] = projected(self.updated(name, gradient), key)
 
-        Of the sum, since gradients of the mean would be too small for fp16; AdamW takes either. A session calls a
-        module in inference mode, where autograd records nothing.
+        losses = self.backward(ids, use)
+        return losses, torch.cat([changes[name] for name, _ in self.named_parameters()])
+
+    def backward(self, ids: Tensor, use: Callable[[str, Tensor], None]) -> Tensor:
+        """The loss of each token. `use` gets the gradient of their sum for each parameter, in the parameter's
+        precision, and may keep it.
+
+        Of the sum, since gradients of the mean would be too small for fp16; AdamW takes either.
         """
-        self.requires_grad_()
-        with torch.inference_mode(False), torch.enable_grad():
-            losses = self.losses(ids)
-            gradients = torch.autograd.grad(losses.sum(), [*self.parameters()])
-        return losses.detach(), gradients
 
-    def losses(self, ids: Tensor) -> Tensor:
-        """The cross-entropy of each token but the first, after the tokens before it: [sequences · tokens] float32."""
+        def hook(name: str, parameter: Any) -> None:
+            gradient, parameter.grad = parameter.grad, None
+            use(name, gradient)
+
+        self.requires_grad_().zero_grad()
+        inputs, table = ids[:, :-1], self.model.embed_tokens.weight
+        with torch.enable_grad(), ExitStack() as hooks:
+            for name, parameter in self.named_parameters():
+                if parameter is not table:
+                    when_summed: Any = parameter.register_post_accumulate_grad_hook  # torch gives it no types
+                    hooks.enter_context(when_summed(partial(hook, name)))
+            x = F.embedding(inputs, table.detach()).requires_grad_()
+            losses = self.losses(x, ids[:, 1:])
+            torch.autograd.backward(losses.sum())
+        # In place, since autograd's gradient of a lookup is as large as the table.
+        table.grad = torch.zeros_like(table) if table.grad is None else table.grad
+        assert x.grad is not None
+        table.grad.index_add_(0, inputs.flatten(), x.grad.flatten(0, 1))
+        hook("model.embed_tokens.weight", table)
+        return losses.detach()
+
+    def losses(self, x: Tensor, targets: Tensor) -> Tensor:
+        """The cross-entropy of each target, [sequences · tokens] float32. x: the embeddings of the tokens before."""
         head = self.model.embed_tokens if self.shape.tied else self.lm_head
-        logits = F.linear(self.hidden(ids[:, :-1]), head.weight).float()
-        return F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+        logits = F.linear(self.hidden(x), head.weight).float()
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
 
-    def hidden(self, ids: Tensor) -> Tensor:
+    def hidden(self, x: Tensor) -> Tensor:
         """The normed hidden states: [sequences, tokens, width]."""
-        _, tokens = ids.shape
-        x = self.model.embed_tokens(ids)
-        rotation = rotary(self.shape, torch.arange(tokens, device=ids.device), x.dtype)
+        rotation = rotary(self.shape, torch.arange(x.shape[1], device=x.device), x.dtype)
         for layer in self.model.layers:
             assert isinstance(layer, LlamaLayer)
             x = x + attended(layer.self_attn, layer.input_layernorm(x), rotation)
@@ -57,30 +92,30 @@ class Step(Llama):
         return normed
 
     @torch.no_grad()
-    def updated(self, gradients: Sequence[Tensor]) -> list[list[Tensor]]:
-        """The three changes of each parameter by a step from the published state, in fp32."""
-        names, parameters = zip(*self.named_parameters(), strict=True)
-        weights = [parameter.to(torch.float32, copy=True) for parameter in parameters]
-        first = [torch.zeros_like(weight) for weight in weights]
-        second = [torch.full_like(weight, spread(name) ** 2) for name, weight in zip(names, weights, strict=True)]
-        steps = [torch.tensor(float(STEP), device=weight.device) for weight in weights]
-        wide = [gradient.float() for gradient in gradients]
-        settings: dict[str, Any] = {**ADAMW}
-        adamw(weights, wide, first, second, [], steps, fused=True, amsgrad=False, maximize=False, **settings)
-        changes = zip(names, parameters, weights, first, second, strict=True)
-        return [
-            [weight - parameter.float(), moment, squared - ADAMW["beta2"] * spread(name) ** 2]
-            for name, parameter, weight, moment, squared in changes
-        ]
+    def updated(self, name: str, gradient: Tensor) -> Tensor:
+        """The three changes of a parameter by a step from the published state: [3, …] fp32, until its next step."""
+        parameter, start = self.get_parameter(name), spread(name) ** 2
+        if name not in self.states:
+            self.states[name] = torch.empty(CHANGES, *parameter.shape, device=parameter.device)
+        weight, first, second = self.states[name]
+        weight.copy_(parameter)
+        first.zero_()
+        second.fill_(start)
+        step = torch.full((), float(STEP), device=parameter.device)
+        settings: dict[str, Any] = {**ADAMW, "fused": True, "amsgrad": False, "maximize": False}
+        adamw([weight], [gradient.float()], [first], [second], [], [step], **settings)
+        weight.sub_(parameter)
+        second.sub_(ADAMW["beta2"] * start)
+        return self.states[name]
 
-    @torch.no_grad()
-    def projected(self, changes: Sequence[Sequence[Tensor]], key: Tensor) -> Tensor:
-        """Each change between the key's vectors: Σ rows[i] · change[i, j] · columns[j] for each probe."""
-        rows, columns = key.float()
-        flat = [change.reshape(len(change), -1) for of_a_tensor in changes for change in of_a_tensor]
-        return torch.stack(
-            [((x @ columns[:, : x.shape[1]].T) * rows[:, : x.shape[0]].T).sum(0) for x in flat],
-        )
+
+@torch.no_grad()
+def projected(changes: Tensor, key: Tensor) -> Tensor:
+    """Each change of a parameter between the key's vectors, Σ rows[i] · change[i, j] · columns[j]: [3, probes]."""
+    rows, columns = key
+    flat = changes.flatten(2) if changes.dim() > 2 else changes[..., None]
+    products: Tensor = (rows[:, : flat.shape[1]] @ flat) * columns[:, : flat.shape[2]]
+    return products.sum(2)
 
 
 def attended(part: LlamaAttention, x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:

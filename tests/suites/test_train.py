@@ -214,6 +214,23 @@ def test_a_session_of_torch_starts_each_feed_from_the_published_state(precision:
     assert (outputs[0] == outputs[2]).all()
 
 
+def test_steps_share_memory_and_a_step_that_failed_leaves_nothing_to_the_next(
+    right: Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mixmark.suites.train.network import Step
+
+    module = step()
+    module.__class__ = Step
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(module, "updated", lambda name, gradient: 1 / 0)
+        output(module)
+    assert (output(module) == right).all()
+    memory = {name: state.data_ptr() for name, state in module.states.items()}
+    assert (output(module, SUITE.feeds(1, 1)(1)) != right).any()
+    assert memory == {name: state.data_ptr() for name, state in module.states.items()}
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
 def test_a_step_is_not_traced_for_onednn_which_would_lose_its_gradients() -> None:
     from mixmark.harness.adapters.torch.fused import fused
 
