@@ -97,7 +97,7 @@ def _shared(assessment: Assessment) -> Table:
 
 def _energy(assessment: Assessment) -> Table:
     """The joules of a byte of each path whose copies were metered."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for found in assessment.paths:
         if energy := found.energy:
             per_gb = _written(energy.joules_per_byte, lambda value: figures.prefixed(value * 1e9, "J"))

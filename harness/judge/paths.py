@@ -115,8 +115,8 @@ def paths(
     cache_bytes = last_level_bytes(result.system.caches)
     rates: dict[tuple[str, str], float] = {}
     for solo in solos:
-        key = solo.route.suite, solo.route.device
-        rates[key] = max(rates.get(key, 0.0), solo.units_per_s.estimate if solo.units_per_s else 0.0)
+        pair = solo.route.suite, solo.route.device
+        rates[pair] = max(rates.get(pair, 0.0), solo.units_per_s.estimate if solo.units_per_s else 0.0)
     records = {record.key: record for record in result.paths}  # a phase that was resumed has copies twice
     found = {key: _figures(record, cache_bytes, result) for key, record in records.items()}
     for key, record in records.items():
