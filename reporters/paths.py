@@ -40,7 +40,7 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
     rows = [
         (
             *_ends(found),
-            figures.prefixed(of_size.size_bytes, "B"),
+            _copied(of_size.size_bytes),
             of_size.memory or UNKNOWN,
             _time(of_size.seconds),
             figures.prefixed(of_size.bytes_per_s, "B/s"),
@@ -121,6 +121,12 @@ def _ends(found: PathFigures) -> tuple[str, str, str, str]:
     kind = f"converts the {path.converts}" if path.converts else path.route
     shared = f", against {found.opposing}" if found.opposing else ", beside the mix" if found.beside else ""
     return path.source, path.destination, f"{path.id} ({kind}){shared}", path.host_pages or UNKNOWN
+
+
+def _copied(size_bytes: int) -> str:
+    """4 KiB, 256 MiB: a power of two, as on the charts."""
+    mib = size_bytes >= 1 << 20
+    return f"{figures.bare(size_bytes / (1 << 20 if mib else 1 << 10))} {'MiB' if mib else 'KiB'}"
 
 
 def _percent(fraction: Estimate | None) -> str:

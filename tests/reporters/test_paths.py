@@ -43,8 +43,8 @@ def test_a_path_has_its_ends_its_latency_and_its_bandwidth(measured: Assessment)
 def test_each_size_has_its_time_its_rate_and_the_call_alone(measured: Assessment) -> None:
     rows = tables(measured)[""]
     assert [row[:4] for row in rows] == [ENDS] * 4
-    assert rows[0][4:] == ("4.10 kB", "memory", "7.05 µs (7.05 µs to 7.05 µs)", "581 MB/s", "1.00 µs")
-    assert rows[3][4:] == ("67.1 MB", "memory", "33.6 ms (33.6 ms to 33.6 ms)", "2.00 GB/s", "1.00 µs")
+    assert rows[0][4:] == ("4 KiB", "memory", "7.05 µs (7.05 µs to 7.05 µs)", "581 MB/s", "1.00 µs")
+    assert rows[3][4:] == ("64 MiB", "memory", "33.6 ms (33.6 ms to 33.6 ms)", "2.00 GB/s", "1.00 µs")
 
 
 def test_what_a_suite_moves_has_its_predicted_time(measured: Assessment) -> None:
