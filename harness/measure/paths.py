@@ -63,6 +63,7 @@ DUTIES = (0.25, 1.0, 0.5, 0.0, 0.75)
 power is in no joules per byte."""
 DUTY_NS = 4_500_000_000  # of a meter that is read ten times a second 45 updates a window, and 200 in all are needed
 PAUSE_S = 0.01
+HOSTS = Absent(kind="path", name="hosts", reason="no path: what starts agents on hosts carries messages, and no copies")
 HELD = 6  # memories of a copy's size: source, destination, one between them, and the parent's three
 
 
@@ -120,6 +121,8 @@ def measure(
     known: what to leave out, by the keys of records and the names of absences. seed: what the bytes are drawn from;
     None: a secret one. meters: are read during copies of the largest size, if there are any.
     """
+    if HOSTS.name not in known:
+        yield HOSTS
     for name, plugin in registry.find("paths").items():
         if name not in known:
             data = Data(secrets.randbits(64) if seed is None else seed)

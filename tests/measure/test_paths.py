@@ -104,7 +104,8 @@ def _fakes(monkeypatch: pytest.MonkeyPatch, _small: None, importable: None) -> I
 @pytest.mark.slow
 @pytest.mark.usefixtures("_fakes")
 def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> None:
-    lacking, fine, opposed, raises, dies = measure(seed=1)
+    hosts, lacking, fine, opposed, raises, dies = measure(seed=1)
+    assert isinstance(hosts, Absent) and hosts.name == "hosts"
     assert isinstance(opposed, PathRecord)
     assert (opposed.key, opposed.fault, opposed.failure) == ("fakes/fine against fakes/fine", None, None)
     assert {sample.size_bytes for sample in opposed.samples} == {1 << 20}
@@ -133,13 +134,13 @@ def test_the_memory_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("_fakes")
 def test_paths_that_are_known_are_left_out() -> None:
-    known = {"fakes/fine", "fakes/none"}
+    known = {"hosts", "fakes/fine", "fakes/none"}
     for name in ("fakes/raises", "fakes/dies"):
         known |= {name, f"{name} against {name}"}
     (found,) = measure(known)
     assert isinstance(found, PathRecord)
     assert (found.key, found.fault, found.failure) == ("fakes/fine against fakes/fine", None, None)
-    assert list(measure({"fakes"})) == []
+    assert list(measure({"hosts", "fakes"})) == []
 
 
 def with_back(fake: Known, other: Known) -> PathRecord:
@@ -292,7 +293,13 @@ class Reading:
 @pytest.mark.usefixtures("_fakes")
 def test_a_path_has_the_windows_in_which_its_meters_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "DUTY_NS", 20_000_000)
-    known = {"fakes/none", "fakes/raises", "fakes/dies", *(f"fakes/{name} against fakes/{name}" for name in NAMES)}
+    known = {
+        "hosts",
+        "fakes/none",
+        "fakes/raises",
+        "fakes/dies",
+        *(f"fakes/{name} against fakes/{name}" for name in NAMES),
+    }
     record, metering = measure(known, seed=1, meters=cast(Meters, Reading()))
     assert isinstance(record, PathRecord) and isinstance(metering, Metering)
     assert (record.key, record.metering, metering.phase) == ("fakes/fine", "paths.fakes.0", "paths.fakes.0")
