@@ -25,6 +25,7 @@ from mixmark.harness.contracts.schema import (
     Metering,
     Mix,
     PathRecord,
+    Phase,
     Pipeline,
     PipelineStage,
     Rate,
@@ -471,3 +472,5 @@ def test_copies_beside_the_mix_take_the_slowest_direct_path_in_use(
     assert step.copies == CopyWork(path=chosen, size_bytes=1 << 16)
     assert later(after.model_copy(update={"phases": (*after.phases, step)})) == []
     assert later(after.model_copy(update={"measures_paths": False})) == []
+    with pytest.raises(ValueError, match="facts of a path, or lacks them"):
+        Phase.model_validate(step.model_dump() | {"copies": None})
