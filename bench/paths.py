@@ -19,7 +19,7 @@ from statistics import median
 
 import numpy as np
 
-from mixmark.harness.measure.paths import Data
+from mixmark.harness.measure.paths import Bytes, Data
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker.plugin_process import PathProcess
 
@@ -35,6 +35,11 @@ def timed_ns(copy: Callable[[int], object]) -> int:
     return time.perf_counter_ns() - begin_ns
 
 
+def memcpy(source: Bytes, destination: Bytes, copies: int) -> None:
+    for _ in range(copies):
+        np.copyto(destination, source)
+
+
 def main(rounds: int) -> bool:
     import torch
 
@@ -47,7 +52,7 @@ def main(rounds: int) -> bool:
         process.put(source)
         loops: dict[str, Callable[[int], object]] = {
             "host/copy": lambda copies: process.copy(copies, 0),
-            "memcpy": lambda copies: [np.copyto(destination, source) for _ in range(copies)],
+            "memcpy": lambda copies: memcpy(source, destination, copies),
             "torch": lambda copies: [torch_destination.copy_(torch_source) for _ in range(copies)],
         }
         call_ns = median(timed_ns(lambda _: process.copy(0, 0)) for _ in range(rounds))
