@@ -243,7 +243,7 @@ class SteadyCopies:
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """Copies until the block ends."""
+        """Begins no copy after the block ends. `check` waits for the last call."""
         over = threading.Event()
 
         def copy() -> None:
@@ -252,12 +252,13 @@ class SteadyCopies:
                 self._copies.copy(OPPOSING, 0)
                 self._calls_ns.append((begin_ns, time.monotonic_ns()))
 
-        with ThreadPoolExecutor(1) as pool:
-            self._ended = pool.submit(copy)
-            try:
-                yield
-            finally:
-                over.set()
+        pool = ThreadPoolExecutor(1)
+        self._ended = pool.submit(copy)
+        try:
+            yield
+        finally:
+            over.set()
+            pool.shutdown(wait=False)  # the last call may take seconds, and the watch of a phase ends with its window
 
     def check(self) -> None:
         """Raises Faulty for a wrong copy, and MixmarkError if the plugin failed."""

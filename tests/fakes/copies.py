@@ -101,6 +101,24 @@ class Counted(Known):
         return word
 
 
+class Held(Counted):
+    """Holds the first timed call until it is let go."""
+
+    ended = 0
+
+    def __init__(self) -> None:
+        super().__init__(calls=1)
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def copy(self, times: int, word_at: int) -> int:
+        if self.calls == 1:
+            self.begun.set()
+            self.let_go.wait(10)
+        word = super().copy(times, word_at)
+        self.ended += 1
+        return word
+
+
 class CountedWrong(Counted):
     def arrive(self) -> None:
         super().arrive()

@@ -250,6 +250,18 @@ def test_copies_beside_a_phase_that_end_or_are_wrong_count_nothing(fake: copies.
     assert (ended.kind, record.samples) == (kind, ())
 
 
+def test_a_phase_does_not_wait_for_the_last_call_of_its_copies() -> None:
+    """The watch of a phase ends with its window."""
+    fake = copies.Held()
+    made = SteadyCopies(WORK, fake, Data(1))
+    with made.going_on():
+        assert fake.begun.wait(10)
+    assert fake.ended == 1, "the call that prepared"
+    fake.let_go.set()
+    record = made.record("path", 0, time.monotonic_ns() + 10**10)
+    assert (fake.ended, sum(sample.copies for sample in record.samples)) == (2, measuring.OPPOSING)
+
+
 def test_a_path_that_is_gone_is_refused() -> None:
     with pytest.raises(Unsupported, match="gone/copy is no longer here"):
         SteadyCopies(CopyWork(path="gone/copy", size_bytes=8), Known(1, 1), Data(1))
