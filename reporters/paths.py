@@ -14,8 +14,9 @@ from mixmark.reporters.figures import UNKNOWN
 ABOUT = (
     "Every copy is of random bytes (8 bits of entropy a byte), into a poisoned destination that was compared whole. "
     "The latency is of the two smallest sizes, the bandwidth of the sizes that reach memory; a copy below four times "
-    "the last cache is of cache. A path against another: a second process copied there all the time. Joules per byte, "
-    "copies beside the mix and between hosts: not measured."
+    "the last cache is of cache. A path against another: a second process copied there all the time. Beside the mix: "
+    "the copies went on all through a run of the mix. Joules per byte are the machine's: the slope over windows in "
+    "which copies took different parts of the time."
 )
 PREDICTED = "Predicted from latency and bandwidth, not measured. Weights and caches have 16 bits a value."
 ENDS = ("from", "to", "path", "host memory")
@@ -39,7 +40,7 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
     rows = [
         (
             *_ends(found),
-            figures.prefixed(of_size.size_bytes, "B"),
+            _copied(of_size.size_bytes),
             of_size.memory or UNKNOWN,
             _time(of_size.seconds),
             figures.prefixed(of_size.bytes_per_s, "B/s"),
@@ -77,9 +78,33 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
         for found in assessment.paths
         for ceiling in found.ceilings
     ]
+    yield _shared(assessment)
+    yield _energy(assessment)
     columns = ("suite", "device", "path", "alone", "path allows", "of it reached")
     yield Table("What the paths would limit", columns, ceilings, 3)
     yield from _charts(assessment)
+
+
+def _shared(assessment: Assessment) -> Table:
+    """What is left of two things that run at once."""
+    rows = [
+        (*_ends(found), _percent(found.left), found.mix_reason or _percent(found.mix_left))
+        for found in assessment.paths
+        if found.opposing or found.beside
+    ]
+    return Table("What sharing leaves", (*ENDS, "of the path", "of the mix"), rows, len(ENDS))
+
+
+def _energy(assessment: Assessment) -> Table:
+    """The joules of a byte of each path whose copies were metered."""
+    rows: list[tuple[str, ...]] = []
+    for found in assessment.paths:
+        if energy := found.energy:
+            per_gb = _written(energy.joules_per_byte, lambda value: figures.prefixed(value * 1e9, "J"))
+            rows.append((*_ends(found), energy.boundary, ", ".join(energy.domains), per_gb))
+        elif assessment.result.domains and found.energy_reason:
+            rows.append((*_ends(found), UNKNOWN, UNKNOWN, found.energy_reason))
+    return Table("Energy of copies", (*ENDS, "boundary", "meters", "per GB"), rows, len(ENDS) + 2)
 
 
 def _charts(assessment: Assessment) -> Iterator[Chart]:
@@ -94,8 +119,18 @@ def _charts(assessment: Assessment) -> Iterator[Chart]:
 def _ends(found: PathFigures) -> tuple[str, str, str, str]:
     path = found.path
     kind = f"converts the {path.converts}" if path.converts else path.route
-    against = f", against {found.opposing}" if found.opposing else ""
-    return path.source, path.destination, f"{path.id} ({kind}){against}", path.host_pages or UNKNOWN
+    shared = f", against {found.opposing}" if found.opposing else ", beside the mix" if found.beside else ""
+    return path.source, path.destination, f"{path.id} ({kind}){shared}", path.host_pages or UNKNOWN
+
+
+def _copied(size_bytes: int) -> str:
+    """4 KiB, 256 MiB: a power of two, as on the charts."""
+    mib = size_bytes >= 1 << 20
+    return f"{figures.bare(size_bytes / (1 << 20 if mib else 1 << 10))} {'MiB' if mib else 'KiB'}"
+
+
+def _percent(fraction: Estimate | None) -> str:
+    return _written(fraction, figures.percent)
 
 
 def _time(seconds: Estimate | float | None) -> str:

@@ -67,8 +67,8 @@ class Eta:
 
     def _unplanned(self) -> Iterator[Sequence[Share]]:
         """The shares of each phase that the run will plan: the routes that screening chooses with their probes, the
-        confirmation runs, the mix, also by other policies, at levels of load, and on a part of the hosts, and the
-        pipeline. The first route of each suite on each device stands for the route that will be chosen."""
+        confirmation runs, the mix, also by other policies, at levels of load, beside copies and on a part of the hosts,
+        and the pipeline. The first route of each suite on each device stands for the route that will be chosen."""
         planned = [phase.purpose for phase in self._phases]
         phases = [phase for phase in (*self._header.candidates, *self._phases) if phase.purpose == "solo"]
         shares = [phase.shares[0] for phase in reversed(phases)]
@@ -92,8 +92,11 @@ class Eta:
         levels = len(self._header.levels) * (1 + policies) - planned.count("load")
         drills = self._header.drills - planned.count("drill")
         caps = len(self._header.caps) - planned.count("cap")
+        paths = self._header.measures_paths - planned.count("path")
         pipelines = bool(self._header.pipeline) * self._procedure.mixes - planned.count("pipeline")
-        yield from [mixed] * sum(max(0, each) for each in (mixes, parts, others, levels, drills, caps, pipelines))
+        yield from [mixed] * sum(
+            max(0, each) for each in (mixes, parts, others, levels, drills, caps, paths, pipelines)
+        )
 
 
 def _target(share: Share) -> tuple[str, str, str]:

@@ -40,6 +40,7 @@ PREFIXES = {
     "screening": "quick check, ",
     "scaling": "in the mix on a part of the hosts, ",
     "drill": "in the drill, ",
+    "path": "in the mix beside copies, ",
     "pipeline": "in the pipeline, ",
 }
 

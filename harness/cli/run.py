@@ -174,7 +174,7 @@ SECTIONS = {
     "--paths",
     is_flag=True,
     help="Also measure the paths between the memories of this machine: latency and bandwidth of copies of 4 KiB to 256 "
-    "MiB, before anything else.",
+    "MiB before anything else, and copies beside the mix.",
 )
 @click.option(
     "--split-cpu",

@@ -9,9 +9,13 @@ from statistics import median
 from typing import Literal
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import DataPath, PathRecord, Result
+from mixmark.harness.contracts.schema import DataPath, Finding, PathRecord, Result
 from mixmark.harness.contracts.text import Reason
+from mixmark.harness.judge.energy.copies import CopyEnergy, of_path
+from mixmark.harness.judge.findings import words_of_all
+from mixmark.harness.judge.mixed_run import run_of
 from mixmark.harness.judge.rules.integrity import last_level_bytes
+from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.statistics.intervals import sample_needed
 
@@ -71,31 +75,81 @@ class PathFigures:
     """The path and its two memories."""
     opposing: str | None
     """The path on which another process copied the other way all the time. None if nothing did."""
+    beside: str | None
+    """The phase of the mix that ran meanwhile. None if it did not run."""
     sizes: tuple[CopyFigures, ...]
     """Empty if a copy was wrong."""
-    latency_s: Estimate | None
-    """The part of a copy's time that does not depend on its size, from the two smallest sizes. Not known beside an
-    opposing path."""
-    bytes_per_s: Estimate | None
-    """The bandwidth, from all sizes that reach memory; beside an opposing path the rate of the one size."""
-    reason: Reason | None
+    latency_s: Estimate | None = None
+    """The part of a copy's time that does not depend on its size, from the two smallest sizes. Not known if something
+    else ran."""
+    bytes_per_s: Estimate | None = None
+    """The bandwidth, from all sizes that reach memory; beside an opposing path or the mix the rate of the one size."""
+    reason: Reason | None = None
     """Why the pair is not known."""
-    moves: tuple[PredictedMove, ...]
+    left: Estimate | None = None
+    """What an opposing path or the mix leaves of the path: the rate over the rate of copies of the same size alone.
+    None if either is not known, or nothing else ran."""
+    mix_left: Estimate | None = None
+    """What the copies leave of the mix: its rate over the rate of the mixed runs. None if either is not known, or the
+    mix did not run."""
+    mix_reason: Reason | None = None
+    """Why the rate of the mix beside the copies is not known."""
+    energy: CopyEnergy | None = None
+    """The joules of a byte. None if they are not known, or something else ran."""
+    energy_reason: Reason | None = None
+    """Why the joules of a byte are not known."""
+    moves: tuple[PredictedMove, ...] = ()
     """Empty if the pair is not known."""
-    ceilings: tuple[PathCeiling, ...]
+    ceilings: tuple[PathCeiling, ...] = ()
     """One for each suite that ran alone on the device to whose memory the path leads, and whose inputs have a fixed
     size."""
 
 
-def paths(result: Result, solos: Iterable[Solo] = ()) -> tuple[PathFigures, ...]:
-    """The figures of each measured path. solos: what the suites reached alone."""
+def paths(
+    result: Result, solos: Iterable[Solo] = (), score: Score | None = None, doubts: Sequence[Finding] = ()
+) -> tuple[PathFigures, ...]:
+    """The figures of each measured path.
+
+    solos: what the suites reached alone. score: of the mixed runs. doubts: the findings of the integrity rules.
+    """
     cache_bytes = last_level_bytes(result.system.caches)
     rates: dict[tuple[str, str], float] = {}
     for solo in solos:
-        key = solo.route.suite, solo.route.device
-        rates[key] = max(rates.get(key, 0.0), solo.units_per_s.estimate if solo.units_per_s else 0.0)
-    found = (_figures(record, cache_bytes, result) for record in result.paths)
-    return tuple(replace(each, ceilings=tuple(_ceilings(each, result, rates))) for each in found)
+        pair = solo.route.suite, solo.route.device
+        rates[pair] = max(rates.get(pair, 0.0), solo.units_per_s.estimate if solo.units_per_s else 0.0)
+    records = {record.key: record for record in result.paths}  # a phase that was resumed has copies twice
+    found = {key: _figures(record, cache_bytes, result) for key, record in records.items()}
+    for key, record in records.items():
+        if record.alone:
+            energy, why = of_path(result, record)
+            ceilings = tuple(_ceilings(found[key], result, rates))
+            found[key] = replace(found[key], energy=energy, energy_reason=why, ceilings=ceilings)
+        else:
+            found[key] = replace(found[key], left=_left(found[key], found.get(record.path.id)))
+        if record.beside:
+            mix, why = _mix_left(record, result, score, doubts)
+            found[key] = replace(found[key], mix_left=mix, mix_reason=why)
+    return tuple(found.values())
+
+
+def _left(shared: PathFigures, alone: PathFigures | None) -> Estimate | None:
+    before = {each.size_bytes: each.seconds for each in alone.sizes} if alone else {}
+    known = (each for each in shared.sizes if each.size_bytes in before)
+    return next((before[each.size_bytes].ratio(each.seconds) for each in known), None)
+
+
+def _mix_left(
+    record: PathRecord, result: Result, score: Score | None, doubts: Sequence[Finding]
+) -> tuple[Estimate | None, Reason | None]:
+    phase = next((each for each in result.phases if each.name == record.beside), None)
+    if score is None or score.mixes_per_hour is None or phase is None:
+        return None, "the mixed runs have no rate"
+    if failed := record.failure or record.fault:
+        return None, f"the copies ended: {failed.kind}"
+    run = run_of(result, score.mix, phase, doubts)
+    if run is None or run.problems:
+        return None, words_of_all(run.problems) if run else "nothing was recorded"
+    return run.mixes_per_hour.ratio(score.mixes_per_hour), None
 
 
 def _ceilings(found: PathFigures, result: Result, rates: Mapping[tuple[str, str], float]) -> Iterator[PathCeiling]:
@@ -114,18 +168,18 @@ def _ceilings(found: PathFigures, result: Result, rates: Mapping[tuple[str, str]
 def _figures(record: PathRecord, cache_bytes: int | None, result: Result) -> PathFigures:
     times = {} if record.fault else _seconds(record)
     sizes = tuple(_of_size(record, size, times[size], cache_bytes) for size in sorted(times))
-    found = PathFigures(record.path, record.opposing, sizes, None, None, None, (), ())
+    found = PathFigures(record.path, record.opposing, record.beside, sizes)
     if record.fault:
         return replace(found, reason="its copies were wrong")
     small, large = (
         [each.size_bytes for each in sizes[:2]],
         [each.size_bytes for each in sizes if each.memory == "memory"],
     )
-    if record.opposing and large:
+    if large and not record.alone:
         return replace(found, bytes_per_s=_inverse(sizes[-1]))
     if len(small) < 2 or not large:
         why = "no copy was four times as large as the last cache" if cache_bytes else "the last cache's size is unknown"
-        return replace(found, reason=why if len(sizes) >= (1 if record.opposing else 2) else "fewer than two sizes")
+        return replace(found, reason=why if len(sizes) >= 1 + record.alone else "fewer than two sizes")
     pairs = [_pair(round, small, large) for round in _rounds(times)]
     latency, bandwidth = _middle([each for each, _ in pairs]), _middle([1 / slope for _, slope in pairs if slope > 0])
     if latency is None or bandwidth is None:

@@ -13,6 +13,8 @@ from mixmark.harness.contracts.schema import (
     Absent,
     Fact,
     Finding,
+    Metering,
+    PathRecord,
     Phase,
     Record,
     Result,
@@ -22,7 +24,7 @@ from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.measure import audit, paths
 from mixmark.harness.measure.audit import Auditor
-from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
+from mixmark.harness.measure.executor import Executor, LocalExecutor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
 from mixmark.harness.measure.stages import Procedure, RunState, makes_up_for, next_steps, procedure
 from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.record.store import Store
@@ -111,9 +113,18 @@ class Benchmark:
     def _measure_paths(self) -> None:
         """Measures the paths that an interrupted run has not measured yet."""
         absent = {each.name for each in self.result.absent if each.kind == "path"}
-        for found in paths.measure(absent | {each.key for each in self.result.paths}):
-            self._keeper.add_path(found)
-            self._extend("absent" if isinstance(found, Absent) else "paths", found)
+        assert isinstance(self._executor, LocalExecutor)  # the command refuses paths of several hosts
+        known = absent | {each.key for each in self.result.paths}
+        for found in paths.measure(known, meters=self._executor.meters):
+            if isinstance(found, Metering):
+                self._keeper.meter(found)
+                self._extend("meterings", found)
+            else:
+                self._add_path(found)
+
+    def _add_path(self, found: PathRecord | Absent) -> None:
+        self._keeper.add_path(found)
+        self._extend("absent" if isinstance(found, Absent) else "paths", found)
 
     def _measure_planned(self) -> None:
         """Measures the phases without a record, and audits all records."""
@@ -165,6 +176,8 @@ class Benchmark:
         if facts.connections:
             self._keeper.connect(*facts.connections)
             self._extend("connections", *facts.connections)
+        for path in facts.paths:
+            self._add_path(path)
         self._keep(*facts.records)
         for record in facts.records:
             self._notify(Recorded(record))

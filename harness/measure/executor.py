@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from mixmark.harness.contracts.schema import HOST_POOL, Connection, Device, Metering, Mix, Phase, Record, Share
+from mixmark.harness.contracts.schema import (
+    HOST_POOL,
+    Connection,
+    Device,
+    Metering,
+    Mix,
+    PathRecord,
+    Phase,
+    Record,
+    Share,
+)
 from mixmark.harness.discover import power_caps
 from mixmark.harness.discover.power_caps import Control
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.energy.total import CurrentPower
-from mixmark.harness.measure import mixed, solo
+from mixmark.harness.measure import mixed, paths, solo
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.mixed import MixSnapshot
+from mixmark.harness.measure.paths import SteadyCopies
 from mixmark.harness.measure.phase import RESERVE, Part, attend
 from mixmark.harness.plan.placement import replanner
 from mixmark.harness.plugins.registry import Plugin
@@ -42,6 +53,7 @@ class PhaseFacts:
 
     records: Sequence[Record] = ()
     connections: Sequence[Connection] = ()
+    paths: Sequence[PathRecord] = ()
     metering: Metering | None = None
 
 
@@ -111,38 +123,45 @@ class LocalExecutor:
         self.meters.rest(request.idle_s)
         notify(PhaseStarted(request.phase))
         with ExitStack() as stack:
-            records = self._attended(request, notify, stack)
-        yield PhaseFacts(records=records)
+            facts = self._attended(request, notify, stack)
+        yield facts
         self.meters.rest(request.idle_s)
         yield PhaseFacts(metering=self.meters.drain(request.phase.name))
 
-    def _attended(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None], stack: ExitStack) -> list[Record]:
-        """stack: keeps a cap of the power, and the process of a policy, until it is closed."""
-        phase, pids = request.phase, self.meters.pids
+    def _attended(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None], stack: ExitStack) -> PhaseFacts:
+        """stack: keeps a cap of the power, and the processes of a policy and of copies, until it is closed."""
+        phase, pids = request.phase, [*self.meters.pids]
+        copies: SteadyCopies | None = None
 
         def staged(share: Share, stage: str) -> None:
             notify(StageStarted(share, stage))
 
         if phase.placement is None:
             opens = WindowOpens(phase)
-            return attend(phase, self.equipment, self.folder, solo.drive, staged, pids, lambda parts: notify(opens))
+            alone = attend(phase, self.equipment, self.folder, solo.drive, staged, pids, lambda parts: notify(opens))
+            return PhaseFacts(alone)
         assert request.mix or phase.pipeline  # a placement is of one of them
         policy = policy_of(self.policies[phase.policy]) if phase.purpose in ("policy", "load") else None
         if isinstance(policy, PolicyProcess):
             stack.callback(policy.end)
-            pids = (*pids, policy.pid)
+            pids.append(policy.pid)
         planner = replanner(phase.placement, request.devices)
         drive = mixed.local_driver(request.mix, phase, planner, notify, policy)
 
         def on_ready(parts: Sequence[Part]) -> None:
+            nonlocal copies
+            if phase.copies:
+                copies, pid = stack.enter_context(paths.beside(phase.copies))
+                pids.append(pid)
             if phase.cap:
                 stack.enter_context(power_caps.lowered(self.power, phase.cap))
             self.meters.rest(request.idle_s, ready=True)
             notify(WindowOpens(phase))
             drive.on_ready(parts)
 
-        def drive_capped(parts: Sequence[Part]) -> None:
-            drive(parts)
+        def drive_phase(parts: Sequence[Part]) -> None:
+            with copies.going_on() if copies else nullcontext():
+                drive(parts)
             try:
                 power_caps.check_lowered(self.power if phase.cap else (), phase.cap or 1)
             except power_caps.CapFailed:
@@ -150,7 +169,9 @@ class LocalExecutor:
                     part.draft.completions = None
                 raise
 
-        return attend(phase, self.equipment, self.folder, drive_capped, staged, pids, on_ready)
+        records = attend(phase, self.equipment, self.folder, drive_phase, staged, pids, on_ready)
+        window_ns = next((each.parent_window_ns for each in records if each.parent_window_ns), None)
+        return PhaseFacts(records, paths=[copies.record(phase.name, *window_ns)] if copies and window_ns else ())
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         sizes = {device.memory_pool: device.memory_bytes for device in devices if device.memory_bytes}

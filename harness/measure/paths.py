@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -22,7 +22,21 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported
 from mixmark.harness.contracts.protocols import Suite, Value
-from mixmark.harness.contracts.schema import Absent, CopyFault, CopySample, DataPath, Failure, Move, PathRecord, Tier
+from mixmark.harness.contracts.schema import (
+    Absent,
+    CopyFault,
+    CopySample,
+    CopyWork,
+    DataPath,
+    DutyWindow,
+    Failure,
+    Metering,
+    Move,
+    PathRecord,
+    Tier,
+)
+from mixmark.harness.measure.metering import Meters
+from mixmark.harness.plan.phases import key_of
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources.memory import available_bytes
@@ -44,6 +58,12 @@ BYTES = 2  # a value of 16 bits
 TOKENS = (1024, 8192)
 BATCH = 32
 OPPOSING = 8  # copies of a call, so that the time between two calls is a small part
+DUTIES = (0.25, 1.0, 0.5, 0.0, 0.75)
+"""The parts of the windows' time that copies take. Their order has no correlation with time, so a drift of the idle
+power is in no joules per byte."""
+DUTY_NS = 4_500_000_000  # of a meter that is read ten times a second 45 updates a window, and 200 in all are needed
+PAUSE_S = 0.01
+HOSTS = Absent(kind="path", name="hosts", reason="no path: what starts agents on hosts carries messages, and no copies")
 HELD = 6  # memories of a copy's size: source, destination, one between them, and the parent's three
 
 
@@ -93,33 +113,43 @@ class Faulty(Exception):
         self.fault = fault
 
 
-def measure(known: Container[str] = (), seed: int | None = None) -> Iterator[PathRecord | Absent]:
+def measure(
+    known: Container[str] = (), seed: int | None = None, meters: Meters | None = None
+) -> Iterator[PathRecord | Metering | Absent]:
     """Measures all paths of all plugins, each plugin in a process of its own. A plugin that fails is absent.
 
     known: what to leave out, by the keys of records and the names of absences. seed: what the bytes are drawn from;
-    None: a secret one.
+    None: a secret one. meters: are read during copies of the largest size, if there are any.
     """
+    if HOSTS.name not in known:
+        yield HOSTS
     for name, plugin in registry.find("paths").items():
         if name not in known:
             data = Data(secrets.randbits(64) if seed is None else seed)
             try:
                 with closing(PathProcess(plugin)) as process:
-                    yield from _of_plugin(plugin, process, data, known)
+                    yield from _of_plugin(plugin, process, data, known, meters)
             except MixmarkError as error:
                 yield Absent(kind="path", name=name, reason=f"no path: {error}")
 
 
 def _of_plugin(
-    plugin: Plugin, process: PathProcess, data: Data, known: Container[str]
-) -> Iterator[PathRecord | Absent]:
+    plugin: Plugin, process: PathProcess, data: Data, known: Container[str], meters: Meters | None
+) -> Iterator[PathRecord | Metering | Absent]:
     """Each path alone and, if it has a way back, while a second process copies there."""
     found = process.paths()
     yield from (each for each in found if isinstance(each, Absent) and each.name not in known)
     paths = [each for each in found if isinstance(each, DataPath)]
-    for path in paths:
+    for number, path in enumerate(paths):
         alone = PathRecord(path=path)
         if alone.key not in known:
-            yield (alone := measured(path, process, data, available_bytes() // HELD))
+            alone = measured(path, process, data, available_bytes() // HELD)
+            metering = None
+            if meters and meters.domains and alone.samples and not alone.fault:
+                alone, metering = _metered(alone, process, data, meters, key_of("paths", plugin.name, str(number)))
+            yield alone
+            if metering:
+                yield metering
         back = None if alone.fault or alone.failure else way_back(path, paths)
         if back and PathRecord(path=path, opposing=back.id).key not in known:
             with closing(PathProcess(plugin)) as other:
@@ -176,12 +206,14 @@ def opposed(
     largest_bytes: int,
     watch: Watch = Watch(),
 ) -> PathRecord:
-    """Measures the largest size of a path that fits, while another process copies on the way back without a pause but
-    that between two calls. Nothing counts if that process fails, or if its copies are wrong."""
+    """Measures the largest size of a path that fits, while another process copies on the way back. Nothing counts if
+    that process fails, or if its copies are wrong."""
     size = max((each for each in SIZES if each <= largest_bytes), default=SIZES[0])
     try:
-        with _opposing(back, other, data, size):
+        opposing = SteadyCopies(CopyWork(path=back.id, size_bytes=size), other, data)
+        with opposing.going_on():
             record = measured(path, copies, data, largest_bytes, watch, (size,))
+        opposing.check()
     except Faulty as found:
         record = PathRecord(path=path, fault=found.fault)
     except MixmarkError as error:
@@ -189,31 +221,114 @@ def opposed(
     return record.model_copy(update={"opposing": back.id})
 
 
-@contextmanager
-def _opposing(back: DataPath, other: Copies, data: Data, size: int) -> Iterator[None]:
-    """Copies on a path until the block ends. Raises Faulty for a wrong copy, and MixmarkError if the plugin fails."""
-    other.paths()
-    other.open(back.id, size)
-    before, sent = data.next(size), data.next(size)
-    other.put(before)
-    other.copy(1, 0)
-    other.put(sent)
-    other.poison(POISON)
-    over = threading.Event()
+class SteadyCopies:
+    """Copies of the same bytes without a pause but that between two calls. Their destination is compared whole at the
+    end."""
 
-    def copy() -> None:
-        while not over.is_set():
-            other.copy(OPPOSING, 0)
+    def __init__(self, work: CopyWork, copies: Copies, data: Data) -> None:
+        """Raises MixmarkError if the plugin fails or has no such path."""
+        found = (each for each in copies.paths() if isinstance(each, DataPath) and each.id == work.path)
+        if (path := next(found, None)) is None:
+            raise Unsupported(f"the path {work.path} is no longer here", "start a new run")
+        copies.open(path.id, work.size_bytes)
+        self._work, self._copies, self._path = work, copies, path
+        self._before, self._sent = data.next(work.size_bytes), data.next(work.size_bytes)
+        copies.put(self._before)
+        copies.copy(1, 0)
+        copies.put(self._sent)
+        copies.poison(POISON)
+        self._ended: Future[None] | None = None
+        self._calls_ns: list[tuple[int, int]] = []
+        """When each call began and ended."""
 
-    with ThreadPoolExecutor(1) as pool:
-        copying = pool.submit(copy)
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Begins no copy after the block ends. `check` waits for the last call."""
+        over = threading.Event()
+
+        def copy() -> None:
+            while not over.is_set():
+                begin_ns = time.monotonic_ns()
+                self._copies.copy(OPPOSING, 0)
+                self._calls_ns.append((begin_ns, time.monotonic_ns()))
+
+        pool = ThreadPoolExecutor(1)
+        self._ended = pool.submit(copy)
         try:
             yield
         finally:
             over.set()
-        copying.result()
-    if not np.array_equal(taken := other.take(), sent):
-        raise Faulty(_fault(sent, before, taken, other, 0, Watch()))
+            pool.shutdown(wait=False)  # the last call may take seconds, and the watch of a phase ends with its window
+
+    def check(self) -> None:
+        """Raises Faulty for a wrong copy, and MixmarkError if the plugin failed."""
+        if self._ended:
+            self._ended.result()
+        if not np.array_equal(taken := self._copies.take(), self._sent):
+            raise Faulty(_fault(self._sent, self._before, taken, self._copies, 0, Watch()))
+
+    def record(self, phase: str, begin_ns: int, end_ns: int) -> PathRecord:
+        """The copies within the window of a phase of the mix: SAMPLES samples of equally many calls. No sample counts
+        if a copy was wrong or the plugin failed, since the mix then ran without copies."""
+        samples: list[CopySample] = []
+        fault = failure = None
+        try:
+            self.check()
+            inside = [(begin, end) for begin, end in self._calls_ns if begin_ns <= begin and end <= end_ns]
+            for calls in filter(len, np.array_split(np.array(inside), SAMPLES)):
+                took_ns, copies = int(calls[-1, 1] - calls[0, 0]), OPPOSING * len(calls)
+                samples.append(CopySample(size_bytes=self._work.size_bytes, copies=copies, ns=took_ns))
+        except Faulty as found:
+            fault = found.fault
+        except MixmarkError as error:
+            failure = _failure(error)
+        return PathRecord(path=self._path, beside=phase, samples=tuple(samples), fault=fault, failure=failure)
+
+    def duty(self, watch: Watch = Watch(time.monotonic_ns)) -> Iterator[DutyWindow]:
+        """A window for each of DUTIES."""
+        for part in DUTIES:
+            begin_ns = now_ns = watch.now_ns()
+            busy_ns = copied_bytes = 0
+            while now_ns - begin_ns < DUTY_NS:
+                if busy_ns < part * (now_ns - begin_ns):
+                    self._copies.copy(1, 0)
+                    busy_ns += watch.now_ns() - now_ns
+                    copied_bytes += self._work.size_bytes
+                else:
+                    watch.wait(PAUSE_S)
+                now_ns = watch.now_ns()
+            yield DutyWindow(begin_ns=begin_ns, end_ns=now_ns, copied_bytes=copied_bytes)
+
+
+@contextmanager
+def beside(work: CopyWork) -> Iterator[tuple[SteadyCopies, int]]:
+    """Copies that can go on beside a phase, and the process that makes them. Raises MixmarkError."""
+    plugin = registry.find("paths").get(work.path.partition("/")[0])
+    if plugin is None:
+        raise Unsupported(f"the plugin of the path {work.path} is no longer here", "start a new run")
+    if work.size_bytes * HELD > available_bytes():
+        raise Unsupported(f"copies of {work.size_bytes} bytes do not fit into the memory that the mix leaves free")
+    with closing(PathProcess(plugin)) as process:
+        yield SteadyCopies(work, process, Data(secrets.randbits(64))), process.pid
+
+
+def _metered(
+    alone: PathRecord, copies: Copies, data: Data, meters: Meters, name: str
+) -> tuple[PathRecord, Metering | None]:
+    """Copies the largest measured size at each of DUTIES while the meters are read. name: of the metering."""
+    try:
+        steady = SteadyCopies(CopyWork(path=alone.path.id, size_bytes=alone.samples[-1].size_bytes), copies, data)
+        meters.begin()
+        try:
+            windows = tuple(steady.duty())
+        finally:
+            metering = meters.drain(name)
+        steady.check()
+    except Faulty as found:
+        return alone.model_copy(update={"fault": found.fault}), None
+    except MixmarkError as error:
+        return alone.model_copy(update={"failure": _failure(error)}), None
+    return alone.model_copy(update={"duty": windows, "metering": name}), metering
 
 
 def _of_size(size: int, copies: Copies, data: Data, watch: Watch) -> list[CopySample]:

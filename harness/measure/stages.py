@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import takewhile
+from operator import itemgetter
 from statistics import geometric_mean
 from typing import Any, Literal
 
@@ -20,7 +21,9 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
     BY_PLAN,
+    HOST_POOL,
     Absent,
+    CopyWork,
     Device,
     Drill,
     Finding,
@@ -35,7 +38,7 @@ from mixmark.harness.contracts.schema import (
     Result,
     Share,
 )
-from mixmark.harness.judge import screening, solo_rates
+from mixmark.harness.judge import paths, screening, solo_rates
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.mixed_run import HOUR_S, run_of
 from mixmark.harness.judge.rules import integrity, interference
@@ -359,6 +362,35 @@ def caps(state: RunState) -> list[Phase]:
     return [state.phase(f"cap{round(cap * 100)}", "cap", cap=cap) for cap in state.result.caps if cap not in ran][:1]
 
 
+BESIDE = "copies beside the mix"
+
+
+def copies(state: RunState) -> Steps:
+    """The mix once more, while copies take a path between memories."""
+    if not state.result.measures_paths or state.of("path") or state.is_absent(BESIDE, "path"):
+        return ()
+    if (work := _slowest(state)) is None:
+        return (Absent(kind="path", name=BESIDE, reason="no direct path between memories in use was measured"),)
+    return (state.phase("path", "path", copies=work),)
+
+
+def _slowest(state: RunState) -> CopyWork | None:
+    """Copies on the slowest direct path between two memories that the plan uses; between devices and the host, if such
+    a path was measured. Their size is the smallest that reaches memory, or else the largest."""
+    assert isinstance(state.placement, Placement)  # as in `RunState.phase`
+    used = {device for parts in state.placement.fractions.values() for device, part in parts.items() if part}
+    memories = {HOST_POOL, *used, *(device.memory_pool for device in state.result.devices if device.id in used)}
+    found: list[tuple[bool, float, CopyWork]] = []
+    for figures in paths.paths(state.result):
+        path = figures.path
+        direct = path.route == "direct" and not path.converts and {path.source, path.destination} <= memories
+        if figures.sizes and direct and not figures.opposing:
+            size = next((each for each in figures.sizes if each.memory == "memory"), figures.sizes[-1])
+            work = CopyWork(path=path.id, size_bytes=size.size_bytes)
+            found.append((path.source != path.destination, 1 / size.bytes_per_s, work))
+    return max(found, key=itemgetter(0, 1))[2] if found else None
+
+
 def scaling(state: RunState) -> Steps:
     """The mix on the first 1, 2, 4, … hosts, one phase after the other. Hosts that cannot run every suite have none."""
     hosts = list(dict.fromkeys(device.host for device in state.result.devices))
@@ -415,7 +447,7 @@ def pipelines(state: RunState) -> Steps:
     return (state.phase(name, "pipeline", run + 1, placement, limits, pipeline=work),)
 
 
-STAGES = (screen, choose, stages_alone, confirm, mix, policies, levels, drill, caps, scaling, pipelines)
+STAGES = (screen, choose, stages_alone, confirm, mix, policies, levels, drill, caps, copies, scaling, pipelines)
 
 
 def next_steps(state: RunState) -> Steps:

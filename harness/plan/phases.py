@@ -15,6 +15,7 @@ from mixmark.harness.contracts.schema import (
     BY_PLAN,
     MIXES,
     Absent,
+    CopyWork,
     Device,
     Drill,
     Limits,
@@ -239,6 +240,8 @@ def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], al
     """
     phases = tuple(phase for phase in before.phases if phase.purpose not in ("confirmation", *MIXES))
     names, known = {phase.name for phase in phases}, {phase.shares[0].route.key for phase in phases}
+    paths = tuple(path for path in before.paths if not path.beside)
+    of_paths = {path.metering for path in paths}
     used = {("device", phase.shares[0].route.device) for phase in candidates}
     fresh = tuple(phase for phase in candidates if phase.shares[0].route.key not in known)
     return before.model_copy(
@@ -248,7 +251,8 @@ def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], al
             "candidates": () if all_routes else candidates,
             "begun": tuple(name for name in before.begun if name in names),
             "records": tuple(record for record in before.records if record.phase in names),
-            "meterings": tuple(each for each in before.meterings if each.phase in names),
+            "paths": paths,
+            "meterings": tuple(each for each in before.meterings if each.phase in names | of_paths),
             "absent": tuple(
                 each for each in before.absent if each.kind != "mix" and (each.kind, each.name) not in used
             ),
@@ -305,6 +309,7 @@ def of_mix(
     load: Load | None = None,
     drill: Drill | None = None,
     cap: float | None = None,
+    copies: CopyWork | None = None,
     pipeline: PipelineWork | None = None,
 ) -> Phase:
     """A phase of the mix or of a pipeline. It loads the routes of the placement and, in case rates change, other routes
@@ -344,6 +349,7 @@ def of_mix(
         load=load,
         drill=drill,
         cap=cap,
+        copies=copies,
         pipeline=pipeline,
     )
 

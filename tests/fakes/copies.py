@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -83,6 +84,55 @@ class Dying(Known):
         return super().copy(times, word_at)
 
 
+class Counted(Known):
+    """Has a timestamp within each call, and reports the last of so many."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__(2_000, 0.05)
+        self.calls, self.reached = calls + 1, threading.Event()  # one call prepares
+        self.at_ns: list[int] = []
+
+    def copy(self, times: int, word_at: int) -> int:
+        self.at_ns.append(time.monotonic_ns())
+        word = super().copy(times, word_at)
+        self.calls -= 1
+        if self.calls <= 0:
+            self.reached.set()
+        return word
+
+
+class Held(Counted):
+    """Holds the first timed call until it is let go."""
+
+    ended = 0
+
+    def __init__(self) -> None:
+        super().__init__(calls=1)
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def copy(self, times: int, word_at: int) -> int:
+        if self.calls == 1:
+            self.begun.set()
+            self.let_go.wait(10)
+        word = super().copy(times, word_at)
+        self.ended += 1
+        return word
+
+
+class CountedWrong(Counted):
+    def arrive(self) -> None:
+        super().arrive()
+        self.destination[1000] ^= 1
+
+
+class CountedDying(Counted):
+    def arrive(self) -> None:
+        if self.calls == 1:
+            self.reached.set()
+            raise PluginError("it ended with exit code 3")
+        super().arrive()
+
+
 class Corrupting(Known):
     def arrive(self) -> None:
         super().arrive()
@@ -127,6 +177,13 @@ class Fakes:
     @contextmanager
     def open(self, path: str, size_bytes: int) -> Iterator[Copy]:
         yield Failing(path, np.zeros(size_bytes, np.uint8), np.zeros(size_bytes, np.uint8))
+
+
+class One(Fakes):
+    """Has the path that works."""
+
+    def paths(self) -> Iterable[DataPath | Absent]:
+        return [path for path in super().paths() if isinstance(path, DataPath) and path.id == "fakes/fine"]
 
 
 class Failing(HostCopy):

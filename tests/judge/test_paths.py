@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import CopyFault, CopySample, Move, PathRecord, Result
+from mixmark.harness.contracts.schema import CopyFault, CopySample, CopyWork, Failure, Move, PathRecord, Phase, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.paths import PathFigures, paths, predicted
+from mixmark.harness.plan import mixes
+from mixmark.harness.plan.placement import place
 from tests.fakes.copies import PATH
+from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, Machine, device, one_run, phase, recorded
 from tests.golden import sample
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -148,3 +153,66 @@ def test_a_path_has_the_rate_that_it_allows_a_suite_on_its_device() -> None:
     assert found.ceilings[0].fraction == pytest.approx(rate * 1.005e-3 / 32)
     (elsewhere,) = paths(whole.model_copy(update={"paths": (record.model_copy(update={"path": PATH}),)}), alone)
     assert elsewhere.ceilings == ()
+
+
+MIXED = one_run(None)
+ALONE = PathRecord(path=PATH, samples=sum((samples(size, *[line(size)] * 6) for size in (MIB, 64 * MIB)), ()))
+BESIDE = PathRecord(path=PATH, beside="path", samples=samples(64 * MIB, *[2 * line(64 * MIB)] * 6))
+
+
+def mixed_at(pace: float, *paths: PathRecord, base: Result = MIXED, failure: Failure | None = None) -> PathFigures:
+    """The figures of the last path, beside a run of the mix at a part of its pace."""
+    planner = partial(place, devices=[device(id) for id in ("gpu:0", "cpu:0")])
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, lambda pair, at_s: pace * GPU_AND_CPU[pair], planner)
+    machine.run(600)
+    made, placement = recorded(machine, "path")
+    made[0] = made[0].model_copy(update={"cut_short": failure})
+    work = CopyWork(path=PATH.id, size_bytes=64 * MIB)
+    planned = Phase.model_validate(phase(made, placement).model_dump() | {"purpose": "path", "copies": work})
+    update = {"paths": paths, "phases": (*base.phases, planned), "records": (*base.records, *made)}
+    return judge(base.model_copy(update=update)).paths[-1]
+
+
+def test_beside_the_mix_both_are_parts_of_what_they_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+    found = mixed_at(0.8, ALONE, BESIDE)
+    assert found.left is not None and found.mix_left is not None
+    assert (found.beside, found.left.estimate, *found.left.ends) == ("path", *[pytest.approx(0.5)] * 3)
+    assert found.mix_left.estimate == pytest.approx(0.8, rel=0.01)
+    assert (found.mix_reason, found.moves, found.ceilings, found.energy) == (None, (), (), None)
+    assert found.bytes_per_s is not None
+    assert found.bytes_per_s.estimate == pytest.approx(64 * MIB / (2 * line(64 * MIB)) * 1e9)
+
+
+def test_without_a_baseline_nothing_is_left_of_it() -> None:
+    assert mixed_at(0.8, BESIDE).left is None
+    other_size = PathRecord(path=PATH, samples=samples(MIB, *[line(MIB)] * 6))
+    assert mixed_at(0.8, other_size, BESIDE).left is None
+    lone = result(ALONE, BESIDE)
+    (_, found) = judge(lone).paths
+    assert (found.mix_left, found.mix_reason) == (None, "the mixed runs have no rate")
+    assert found.left is not None
+
+
+def test_a_run_of_the_mix_that_counts_nothing_has_its_reason() -> None:
+    failed = mixed_at(0.8, ALONE, BESIDE, failure=Failure(kind="crashed", message="it is gone"))
+    assert failed.mix_left is None
+    assert "it is gone" in (failed.mix_reason or "")
+    fault = CopyFault(kind="short", size_bytes=64 * MIB, first_byte=7)
+    wrong = mixed_at(0.8, ALONE, BESIDE.model_copy(update={"fault": fault}))
+    assert (wrong.left, wrong.mix_left, wrong.mix_reason) == (None, None, "the copies ended: short")
+
+
+def test_an_opposing_path_leaves_a_part_too() -> None:
+    against = PathRecord(path=PATH, opposing="fake/back", samples=samples(64 * MIB, *[4 * line(64 * MIB)] * 6))
+    _, found = judge(result(ALONE, against)).paths
+    assert found.left is not None
+    assert found.left.estimate == pytest.approx(0.25)
+    assert (found.mix_left, found.mix_reason) == (None, None)
+
+
+def test_of_a_phase_that_was_measured_twice_the_later_copies_count() -> None:
+    slower = BESIDE.model_copy(update={"samples": samples(64 * MIB, *[4 * line(64 * MIB)] * 6)})
+    _, found = judge(result(ALONE, BESIDE, slower)).paths
+    assert found.left is not None
+    assert found.left.estimate == pytest.approx(0.25)

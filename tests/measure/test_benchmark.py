@@ -16,10 +16,12 @@ import pytest
 from mixmark.harness.contracts.schema import Audit, Cost, Device, Gate, Mix, Record
 from mixmark.harness.discover import power_caps
 from mixmark.harness.judge.assessment import judge
+from mixmark.harness.measure import paths
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
+from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 from tests.cli.shell import ROOT, Shell
 from tests.discover.test_power_caps import laid_out, limit_w
@@ -93,15 +95,25 @@ class Mine:
 """
 
 
-def test_a_ladder_follows_the_mix_by_each_policy_and_levels_that_cannot_be_are_told(shell: Shell) -> None:
+def test_a_ladder_follows_the_mix_by_each_policy_and_levels_that_cannot_be_are_told(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "SIZES", (4096, 1 << 16))
+    monkeypatch.setattr(paths, "SAMPLE_NS", 10_000)
+    monkeypatch.setitem(registry.BUILT_IN, "paths", {"fakes": "tests.fakes.copies:One"})
     (shell.folder / "mine.py").write_text(MINE)
-    done = run(shell, "--ladder", "60,0.001", "--policy", "./mine.py:Mine", "--drill", "lose-device")
+    done = run(shell, "--ladder", "60,0.001", "--policy", "./mine.py:Mine", "--drill", "lose-device", "--paths")
     assert done.returncode == 0, done.stderr
-    for words in ("in the mix by mine, low on npu:", "at 60 % load, low on npu:", "at 60 % load by mine, low on npu:"):
+    for words in (
+        "in the mix by mine, low on npu:",
+        "at 60 % load, low on npu:",
+        "at 60 % load by mine, low on npu:",
+        "beside copies, low on npu:",
+    ):
         assert words in " ".join(done.stderr.split())
     content = result(shell)
     assert [phase["name"] for phase in content["phases"] if phase["placement"]] == [
-        *("mix1", "mine1", "load60", "load60-mine", "drill")
+        *("mix1", "mine1", "load60", "load60-mine", "drill", "path")
     ]
     told = " ".join(done.stdout.split())
     assert "plan over mine" in told
@@ -115,6 +127,10 @@ def test_a_ladder_follows_the_mix_by_each_policy_and_levels_that_cannot_be_are_t
     assert judged.drill is not None and not judged.drill.problems
     assert judged.drill.lost_feeds >= 1
     assert "a device lost without npu:" in told
+    *_, beside = judged.paths
+    assert (beside.path.id, beside.beside, beside.mix_reason) == ("fakes/fine", "path", None)
+    assert beside.left is not None and beside.mix_left is not None
+    assert beside.left.estimate > 0 and beside.mix_left.estimate > 0
     shown = json.loads(shell("report", "out", "--format", "json").stdout)
     assert [each["policy"] for each in shown["ladder"]["levels"]] == ["plan", "mine"]
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import Absent, PathRecord, Tier
+from mixmark.harness.contracts.errors import Unsupported
+from mixmark.harness.contracts.schema import Absent, CopyWork, Metering, PathRecord, Tier
 from mixmark.harness.judge.paths import paths
 from mixmark.harness.measure import paths as measuring
-from mixmark.harness.measure.paths import SIZES, Data, measure, measured, moves, opposed, way_back
+from mixmark.harness.measure.metering import Meters
+from mixmark.harness.measure.paths import (
+    SIZES,
+    Data,
+    SteadyCopies,
+    beside,
+    measure,
+    measured,
+    moves,
+    opposed,
+    way_back,
+)
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from tests.fakes import copies
@@ -18,6 +33,7 @@ from tests.fakes.copies import BACK, PATH, Dying, Halved, Known
 from tests.golden import sample
 
 FAKES = Path(copies.__file__)
+NAMES = ("fine", "raises", "dies")
 
 
 @pytest.fixture
@@ -88,7 +104,8 @@ def _fakes(monkeypatch: pytest.MonkeyPatch, _small: None, importable: None) -> I
 @pytest.mark.slow
 @pytest.mark.usefixtures("_fakes")
 def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> None:
-    lacking, fine, opposed, raises, dies = measure(seed=1)
+    hosts, lacking, fine, opposed, raises, dies = measure(seed=1)
+    assert isinstance(hosts, Absent) and hosts.name == "hosts"
     assert isinstance(opposed, PathRecord)
     assert (opposed.key, opposed.fault, opposed.failure) == ("fakes/fine against fakes/fine", None, None)
     assert {sample.size_bytes for sample in opposed.samples} == {1 << 20}
@@ -117,13 +134,13 @@ def test_the_memory_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("_fakes")
 def test_paths_that_are_known_are_left_out() -> None:
-    known = {"fakes/fine", "fakes/none"}
+    known = {"hosts", "fakes/fine", "fakes/none"}
     for name in ("fakes/raises", "fakes/dies"):
         known |= {name, f"{name} against {name}"}
     (found,) = measure(known)
     assert isinstance(found, PathRecord)
     assert (found.key, found.fault, found.failure) == ("fakes/fine against fakes/fine", None, None)
-    assert list(measure({"fakes"})) == []
+    assert list(measure({"hosts", "fakes"})) == []
 
 
 def with_back(fake: Known, other: Known) -> PathRecord:
@@ -203,3 +220,102 @@ def test_other_suites_move_their_inputs_and_embeddings() -> None:
 
 def test_suites_of_others_move_nothing_since_none_of_their_code_runs_here() -> None:
     assert list(moves([Plugin("suites", "mine", "none_such:Mine", "mine 1")], "edge")) == []
+
+
+WORK = CopyWork(path="fake/copy", size_bytes=1 << 20)
+
+
+def steady(fake: copies.Counted) -> PathRecord:
+    """Its window reaches from within the fourth call to within the sixteenth, if there are so many."""
+    made = SteadyCopies(WORK, fake, Data(1))
+    with made.going_on():
+        assert fake.reached.wait(10)
+    return made.record("path", fake.at_ns[min(3, len(fake.at_ns) - 1)], fake.at_ns[min(15, len(fake.at_ns) - 1)])
+
+
+def test_copies_beside_a_phase_count_inside_of_its_window() -> None:
+    record = steady(copies.Counted(calls=20))
+    assert (record.key, record.alone, record.fault, record.failure) == ("fake/copy beside path", False, None, None)
+    assert [sample.size_bytes for sample in record.samples] == [1 << 20] * measuring.SAMPLES
+    assert sum(sample.copies for sample in record.samples) == 11 * measuring.OPPOSING, "neither call at an edge"
+
+
+@pytest.mark.parametrize(
+    ("fake", "kind"), [(copies.CountedWrong(calls=2), "corrupted"), (copies.CountedDying(calls=2), "raised")]
+)
+def test_copies_beside_a_phase_that_end_or_are_wrong_count_nothing(fake: copies.Counted, kind: str) -> None:
+    record = steady(fake)
+    ended = record.fault or record.failure
+    assert ended is not None
+    assert (ended.kind, record.samples) == (kind, ())
+
+
+def test_a_phase_does_not_wait_for_the_last_call_of_its_copies() -> None:
+    """The watch of a phase ends with its window."""
+    fake = copies.Held()
+    made = SteadyCopies(WORK, fake, Data(1))
+    with made.going_on():
+        assert fake.begun.wait(10)
+    assert fake.ended == 1, "the call that prepared"
+    fake.let_go.set()
+    record = made.record("path", 0, time.monotonic_ns() + 10**10)
+    assert (fake.ended, sum(sample.copies for sample in record.samples)) == (2, measuring.OPPOSING)
+
+
+def test_a_path_that_is_gone_is_refused() -> None:
+    with pytest.raises(Unsupported, match="gone/copy is no longer here"):
+        SteadyCopies(CopyWork(path="gone/copy", size_bytes=8), Known(1, 1), Data(1))
+    with (
+        pytest.raises(Unsupported, match="the plugin of the path gone/copy"),
+        beside(CopyWork(path="gone/copy", size_bytes=8)),
+    ):
+        pass
+    with (
+        pytest.raises(Unsupported, match="do not fit into the memory"),
+        beside(CopyWork(path="host/copy", size_bytes=1 << 50)),
+    ):
+        pass
+
+
+def test_the_windows_of_the_meters_have_the_parts_of_time_that_copies_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of 1 MiB takes 1.05 ms, and each call 0.1 ms more."""
+    monkeypatch.setattr(measuring, "DUTY_NS", 200_000_000)
+    monkeypatch.setattr(measuring, "PAUSE_S", 1e-4)
+    fake = Known(0, 1.0)
+    windows = tuple(SteadyCopies(WORK, fake, Data(1)).duty(fake.watch))
+    took_ns = 100_000 + (1 << 20)
+    parts = [each.copied_bytes / (1 << 20) * took_ns / (each.end_ns - each.begin_ns) for each in windows]
+    assert parts == pytest.approx(measuring.DUTIES, abs=0.01)
+    assert np.corrcoef(measuring.DUTIES, range(5))[0, 1] == pytest.approx(0, abs=1e-9), "no drift is taken for copies"
+
+
+class Reading:
+    """A meter that says which metering was drained."""
+
+    domains = ("wall",)
+
+    def begin(self) -> None:
+        self.begin_ns = time.monotonic_ns()
+
+    def drain(self, name: str) -> Metering:
+        return Metering(phase=name, begin_ns=self.begin_ns, end_ns=time.monotonic_ns(), cpu_ns=0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_fakes")
+def test_a_path_has_the_windows_in_which_its_meters_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "DUTY_NS", 20_000_000)
+    known = {
+        "hosts",
+        "fakes/none",
+        "fakes/raises",
+        "fakes/dies",
+        *(f"fakes/{name} against fakes/{name}" for name in NAMES),
+    }
+    record, metering = measure(known, seed=1, meters=cast(Meters, Reading()))
+    assert isinstance(record, PathRecord) and isinstance(metering, Metering)
+    assert (record.key, record.metering, metering.phase) == ("fakes/fine", "paths.fakes.0", "paths.fakes.0")
+    assert [bool(window.copied_bytes) for window in record.duty] == [bool(part) for part in measuring.DUTIES]
+    assert metering.begin_ns <= record.duty[0].begin_ns
+    assert record.duty[-1].end_ns <= metering.end_ns
+    assert [window.end_ns for window in record.duty] == sorted(window.end_ns for window in record.duty)

@@ -29,11 +29,12 @@ from mixmark.harness.contracts.schema.device import (
     WeightClass,
     weight_class,
 )
-from mixmark.harness.contracts.schema.path import CopyFault, CopySample, DataPath, Move, PathRecord
+from mixmark.harness.contracts.schema.path import CopyFault, CopySample, DataPath, DutyWindow, Move, PathRecord
 from mixmark.harness.contracts.schema.plan import (
     BY_PLAN,
     HIGHEST_LEVEL,
     MIXES,
+    CopyWork,
     Drill,
     LatencyLimits,
     Limits,
@@ -121,11 +122,13 @@ __all__ = [
     "Connection",
     "CopyFault",
     "CopySample",
+    "CopyWork",
     "Cost",
     "DataPath",
     "Device",
     "Domain",
     "Drill",
+    "DutyWindow",
     "Environment",
     "Fact",
     "Failure",

@@ -54,14 +54,30 @@ class CopyFault(Fact):
     """The offset of the first wrong byte."""
 
 
+class DutyWindow(Fact):
+    """Copies that took a part of a window, while the meters were read."""
+
+    begin_ns: int
+    end_ns: int
+    copied_bytes: int = Field(ge=0, le=LARGEST)
+    """The bytes of all copies. 0: nothing was copied."""
+
+
 class PathRecord(Fact):
     """What was measured of a path. Each copy was of random bytes, 8 bits of entropy a byte."""
 
     path: DataPath
     opposing: str | None = None
     """The path on which another process copied the other way all the time. None if nothing did."""
+    beside: str | None = None
+    """The phase of the mix during which the copies were made, without a pause. None if the mix did not run."""
     samples: tuple[CopySample, ...] = ()
     """The samples of each size, in the order of the measurement."""
+    duty: tuple[DutyWindow, ...] = ()
+    """The windows in which the meters were read, each with another part of its time for copies. Empty without a
+    meter."""
+    metering: str | None = None
+    """The metering of these windows. None if there are none."""
     fault: CopyFault | None = None
     """Why no sample counts. None if every destination was compared whole and was right."""
     failure: Failure | None = None
@@ -69,7 +85,13 @@ class PathRecord(Fact):
 
     @property
     def key(self) -> str:
-        return f"{self.path.id} against {self.opposing}" if self.opposing else self.path.id
+        against = f" against {self.opposing}" if self.opposing else ""
+        return f"{self.path.id}{against}" + (f" beside {self.beside}" if self.beside else "")
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing else ran meanwhile."""
+        return not (self.opposing or self.beside)
 
 
 class Move(Fact):

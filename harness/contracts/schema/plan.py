@@ -10,7 +10,18 @@ from pydantic import Field, model_validator
 from mixmark.harness.contracts.schema.device import Fact, Precision, Route, ScenarioName, Tier
 
 Purpose = Literal[
-    "probe", "screening", "solo", "confirmation", "mixed", "scaling", "policy", "load", "drill", "cap", "pipeline"
+    "probe",
+    "screening",
+    "solo",
+    "confirmation",
+    "mixed",
+    "scaling",
+    "policy",
+    "load",
+    "drill",
+    "cap",
+    "path",
+    "pipeline",
 ]
 """Why a phase is run.
 
@@ -24,9 +35,10 @@ Purpose = Literal[
     load          serves arriving requests of the mix, at a fraction of the rate of the mixed runs
     drill         runs the mix while a device is taken away and given back
     cap           runs the mix with lower power limits of the devices
+    path          runs the mix while copies on a path between memories go on
     pipeline      runs a chain of stages, several pipelines at a time
 """
-MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load", "drill", "cap", "pipeline")
+MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load", "drill", "cap", "path", "pipeline")
 """The purposes of the phases with a placement, of a mix or of the stages of a pipeline."""
 
 
@@ -134,6 +146,15 @@ class PowerLimit(Fact):
     """The lowest limit that the driver accepts; 0 if the driver does not report it."""
 
 
+class CopyWork(Fact):
+    """Copies of one size on a path, one after the other."""
+
+    path: str = Field(min_length=1)
+    """The id of the path."""
+    size_bytes: int = Field(gt=0)
+    """The bytes of one copy."""
+
+
 class PipelineStage(Fact):
     """A stage of a pipeline: one feed of a suite."""
 
@@ -223,6 +244,8 @@ class Phase(Fact):
     """The device that is lost. None if the purpose is not `drill`."""
     cap: float | None = Field(default=None, gt=0, lt=1)
     """The devices' power limits, as a fraction of the limits before the run. None if the purpose is not `cap`."""
+    copies: CopyWork | None = None
+    """The copies that go on beside the mix. None if the purpose is not `path`."""
     pipeline: PipelineWork | None = None
     """The stages of a pipeline. None if the purpose is not `pipeline`."""
 
@@ -249,6 +272,7 @@ class Phase(Fact):
             ("load", self.load),
             ("drill", self.drill),
             ("cap", self.cap),
+            ("path", self.copies),
             ("pipeline", self.pipeline),
         ):
             if (self.purpose == purpose) != (facts is not None):
