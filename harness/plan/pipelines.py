@@ -188,7 +188,10 @@ def roles(units: Mapping[str, int], rates: Sequence[Rate]) -> list[Rate]:
         integrality=np.append(np.ones(per_s.size), 0.0),
     )
     if solved.x is None or solved.x[-1] <= 0:
-        raise UsageError("the devices cannot run every stage if each runs one only", "leave apart away")
+        raise UsageError(
+            "the devices cannot run every stage within the deadline if each runs one only",
+            "leave apart away, or allow more time",
+        )
     chosen = solved.x[:-1].reshape(per_s.shape) > 0.5
     return [rate for rate in rates if chosen[suites.index(rate.suite), devices.index(rate.device)]]
 

@@ -43,6 +43,11 @@ class Part(llm.Llm):
 
     version = "1"
     scenarios: Sequence[str] = ("single-stream",)
+    metric: str
+    at_most: Mapping[str, float]
+    """Gates for 16 bits by the tier, from docs/separation. The server tier's gate is unmeasured."""
+    trained: float
+    """The gate of a checkpoint: unmeasured."""
 
     def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
         super().__init__(tier, options, weight_class)
@@ -62,6 +67,15 @@ class Part(llm.Llm):
         shape = self.shape
         return (shape.tokens_in, shape.layers, 2, shape.kv_heads, shape.head_dim)
 
+    def gate(self, precision: str) -> Gate | None:
+        """None for a precision whose weight class the suite does not have."""
+        if weight_class(precision) != 16:
+            return None
+        at_most = (
+            self.trained if "weights" in self.options else gate_bound({"16 bits": self.at_most[self.tier]}, precision)
+        )
+        return Gate(metric=self.metric, at_most=at_most)
+
     def weights(self) -> Weights:
         return llm.Llm(self.tier, self.options, self.weight_class).weights()
 
@@ -75,13 +89,6 @@ class Part(llm.Llm):
         return built
 
 
-METRIC = "worst unexplained variance of a token's keys or values in a layer"
-AT_MOST = {"smoke": {"16 bits": 5e-4}, "edge": {"16 bits": 1e-3}, "server": {"16 bits": 1e-3}}
-"""Gates of a prefill by the tier, from docs/separation/llm-prefill.md. The server tier's gate is unmeasured."""
-TRAINED = 0.01
-"""The gate of a prefill with a checkpoint: unmeasured."""
-
-
 class Prefill(Part):
     """The prefill of a Llama-style decoder at batch 1.
 
@@ -93,6 +100,9 @@ class Prefill(Part):
     unit_names = UnitNames(
         short="tok", work="prompt tokens", first_unit="Time to the KV cache", per_unit="Time per prompt token"
     )
+    metric = "worst unexplained variance of a token's keys or values in a layer"
+    at_most: Mapping[str, float] = {"smoke": 0.001, "edge": 0.001, "server": 0.001}
+    trained = 0.01
 
     def graphs(self) -> Mapping[str, Graph]:
         inputs, outputs = {"ids": Spec(("tokens",), "int64")}, {"cache": Spec(("tokens", *self.cache[1:]))}
@@ -105,12 +115,6 @@ class Prefill(Part):
 
     def units(self, batch: int) -> int:
         return self.shape.tokens_in * batch
-
-    def gate(self, precision: str) -> Gate | None:
-        if weight_class(precision) != 16:
-            return None
-        at_most = TRAINED if "weights" in self.options else gate_bound(AT_MOST[self.tier], precision)
-        return Gate(metric=METRIC, at_most=at_most)
 
     def reference(self) -> Suite:
         return self
@@ -148,6 +152,9 @@ class Decode(Part):
 
     name = "llm-decode"
     continues = Prefill.name
+    metric = llm.METRIC
+    at_most: Mapping[str, float] = {"smoke": 0.005, "edge": 0.04, "server": 0.04}
+    trained = llm.TRAINED
 
     def graphs(self) -> Mapping[str, Graph]:
         inputs = {
@@ -191,9 +198,6 @@ class Decode(Part):
             ids, position = session.run("resume", ids, position, cache, state=state)
             yield session.get(ids)
             cache = row
-
-    def gate(self, precision: str) -> Gate | None:
-        return super().gate(precision) if weight_class(precision) == 16 else None
 
     def reference(self) -> Suite:
         return Teacher(self.tier, self.options, self.weight_class)
