@@ -153,7 +153,7 @@ class Decode(Part):
     name = "llm-decode"
     continues = Prefill.name
     metric = llm.METRIC
-    at_most: Mapping[str, float] = {"smoke": 0.005, "edge": 0.04, "server": 0.04}
+    at_most: Mapping[str, float] = {"smoke": 0.005, "edge": 0.01, "server": 0.04}
     trained = llm.TRAINED
 
     def graphs(self) -> Mapping[str, Graph]:
