@@ -16,15 +16,19 @@ ABOUT = (
     "work, and its joules stay. Each stage is derived from the output of the stage before, so it cannot begin earlier. "
     "The critical path is the stages alone on their fastest devices, without any wait; λ* is the rate of devices that "
     "are never idle. Waiting is while a stage's device works on other pipelines; handing over is all other time "
-    "between two stages."
+    "between two stages. Carried is the part of a feed's time in which the output that the next stage continues was "
+    "written, or read."
 )
 
 EXCEEDED = (
     "the stages did more in the pipeline than alone, so the machine was slow when they were measured alone, and the "
     "plan is by these rates: run it again on an idle machine"
 )
-TURN = ("turn", "devices", "in flight", "ended", "in time", "per hour", "per kWh", "median", "tail", "p90 at most")
-STAGE = ("stage", "feeds on", "alone", "feed", "waiting", "handing over", "part")
+TURN = (
+    *("turn", "devices", "in flight", "ended", "in time", "per hour", "per kWh"),
+    *("first output", "median", "tail", "p90 at most"),
+)
+STAGE = ("stage", "feeds on", "alone", "feed", "carried", "waiting", "handing over", "part")
 
 
 def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
@@ -41,14 +45,18 @@ def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
 
 def _in_words(found: PipelineFigures) -> Iterator[str]:
     deadline = duration(found.pipeline.deadline_ns)
-    whole = [turn for turn in found.turns if turn.device is None]
+    own = [turn for turn in found.turns if turn.device is None and not turn.whole]
     if found.per_hour is None:
         yield f"not known: {found.reason or 'a turn does not count'}"
         return
     kwh = f", {figures.number(found.per_kwh)} per kWh" if found.per_kwh else ""
     yield f"{figures.number(found.per_hour)} in time per hour{kwh} (deadline {deadline})"
-    yield f"{sum(turn.in_time for turn in whole)} of {figures.counted(sum(turn.ended for turn in whole), 'pipeline')}"
-    yield f"{figures.typical(whole[0].latency)}, critical path {duration(found.critical_path_ns)}"
+    yield f"{sum(turn.in_time for turn in own)} of {figures.counted(sum(turn.ended for turn in own), 'pipeline')}"
+    yield f"{figures.typical(own[0].latency)}, critical path {duration(found.critical_path_ns)}"
+    if own[0].first:
+        yield f"first output {figures.typical(own[0].first)}"
+    if found.gain_over_whole and found.pipeline.whole:
+        yield f"{figures.number(found.gain_over_whole)} × whole requests by {figures.name(found.pipeline.whole)}"
     if found.gain:
         device = next(turn.device for turn in found.turns if turn.device)
         yield f"{figures.number(found.gain)} × {figures.name(device)} alone"
@@ -76,18 +84,22 @@ def _facts(found: PipelineFigures) -> Iterator[tuple[str, str]]:
     yield "deadline", duration(found.pipeline.deadline_ns)
     yield "critical path", duration(found.critical_path_ns)
     yield "λ*", UNKNOWN if found.bound_per_hour is None else f"{significant(found.bound_per_hour)} per hour"
+    if found.pipeline.whole:
+        whole = f"gain over whole {figures.name(found.pipeline.whole)}"
+        yield whole, figures.number(found.gain_over_whole) + " ×" if found.gain_over_whole else UNKNOWN
     yield "gain", figures.number(found.gain) + " ×" if found.gain else f"not known: {found.reason}"
 
 
 def _turn(turn: PipelineTurn) -> tuple[str, ...]:
     return (
         turn.phase,
-        figures.name(turn.device) if turn.device else "all",
+        figures.name(turn.device) if turn.device else "all, whole" if turn.whole else "all",
         str(turn.in_flight),
         str(turn.ended),
         str(turn.in_time),
         "void" if turn.problems else significant(turn.per_hour),
         UNKNOWN if turn.per_kwh is None or turn.problems else significant(turn.per_kwh),
+        figures.typical(turn.first) if turn.first else UNKNOWN,
         figures.typical(turn.latency),
         figures.tail(turn.latency),
         duration(turn.p90_at_most_ns),
@@ -98,5 +110,5 @@ def _stage(stage: StageTimes, turn: PipelineTurn) -> tuple[str, ...]:
     """The part is that of the feed in the mean time of a whole pipeline."""
     feeds = (f"{count} {figures.name(device)}" for device, count in stage.feeds.items())
     whole_ns = sum(each.feed_ns + each.waiting_ns + each.handover_ns for each in turn.stages)
-    times = (stage.alone_ns, stage.feed_ns, stage.waiting_ns, stage.handover_ns)
+    times = (stage.alone_ns, stage.feed_ns, stage.carried_ns, stage.waiting_ns, stage.handover_ns)
     return figures.name(stage.suite), ", ".join(feeds), *map(duration, times), percent(stage.feed_ns / whole_ns)

@@ -216,13 +216,11 @@ def _sources(home: Path) -> bytes:
 
 
 def ship(suite: Suite, home: Path) -> None:
-    """Exports a suite's graphs and the shapes of its weights into `home`/graphs, instead of the earlier files."""
+    """Exports a suite's graphs and the shapes of its weights into `home`/graphs."""
     graphs = suite.graphs()
     folder = home / "graphs"
     shapes = [f"{json.dumps(name)}: {json.dumps(shape)}" for name, shape in weight_shapes(graphs).items()]
     models = {name: lzma.compress(export(graph), preset=9) for name, graph in graphs.items()}
-    for old in folder.glob(f"{suite.tier}-*.onnx.xz"):
-        old.unlink()
     folder.mkdir(exist_ok=True)
     (folder / f"{suite.tier}.json").write_text("{\n" + ",\n".join(shapes) + "\n}\n")
     for name, model in models.items():

@@ -158,7 +158,8 @@ def main() -> None:
     parser.add_argument("--weights")
     asked = parser.parse_args()
     options = {"weights": asked.weights} if asked.weights else {}
-    cheats = importlib.import_module(f"bench.separation.{asked.suite}")
+    module = asked.suite.replace("-", "_")
+    cheats = importlib.import_module(f"bench.separation.{module}")
     suite = registry.build_suite(asked.suite, registry.BUILT_IN["suites"][asked.suite], asked.tier, options, asked.bits)
     nonces = range(asked.first, asked.first + asked.feeds)
 

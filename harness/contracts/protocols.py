@@ -307,6 +307,18 @@ class Suite(Protocol):
         """FLOPs and bytes of each yield of one feed, in order; pure arithmetic, no torch."""
 
 
+@runtime_checkable
+class Continues(Protocol):
+    """A suite that continues the output of another one, as decoding does with a prefill."""
+
+    continues: str
+    """The name of the other suite. In a pipeline this suite follows it, and gets its output."""
+
+    def given(self, output: Array) -> Feed:
+        """The arrays of a feed that an output of the other suite replaces. output: the joined yields of a feed of one
+        sample. Raises WrongOutput if it is no such output."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """One raw reading. value: joules of a counter, or watts. at_ns: the source's timestamp, on CLOCK_MONOTONIC of the

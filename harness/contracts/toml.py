@@ -45,7 +45,7 @@ def read_toml(path: Path, what: str, hint: str = "") -> dict[str, Any]:
         if not is_reckonable(value):
             raise UsageError(
                 f"{path}: {key} = {plain(str(value), 40)} is too large, too small or no number",
-                "give 0, or a number between 1e-15 and 1e15",
+                "give a finite number: 0, or one between 1e-15 and 1e15",
             )
     return found
 

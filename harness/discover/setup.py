@@ -330,7 +330,11 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = (), specs: 
         scenarios = cast(tuple[ScenarioName, ...], described.scenarios)
         workloads.append(Workload(name, described.version, scenarios, configured, label))
         facts[name] = SuiteFacts(
-            name=name, version=described.version, unit=described.unit, unit_names=described.unit_names
+            name=name,
+            version=described.version,
+            unit=described.unit,
+            unit_names=described.unit_names,
+            continues=described.continues,
         )
         options[name] = {**configured, **({"weights": str(checkpoints[name])} if name in checkpoints else {})}
     return Suites(found, workloads, facts, options, tuple(absent))

@@ -4,6 +4,8 @@
     per hour         in time / the length of the window; per kWh: in time / its joules, those of late ones included
     feed             from when a stage's turn came on its device until its output arrived
     waiting          while the device of the next stage had other feeds in flight; the first stage's from the begin on
+    first output     from the begin of a pipeline until the first yield of its last stage arrived: TTFT after a prefill
+    carried          of the feed's time: reading the output that it continues, and writing its own for the next stage
     handing over     the rest between two stages: the harness receives, plans, and makes and sends the next feed
     critical path    Σ over the stages of the time alone on the fastest device, or of the mean feed if that is shorter
 
@@ -47,6 +49,8 @@ class StageTimes:
     """The time of a feed alone on the fastest device."""
     feed_ns: float
     """The time of a feed beside the others."""
+    carried_ns: float
+    """The part of it in which outputs were read and written that one stage hands to the next."""
     waiting_ns: float
     """The time for which its device worked on other feeds before it."""
     handover_ns: float
@@ -60,6 +64,8 @@ class PipelineTurn:
     phase: str
     device: str | None
     """The only device of the phase, with its slices. None if all devices took part."""
+    whole: bool
+    """Whether the work of all stages was done in one feed."""
     in_flight: int
     """The number of pipelines that were under way at once."""
     length_ns: int
@@ -74,6 +80,8 @@ class PipelineTurn:
     """The pipelines in time per kilowatt-hour. None if the energy of the boundary is not known."""
     latency: Latency
     """From the begin of a pipeline to its last output. A percentile is None if the sample is too small for it."""
+    first: Latency | None
+    """From the begin of a pipeline to the first yield of its last stage. None if that stage has one yield."""
     p90_at_most_ns: int | None
     """What the 90th percentile does not exceed with 99 % confidence. None if the sample is too small."""
     p99_at_most_ns: int | None
@@ -103,6 +111,9 @@ class PipelineFigures:
     """The same per kilowatt-hour."""
     gain: Estimate | None
     """Per hour on all devices over the best single device, over the pairs of turns."""
+    gain_over_whole: Estimate | None
+    """Per hour over the same work in one feed on all devices, over the pairs of turns. None if no suite does it, or a
+    turn does not count."""
     reason: Reason | None
     """Why there is no figure or no gain. None if there are both."""
 
@@ -114,6 +125,8 @@ class StageFeed:
     stage: int
     device: str
     issued_ns: int
+    first_ns: int
+    """When the first yield arrived."""
     ended_ns: int
 
 
@@ -124,24 +137,32 @@ def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures | None
         return None
     phases = [phase for phase in result.phases if phase.pipeline]
     turns = tuple(_turn(result, pipeline, phase, phase.pipeline, doubts) for phase in phases if phase.pipeline)
-    whole, single = ([each for each in turns if bool(each.device) is alone] for alone in (False, True))
-    path_ns, bound_per_hour, exceeded = _bounds(phases[0], whole) if phases else (None, None, False)
-    counts = bool(whole) and not any(each.problems for each in whole)
-    kwh = [each.per_kwh for each in whole if each.per_kwh is not None]
-    pairs = [(one.per_hour, other.per_hour) for one, other in zip(whole, single, strict=False)]
-    compared = counts and not any(each.problems for each in single) and all(all(pair) for pair in pairs)
-    gain = over_runs([one / other for one, other in pairs]) if compared else None
+    own = [each for each in turns if not each.device and not each.whole]
+    single, whole = [each for each in turns if each.device], [each for each in turns if each.whole]
+    path_ns, bound_per_hour, exceeded = _bounds(phases[0], own) if phases else (None, None, False)
+    counts = bool(own) and not any(each.problems for each in own)
+    kwh = [each.per_kwh for each in own if each.per_kwh is not None]
+    gain = _gain(own, single)
     return PipelineFigures(
         pipeline=pipeline,
         turns=turns,
         critical_path_ns=path_ns,
         bound_per_hour=bound_per_hour,
         exceeded=exceeded,
-        per_hour=_mean([each.per_hour for each in whole]) if counts else None,
-        per_kwh=_mean(kwh) if counts and len(kwh) == len(whole) else None,
+        per_hour=_mean([each.per_hour for each in own]) if counts else None,
+        per_kwh=_mean(kwh) if counts and len(kwh) == len(own) else None,
         gain=gain,
+        gain_over_whole=_gain(own, whole),
         reason=None if gain else _reason(result, pipeline, phases, single),
     )
+
+
+def _gain(turns: Sequence[PipelineTurn], others: Sequence[PipelineTurn]) -> Estimate | None:
+    """The rate of turns over that of others, in pairs. None if there is no pair, or a turn does not count or has no
+    pipeline in time."""
+    pairs = [(one.per_hour, other.per_hour) for one, other in zip(turns, others, strict=False)]
+    compared = not any(each.problems for each in (*turns, *others)) and all(all(pair) for pair in pairs)
+    return over_runs([one / other for one, other in pairs]) if pairs and compared else None
 
 
 def _bounds(phase: Phase, turns: Sequence[PipelineTurn]) -> tuple[float, float, bool]:
@@ -194,10 +215,12 @@ def _turn(
         if run and len(steps) == len(work.suites) and run.begin_ns < steps[-1].ended_ns <= run.end_ns
     ]
     took_ns = np.array([steps[-1].ended_ns - due_ns for due_ns, steps in ended], np.int64)
+    first_ns = np.array([steps[-1].first_ns - due_ns for due_ns, steps in ended], np.int64)
     in_time = int((took_ns <= pipeline.deadline_ns).sum())
     return PipelineTurn(
         phase=phase.name,
         device=work.device,
+        whole=work.suites != pipeline.suites,
         in_flight=work.in_flight,
         length_ns=run.length_ns if run else 0,
         ended=len(ended),
@@ -205,6 +228,7 @@ def _turn(
         per_hour=in_time * HOUR_NS / run.length_ns if run else 0.0,
         per_kwh=in_time * KWH_J / run.total.joules if run and run.total.joules else None,
         latency=latency(took_ns),
+        first=latency(first_ns) if (first_ns < took_ns).any() else None,
         p90_at_most_ns=early_stopping(took_ns, 0.9),
         p99_at_most_ns=early_stopping(took_ns, 0.99),
         stages=_stages(phase, work, records, ended) if ended else (),
@@ -225,9 +249,9 @@ def steps_of(work: PipelineWork, records: Sequence[Record]) -> Mapping[int, Sequ
         done, suite = record.completions, record.route.suite
         if done is not None and suite in work.suites:
             stage = work.suites.index(suite)
-            ended_ns = done.yielded_ns[done.ends - 1].tolist()
-            for due, issued, ended in zip(done.due_ns.tolist(), done.issued_ns.tolist(), ended_ns, strict=True):
-                steps[due].append(StageFeed(stage, record.route.device, issued, ended))
+            times_ns = done.due_ns, done.issued_ns, done.yielded_ns[done.starts], done.yielded_ns[done.ends - 1]
+            for due, *times in zip(*(each.tolist() for each in times_ns), strict=True):
+                steps[due].append(StageFeed(stage, record.route.device, *times))
     return {due_ns: sorted(each, key=lambda step: step.stage) for due_ns, each in steps.items()}
 
 
@@ -249,6 +273,7 @@ def _stages(
     assert phase.placement is not None  # it is a phase of a pipeline
     alone_s = fastest_s(_units(work), phase.placement.rates)
     busy = _busy(records)
+    carried = {(record.route.suite, record.route.device): record.carried_ns or 0 for record in records}
     found = []
     for at, suite in enumerate(work.suites):
         feeds: dict[str, int] = defaultdict(int)
@@ -260,8 +285,11 @@ def _stages(
             between_ns.append(step.issued_ns - since_ns)
             waiting_ns.append(_busy_ns(busy[step.device], since_ns, step.issued_ns))
         waited_ns = fmean(waiting_ns)
+        carried_ns = fmean(carried[suite, steps[at].device] for _, steps in ended)
         times = {"feed_ns": fmean(feed_ns), "waiting_ns": waited_ns, "handover_ns": fmean(between_ns) - waited_ns}
-        found.append(StageTimes(suite=suite, feeds=dict(feeds), alone_ns=alone_s[suite] * 1e9, **times))
+        found.append(
+            StageTimes(suite=suite, feeds=dict(feeds), alone_ns=alone_s[suite] * 1e9, carried_ns=carried_ns, **times)
+        )
     return tuple(found)
 
 

@@ -319,9 +319,9 @@ def _evidence_lacks(mix: Mix, runs: Sequence[ScoredRun]) -> Iterator[Finding]:
 def _over_runs(runs: Sequence[ScoredRun], figures: Sequence[Estimate]) -> Estimate | None:
     """The geometric mean of the runs with its interval. If a window ended with too much work that no mix counts, the
     bounds of what longer windows would give. figures: one for each run, or none."""
-    over = over_runs([figure.estimate for figure in figures])
-    if over is None:
+    if not figures or min(figure.estimate for figure in figures) <= 0:  # a run without any mix has no logarithm
         return None
+    over = over_runs([figure.estimate for figure in figures])
     if all(run.surplus <= LARGEST_SURPLUS for run in runs):
         return over
     most = [f.estimate * run.most_per_hour / run.mixes_per_hour.estimate for f, run in zip(figures, runs, strict=True)]

@@ -75,17 +75,18 @@ def of_stages(
     evidence: Evidence, pipeline: Pipeline, invalid: Collection[str]
 ) -> tuple[Mapping[str, int], Sequence[Rate]]:
     """The units in the feed of each stage, and its best rate on each device that may run it: of one feed at a time with
-    the samples of the stage. A stage that was not measured so is left out. invalid: as in `solo`."""
-    stages = {stage.suite: stage for stage in pipeline.stages}
+    the samples of the stage; likewise of the suite that does the work of all stages. A stage that was not measured so
+    is left out. invalid: as in `solo`."""
+    samples, only = pipeline.samples, {stage.suite: stage.device for stage in pipeline.stages}
     units: dict[str, int] = {}
     rates: list[Rate] = []
     for each in evidence.measured:
-        record, stage = each.record, stages.get(each.record.route.suite)
-        if stage is None or record.scenario != "single-stream" or record.screening or record.batch != stage.samples:
+        record, suite = each.record, each.record.route.suite
+        if record.scenario != "single-stream" or record.screening or record.batch != samples.get(suite):
             continue
-        allowed = stage.device in (None, record.route.device)
+        allowed = only.get(suite) in (None, record.route.device)
         if allowed and record.feed_units and _counts(each, invalid) and (rate := _rate(each, ServiceLimits())):
-            units[stage.suite] = record.feed_units
+            units[suite] = record.feed_units
             rates.append(rate)
     return units, fastest_routes(rates)
 

@@ -76,13 +76,19 @@ def draw(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, commitmen
         return Audit(gate=gate, finished=0, problem=str(error))
     except DAMAGE as error:
         return Audit(gate=gate, finished=0, problem=f"the worker's outputs cannot be used: {error}")
+    if commitments.taken:
+        among = np.intersect1d(among, list(commitments.taken))
     count = min(len(among), max(feeds, math.ceil(gate.samples / batch)))
     chosen = np.sort(random.SystemRandom().sample(among.tolist(), count))
     followed = [np.frombuffer(previous_digests[serial] or bytes(DIGEST_BYTES), np.uint8) for serial in chosen.tolist()]
     kept = io.BytesIO()
-    np.savez_compressed(
-        kept, serials=chosen, previous_digests=followed, outputs=values[np.searchsorted(serials, chosen)]
-    )
+    try:
+        taken = _taken(commitments, chosen)
+    except DAMAGE as error:
+        return Audit(gate=gate, finished=0, problem=f"what the stage before handed over cannot be used: {error}")
+    outputs_of = values[np.searchsorted(serials, chosen)]
+    columns: Any = {"serials": chosen, "previous_digests": followed, "outputs": outputs_of, **taken}
+    np.savez_compressed(kept, **columns)
     into.unlink(missing_ok=True)  # never through a link or a pipe that lies there
     with into.open("xb") as file:
         file.write(kept.getbuffer())
@@ -123,6 +129,16 @@ def _handed(
         commitments.verify_first(serial, output)
     _finite(values)
     return commitments.fair_sample(finished, most)
+
+
+def _taken(commitments: Commitments, chosen: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+    """What these feeds of a stage continued: `taken` [feeds, units, …], the outputs of the stage before, and
+    `taken_serials` [feeds] int64, the numbers of their feeds there. Empty if the feeds continued nothing."""
+    if not commitments.taken:
+        return {}
+    taken = [commitments.taken[serial] for serial in chosen.tolist()]
+    outputs = [np.load(io.BytesIO(each.file.read_bytes()), allow_pickle=False) for each in taken]
+    return {"taken": np.stack(outputs), "taken_serials": np.array([each.serial for each in taken], np.int64)}
 
 
 def _finite(values: npt.NDArray[Any]) -> None:

@@ -41,6 +41,10 @@ class Handed:
     """The number of its request. -1: feeds are handed out one by one."""
     chained: bool = False
     """Whether the feed is derived from the output of the request's feed before: its request is a pipeline."""
+    takes: bool = False
+    """Whether the feed continues that output."""
+    gives: bool = False
+    """Whether the next feed of the request continues this one's output."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import MixmarkError
@@ -153,26 +154,42 @@ class _Stream:
     """The seed of the window, once it has begun."""
     sent: int = 0
     """The number of feeds that were sent."""
+    carried_ns: int = 0
+    """The time that its feeds took to read and to write what one stage hands to the next."""
 
     @property
     def pair(self) -> Pair:
         return self.part.share.route.suite, self.part.share.route.device
 
-    def send(self, before: bytes) -> int:
-        """Sends the next feed to its worker, and returns its number. before: the digest of the output that the feed is
-        derived from; empty if it is derived from none."""
-        serial = self.sent
-        nonce = seeds.nonce(self.seed, serial, before)
+    def send(self, handed: Handed, before: _Delivered | None) -> _Held:
+        """Sends the next feed to its worker. before: the output that the feed is derived from; None if there is
+        none."""
+        serial, part = self.sent, self.part
+        nonce = seeds.nonce(self.seed, serial, before.digest if before else b"")
         if before:
-            self.part.commitments.followed[serial] = before
-        self.part.worker.send(AdapterCalls.feed, key=self.part.share.key, serial=serial, nonce=nonce)
+            part.commitments.followed[serial] = before.digest
+        took = before if handed.takes else None
+        gives = part.scratch / f"{part.share.key}.{serial}.npy" if handed.gives else None
+        take, give = str(took.file) if took else "", str(gives or "")
+        part.worker.send(AdapterCalls.feed, key=part.share.key, serial=serial, nonce=nonce, take=take, give=give)
         self.sent += 1
-        return serial
+        return _Held(self, handed, serial, took, gives)
 
     def may_queue_behind(self, held: int) -> bool:
         """Whether one more feed may be sent behind this suite's. held: the number of feeds at the worker."""
         brief = bool(self.done) and self.done[-1].done_ns - self.done[-1].issued_ns < BRIEF_NS
         return held < self.part.concurrency or (brief and held == self.part.concurrency)
+
+
+@dataclass(frozen=True)
+class _Delivered:
+    """The output for a stage of a pipeline."""
+
+    digest: bytes
+    serial: int
+    """The number of its feed."""
+    file: Path | None
+    """Where the next stage finds it. None if that does not continue it."""
 
 
 @dataclass
@@ -182,6 +199,10 @@ class _Held:
     stream: _Stream
     handed: Handed
     serial: int
+    took: _Delivered | None = None
+    """The output that it continues."""
+    gives: Path | None = None
+    """The file for its own output, which the next stage continues."""
     begun_ns: int | None = None
     """When its turn came: when it was sent, or when the output arrived that it waited for. None while it waits behind
     others."""
@@ -236,6 +257,7 @@ class MixDriver:
                 draft.parent_window_ns, draft.stamped = parent_window_ns, True
                 draft.arrival_delay_ns = delay_ns
                 draft.latency_limits = stream.part.suite.latency if delay_ns is not None else None
+                draft.carried_ns = stream.carried_ns // len(stream.done) or None
 
 
 @dataclass
@@ -281,8 +303,8 @@ class _Devices(Window):
         self.planned_per_s = placement.mixes_per_s
         self.source = driver.source(self.mix_units, placement, quanta, concurrency)
         self.queue = self.source if isinstance(self.source, RequestQueue) else None
-        self.delivered: dict[int, bytes] = {}
-        """The digest of the last output of each pipeline that is under way, by its number."""
+        self.delivered: dict[int, _Delivered] = {}
+        """The last output of each pipeline that is under way, by its number."""
         by_plan = least_surplus(placement, self.mix_units, quanta, self.limits.max_ns / 1e9)
         self.least_surplus = by_plan if isinstance(self.source, Dispatcher) else 0.0
         self.lasts_ns: int | None = None
@@ -388,8 +410,8 @@ class _Devices(Window):
             stream, handed = holding.next
             holding.next = None
             now_ns = time.monotonic_ns()
-            before = self.delivered.pop(handed.request, b"") if handed.chained else b""
-            held.append(_Held(stream, handed, stream.send(before)))
+            before = self.delivered.pop(handed.request, None) if handed.chained else None
+            held.append(stream.send(handed, before))
             holding.take_turns(now_ns)
 
     def _receive(self, device: str) -> None:
@@ -412,6 +434,7 @@ class _Devices(Window):
                     held.remove(feed)
                     self.holding[device].take_turns(ended_ns)
                 feed.stream.part.commitments.digests[fed.serial] = fed.digest
+                feed.stream.carried_ns += fed.carried_ns
                 self._finished(feed, fed.yields, ended_ns, fed.digest)
         except Exception as error:  # of any kind: the other devices go on
             failure = failure_of(error)
@@ -454,7 +477,9 @@ class _Devices(Window):
         with self.changed:
             self.feeds[suite] = self.feeds.get(suite, 0) + 1
             if handed.chained:
-                self.delivered[handed.request] = delivered
+                self.delivered[handed.request] = _Delivered(delivered, feed.serial, feed.gives)
+            if feed.took and feed.took.file:
+                stream.part.commitments.keep_taken(feed.serial, feed.took.serial, feed.took.file)
             self.source.finished(device, handed, done.issued_ns, ended_ns, sum(units) if kept else 0)
             self._end_if_over()
             if handed.chained:

@@ -76,7 +76,10 @@ class PipelineQueue:
         number = min(waiting)
         waiting.remove(number)
         self._held[device].add(number)
-        return Handed(self._work.suites[self._stage[number]], self._due_ns[number], number, chained=True)
+        stage, carried = self._stage[number], self._work.carried
+        suite, *later = self._work.suites[stage:]
+        gives = bool(later) and later[0] in carried
+        return Handed(suite, self._due_ns[number], number, chained=True, takes=suite in carried, gives=gives)
 
     def finished(self, device: str, handed: Handed, begin_ns: int, end_ns: int, units: int) -> None:
         """Records that a stage is finished. Then the next stage of its pipeline waits for a device."""

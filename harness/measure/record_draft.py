@@ -52,6 +52,7 @@ class RecordDraft:
     parent_window_ns: tuple[int, int] | None = None
     stamped: bool = False
     arrival_delay_ns: int | None = None
+    carried_ns: int | None = None
     latency_limits: LatencyLimits | None = None
     audit: Audit | None = None
     unaudited: str = ""

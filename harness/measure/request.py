@@ -171,12 +171,16 @@ def prepare(request: RunRequest) -> PreparedRun:
     closed_loop = [workload.name for workload in workloads] if request.rate is None else []
     names = [workload.name for workload in suites.workloads]
     mix = resumed.mix if resumed else mixes.choose(request.mix, request.tier, closed_loop, names)
-    pipeline = pipelines.load(request.pipeline, request.tier, names) if request.pipeline else None
+    stages = {
+        each.name: pipelines.StageSuite(suites.facts[each.name].continues, "offline" in each.scenarios)
+        for each in suites.workloads
+    }
+    pipeline = pipelines.load(request.pipeline, request.tier, stages) if request.pipeline else None
     if not request.suites and not resumed:
         of_mix = None if pipeline and not mix else mix or mixes.load(None, request.tier, names)
-        needed = {*(of_mix.units if of_mix else ()), *(pipeline.suites if pipeline else ())}
+        needed = {*(of_mix.units if of_mix else ()), *(pipeline.samples if pipeline else ())}
         workloads = _measured(workloads, suites, needed, only=bool(request.mix if mix else pipeline))
-    if pipeline and (lacking := set(pipeline.suites) - {workload.name for workload in workloads}):
+    if pipeline and (lacking := pipeline.samples.keys() - {workload.name for workload in workloads}):
         why = f"the pipeline {pipeline.name} needs {', '.join(sorted(lacking))}, which this run does not measure"
         raise UsageError(why, hint="leave --suite and --scenario away")
     if len(request.classes) > 1 and (resumed or not mix):

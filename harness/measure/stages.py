@@ -414,7 +414,7 @@ def stages_alone(state: RunState) -> list[Phase]:
     pipeline = state.result.pipeline
     if pipeline is None:
         return []
-    samples = {stage.suite: stage.samples for stage in pipeline.stages}
+    samples = pipeline.samples
     planned = {
         share.route.key
         for share in (phase.shares[0] for phase in state.of("solo"))
@@ -427,8 +427,8 @@ def stages_alone(state: RunState) -> list[Phase]:
 
 
 def pipelines(state: RunState) -> Steps:
-    """The pipeline on all devices and on the best single one, in turns, so that both have the same minutes; each as
-    often as the mix."""
+    """The pipeline on all devices, its work in one stage on all devices, and the pipeline on the best single device, in
+    turns, so that all have the same minutes; each as often as the mix."""
     pipeline, ran = state.result.pipeline, state.of("pipeline")
     if pipeline is None or state.is_absent(pipeline.name, "pipeline"):
         return ()
@@ -442,7 +442,7 @@ def pipelines(state: RunState) -> Steps:
     if run >= state.procedure.mixes:
         return ()
     placement, work = turns[turn]
-    name = f"pipeline{run + 1}{'-alone' if work.device else ''}"
+    name = f"pipeline{run + 1}{'-alone' if work.device else '' if work.suites == pipeline.suites else '-whole'}"
     limits = pipeline_limits(placement, state.procedure.mix_limits)
     return (state.phase(name, "pipeline", run + 1, placement, limits, pipeline=work),)
 

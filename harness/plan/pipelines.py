@@ -9,15 +9,27 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
-from mixmark.harness.contracts.schema import Device, Limits, Phase, Pipeline, PipelineWork, Placement, Rate, Tier
+from mixmark.harness.contracts.schema import (
+    Device,
+    Limits,
+    Phase,
+    Pipeline,
+    PipelineStage,
+    PipelineWork,
+    Placement,
+    Rate,
+    Tier,
+)
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.contracts.toml import read_toml
 from mixmark.harness.plan.bound import bound, fastest_routes
@@ -32,17 +44,28 @@ USED = 0.5
 """The part of the deadline that the pipelines in flight take by Little's law. The rest is for their variation."""
 
 
+@dataclass(frozen=True)
+class StageSuite:
+    """What a pipeline needs to know of a suite."""
+
+    continues: str
+    """The suite whose output it continues. Empty: none."""
+    batches: bool
+    """Whether it takes several samples at once, as its offline scenario does."""
+
+
 @cache
 def published() -> Mapping[str, Mapping[str, Any]]:
     """The tables of the published pipelines by name."""
     return read_toml(SHIPPED, "the published pipelines")
 
 
-def load(asked: str, tier: Tier, suites: Collection[str]) -> Pipeline:
+def load(asked: str, tier: Tier, suites: Mapping[str, StageSuite]) -> Pipeline:
     """A published pipeline by its name, or another one from a file, whose name ends in .toml.
 
-    suites: the names of all suites. Raises UsageError for a pipeline that does not exist or cannot be read, has no
-    deadline at the tier or one that is not above 0, names an unknown suite, or comes back to a suite.
+    suites: all suites by name. Raises UsageError for a pipeline that does not exist or cannot be read, has no deadline
+    at the tier or one that is not above 0, names an unknown suite, comes back to a suite, gives a suite more samples
+    than it takes, or has a suite that does not follow the one that it continues.
     """
     if asked.endswith(".toml"):
         name, table = one_table(Path(asked), "the pipeline", PAGE)
@@ -65,13 +88,37 @@ def load(asked: str, tier: Tier, suites: Collection[str]) -> Pipeline:
         pipeline = Pipeline.model_validate({**facts, "name": name, "deadline_ns": round(deadline_s * NS_PER_S)})
     except ValidationError as error:
         raise UsageError(f"{where}{words_of(error)}", PAGE) from error
-    choose_by_name(f"suite for pipeline {name}:", pipeline.suites, suites)
-    return pipeline
+    choose_by_name(f"suite for pipeline {name}:", list(pipeline.samples), suites)
+    return pipeline.model_copy(update={"stages": tuple(_carried(pipeline, suites, where))})
+
+
+def _carried(pipeline: Pipeline, suites: Mapping[str, StageSuite], where: str) -> Iterator[PipelineStage]:
+    """The stages. Each knows whether it continues the output of the stage before."""
+    before: PipelineStage | None = None
+    for stage in pipeline.stages:
+        suite = suites[stage.suite]
+        if stage.samples > 1 and not suite.batches:
+            raise UsageError(
+                f"{where}{stage.suite} takes one sample at a time, not {stage.samples}", "give samples = 1"
+            )
+        if suite.continues and (before is None or before.suite != suite.continues):
+            raise UsageError(
+                f"{where}{stage.suite} continues {suite.continues}, which is not the stage before it",
+                f"put {suite.continues} directly before {stage.suite}",
+            )
+        before = stage.model_copy(update={"carried": bool(suite.continues)})
+        yield before
 
 
 def refuse_unrunnable(pipeline: Pipeline, candidates: Sequence[Phase]) -> None:
-    """Raises UsageError if none of the routes runs a stage, or if no route runs it on the device that it names."""
+    """Raises UsageError if none of the routes runs a stage, if no route runs it on the device that it names, or if
+    there are too few devices for stages that run apart."""
     routes = [share.route for phase in candidates for share in phase.shares]
+    if pipeline.apart and (count := len({route.device for route in routes})) < len(pipeline.stages):
+        raise UsageError(
+            f"each stage of the pipeline {pipeline.name} needs a device of its own, and this run measures {count}",
+            "--split-cpu 2 makes two devices of the CPU",
+        )
     for stage in pipeline.stages:
         able = list(dict.fromkeys(route.device for route in routes if route.suite == stage.suite))
         needs = f"a stage of the pipeline {pipeline.name}"
@@ -86,27 +133,67 @@ def refuse_unrunnable(pipeline: Pipeline, candidates: Sequence[Phase]) -> None:
 def turns(
     pipeline: Pipeline, units: Mapping[str, int], rates: Sequence[Rate], devices: Sequence[Device], plan: Planner
 ) -> list[tuple[Placement, PipelineWork]]:
-    """How the pipeline is run by all devices, and then by the best single device, if there is a choice.
+    """How the pipeline is run by all devices, then its work in one feed, if a suite does that, and then the pipeline
+    by the best single device, if there is a choice.
 
-    units: in the feed of each stage. rates: of the stages alone. Raises MixmarkError if a stage has no rate, or the
-    stages do not fit into memory.
+    units: in a feed of each suite. rates: of these suites alone. Raises MixmarkError if a suite has no rate, or if the
+    stages do not fit into memory or have no devices of their own.
     """
-    if missing := [suite for suite in pipeline.suites if suite not in {rate.suite for rate in rates}]:
+    if missing := [suite for suite in pipeline.samples if suite not in {rate.suite for rate in rates}]:
         raise UsageError(f"no device has a solo rate of {', '.join(missing)}", "the solo records say why")
-    single, _ = best_single(units, rates, devices)
-    found = []
-    for device in (None, single) if single else (None,):
-        own = [rate for rate in rates if device in (None, _whole(rate.device, devices))]
-        placement = plan({suite: units[suite] for suite in pipeline.suites}, fitting(pipeline, units, own))
+    stages = [rate for rate in rates if rate.suite in pipeline.suites]
+    whole = [rate for rate in rates if rate.suite == pipeline.whole]
+    single, _ = best_single({suite: units[suite] for suite in pipeline.suites}, stages, devices)
+    of_single = [rate for rate in stages if _whole(rate.device, devices) == single]
+
+    def turn(rates: Sequence[Rate], device: str | None = None, apart: bool = False) -> tuple[Placement, PipelineWork]:
+        suites = tuple(suite for suite in pipeline.samples if suite in {rate.suite for rate in rates})
+        own = {suite: units[suite] for suite in suites}
+        fitted = fitting(pipeline, own, rates)
+        placement = plan(own, roles(own, fitted) if apart else fitted)
         used = {id for parts in placement.fractions.values() for id, part in parts.items() if part}
         work = PipelineWork(
-            suites=pipeline.suites,
-            units=tuple(units[suite] for suite in pipeline.suites),
+            suites=suites,
+            units=tuple(own.values()),
             in_flight=in_flight(placement.mixes_per_s, pipeline.deadline_ns / NS_PER_S, len(used)),
+            carried=tuple(stage.suite for stage in pipeline.stages if stage.carried and stage.suite in suites),
             device=device,
         )
-        found.append((placement, work))
-    return found
+        return placement, work
+
+    found = [turn(stages, apart=pipeline.apart)]
+    if whole:
+        found.append(turn(whole))
+    return [*found, turn(of_single, single)] if single else found
+
+
+def roles(units: Mapping[str, int], rates: Sequence[Rate]) -> list[Rate]:
+    """The rates of each device for its only stage, so that the slowest stage is as fast as it can be: an integer
+    program. Raises UsageError if the devices cannot run every stage so."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    suites, devices = list(units), list(dict.fromkeys(rate.device for rate in rates))
+    per_s = np.zeros((len(suites), len(devices)))
+    for rate in rates:
+        row, column = suites.index(rate.suite), devices.index(rate.device)
+        per_s[row, column] = max(per_s[row, column], rate.units_per_s / units[rate.suite])
+    # The variables are x[stage, device], 1 if it is the device's stage, and the rate of the slowest stage.
+    by_stage = np.kron(np.eye(len(suites)), np.ones(len(devices))) * per_s.ravel()
+    stage_rates = np.hstack((by_stage, -np.ones((len(suites), 1))))
+    one_stage = np.hstack((np.tile(np.eye(len(devices)), len(suites)), np.zeros((len(devices), 1))))
+    solved = milp(
+        np.append(np.zeros(per_s.size), -1.0),
+        constraints=(LinearConstraint(stage_rates, lb=0.0), LinearConstraint(one_stage, ub=1.0)),
+        bounds=Bounds(0.0, np.append(np.where(per_s.ravel() > 0, 1.0, 0.0), np.inf)),
+        integrality=np.append(np.ones(per_s.size), 0.0),
+    )
+    if solved.x is None or solved.x[-1] <= 0:
+        raise UsageError(
+            "the devices cannot run every stage within the deadline if each runs one only",
+            "leave apart away, or allow more time",
+        )
+    chosen = solved.x[:-1].reshape(per_s.shape) > 0.5
+    return [rate for rate in rates if chosen[suites.index(rate.suite), devices.index(rate.device)]]
 
 
 def fitting(pipeline: Pipeline, units: Mapping[str, int], rates: Sequence[Rate]) -> list[Rate]:

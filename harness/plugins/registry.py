@@ -65,6 +65,8 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "train": "mixmark.suites.train:Train",
         "speech": "mixmark.suites.speech:Speech",
         "ssm": "mixmark.suites.ssm:Ssm",
+        "llm-prefill": "mixmark.suites.llm_parts:Prefill",
+        "llm-decode": "mixmark.suites.llm_parts:Decode",
         "probe": "mixmark.suites.probe:Probe",
     },
     "paths": {

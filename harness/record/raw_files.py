@@ -78,6 +78,15 @@ class Arrays:
         return array
 
 
+def _check_taken(taken: npt.NDArray[Any], serials: npt.NDArray[Any], audit: Audit) -> None:
+    """What a stage continued: an output of another share for each of its audited feeds."""
+    count = len(audit.feeds)
+    if serials.shape != (count,) or serials.dtype != np.int64 or taken.shape[:1] != (count,):
+        raise ValueError("taken must be an output of the stage before for each output, with the number of its feed")
+    if taken.dtype not in PLAIN or not all(np.isfinite(output).all() for output in taken):
+        raise ValueError("taken must be finite values of float32, int32 or int64")
+
+
 def _check_directory(file: BinaryIO) -> None:
     """Raises ValueError if the directory of the zip is too large to be read, or is not where numpy writes it."""
     size_bytes = file.seek(0, os.SEEK_END)
@@ -124,8 +133,11 @@ class RawFiles:
     def _check_outputs(self, record: Record, audit: Audit) -> None:
         """Checks that the audited outputs are stored, each with all of its units, so that the audit can be repeated."""
         with self._arrays(f"{record.key}.outputs.npz", self.outputs) as arrays:
-            if arrays.names != {"serials", "previous_digests", "outputs"}:
+            taken = arrays.names & {"taken", "taken_serials"}  # of a stage that continued the stage before
+            if arrays.names - taken != {"serials", "previous_digests", "outputs"} or len(taken) == 1:
                 raise ValueError("it must hold serials, previous_digests and outputs")
+            if taken:
+                _check_taken(arrays.read("taken"), arrays.read("taken_serials"), audit)
             serials, previous_digests, outputs = (
                 arrays.read(name) for name in ("serials", "previous_digests", "outputs")
             )

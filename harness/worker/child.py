@@ -37,7 +37,18 @@ from mixmark.harness import VERSION
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, WrongOutput
 from mixmark.harness.contracts.numbers import duration, significant
-from mixmark.harness.contracts.protocols import Adapter, Discloses, Feed, Feeds, Helpers, Runner, Suite, Use
+from mixmark.harness.contracts.protocols import (
+    Adapter,
+    Array,
+    Continues,
+    Discloses,
+    Feed,
+    Feeds,
+    Helpers,
+    Runner,
+    Suite,
+    Use,
+)
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
     Device,
@@ -66,7 +77,7 @@ from mixmark.harness.worker.messages import (
     SuiteCalls,
     WatcherCalls,
 )
-from mixmark.harness.worker.outputs import Outputs
+from mixmark.harness.worker.outputs import Outputs, digest
 
 Item = TypeVar("Item", Call, Reply)
 MOST_TEXT = 200  # characters of a name or a value that an adapter discloses
@@ -342,17 +353,29 @@ class AdapterService(AdapterCalls):
                 self.reveal(**call.arguments)
             return self.secrets[turn]
 
-    def feed(self, *, key: str, serial: int, nonce: int) -> Later[messages.Fed]:
+    def feed(self, *, key: str, serial: int, nonce: int, take: str = "", give: str = "") -> Later[messages.Fed]:
         """Runs a feed, and sends the reply itself. If the runner takes several feeds at once, the next feed may begin
         meanwhile, also one of another suite. If feeds are made ahead, the next one is at least made meanwhile."""
         loaded = self.loaded[key]
         assert loaded.feeds is not None  # `begin` made it
-        feed = loaded.feeds(nonce)
+        feed, carried_ns = loaded.feeds(nonce), 0
+        if take:
+            begin_ns = time.monotonic_ns()
+            feed = {**feed, **_given(loaded.suite, np.load(take, allow_pickle=False))}
+            carried_ns = time.monotonic_ns() - begin_ns
+
+        def write(output: Array) -> None:
+            nonlocal carried_ns
+            begin_ns = time.monotonic_ns()
+            np.save(give, output)
+            carried_ns += time.monotonic_ns() - begin_ns
 
         def run() -> None:
             try:
-                yields, digest = loaded.log.run(loaded.runner, feed, time.monotonic_ns, serial=serial)
-                fed = messages.Fed(key=key, serial=serial, yields=yields, digest=digest.hex())
+                yields, hashed = loaded.log.run(
+                    loaded.runner, feed, time.monotonic_ns, serial=serial, on_output=write if give else None
+                )
+                fed = messages.Fed(key=key, serial=serial, yields=yields, digest=hashed.hex(), carried_ns=carried_ns)
                 self.parent.send(calls.write_reply(AdapterCalls.feed, fed))
             except Exception as error:
                 self.parent.send(failed(error))
@@ -389,12 +412,17 @@ class AdapterService(AdapterCalls):
         with np.load(io.BytesIO(content), allow_pickle=False) as kept:
             previous = [row.tobytes() if row.any() else b"" for row in kept["previous_digests"]]
             rows = list(zip(seeds, kept["serials"].tolist(), previous, kept["outputs"], strict=True))
+            taken = list(zip(kept["taken_serials"].tolist(), kept["taken"], strict=True)) if "taken" in kept else []
         values: dict[int, float] = {}
         feeds = loaded.suite.feeds(batch, pool)
-        for seed, serial, previous_digest, output in rows:
+        for (seed, serial, previous_digest, output), given in itertools.zip_longest(rows, taken):
             self._stage("auditing")
             feed = feeds(nonce(seed, serial, previous_digest))
             try:
+                if given:
+                    if digest(given[0], given[1].tobytes()) != previous_digest:
+                        raise WrongOutput("it continued other bytes than the stage before had delivered")
+                    feed = {**feed, **_given(loaded.suite, given[1])}
                 yields = loaded.runner({**feed, "output": output})
                 reference = np.concatenate([load_generator.host_array(value) for value in yields])
                 _refuse_not_finite(serial, reference)
@@ -414,6 +442,13 @@ class AdapterService(AdapterCalls):
         wait(self.in_flight)
         self.stack.close()
         self.loaded.clear()
+
+
+def _given(suite: Suite, output: Array) -> Feed:
+    """The arrays of a feed that the output of the stage before replaces."""
+    if not isinstance(suite, Continues):
+        raise MixmarkError(f"{suite.name} continues no other suite")
+    return suite.given(output)
 
 
 def _refuse_not_finite(serial: int, reference: np.ndarray[Any, Any]) -> None:

@@ -35,6 +35,8 @@ NextFeed = Callable[[int, bytes], Feed]
 first feed of a chain. Several issue threads may call it at once."""
 OnFinished = Callable[[int, bytes], None]
 """Gets the number of a finished feed and the digest of its output."""
+OnOutput = Callable[[Array], None]
+"""Gets the joined yields of a feed, [units, …]."""
 OnFirst = Callable[[int, int, bytes], None]
 """Gets the number of a feed with several yields, the units of its first yield, and the digest of that."""
 HOST_DTYPES = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
@@ -87,12 +89,14 @@ class FeedLog:
         due_ns: int | None = None,
         serial: int = 0,
         until_ns: float = math.inf,
+        on_output: OnOutput | None = None,
     ) -> tuple[list[int], bytes]:
         """Runs one feed. Returns its yields as (timestamp in ns, units) in turn, and the digest of its output, which is
         empty if no outputs are kept.
 
         due_ns: if None, the feed is due when it is issued, as in a closed loop. until_ns: a feed that is still running
-        then is broken off after its second yield or a later one.
+        then is broken off after its second yield or a later one. on_output: is called after the last timestamp and
+        before the digest.
 
         A yield is copied before its timestamp, so what an engine writes into its array later is neither timed nor
         audited. Raises WrongOutput if the runner yields nothing, or another number of units than the feed has; a feed
@@ -131,6 +135,8 @@ class FeedLog:
             raise WrongOutput(
                 f"the runner yielded {more}{counted(int(sum(yields[1::2])), 'unit')} for a feed of {self.units}"
             )
+        if on_output:
+            on_output(np.frombuffer(b"".join(parts), out.dtype).reshape(-1, *out.shape[1:]))
         if self.outputs:
             self.digest = self.outputs.add(serial, parts, out, self.previous)
             self.previous = serial

@@ -50,7 +50,7 @@ PACKAGES = """
     intel-extension-for-pytorch mkl nvidia-ml-py nvidia-cublas-cu12 nvidia-cudnn-cu12 pydantic psutil
 """
 """The packages whose versions are disclosed."""
-PROTOCOL = 11  # counted up whenever a call changes its meaning or its arguments
+PROTOCOL = 12  # counted up whenever a call changes its meaning or its arguments
 MAX_CONCURRENCY = 64
 
 StageName = Literal[
@@ -201,6 +201,8 @@ class Fed(Message):
     """For each yield its timestamp in ns and the number of units that it finished, in turn."""
     digest: str
     """The digest of the output, in hexadecimal."""
+    carried_ns: Natural
+    """The time to read the output that the feed continues, and to write its own for the next stage."""
 
 
 class OutputsCompared(Message):
@@ -279,8 +281,9 @@ class AdapterCalls(Protocol):
     def reveal(self, *, key: str, turn: Natural, secret: int) -> Later[None]:
         """A turn has come. turn and secret: see `seeds.secret`. There is no reply."""
 
-    def feed(self, *, key: str, serial: int, nonce: int) -> Later[Fed]:
-        """Runs a feed. The next call may begin before it is finished."""
+    def feed(self, *, key: str, serial: int, nonce: int, take: str = "", give: str = "") -> Later[Fed]:
+        """Runs a feed. The next call may begin before it is finished. take: the file with the output that the feed
+        continues. give: the file for the feed's own output. Empty: none."""
 
     def hand_over(self, *, key: str, outputs: str) -> dict[str, str]:
         """Writes the outputs of the window to a file, in the form of `Outputs.save`. Returns the runner's facts."""
@@ -381,6 +384,8 @@ class SuiteDescription(Message):
     unit: str
     unit_names: UnitNames
     scenarios: tuple[str, ...]
+    continues: str
+    """The suite whose output it continues. Empty: none."""
     summary: str
     """The first line of its docstring."""
 

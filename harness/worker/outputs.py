@@ -29,6 +29,7 @@ from mixmark.harness.worker.calls import Garbled
 from mixmark.harness.worker.messages import Window
 
 KEPT_BYTES = 128 << 20  # of outputs: three minutes of images from a machine with two cores, seconds from a fast one
+TAKEN_BYTES = 1 << 30  # of outputs that feeds continued, on disk
 AROUND_BYTES = 256  # of Python objects around each output
 
 Serials = npt.NDArray[np.int64]
@@ -149,6 +150,17 @@ class Outputs:
             )
 
 
+@dataclass(frozen=True)
+class Taken:
+    """What a feed continued: the output for another share's feed."""
+
+    serial: int
+    """The number of the other feed."""
+    file: Path
+    rank: int
+    """Drawn for the feed. The lowest ranks stay."""
+
+
 @dataclass
 class Commitments(Window):
     """A worker's commitments to the outputs of a window, as the parent received them while the worker was timed."""
@@ -175,6 +187,8 @@ class Commitments(Window):
     """The units of a first yield and its digest in hexadecimal, by the number of the feed."""
     followed: dict[int, bytes] = field(default_factory=dict)
     """The digest of the output that the parent derived a feed from, also of another share, by the feed's number."""
+    taken: dict[int, Taken] = field(default_factory=dict)
+    """What the feeds continued, by their numbers: all, or a fair sample of them."""
     draws: list[tuple[int, str, int]] = field(default_factory=list)
     """For each time that outputs were dropped: the finished feeds, the commitment to them, and the key drawn."""
 
@@ -202,6 +216,14 @@ class Commitments(Window):
     def _check_open(self, call: str) -> None:
         if self.sealed_ns is not None:
             raise Garbled(f"{call} came after the window was closed")
+
+    def keep_taken(self, serial: int, continued: int, file: Path) -> None:
+        """Keeps the output that a finished feed continued, or a random one less if TAKEN_BYTES hold no more. continued:
+        the number of the feed that it was the output for."""
+        self.taken[serial] = Taken(continued, file, secrets.randbits(63))
+        if len(self.taken) > capacity(file.stat().st_size, TAKEN_BYTES):
+            dropped = max(self.taken, key=lambda each: self.taken[each].rank)
+            self.taken.pop(dropped).file.unlink()
 
     def draw_key(self, done: int, commitment: str) -> int:
         """Draws the sampling key that decides which outputs stay."""

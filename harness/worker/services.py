@@ -241,5 +241,6 @@ def described(suite: Any) -> messages.SuiteDescription:
         unit=suite.unit,
         unit_names=suite.unit_names,
         scenarios=tuple(suite.scenarios),
+        continues=getattr(suite, "continues", ""),
         summary=documented[0] if documented else "",
     )

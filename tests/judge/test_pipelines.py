@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from mixmark.harness.contracts.schema import (
     Metering,
     Phase,
     Pipeline,
+    PipelineWork,
     Record,
     Result,
     Samples,
@@ -21,6 +23,7 @@ from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.pipelines import PipelineFigures, figures, out_of_turn
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.solo import Latency
+from mixmark.harness.measure.pipeline_queue import PipelineQueue
 from mixmark.harness.plan.placement import place
 from mixmark.reporters import report
 from tests.fakes.machine import WALL, Machine, Rates, device, phase
@@ -145,6 +148,45 @@ def test_a_turn_that_beats_the_times_alone_takes_the_place_of_the_bound(times: f
     assert made.critical_path_ns == pytest.approx(1.1e9)
     assert made.bound_per_hour == pytest.approx(max(3600 / times, 5 * 3600 / 5.1))
     assert not found(both()[0]).exceeded
+
+
+def whole_turn() -> tuple[Phase, list[Record]]:
+    """The work of both stages in one feed of `c`, which takes the GPU 0.5 s: 10 in 5 s."""
+    work, pair = PipelineWork(suites=("c",), units=(30,), in_flight=1), ("c", "gpu:0")
+    made = Machine({"c": 30}, {pair: 60.0}, {pair: 30}, source=partial(PipelineQueue, work=work))
+    made.run(5.05)
+    kept = records(made, "pipeline1-whole")
+    changes = {"purpose": "pipeline", "pipeline": work}
+    return Phase.model_validate(phase(kept, made.placement).model_dump() | changes), kept
+
+
+def test_the_gain_over_whole_requests() -> None:
+    chain = CHAIN.model_copy(update={"whole": "c"})
+    made = found(both()[0], whole_turn(), chain=chain)
+    assert [(each.whole, each.device, each.in_time) for each in made.turns] == [(False, None, 4), (True, None, 10)]
+    assert made.gain_over_whole is not None
+    assert made.gain_over_whole.estimate == pytest.approx((4 / 5.1) / 2)
+    assert made.per_hour is not None and made.per_hour.estimate == pytest.approx(4 * 3600 / 5.1)
+    assert found(*both()).gain_over_whole is None
+    known = "pipeline1-whole runs other stages than the pipeline of the run"
+    assert known not in list(contradictions(result(both()[0], whole_turn(), chain=chain), SuiteClaims()))
+    assert known in list(contradictions(result(both()[0], whole_turn()), SuiteClaims()))
+
+
+def test_the_first_output_and_what_was_carried() -> None:
+    """`b` yields twice, the first time 0.3 s after its turn came; and reading what it continued takes 7 ms."""
+    whole, (first, second) = both()[0]
+    done = second.completions
+    assert done is not None
+    yielded_ns = np.stack((done.issued_ns + 3 * 10**8, done.yielded_ns), axis=1).ravel()
+    units = np.tile((1, 19), len(done))
+    twice = Completions(done.due_ns, done.issued_ns, 2 * done.ends, yielded_ns, units)
+    carried = second.model_copy(update={"completions": twice, "carried_ns": 7 * 10**6})
+    (made,) = found((whole, [first, carried])).turns
+    assert made.first is not None and made.first.mean_ns is not None and made.latency.mean_ns is not None
+    assert made.latency.mean_ns - made.first.mean_ns == pytest.approx(0.7e9, abs=5)
+    assert [stage.carried_ns for stage in made.stages] == [0, 7 * 10**6]
+    assert found(both()[0]).turns[0].first is None
 
 
 def test_why_there_is_no_gain() -> None:

@@ -155,6 +155,17 @@ def test_a_probe_that_drifts_far_disturbs() -> None:
     assert "speed_stable" not in rules(drifting(5))
 
 
+def test_a_probe_that_drifts_beside_a_run_without_a_mix_is_judged() -> None:
+    """No mix is whole without one of its suites, so the run's rate is 0."""
+    told = one_run(WATTS_AT_THE_WALL)
+    twice = machine.probe("gpu:0", machine.GEMM, machine.READ, took_ns=2 * SECOND)
+    later = twice.model_copy(update={"key": "later", "phase": "later"})
+    kept = [each for each in told.records if (each.scenario, each.route.suite) != ("mixed", "llm")]
+    found = judge(told.model_copy(update={"records": (*kept, later)}))
+    assert "speed_stable" in rules(told.model_copy(update={"records": (*kept, later)}))
+    assert found.score is not None and found.score.problems
+
+
 @pytest.mark.parametrize(("runs", "word"), [(3, "fair"), (1, "disturbed")])
 def test_a_probe_that_drifts_disturbs_no_runs_that_agree(runs: int, word: str) -> None:
     """A probe lasts for seconds: on a shared host one moved by 38 % between mixes that agreed within 2.2 %."""

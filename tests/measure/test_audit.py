@@ -14,6 +14,7 @@ from mixmark.harness.contracts.schema import Audit, Gate, Record
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.audit import CPU, Auditor, draw, kept_at, pending
 from mixmark.harness.plugins import registry
+from mixmark.harness.worker import outputs
 from mixmark.harness.worker.outputs import Commitments, digest
 from tests.fakes.null import Null
 from tests.fakes.workers import NULL
@@ -168,19 +169,33 @@ def output(serial: int) -> Any:
     return Null("smoke", {}).feeds(2, 0)(seeds.nonce(SEED, serial))["x"]
 
 
+NEXT = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.fakes.null import Null
+class Next(Null):
+    name = "next"
+    continues = "null"
+    def given(self, output):
+        return {{"x": output}}
+"""
+
+
 class Run:
     """A run of the null suite with the outputs of its feeds, or with something else."""
 
-    def __init__(self, folder: Path, wrong: dict[int, Any] | None = None, units: int = 2, spec: Any = NULL) -> None:
+    def __init__(
+        self, folder: Path, wrong: dict[int, Any] | None = None, units: int = 2, spec: Any = NULL, **more: Any
+    ) -> None:
         (folder / "logs").mkdir(exist_ok=True)
         self.folder, self.spec = folder, spec
         self.kept: list[Record] = []
         self.announced: list[Record] = []
-        outputs = [output(serial)[:units] for serial in range(4)]
+        made = [output(serial)[:units] for serial in range(4)]
         for serial, other in (wrong or {}).items():
-            outputs[serial] = other
+            made[serial] = other
         self.record = record("a", "null", "sample", closed_loop([[100]] * 4), batch=2).model_copy(
-            update={"audit": drawn(folder, np.array(outputs), feeds=4), "seed": SEED, "unaudited": ""}
+            update={"audit": drawn(folder, np.array(made), feeds=4, **more), "seed": SEED, "unaudited": ""}
         )
 
     def audited(self) -> Record:
@@ -208,6 +223,44 @@ def test_outputs_to_other_feeds_fail(tmp_path: Path) -> None:
     stale = Run(tmp_path, {1: output(0)}).audited().audit
     assert stale is not None
     assert not stale.passed
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_stage_is_audited_on_what_it_was_given(tmp_path: Path, right: bool) -> None:
+    """The suite yields what it is given. The bytes that it continued must be those that were delivered to it."""
+    spec = NULL.model_copy(update={"name": "next", "spec": f"{tmp_path / 'next.py'}:Next"})
+    (tmp_path / "next.py").write_text(NEXT)
+    delivered = [np.array([9 + serial, 3], np.int64) for serial in range(4)]
+    commitments = Commitments()
+    for serial, each in enumerate(delivered):
+        np.save(tmp_path / f"{serial}.npy", each if right or serial != 2 else each + 1)
+        commitments.followed[serial] = digest(serial + 50, each.tobytes())
+        commitments.keep_taken(serial, serial + 50, tmp_path / f"{serial}.npy")
+    found = Run(tmp_path, dict(enumerate(delivered)), spec=spec, commitments=commitments).audited().audit
+    assert found is not None
+    assert (found.passed, found.values) == ((True, (0.0,) * 4) if right else (False, (0.0, 0.0)))
+    assert ("feed 2" in found.problem) != right
+
+
+def test_a_fair_sample_of_what_was_given_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "TAKEN_BYTES", 4000)
+    kept = []
+    for _ in range(100):
+        commitments = Commitments()
+        for serial in range(30):
+            np.save(tmp_path / f"{serial}.npy", np.zeros(2))
+            commitments.keep_taken(serial, serial, tmp_path / f"{serial}.npy")
+        assert len(commitments.taken) == 4000 // (128 + 16 + outputs.AROUND_BYTES)
+        assert {each.file for each in commitments.taken.values()} == set(tmp_path.glob("*.npy"))
+        kept += list(commitments.taken)
+    assert 12 < np.mean(kept) < 17  # 14.5, with a standard error of 0.27
+
+
+def test_what_was_given_and_cannot_be_read_is_the_audits_problem(tmp_path: Path) -> None:
+    (tmp_path / "0.npy").write_bytes(b"no array")
+    commitments = Commitments()
+    commitments.keep_taken(0, 0, tmp_path / "0.npy")
+    assert "handed over" in drawn(tmp_path, np.zeros((1, 2), np.int64), commitments=commitments).problem
 
 
 def test_an_output_of_the_wrong_shape_is_named(tmp_path: Path) -> None:

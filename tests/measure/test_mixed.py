@@ -40,6 +40,7 @@ from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement, policies
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker import outputs
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +56,9 @@ class Low(Null):
     name = "low"
 class High(Null):
     name = "high"
+    continues = "low"
+    def given(self, output):
+        return {{"x": output}}
 """
 
 
@@ -367,13 +371,14 @@ def test_a_run_whose_cap_was_raised_meanwhile_keeps_no_timestamps(
 WORK = PipelineWork(suites=("low", "high"), units=(2, 2), in_flight=3)
 
 
-def chained(folder: Path, max_s: float = 2.0, **options: str) -> list[Record]:
+def chained(folder: Path, max_s: float = 2.0, carried: bool = False, **options: str) -> list[Record]:
     """Pipelines of `low` on one device and `high` on the other."""
     stage = Stage(folder, {"a": {"low": 0.02}, "b": {"high": 0.02}}, options)
+    work = WORK.model_copy(update={"carried": ("high",) if carried else ()})
     plain = stage.phase(max_s)
     rates = plain.placement.rates if plain.placement else ()
     plan = placement.place(WORK.mix_units, rates, stage.devices())
-    phase = Phase.model_validate(plain.model_dump() | {"purpose": "pipeline", "pipeline": WORK, "placement": plan})
+    phase = Phase.model_validate(plain.model_dump() | {"purpose": "pipeline", "pipeline": work, "placement": plan})
     drive = mixed.local_driver(None, phase, lambda units, rates: plan)
     return attend(phase, stage.equipment(), folder, drive, on_ready=drive.on_ready)
 
@@ -394,7 +399,7 @@ def test_a_stage_is_derived_from_the_output_before_and_begins_after_it(tmp_path:
 
 
 def test_a_stage_that_dies_ends_the_phase_and_keeps_what_was_measured(tmp_path: Path) -> None:
-    records = chained(tmp_path, 4, **{"raise.b": "6"})
+    records = chained(tmp_path, 4, False, **{"raise.b": "6"})
     high, low = sorted(records, key=lambda record: record.route.suite)
     assert high.cut_short is not None and high.cut_short.kind == "raised"
     assert low.parent_window_ns is not None
@@ -402,3 +407,25 @@ def test_a_stage_that_dies_ends_the_phase_and_keeps_what_was_measured(tmp_path: 
         "no sooner than its shortest time, and not its longest"
     )
     assert sum(len(steps) == 2 for steps in steps_of(WORK, records).values()) > 0
+
+
+@pytest.mark.parametrize("slots", ["1", "3"])
+def test_a_stage_continues_the_output_of_the_stage_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: str
+) -> None:
+    """The output of a fake is its feed: here the output of `low`, of which few are kept for the audit."""
+    monkeypatch.setattr(outputs, "TAKEN_BYTES", 2000)
+    low, high = sorted(chained(tmp_path, carried=True, slots=slots), key=ran)
+    assert low.audit and high.audit and low.seed and (low.audit.problem, high.audit.problem) == ("", "")
+    assert high.completions is not None and len(high.completions) > 10
+    with np.load(audit.kept_at(tmp_path, high.key)) as kept:
+        (given,), (number,), (output,) = kept["taken"], kept["taken_serials"], kept["outputs"]
+        (before,) = kept["previous_digests"]
+    assert given.tolist() == output.tolist() == [nonce(low.seed, int(number))] * 2
+    assert outputs.digest(int(number), given.tobytes()) == before.tobytes()
+    assert min(low.carried_ns or 0, high.carried_ns or 0) > 0
+    assert not list((tmp_path / "raw").glob("*.npy"))
+
+
+def ran(record: Record) -> bool:
+    return record.route.suite == "high"

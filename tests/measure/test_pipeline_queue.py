@@ -116,3 +116,18 @@ def test_a_feed_of_another_size_is_no_stage() -> None:
     plan = place(UNITS, solo(ROW), devices)
     with pytest.raises(ValueError, match="no feed of a stage: b on cpu:0"):
         PipelineQueue(UNITS, plan, {("a", "gpu:0"): 10, ("b", "cpu:0"): 40}, dict.fromkeys(ROW, 1), WORK)
+
+
+def test_what_the_next_stage_continues_is_given_and_taken() -> None:
+    work = WORK.model_copy(update={"carried": ("b",)})
+    plan = place(work.mix_units, solo(ROW), [device("gpu:0"), device("cpu:0")])
+    queue = PipelineQueue(work.mix_units, plan, UNITS_OF, dict.fromkeys(ROW, 1), work)
+    queue.begin(0)
+    first = queue.next("gpu:0", 0)
+    assert first is not None and (first.takes, first.gives) == (False, True)
+    queue.finished("gpu:0", first, 0, 1, 10)
+    second = queue.next("cpu:0", 1)
+    assert second is not None and (second.takes, second.gives) == (True, False)
+
+
+UNITS_OF = {pair: UNITS[pair[0]] for pair in ROW}

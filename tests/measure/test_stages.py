@@ -337,7 +337,7 @@ def test_a_mix_without_a_route_for_a_suite_cannot_be_planned() -> None:
         ("mine", (), {"dlrm", "resnet50"}),
         ("mine", ("dlrm", "resnet50", "llm"), {"dlrm", "resnet50", "llm"}),
         ("none", (), {"llm", "diffusion", "dlrm", "resnet50"}),
-        ("broad-1", (), set(BUILT_IN["suites"]) - {"probe"}),
+        ("broad-1", (), set(BUILT_IN["suites"]) - {"probe", "llm-prefill", "llm-decode"}),
     ],
 )
 def test_a_mix_of_some_suites_measures_only_these_unless_suites_are_named(

@@ -12,10 +12,19 @@ import pytest
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device, Limits, Phase, Pipeline, PipelineStage, Rate, Tier
 from mixmark.harness.plan import pipelines
+from mixmark.harness.plan.pipelines import StageSuite
 from mixmark.harness.plan.placement import place
 from tests.fakes.machine import device, solo
 
-SUITES = ("resnet50", "dlrm", "llm", "diffusion")
+ONE, MANY = StageSuite("", batches=False), StageSuite("", batches=True)
+SUITES = {
+    "resnet50": MANY,
+    "dlrm": MANY,
+    "llm": ONE,
+    "diffusion": MANY,
+    "llm-prefill": ONE,
+    "llm-decode": StageSuite("llm-prefill", batches=False),
+}
 CHAIN = Pipeline(name="mine", stages=(PipelineStage(suite="a"), PipelineStage(suite="b")), deadline_ns=2 * 10**9)
 UNITS = {"a": 10, "b": 20}
 DEVICES = [device("gpu:0"), device("cpu:0")]
@@ -34,18 +43,32 @@ def turns(rates: list[Rate], chain: Pipeline = CHAIN, devices: list[Device] = DE
 
 
 @pytest.mark.parametrize("tier", get_args(Tier))
-def test_the_published_pipeline_has_a_deadline_at_every_tier(tier: Tier) -> None:
-    found = pipelines.load("assistant", tier, SUITES)
-    assert found.suites == SUITES
+@pytest.mark.parametrize("name", pipelines.published())
+def test_a_published_pipeline_has_a_deadline_at_every_tier(name: str, tier: Tier) -> None:
+    found = pipelines.load(name, tier, SUITES)
+    assert (
+        found.suites
+        == {
+            "assistant": ("resnet50", "dlrm", "llm", "diffusion"),
+            "split": ("llm-prefill", "llm-decode"),
+        }[name]
+    )
     assert found.deadline_ns > 0
 
 
+def test_a_stage_knows_whether_it_continues_the_stage_before() -> None:
+    split = pipelines.load("split", "smoke", SUITES)
+    assert [stage.carried for stage in split.stages] == [False, True]
+    assert (split.apart, split.whole, split.samples) == (True, "llm", {"llm-prefill": 1, "llm-decode": 1, "llm": 1})
+    assert not any(stage.carried for stage in pipelines.load("assistant", "smoke", SUITES).stages)
+
+
 def test_a_pipeline_of_ones_own(tmp_path: Path) -> None:
-    text = '[mine]\nstages = [{ suite = "llm", samples = 4 }, { suite = "dlrm", device = "gpu:0" }]\n'
+    text = '[mine]\nstages = [{ suite = "resnet50", samples = 4 }, { suite = "dlrm", device = "gpu:0" }]\n'
     found = pipelines.load(own(tmp_path, text + "deadline_s = { smoke = 0.5 }"), "smoke", SUITES)
     assert found == Pipeline(
         name="mine",
-        stages=(PipelineStage(suite="llm", samples=4), PipelineStage(suite="dlrm", device="gpu:0")),
+        stages=(PipelineStage(suite="resnet50", samples=4), PipelineStage(suite="dlrm", device="gpu:0")),
         deadline_ns=5 * 10**8,
     )
 
@@ -66,6 +89,19 @@ TWO = 'stages = [{ suite = "llm" }, { suite = "dlrm" }]\n'
             '[mine]\nstages = [{ suite = "llm", samples = 0 }, { suite = "dlrm" }]\ndeadline_s = { smoke = 1 }',
             "samples",
         ),
+        (
+            '[mine]\nstages = [{ suite = "llm", samples = 3 }, { suite = "dlrm" }]\ndeadline_s = { smoke = 1 }',
+            "llm takes one sample at a time, not 3",
+        ),
+        (
+            '[mine]\nstages = [{ suite = "llm" }, { suite = "llm-decode" }]\ndeadline_s = { smoke = 1 }',
+            "llm-decode continues llm-prefill, which is not the stage before it",
+        ),
+        (
+            '[mine]\nstages = [{ suite = "llm-decode" }, { suite = "llm-prefill" }]\ndeadline_s = { smoke = 1 }',
+            "llm-decode continues llm-prefill, which is not the stage before it",
+        ),
+        ("[mine]\n" + TWO + 'whole = "gpt"\ndeadline_s = { smoke = 1 }', "'gpt'"),
         ('[mine]\nstages = [{ suite = "llm", bits = 4 }, { suite = "dlrm" }]\ndeadline_s = { smoke = 1 }', "bits"),
         ("[assistant]\n" + TWO + "deadline_s = { smoke = 1 }", "reserved"),
         ("[one]\n[two]\n", "exactly one table"),
@@ -111,6 +147,48 @@ def test_a_route_that_cannot_keep_the_deadline_takes_no_part() -> None:
     never = CHAIN.model_copy(update={"deadline_ns": 10**8})
     assert [rate.device for rate in pipelines.fitting(never, UNITS, RATES)] == ["gpu:0", "gpu:0"]
     assert len(pipelines.fitting(CHAIN, UNITS, RATES)) == 4
+
+
+APART = CHAIN.model_copy(update={"apart": True, "deadline_ns": 10 * 10**9})
+
+
+def test_stages_that_run_apart_have_a_device_each() -> None:
+    """`a` on the CPU takes 0.5 s and `b` on the GPU as long; the other way round `b` takes 1 s. Without the order to
+    run apart, 2.5 a second."""
+    (both, _) = turns(RATES, APART)
+    assert both == (None, 3, pytest.approx(2.0))
+    chosen = {(rate.suite, rate.device) for rate in pipelines.roles(UNITS, RATES)}
+    assert chosen == {("a", "cpu:0"), ("b", "gpu:0")}
+
+
+def test_more_devices_than_stages_share_the_slowest_stage() -> None:
+    """`b` needs ten times as long as `a`, so three of four equal devices run it."""
+    rates = solo({(suite, f"gpu:{number}"): 100 for suite in "ab" for number in range(4)})
+    chosen = pipelines.roles({"a": 10, "b": 100}, rates)
+    assert sorted(rate.suite for rate in chosen) == ["a", "b", "b", "b"]
+    assert len({rate.device for rate in chosen}) == 4
+
+
+def test_devices_that_cannot_run_apart_are_refused() -> None:
+    with pytest.raises(UsageError, match="cannot run every stage"):
+        pipelines.roles(UNITS, [rate for rate in RATES if rate.device == "gpu:0"])
+    pipelines.refuse_unrunnable(CHAIN, candidates("a", "b"))
+    with pytest.raises(UsageError, match="needs a device of its own, and this run measures 1"):
+        pipelines.refuse_unrunnable(APART, candidates("a", "b"))
+
+
+def test_the_whole_work_has_a_turn_of_its_own() -> None:
+    rates = [*RATES, *solo({("c", "gpu:0"): 10, ("c", "cpu:0"): 5})]
+    chain = APART.model_copy(update={"whole": "c"})
+    found = pipelines.turns(chain, {**UNITS, "c": 30}, rates, DEVICES, partial(place, devices=DEVICES))
+    assert [(work.suites, work.units, work.device) for _, work in found] == [
+        (("a", "b"), (10, 20), None),
+        (("c",), (30,), None),
+        (("a", "b"), (10, 20), "gpu:0"),
+    ]
+    assert found[1][0].mixes_per_s == pytest.approx(15 / 30)
+    with pytest.raises(UsageError, match="no device has a solo rate of c"):
+        pipelines.turns(chain, UNITS, RATES, DEVICES, partial(place, devices=DEVICES))
 
 
 def test_the_critical_path_is_the_sum_of_the_fastest_stages() -> None:

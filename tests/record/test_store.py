@@ -436,6 +436,7 @@ def audited(
     shape: tuple[int, ...] = (2, 1, 3),
     fill: float = 0.5,
     previous_digests: int = 2,
+    **taken: Any,
 ) -> Path:
     """A record of three feeds of a unit each, and outputs that were kept. Feeds 0 and 2 were audited."""
     audit = Audit(gate=GATE, finished=3, feeds=(0, 2), values=(0.0, 0.0))
@@ -448,13 +449,21 @@ def audited(
         serials=np.array(serials),
         previous_digests=BEFORES[:previous_digests],
         outputs=outputs,
+        **taken,
     )
     rehashed(path)
     return path
 
 
+TAKEN: dict[str, Any] = {"taken": np.zeros((2, 4), np.float32), "taken_serials": np.array([7, 9])}
+
+
 def test_outputs_that_were_audited_lie_beside_the_stamps(tmp_path: Path) -> None:
     assert store.open(audited(tmp_path)).records[0].audit is not None
+
+
+def test_so_does_what_a_stage_continued(tmp_path: Path) -> None:
+    assert store.open(audited(tmp_path, **TAKEN)).records[0].audit is not None
 
 
 @pytest.mark.parametrize(
@@ -467,6 +476,11 @@ def test_outputs_that_were_audited_lie_beside_the_stamps(tmp_path: Path) -> None
         ({"shape": (2, 2, 3)}, "units of an output: 2, of a feed: 1"),
         ({"shape": (2,)}, "units of an output: none, of a feed: 1"),
         ({"fill": float("nan")}, "an output is not finite"),
+        ({"taken": TAKEN["taken"]}, "it must hold serials, previous_digests and outputs"),
+        ({**TAKEN, "taken_serials": np.array([7])}, "the number of its feed"),
+        ({**TAKEN, "taken": np.zeros((1, 4), np.float32)}, "the number of its feed"),
+        ({**TAKEN, "taken": np.zeros((2, 4))}, "finite values of float32"),
+        ({**TAKEN, "taken": np.full((2, 4), np.inf, np.float32)}, "finite values of float32"),
     ],
     ids=str,
 )

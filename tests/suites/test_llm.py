@@ -68,7 +68,7 @@ class Eager:
         return [torch.zeros([int(size) for size in spec.shape], dtype=self.dtype) for spec in specs]
 
     def run(self, graph: str, *inputs: Any, state: Any = None) -> Sequence[Any]:
-        outputs: Sequence[Any] = self.module(*inputs, *state)
+        outputs: Sequence[Any] = self.module(*inputs, *(state or ()))
         return outputs
 
     def get(self, tensor: Any) -> Array:

@@ -49,7 +49,12 @@ PREPARED = messages.Prepared(
     processes=(1, 2),
 )
 DESCRIPTION = messages.SuiteDescription(
-    version="1", unit="image", unit_names=UnitNames(short="img", work="images"), scenarios=("offline",), summary=""
+    version="1",
+    unit="image",
+    unit_names=UnitNames(short="img", work="images"),
+    scenarios=("offline",),
+    continues="",
+    summary="",
 )
 COST = Cost(name="all", yields=1, flops=2, bytes=3)
 ABSENT = Absent(kind="meter", name="probe 2", reason="not plugged in")
@@ -68,8 +73,8 @@ EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
     (
         AdapterCalls,
         AdapterCalls.feed,
-        {"serial": 0, "nonce": 1},
-        messages.Fed(key="a", serial=0, yields=[2**60 + 1, 1], digest="00ff"),
+        {"serial": 0, "nonce": 1, "take": "a.npy", "give": ""},
+        messages.Fed(key="a", serial=0, yields=[2**60 + 1, 1], digest="00ff", carried_ns=5),
     ),
     (AdapterCalls, AdapterCalls.hand_over, {"outputs": "a"}, {"engine": "acme 1"}),
     (

@@ -163,6 +163,9 @@ class PipelineStage(Fact):
     """The samples in the feed."""
     device: str | None = None
     """The only device that may run the stage. None if any device may."""
+    carried: bool = False
+    """Whether its suite continues the output of the stage before. Otherwise its feed is only derived from the digest of
+    that output."""
 
 
 class Pipeline(Fact):
@@ -172,6 +175,10 @@ class Pipeline(Fact):
     stages: tuple[PipelineStage, ...] = Field(min_length=2)
     deadline_ns: int = Field(gt=0)
     """The longest time from the begin of a pipeline to its last output. A late pipeline is no work."""
+    apart: bool = False
+    """Whether each device runs one stage only. Otherwise a device may run several."""
+    whole: str | None = None
+    """The suite that does the work of all stages in one feed. It is run in the same minutes. None: there is none."""
 
     @model_validator(mode="after")
     def _each_suite_once(self) -> Pipeline:
@@ -185,6 +192,11 @@ class Pipeline(Fact):
         """The suites of the stages, in their order."""
         return tuple(stage.suite for stage in self.stages)
 
+    @property
+    def samples(self) -> dict[str, int]:
+        """The samples in a feed of each suite that is measured alone: of the stages, and of the whole."""
+        return {stage.suite: stage.samples for stage in self.stages} | ({self.whole: 1} if self.whole else {})
+
 
 class PipelineWork(Fact):
     """What a phase does of a pipeline.
@@ -193,12 +205,14 @@ class PipelineWork(Fact):
     time.
     """
 
-    suites: tuple[str, ...] = Field(min_length=2)
-    """The suites of the stages, in their order."""
+    suites: tuple[str, ...] = Field(min_length=1)
+    """The suites of the stages, in their order; or only the one that does all of their work."""
     units: tuple[Annotated[int, Field(gt=0)], ...]
     """The units in the feed of each stage."""
     in_flight: int = Field(ge=1)
     """The number of pipelines that are under way at once. The next one begins when one ends."""
+    carried: tuple[str, ...] = ()
+    """The suites whose feeds continue the output of the stage before."""
     device: str | None = None
     """The only device of the phase, with all of its slices. None if all devices take part."""
 

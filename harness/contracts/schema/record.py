@@ -397,6 +397,9 @@ class Record(Fact):
     arrival_delay_ns: int | None = Field(default=None, ge=0)
     """In a phase with a load, the 99th percentile of the time from a request's due time until the harness handled its
     arrival, over the requests of all suites."""
+    carried_ns: int | None = Field(default=None, ge=0)
+    """The mean time of a feed to read the output of the stage before, and to write its own for the next stage. None if
+    the record is no stage of a pipeline that hands over outputs."""
     audit: Audit | None = None
     """The audit of the outputs. None if there was no audit; `unaudited` is then the reason."""
     unaudited: str = ""

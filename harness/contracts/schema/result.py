@@ -52,6 +52,8 @@ class SuiteFacts(Fact):
     version: str
     unit: str
     unit_names: UnitNames
+    continues: str = ""
+    """The suite whose output it continues in a pipeline. Empty: none."""
 
 
 BUILT_IN = "built in"
