@@ -41,12 +41,12 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import memory
-from mixmark.harness.resources.files import archive
+from mixmark.harness.resources.files import archive, regular
 from mixmark.harness.worker import isolation
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.messages import AdapterCalls, OutputsCompared, SuiteChoice
-from mixmark.harness.worker.outputs import Commitments, capacity, digest
+from mixmark.harness.worker.outputs import TAKEN_BYTES, Commitments, capacity, digest
 
 REFERENCE = "torch"
 CPU = Device(id=HOST_PROCESSOR, kind="cpu", memory_pool=HOST_POOL, precisions=("fp32",))
@@ -137,7 +137,7 @@ def _taken(commitments: Commitments, chosen: npt.NDArray[np.int64]) -> dict[str,
     if not commitments.taken:
         return {}
     taken = [commitments.taken[serial] for serial in chosen.tolist()]
-    outputs = [np.load(io.BytesIO(each.file.read_bytes()), allow_pickle=False) for each in taken]
+    outputs = [np.load(io.BytesIO(regular(each.file, TAKEN_BYTES)), allow_pickle=False) for each in taken]
     return {"taken": np.stack(outputs), "taken_serials": np.array([each.serial for each in taken], np.int64)}
 
 

@@ -37,9 +37,9 @@ def text(path: Path | str, limit_bytes: int = MAX_BYTES) -> str:
     return content.decode(errors="replace")
 
 
-def archive(path: Path, most_bytes: int = MAX_ARCHIVE_BYTES) -> bytes:
-    """The content of an .npz file that another process wrote. Raises OSError or ValueError unless it is a regular file
-    of at most that size that does not unpack to more: a pipe would block for ever."""
+def regular(path: Path, most_bytes: int) -> bytes:
+    """The content of a file that another process wrote. Raises OSError or ValueError unless it is a regular file of at
+    most that size: a pipe would block for ever."""
     file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
     with os.fdopen(file, "rb") as opened:
         if not stat.S_ISREG(os.fstat(file).st_mode):
@@ -47,6 +47,13 @@ def archive(path: Path, most_bytes: int = MAX_ARCHIVE_BYTES) -> bytes:
         content = opened.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise ValueError(f"{path.name} is larger than {most_bytes >> 20} MiB")
+    return content
+
+
+def archive(path: Path, most_bytes: int = MAX_ARCHIVE_BYTES) -> bytes:
+    """The content of an .npz file that another process wrote. Raises OSError or ValueError as `regular`, and if it
+    unpacks to more than its size."""
+    content = regular(path, most_bytes)
     with zipfile.ZipFile(io.BytesIO(content)) as members:  # workers write them without compression
         if sum(member.file_size for member in members.infolist()) > len(content):
             raise ValueError(f"{path.name} unpacks to more than its size")

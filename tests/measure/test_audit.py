@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -258,9 +259,12 @@ def test_a_fair_sample_of_what_was_given_stays(tmp_path: Path, monkeypatch: pyte
 
 def test_what_was_given_and_cannot_be_read_is_the_audits_problem(tmp_path: Path) -> None:
     (tmp_path / "0.npy").write_bytes(b"no array")
-    commitments = Commitments()
-    commitments.keep_taken(0, 0, tmp_path / "0.npy")
-    assert "handed over" in drawn(tmp_path, np.zeros((1, 2), np.int64), commitments=commitments).problem
+    os.mkfifo(tmp_path / "1.npy")
+    (tmp_path / "2.npy").symlink_to(tmp_path / "0.npy")
+    for number in range(3):
+        commitments = Commitments()
+        commitments.keep_taken(0, 0, tmp_path / f"{number}.npy")
+        assert "handed over" in drawn(tmp_path, np.zeros((1, 2), np.int64), commitments=commitments).problem
 
 
 def test_an_output_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
