@@ -121,7 +121,8 @@ def _answer(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:
         yield "power", f"{power} while it does {_work(outlook, answer.planned_per_hour)}"
     if outlook.energy and answer.energy_cost is not None:
         years = f"{bare(outlook.energy.years)} {'year' if outlook.energy.years == 1 else 'years'}"
-        load = "" if outlook.energy.mean_load == 1 else f", {percent(outlook.energy.mean_load)} of this work on average"
+        mean = outlook.energy.mean_load
+        load = f", {percent(mean)} of this work on average" if mean < 1 else ""
         cost = f"{_money(outlook, answer.energy_cost)} in {years} at {bare(outlook.energy.per_kwh)} per kWh"
         yield "energy", f"{cost}{load}"
         if answer.price is not None:

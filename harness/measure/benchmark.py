@@ -113,9 +113,9 @@ class Benchmark:
     def _measure_paths(self) -> None:
         """Measures the paths that an interrupted run has not measured yet."""
         absent = {each.name for each in self.result.absent if each.kind == "path"}
-        assert isinstance(self._executor, LocalExecutor)  # the command refuses paths of several hosts
+        meters = self._executor.meters if isinstance(self._executor, LocalExecutor) else None
         known = absent | {each.key for each in self.result.paths}
-        for found in paths.measure(known, meters=self._executor.meters):
+        for found in paths.measure(known, meters=meters):
             if isinstance(found, Metering):
                 self._keeper.meter(found)
                 self._extend("meterings", found)

@@ -194,7 +194,7 @@ def test_paths_come_first_and_a_run_that_ends_among_them_keeps_them(
     lacking = Absent(kind="path", name="fake/none", reason="no path: there is no second memory")
     last = PATH.model_copy(update={"id": "fake/last"})
 
-    def measured(known: set[str], ends: bool) -> Iterator[PathRecord | Absent]:
+    def measured(known: set[str], ends: bool, meters: object) -> Iterator[PathRecord | Absent]:
         asked.append(known)
         yield from (PathRecord(path=PATH), lacking) if ends else (PathRecord(path=last),)
         if ends:
