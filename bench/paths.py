@@ -3,10 +3,11 @@
 Run: python -m bench.paths [ROUNDS]   (12)
 
 The path `host/copy` copies in its worker and is timed by the parent, as in `mixmark run --paths`. The other loops run
-and are timed in this process, on the same two arrays; memcpy is what the path itself calls at this size. The loops
-alternate. Each copies once before it is timed, since the first copy of a process that slept takes up to a tenth longer;
-a path is measured right after its worker has written its memories. A ratio is the median over the rounds: above 1 the
-path is faster. The machine must do nothing else, since the loops use caches and memory differently.
+and are timed in this process, on the same two arrays. The path takes memcpy or numpy's vector loop, whichever is faster
+at this size. The loops alternate. Each copies once before it is timed, since the first copy of a process that slept
+takes up to a tenth longer; a path is measured right after its worker has written its memories. A ratio is the median
+over the rounds: above 1 the path is faster. The machine must do nothing else, since the loops use caches and memory
+differently.
 """
 
 from __future__ import annotations

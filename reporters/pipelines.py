@@ -45,7 +45,7 @@ def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
 
 def _in_words(found: PipelineFigures) -> Iterator[str]:
     deadline = duration(found.pipeline.deadline_ns)
-    own = [turn for turn in found.turns if turn.device is None and not turn.whole]
+    own = [turn for turn in found.turns if turn.by_plan]
     if found.per_hour is None:
         yield f"not known: {found.reason or 'a turn does not count'}"
         return
@@ -57,6 +57,9 @@ def _in_words(found: PipelineFigures) -> Iterator[str]:
         yield f"first output {figures.typical(own[0].first)}"
     if found.gain_over_whole and found.pipeline.whole:
         yield f"{figures.number(found.gain_over_whole)} × whole requests by {figures.name(found.pipeline.whole)}"
+    for policy, gain in found.gain_over_policies.items():
+        if gain:
+            yield f"{figures.number(gain)} × the policy {figures.name(policy)}"
     if found.gain:
         device = next(turn.device for turn in found.turns if turn.device)
         yield f"{figures.number(found.gain)} × {figures.name(device)} alone"
@@ -87,13 +90,15 @@ def _facts(found: PipelineFigures) -> Iterator[tuple[str, str]]:
     if found.pipeline.whole:
         whole = f"gain over whole {figures.name(found.pipeline.whole)}"
         yield whole, figures.number(found.gain_over_whole) + " ×" if found.gain_over_whole else UNKNOWN
+    for policy, gain in found.gain_over_policies.items():
+        yield f"gain over {figures.name(policy)}", figures.number(gain) + " ×" if gain else UNKNOWN
     yield "gain", figures.number(found.gain) + " ×" if found.gain else f"not known: {found.reason}"
 
 
 def _turn(turn: PipelineTurn) -> tuple[str, ...]:
     return (
         turn.phase,
-        figures.name(turn.device) if turn.device else "all, whole" if turn.whole else "all",
+        figures.name(turn.device) if turn.device else _whose(turn),
         str(turn.in_flight),
         str(turn.ended),
         str(turn.in_time),
@@ -104,6 +109,10 @@ def _turn(turn: PipelineTurn) -> tuple[str, ...]:
         figures.tail(turn.latency),
         duration(turn.p90_at_most_ns),
     )
+
+
+def _whose(turn: PipelineTurn) -> str:
+    return "all, whole" if turn.whole else "all" if turn.by_plan else f"all, by {figures.name(turn.policy)}"
 
 
 def _stage(stage: StageTimes, turn: PipelineTurn) -> tuple[str, ...]:

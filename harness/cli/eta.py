@@ -78,25 +78,31 @@ class Eta:
             targets = {_target(share) for share in chosen.values()}
             probes = (phase.shares for phase in self._header.candidates if phase.purpose == "probe")
             yield from (shares for shares in probes if _target(shares[0]) in targets)
-        if self._header.mix is None or not shares:
+        if not shares:
             return
         routes = {(share.route.suite, share.route.device): share for share in shares}
-        if self._procedure.confirm and not {"confirmation", "mixed"} & set(planned):
+        if self._header.mix and self._procedure.confirm and not {"confirmation", "mixed"} & set(planned):
             yield from ([share] for share in routes.values())
         of_mix = {"limits": self._procedure.mix_limits, "batch": 1, "scenario": "mixed"}
         mixed = [share.model_copy(update=of_mix) for share in routes.values()]
-        mixes = self._procedure.mixes - planned.count("mixed")
+        mixes = bool(self._header.mix) * self._procedure.mixes - planned.count("mixed")
         parts = len(scales(self._header)) - planned.count("scaling")
         policies = len(self._header.policies)
-        others = policies * self._procedure.mixes - planned.count("policy")
+        others = bool(self._header.mix) * policies * self._procedure.mixes - planned.count("policy")
         levels = len(self._header.levels) * (1 + policies) - planned.count("load")
         drills = self._header.drills - planned.count("drill")
         caps = len(self._header.caps) - planned.count("cap")
-        paths = self._header.measures_paths - planned.count("path")
-        pipelines = bool(self._header.pipeline) * self._procedure.mixes - planned.count("pipeline")
+        paths = bool(self._header.mix and self._header.measures_paths) - planned.count("path")
+        pipelines = self._turns * self._procedure.mixes - planned.count("pipeline")
         yield from [mixed] * sum(
             max(0, each) for each in (mixes, parts, others, levels, drills, caps, paths, pipelines)
         )
+
+    @property
+    def _turns(self) -> int:
+        """The turns of a pipeline: by the plan and each policy on all devices, whole, and on the best single device."""
+        pipeline, policies = self._header.pipeline, len(self._header.policies)
+        return 1 + policies + bool(pipeline.whole) + (len(self._header.devices) > 1) if pipeline else 0
 
 
 def _target(share: Share) -> tuple[str, str, str]:

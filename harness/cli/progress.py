@@ -41,7 +41,6 @@ PREFIXES = {
     "scaling": "in the mix on a part of the hosts, ",
     "drill": "in the drill, ",
     "path": "in the mix beside copies, ",
-    "pipeline": "in the pipeline, ",
 }
 
 
@@ -110,7 +109,7 @@ class Progress:
                 share = phase.shares[0]
                 self.label = f"{share.route.label}, {share.scenario}"
                 if phase.pipeline:
-                    self.label = f"the pipeline, on {phase.pipeline.device or 'all devices'}"
+                    self.label = f"the pipeline, on {phase.pipeline.device or 'all devices'}{_by(phase)}"
                 elif phase.placement:
                     self.label = "the mix, on all devices"
                 self.whole = "pipelines" if phase.pipeline else "mixes"
@@ -226,12 +225,18 @@ class Progress:
 
 def _prefix(phase: Phase) -> str:
     """What stands before the route of a record of the phase."""
-    by = "" if phase.policy == BY_PLAN else f" by {phase.policy}"
+    by = _by(phase)
     if phase.load:
         return f"at {percent(phase.load.level)} load{by}, "
     if phase.cap:
         return f"at {percent(phase.cap)} power, "
+    if phase.pipeline:
+        return f"in the pipeline{by}, "
     return f"in the mix{by}, " if by else PREFIXES.get(phase.purpose, "")
+
+
+def _by(phase: Phase) -> str:
+    return "" if phase.policy == BY_PLAN else f" by {phase.policy}"
 
 
 def _too_heavy(snapshot: MixSnapshot) -> str:

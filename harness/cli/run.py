@@ -149,7 +149,7 @@ SECTIONS = {
     multiple=True,
     metavar="NAME|FILE:CLASS",
     shell_complete=complete.POLICY,
-    help="Also run the mix, and serve it, by this policy, in turns with the plan. Repeatable.",
+    help="Also run the mix, serve it, and run a pipeline by this policy, in turns with the plan. Repeatable.",
 )
 @click.option(
     "--drill",

@@ -439,12 +439,15 @@ class Request:
     """A request that is not assigned to a device."""
 
     number: int
-    """The serial number in the order of arrival, over all suites, from 0."""
+    """The serial number, over all suites, from 0, in the order of arrival; of stages in the order in which their
+    pipelines began."""
     suite: str
     due_ns: int
-    """The time of arrival, on the clock of `now_ns`."""
+    """The time of arrival, on the clock of `now_ns`. Of a stage when its pipeline began."""
     limit_ns: int | None
     """The longest response time, from `due_ns`. None if there is no limit."""
+    before: str | None = None
+    """The device that ran the stage before of the same pipeline. None if there was none."""
 
 
 @dataclass(frozen=True)
@@ -476,7 +479,7 @@ class Policy(Protocol):
     ) -> tuple[Request, str] | None:
         """One of the waiting requests and a device that runs its suite. None if all requests should wait.
 
-        waiting: in the order of arrival. devices: the devices that have not failed.
+        waiting: in the order of their numbers. devices: the devices that have not failed.
         """
 
 

@@ -25,7 +25,17 @@ from statistics import fmean
 import numpy as np
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Finding, Int64s, Mix, Phase, Pipeline, PipelineWork, Record, Result
+from mixmark.harness.contracts.schema import (
+    BY_PLAN,
+    Finding,
+    Int64s,
+    Mix,
+    Phase,
+    Pipeline,
+    PipelineWork,
+    Record,
+    Result,
+)
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.mixed_run import HOUR_NS, HOUR_S, KWH_J, ScoredRun, run_of
@@ -66,6 +76,8 @@ class PipelineTurn:
     """The only device of the phase, with its slices. None if all devices took part."""
     whole: bool
     """Whether the work of all stages was done in one feed."""
+    policy: str
+    """What chose the device of each stage: the plan, or another policy."""
     in_flight: int
     """The number of pipelines that were under way at once."""
     length_ns: int
@@ -91,6 +103,11 @@ class PipelineTurn:
     problems: tuple[Finding, ...]
     """Why the turn does not count. Empty if it does."""
 
+    @property
+    def by_plan(self) -> bool:
+        """Whether the pipeline ran on all devices by the plan. The other turns are compared with these."""
+        return self.policy == BY_PLAN and not self.device and not self.whole
+
 
 @dataclass(frozen=True)
 class PipelineFigures:
@@ -114,6 +131,8 @@ class PipelineFigures:
     gain_over_whole: Estimate | None
     """Per hour over the same work in one feed on all devices, over the pairs of turns. None if no suite does it, or a
     turn does not count."""
+    gain_over_policies: Mapping[str, Estimate | None]
+    """Per hour by the plan over each other policy, over the pairs of turns."""
     reason: Reason | None
     """Why there is no figure or no gain. None if there are both."""
 
@@ -137,7 +156,8 @@ def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures | None
         return None
     phases = [phase for phase in result.phases if phase.pipeline]
     turns = tuple(_turn(result, pipeline, phase, phase.pipeline, doubts) for phase in phases if phase.pipeline)
-    own = [each for each in turns if not each.device and not each.whole]
+    own = [each for each in turns if each.by_plan]
+    policies = {each: [turn for turn in turns if turn.policy == each] for each in result.policies}
     single, whole = [each for each in turns if each.device], [each for each in turns if each.whole]
     path_ns, bound_per_hour, exceeded = _bounds(phases[0], own) if phases else (None, None, False)
     counts = bool(own) and not any(each.problems for each in own)
@@ -153,6 +173,7 @@ def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures | None
         per_kwh=_mean(kwh) if counts and len(kwh) == len(own) else None,
         gain=gain,
         gain_over_whole=_gain(own, whole),
+        gain_over_policies={policy: _gain(own, others) for policy, others in policies.items()},
         reason=None if gain else _reason(result, pipeline, phases, single),
     )
 
@@ -221,6 +242,7 @@ def _turn(
         phase=phase.name,
         device=work.device,
         whole=work.suites != pipeline.suites,
+        policy=phase.policy,
         in_flight=work.in_flight,
         length_ns=run.length_ns if run else 0,
         ended=len(ended),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mixmark.harness.contracts.schema import (
+    BY_PLAN,
     HOST_POOL,
     Connection,
     Device,
@@ -141,7 +142,8 @@ class LocalExecutor:
             alone = attend(phase, self.equipment, self.folder, solo.drive, staged, pids, lambda parts: notify(opens))
             return PhaseFacts(alone)
         assert request.mix or phase.pipeline  # a placement is of one of them
-        policy = policy_of(self.policies[phase.policy]) if phase.purpose in ("policy", "load") else None
+        chooses = phase.load is not None or phase.policy != BY_PLAN
+        policy = policy_of(self.policies[phase.policy]) if chooses else None
         if isinstance(policy, PolicyProcess):
             stack.callback(policy.end)
             pids.append(policy.pid)

@@ -48,6 +48,7 @@ from mixmark.harness.measure.phase import Part, stamped
 from mixmark.harness.measure.pipeline_queue import PipelineQueue
 from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan.placement import Planner
+from mixmark.harness.plan.policies import InProportion
 from mixmark.harness.worker.calls import Garbled
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.messages import MAX_CONCURRENCY, AdapterCalls, Window
@@ -116,7 +117,7 @@ def local_driver(
     source: Source = partial(Dispatcher, plan=plan)
     if phase.pipeline:
         units, limits = phase.pipeline.mix_units, {}
-        source = partial(PipelineQueue, work=phase.pipeline)
+        source = partial(PipelineQueue, work=phase.pipeline, policy=policy or InProportion)
     elif phase.drill:
         source = partial(DrillDispatcher, plan=plan, drill=phase.drill)
     elif policy:

@@ -187,7 +187,7 @@ def prepare(request: RunRequest) -> PreparedRun:
         raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
     if request.scaling and not (mix and request.on_hosts) and not resumed:
         raise UsageError("--scaling runs a mix on a part of several hosts", hint="give --hosts, and a mix")
-    policies = _policies(request, resumed, mix)
+    policies = _policies(request, resumed, mix, pipeline)
     if not request.on_hosts:
         setup.choose_adapters(
             request.adapters, config
@@ -215,9 +215,11 @@ def _measured(
     )
 
 
-def _policies(request: RunRequest, resumed: Result | None, mix: Mix | None) -> Mapping[str, Plugin]:
+def _policies(
+    request: RunRequest, resumed: Result | None, mix: Mix | None, pipeline: Pipeline | None
+) -> Mapping[str, Plugin]:
     """The policies that the run names, and the plan's policy. Raises UsageError for an unknown one, and if the run has
-    no mix to serve."""
+    nothing that they assign."""
     specs = {registry.name_of_spec(name): name for name in request.policies if registry.is_spec(name)}
     found = registry.find("policies", specs.values())
     names = resumed.policies if resumed else [name for name in request.policies if name not in specs.values()]
@@ -225,7 +227,7 @@ def _policies(request: RunRequest, resumed: Result | None, mix: Mix | None) -> M
     for policy in chosen:
         policy_of(found[policy])  # an error of its file comes before anything is measured
     options = {
-        "--policy": request.policies,
+        "--policy": request.policies if not pipeline else (),
         "--drill": request.drill,
         "--ladder": request.levels != (),
         "--power-cap": request.caps,

@@ -140,7 +140,10 @@ class RequestQueue:
         given = own.queued.popleft()
         given.begun = True
         own.held += 1
-        return Handed(given.request.suite, given.request.due_ns if self._load else None, given.request.number)
+        return self._handed(given.request)
+
+    def _handed(self, request: Request) -> Handed:
+        return Handed(request.suite, request.due_ns if self._load else None, request.number)
 
     def finished(self, device: str, handed: Handed, begin_ns: int, end_ns: int, units: int) -> None:
         """Records that a feed is finished. units: those that count."""

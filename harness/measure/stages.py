@@ -427,24 +427,25 @@ def stages_alone(state: RunState) -> list[Phase]:
 
 
 def pipelines(state: RunState) -> Steps:
-    """The pipeline on all devices, its work in one stage on all devices, and the pipeline on the best single device, in
-    turns, so that all have the same minutes; each as often as the mix."""
+    """The pipeline on all devices by the plan and by each other policy, its work in one stage on all devices, and the
+    pipeline on the best single device, in turns, so that all have the same minutes; each as often as the mix."""
     pipeline, ran = state.result.pipeline, state.of("pipeline")
     if pipeline is None or state.is_absent(pipeline.name, "pipeline"):
         return ()
     devices = state.result.devices
     units, rates = solo_rates.of_stages(state.evidence, pipeline, state.invalid)
     try:
-        turns = pipeline_turns(pipeline, units, rates, devices, state.planner(devices, state.power))
+        planner = state.planner(devices, state.power)
+        turns = pipeline_turns(pipeline, units, rates, devices, planner, state.result.policies)
     except MixmarkError as error:
         return (absent(pipeline.name, error, "pipeline"),)
-    run, turn = divmod(len(ran), len(turns))
+    run, at = divmod(len(ran), len(turns))
     if run >= state.procedure.mixes:
         return ()
-    placement, work = turns[turn]
-    name = f"pipeline{run + 1}{'-alone' if work.device else '' if work.suites == pipeline.suites else '-whole'}"
-    limits = pipeline_limits(placement, state.procedure.mix_limits)
-    return (state.phase(name, "pipeline", run + 1, placement, limits, pipeline=work),)
+    turn = turns[at]
+    name = key_of(f"pipeline{run + 1}-{turn.name}".removesuffix("-"))
+    limits = pipeline_limits(turn.placement, state.procedure.mix_limits)
+    return (state.phase(name, "pipeline", run + 1, turn.placement, limits, pipeline=turn.work, policy=turn.policy),)
 
 
 STAGES = (screen, choose, stages_alone, confirm, mix, policies, levels, drill, caps, copies, scaling, pipelines)

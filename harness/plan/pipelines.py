@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import (
+    BY_PLAN,
     Device,
     Limits,
     Phase,
@@ -130,11 +131,27 @@ def refuse_unrunnable(pipeline: Pipeline, candidates: Sequence[Phase]) -> None:
             )
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A way to run the pipeline that has the same minutes as the others."""
+
+    name: str
+    """What tells it from the run by the plan on all devices, whose name is empty."""
+    placement: Placement
+    work: PipelineWork
+    policy: str = BY_PLAN
+
+
 def turns(
-    pipeline: Pipeline, units: Mapping[str, int], rates: Sequence[Rate], devices: Sequence[Device], plan: Planner
-) -> list[tuple[Placement, PipelineWork]]:
-    """How the pipeline is run by all devices, then its work in one feed, if a suite does that, and then the pipeline
-    by the best single device, if there is a choice.
+    pipeline: Pipeline,
+    units: Mapping[str, int],
+    rates: Sequence[Rate],
+    devices: Sequence[Device],
+    plan: Planner,
+    policies: Sequence[str] = (),
+) -> list[Turn]:
+    """How the pipeline is run by all devices, by the plan and by each other policy, then its work in one feed, if a
+    suite does that, and then the pipeline by the best single device, if there is a choice.
 
     units: in a feed of each suite. rates: of these suites alone. Raises MixmarkError if a suite has no rate, or if the
     stages do not fit into memory or have no devices of their own.
@@ -146,7 +163,7 @@ def turns(
     single, _ = best_single({suite: units[suite] for suite in pipeline.suites}, stages, devices)
     of_single = [rate for rate in stages if _whole(rate.device, devices) == single]
 
-    def turn(rates: Sequence[Rate], device: str | None = None, apart: bool = False) -> tuple[Placement, PipelineWork]:
+    def turn(name: str, rates: Sequence[Rate], device: str | None = None, apart: bool = False) -> Turn:
         suites = tuple(suite for suite in pipeline.samples if suite in {rate.suite for rate in rates})
         own = {suite: units[suite] for suite in suites}
         fitted = fitting(pipeline, own, rates)
@@ -155,16 +172,21 @@ def turns(
         work = PipelineWork(
             suites=suites,
             units=tuple(own.values()),
+            deadline_ns=pipeline.deadline_ns,
             in_flight=in_flight(placement.mixes_per_s, pipeline.deadline_ns / NS_PER_S, len(used)),
             carried=tuple(stage.suite for stage in pipeline.stages if stage.carried and stage.suite in suites),
             device=device,
         )
-        return placement, work
+        return Turn(name, placement, work)
 
-    found = [turn(stages, apart=pipeline.apart)]
+    found = [by_plan := turn("", stages, apart=pipeline.apart)]
+    if policies:  # `apart` binds the plan, and a policy may choose any device
+        routes = turn("", stages).placement.rates
+        free = by_plan.placement.model_copy(update={"rates": routes})
+        found += [replace(by_plan, name=f"by-{each}", placement=free, policy=each) for each in policies]
     if whole:
-        found.append(turn(whole))
-    return [*found, turn(of_single, single)] if single else found
+        found.append(turn("whole", whole))
+    return [*found, turn("alone", of_single, single)] if single else found
 
 
 def roles(units: Mapping[str, int], rates: Sequence[Rate]) -> list[Rate]:

@@ -12,7 +12,7 @@ from tests.fakes.machine import Machine, Rates, record
 
 UNITS = {"a": 10, "b": 20}
 ROW: Rates = {("a", "gpu:0"): 100.0, ("b", "cpu:0"): 20.0}
-WORK = PipelineWork(suites=("a", "b"), units=(10, 20), in_flight=1)
+WORK = PipelineWork(suites=("a", "b"), units=(10, 20), in_flight=1, deadline_ns=2_050_000_000)
 CHAIN = Pipeline(name="mine", stages=(PipelineStage(suite="a"), PipelineStage(suite="b")), deadline_ns=2_050_000_000)
 
 

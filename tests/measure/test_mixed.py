@@ -359,7 +359,7 @@ def test_a_run_whose_cap_was_raised_meanwhile_keeps_no_timestamps(
         return []
 
     monkeypatch.setattr(executor, "attend", attend)
-    phase: Any = SimpleNamespace(placement=object(), purpose="cap", cap=0.6)
+    phase: Any = SimpleNamespace(placement=object(), purpose="cap", cap=0.6, load=None, policy="plan")
     request: Any = SimpleNamespace(phase=phase, mix=MIX, devices=(), idle_s=0)
     nothing: Any = SimpleNamespace(pids=())
     here = executor.LocalExecutor(nothing, tmp_path, nothing, {}, (limit,))
@@ -368,19 +368,38 @@ def test_a_run_whose_cap_was_raised_meanwhile_keeps_no_timestamps(
     assert part.draft.completions == ("timestamps" if kept else None)
 
 
-WORK = PipelineWork(suites=("low", "high"), units=(2, 2), in_flight=3)
+WORK = PipelineWork(suites=("low", "high"), units=(2, 2), in_flight=3, deadline_ns=10**9)
+BOTH = {"a": {"low": 0.02}, "b": {"high": 0.02}}
 
 
-def chained(folder: Path, max_s: float = 2.0, carried: bool = False, **options: str) -> list[Record]:
-    """Pipelines of `low` on one device and `high` on the other."""
-    stage = Stage(folder, {"a": {"low": 0.02}, "b": {"high": 0.02}}, options)
+def chained(
+    folder: Path, max_s: float = 2.0, carried: bool = False, devices: Any = BOTH, policy: Any = None, **options: str
+) -> list[Record]:
+    """Pipelines of `low` on one device and `high` on the other, or by a policy."""
+    stage = Stage(folder, devices, options)
     work = WORK.model_copy(update={"carried": ("high",) if carried else ()})
     plain = stage.phase(max_s)
     rates = plain.placement.rates if plain.placement else ()
     plan = placement.place(WORK.mix_units, rates, stage.devices())
     phase = Phase.model_validate(plain.model_dump() | {"purpose": "pipeline", "pipeline": work, "placement": plan})
-    drive = mixed.local_driver(None, phase, lambda units, rates: plan)
+    drive = mixed.local_driver(None, phase, lambda units, rates: plan, policy=policy)
     return attend(phase, stage.equipment(), folder, drive, on_ready=drive.on_ready)
+
+
+def test_a_policy_chooses_the_device_of_each_stage(tmp_path: Path) -> None:
+    """All on one of two devices that run both."""
+
+    class Stays:
+        def __init__(self, seconds: Any, plan: Any) -> None: ...
+
+        def choose(self, waiting: Any, devices: Any, now_ns: int) -> Any:
+            return waiting[0], waiting[0].before or "npu:b"
+
+    even = {"low": 0.02, "high": 0.02}
+    records = chained(tmp_path, devices={"a": even, "b": even}, policy=Stays)
+    chains = [steps for steps in steps_of(WORK, records).values() if len(steps) == 2]
+    assert len(chains) > 5 and {step.device for steps in chains for step in steps} == {"npu:b"}
+    assert out_of_turn(WORK, records) == 0
 
 
 @pytest.mark.parametrize("slots", ["1", "3"])

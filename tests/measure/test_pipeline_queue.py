@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mixmark.harness.contracts.protocols import DeviceLoad, Request
 from mixmark.harness.contracts.schema import PipelineWork
 from mixmark.harness.judge.pipelines import out_of_turn, steps_of
 from mixmark.harness.measure.pipeline_queue import PipelineQueue
+from mixmark.harness.measure.request_queue import PolicyFailed
 from mixmark.harness.plan.placement import place
 from tests.fakes.machine import Machine, Rates, device, solo
 from tests.fakes.pipelines import ROW, UNITS, WORK, machine, records
@@ -43,7 +46,7 @@ def test_no_stage_begins_before_the_stage_before_has_ended(
 ) -> None:
     pairs = [(suite, id) for suite in ("a", "b", "c") for id in ("gpu:0", "cpu:0")]
     units = {"a": 1, "b": 2, "c": 3}
-    work = PipelineWork(suites=("c", "a", "b"), units=(3, 1, 2), in_flight=in_flight)
+    work = PipelineWork(suites=("c", "a", "b"), units=(3, 1, 2), in_flight=in_flight, deadline_ns=1)
     made = Machine(
         units,
         dict(zip(pairs, rates, strict=True)),
@@ -81,7 +84,7 @@ def test_the_window_is_over_when_a_pipeline_has_ended() -> None:
 
 
 def test_a_lost_device_loses_the_pipelines_that_it_held_and_the_others_go_on() -> None:
-    """The CPU is slower than planned. So it holds two stages, and more wait for it: the GPU runs these."""
+    """The CPU is slower than planned. So it holds one stage, and more wait for it: the GPU runs these."""
     rates: Rates = {("a", "gpu:0"): 100, ("b", "gpu:0"): 20, ("b", "cpu:0"): 20}
     quanta = {pair: UNITS[pair[0]] for pair in rates}
     work = WORK.model_copy(update={"in_flight": 8})
@@ -99,7 +102,7 @@ def test_a_lost_device_loses_the_pipelines_that_it_held_and_the_others_go_on() -
     assert made.dispatcher.mixes > ended + 15
     assert out_of_turn(work, records(made)) == 0
     chains = steps_of(work, records(made))
-    assert sum(due_ns < lost_ns and len(steps) < 2 for due_ns, steps in chains.items()) == 2
+    assert sum(due_ns < lost_ns and len(steps) < 2 for due_ns, steps in chains.items()) == 1
 
 
 def test_without_a_device_for_a_stage_the_phase_ends() -> None:
@@ -130,4 +133,48 @@ def test_what_the_next_stage_continues_is_given_and_taken() -> None:
     assert second is not None and (second.takes, second.gives) == (True, False)
 
 
+class Last:
+    """The youngest stage, on the last of the devices that run it. Keeps what it was asked."""
+
+    asked: ClassVar[list[tuple[tuple[Request, ...], tuple[str, ...]]]] = []
+
+    def __init__(self, seconds: Any, plan: Any) -> None:
+        self.asked.clear()
+        self.seconds, self.plan = seconds, plan
+
+    def choose(self, waiting: Sequence[Request], devices: Sequence[DeviceLoad], now_ns: int) -> tuple[Request, str]:
+        self.asked.append((tuple(waiting), tuple(each.device for each in devices)))
+        return waiting[-1], [each.device for each in devices if each.device in self.seconds[waiting[-1].suite]][-1]
+
+
+def test_a_policy_sees_the_stages_that_wait_with_the_begin_of_their_pipeline() -> None:
+    plan = place(UNITS, solo(EVERY), [device("gpu:0"), device("cpu:0")])
+    work = WORK.model_copy(update={"in_flight": 2})
+    quanta = {pair: UNITS[pair[0]] for pair in EVERY}
+    queue = PipelineQueue(UNITS, plan, quanta, dict.fromkeys(EVERY, 1), work, Last)
+    queue.begin(0)
+    assert queue.next("gpu:0", 0) is None
+    older, younger = (Request(2 * n, "a", n - 2, work.deadline_ns) for n in range(2))
+    assert Last.asked == [((older, younger), ("gpu:0", "cpu:0")), ((older,), ("gpu:0", "cpu:0"))]
+    first = queue.next("cpu:0", 0)
+    assert first is not None and (first.request, first.due_ns, first.chained) == (1, -1, True)
+    queue.finished("cpu:0", first, 0, 5, 10)
+    second = queue.next("cpu:0", 5)
+    assert second is not None and (second.suite, second.request) == ("a", 0)
+    assert Last.asked[2:] == [((Request(3, "b", -1, work.deadline_ns, "cpu:0"),), ("gpu:0", "cpu:0"))]
+
+
+def test_a_policy_that_gives_a_device_what_it_does_not_run_is_named() -> None:
+    class Wrong(Last):
+        def choose(self, waiting: Sequence[Request], devices: Any, now_ns: int) -> tuple[Request, str]:
+            return waiting[0], "cpu:0"
+
+    plan = place(UNITS, solo(ROW), [device("gpu:0"), device("cpu:0")])
+    queue = PipelineQueue(UNITS, plan, UNITS_OF, dict.fromkeys(ROW, 1), WORK, Wrong)
+    queue.begin(0)
+    with pytest.raises(PolicyFailed, match="the policy gave 'cpu:0' a request of a, which it does not run"):
+        queue.next("gpu:0", 0)
+
+
+EVERY: Rates = {(suite, id): 20 for suite in UNITS for id in ("gpu:0", "cpu:0")}
 UNITS_OF = {pair: UNITS[pair[0]] for pair in ROW}

@@ -394,6 +394,20 @@ def test_a_pipeline_runs_on_all_devices_and_on_the_best_single_one_in_turns() ->
     ]
 
 
+def test_each_policy_has_its_turn_of_the_pipeline() -> None:
+    header, seen = with_stages(chained()).model_copy(update={"policies": ("greedy", "mine_2")}), []
+    while steps := later(header):
+        (step,) = steps
+        seen.append((step.name, step.policy, step.pipeline and step.pipeline.deadline_ns == CHAIN.deadline_ns))
+        header = header.model_copy(update={"phases": (*header.phases, step)})
+    assert seen == [
+        ("pipeline1", "plan", True),
+        ("pipeline1-by-greedy", "greedy", True),
+        ("pipeline1-by-mine-2", "mine_2", True),
+        ("pipeline1-alone", "plan", True),
+    ]
+
+
 def test_a_pipeline_follows_the_mix_and_also_a_mix_that_cannot_be_planned() -> None:
     (mixed,) = later(with_stages(chained(MIX)))
     assert mixed.purpose == "mixed"

@@ -39,7 +39,7 @@ def own(folder: Path, text: str) -> str:
 
 def turns(rates: list[Rate], chain: Pipeline = CHAIN, devices: list[Device] = DEVICES) -> list[tuple[object, ...]]:
     found = pipelines.turns(chain, UNITS, rates, devices, partial(place, devices=devices))
-    return [(work.device, work.in_flight, plan.mixes_per_s) for plan, work in found]
+    return [(turn.work.device, turn.work.in_flight, turn.placement.mixes_per_s) for turn in found]
 
 
 @pytest.mark.parametrize("tier", get_args(Tier))
@@ -181,14 +181,27 @@ def test_the_whole_work_has_a_turn_of_its_own() -> None:
     rates = [*RATES, *solo({("c", "gpu:0"): 10, ("c", "cpu:0"): 5})]
     chain = APART.model_copy(update={"whole": "c"})
     found = pipelines.turns(chain, {**UNITS, "c": 30}, rates, DEVICES, partial(place, devices=DEVICES))
-    assert [(work.suites, work.units, work.device) for _, work in found] == [
+    assert [(turn.work.suites, turn.work.units, turn.work.device) for turn in found] == [
         (("a", "b"), (10, 20), None),
         (("c",), (30,), None),
         (("a", "b"), (10, 20), "gpu:0"),
     ]
-    assert found[1][0].mixes_per_s == pytest.approx(15 / 30)
+    assert found[1].placement.mixes_per_s == pytest.approx(15 / 30)
     with pytest.raises(UsageError, match="no device has a solo rate of c"):
         pipelines.turns(chain, UNITS, RATES, DEVICES, partial(place, devices=DEVICES))
+
+
+def test_a_policy_has_the_plan_of_the_turn_that_it_is_compared_with_and_any_device() -> None:
+    planner = partial(place, devices=DEVICES)
+    plan, greedy, alone = pipelines.turns(APART, UNITS, RATES, DEVICES, planner, ["greedy"])
+    assert [(turn.name, turn.policy) for turn in (plan, greedy, alone)] == [
+        ("", "plan"),
+        ("by-greedy", "greedy"),
+        ("alone", "plan"),
+    ]
+    assert greedy.work == plan.work and greedy.placement.fractions == plan.placement.fractions
+    assert len(plan.placement.rates) == 2, "each device has one stage"
+    assert len(greedy.placement.rates) == 4
 
 
 def test_the_critical_path_is_the_sum_of_the_fastest_stages() -> None:

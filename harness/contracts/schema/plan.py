@@ -211,6 +211,8 @@ class PipelineWork(Fact):
     """The units in the feed of each stage."""
     in_flight: int = Field(ge=1)
     """The number of pipelines that are under way at once. The next one begins when one ends."""
+    deadline_ns: int = Field(gt=0)
+    """The longest time from the begin of a pipeline to its last output, as each policy is told."""
     carried: tuple[str, ...] = ()
     """The suites whose feeds continue the output of the stage before."""
     device: str | None = None
