@@ -75,6 +75,18 @@ def test_the_devices_of_a_stage_take_turns_by_their_part_of_the_plan() -> None:
     assert counts["gpu:0"] / counts["cpu:0"] == pytest.approx(1 / 3, abs=0.02)
 
 
+def test_a_device_takes_its_oldest_pipeline_first() -> None:
+    """Alone it takes 0.5 s for `a` and 1 s for `b`."""
+    rates: Rates = {(suite, "gpu:0"): 20 for suite in UNITS}
+    made = machine(2, rates)
+    made.run(3.05)
+    assert made.done == {("a", "gpu:0"): seconds((0, 0.5), (1.5, 2)), ("b", "gpu:0"): seconds((0.5, 1.5), (2, 3))}
+
+
+def seconds(*spans: tuple[float, float]) -> list[tuple[int, int]]:
+    return [(round(begin * 1e9), round(end * 1e9)) for begin, end in spans]
+
+
 def test_the_window_is_over_when_a_pipeline_has_ended() -> None:
     made = machine(1)
     assert made.step(10)
@@ -103,6 +115,16 @@ def test_a_lost_device_loses_the_pipelines_that_it_held_and_the_others_go_on() -
     assert out_of_turn(work, records(made)) == 0
     chains = steps_of(work, records(made))
     assert sum(due_ns < lost_ns and len(steps) < 2 for due_ns, steps in chains.items()) == 1
+
+
+def test_another_pipeline_begins_in_the_place_of_a_lost_one() -> None:
+    """The CPU is lost at 0.1 s, when it begins `b`. The GPU takes 0.1 s and 2 s."""
+    made = machine(1, {("a", "gpu:0"): 100, ("b", "gpu:0"): 10, ("b", "cpu:0"): 20})
+    made.run(0.5)
+    assert made.running["cpu:0"] and made.dispatcher.mixes == 0
+    made.lose("cpu:0")
+    made.run(5)
+    assert ends_s(made) == pytest.approx([2.2, 4.3])
 
 
 def test_without_a_device_for_a_stage_the_phase_ends() -> None:
