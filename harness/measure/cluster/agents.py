@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate
 
+from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.measure.cluster import messages, names
 from mixmark.harness.measure.cluster.clocks import RoundTrip
@@ -274,6 +275,13 @@ class Agents:
         for name in set(hosts) - replies.keys():
             self._agents[name].lose(f"no reply came within {REPLIES_WITHIN_S:.0f} s")
         return {name: replies.get(name, str(self._agents[name].lost)) for name in hosts}
+
+    def ask(self, method: Callable[Concatenate[Any, P], T], host: str, *args: P.args, **arguments: P.kwargs) -> T:
+        """Calls a method of `AgentCalls` on one host. Raises MixmarkError if there is no reply."""
+        reply = self.call(method, [host], *args, **arguments)[host]
+        if isinstance(reply, str):
+            raise MixmarkError(f"the host {host} sent no reply: {reply}")
+        return reply
 
 
 def reason(failed: Failed) -> Reason:
