@@ -110,11 +110,7 @@ class HostCopies:
         return self._agents.ask(AgentCalls.read_memory, host, offset=offset, count=count)
 
     def _bytes(self, offset: int, count: int) -> bytes:
-        """Bytes of the destination. Raises MixmarkError if the agent sends others or fewer."""
-        try:
-            data = self._read(self._destination, offset, count).data()
-        except ValueError as error:
-            raise MixmarkError(f"the host {self._destination} sent no base64: {error}") from error
-        if len(data) != count:
+        """Bytes of the destination. Raises MixmarkError if its agent sends fewer or more."""
+        if len(data := self._read(self._destination, offset, count).data()) != count:
             raise MixmarkError(f"the host {self._destination} sent {len(data)} bytes of {count}")
         return data
