@@ -19,8 +19,8 @@ class DataPath(Fact):
     """The name of the path. It begins with the name of its plugin and a slash, and in a run over several hosts with the
     host before that. `hosts/rack1:rack2` leads from one host to another."""
     source: str = Field(pattern=MEMORY, max_length=100)
-    """The memory that is copied from: the id of a device, `host`, or a part of the host's memory: `host/node0`. In a run
-    over several hosts it begins with its host: `rack1/host`."""
+    """The memory that is copied from: the id of a device, `host`, or a part of the host's memory: `host/node0`. It
+    begins with the name of its host in a run over several hosts: `rack1/host`."""
     destination: str = Field(pattern=MEMORY, max_length=100)
     """The memory that is copied to."""
     route: Literal["direct", "staged"] = "direct"

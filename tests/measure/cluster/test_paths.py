@@ -37,22 +37,29 @@ PART_BYTES = 1 << 16
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "TICK_S", 0.02)
     monkeypatch.setattr(measuring, "SAMPLE_NS", 10_000)
-    monkeypatch.setattr(cluster_paths, "SIZES", (*SIZES, 64 << 20))  # which is left out
+    monkeypatch.setattr(cluster_paths, "SIZES", (*SIZES, 1 << 18))
+    monkeypatch.setattr(cluster_paths, "LARGEST_BYTES", SIZES[-1])
     monkeypatch.setattr(cluster_paths, "PART_BYTES", PART_BYTES)
 
 
 class Engine:
-    """Carries the messages of agents in a known time, on a clock of its own. broken: changes a part on its way in; None
-    loses it."""
+    """Carries the messages of agents in a known time, on a clock of its own. A part that is sent arrives before its host
+    takes the next call. broken: changes a part on its way to the host `right`; None loses it."""
 
     def __init__(self, *hosts: str, broken: Callable[[int, MemoryPart], MemoryPart | None] | None = None) -> None:
         self.present, self.broken, self.now_ns = [*hosts], broken, 0
+        self.sent: dict[str, list[tuple[int, MemoryPart]]] = {}
         self.agents = {host: Agent(Pipes(0, 0), None, Path()) for host in hosts}
 
     def __getitem__(self, host: str) -> To:
         return To(self, host)
 
     def ask(self, method: Callable[..., Any], host: str, **arguments: Any) -> Any:
+        for offset, part in self.sent.pop(host, ()):
+            self.now_ns += IN_NS * len(part.data())
+            arrived = self.broken(offset, part) if self.broken and host == "right" else part
+            if arrived is not None:
+                self.agents[host].write_memory(offset=offset, part=arrived)
         self.now_ns += CALL_NS + OUT_NS * arguments.get("count", 0)
         return getattr(self.agents[host], method.__name__)(**arguments)
 
@@ -71,12 +78,7 @@ class To:
 
     def send(self, method: Callable[..., Any], offset: int, part: MemoryPart) -> None:
         assert method is AgentCalls.write_memory
-        self.engine.now_ns += IN_NS * len(part.data())
-        if self.host == "right" and self.engine.broken:
-            if (changed := self.engine.broken(offset, part)) is None:
-                return
-            part = changed
-        self.engine.agents[self.host].write_memory(offset=offset, part=part)
+        self.engine.sent.setdefault(self.host, []).append((offset, part))
 
 
 def test_a_copy_takes_two_calls_and_the_way_of_its_bytes_from_one_agent_and_to_the_other() -> None:
@@ -249,8 +251,9 @@ def test_a_host_that_sends_something_else_has_no_figure(tmp_path: Path) -> None:
             return super().read_memory(offset=offset, count=count // 2)
 
     class Long(Copying):
-        def measure_path(self, *, known: tuple[PathRecord | Absent, ...]) -> PathRecord:
-            return PathRecord(path=COPY.model_copy(update={"source": "a" * 100}))
+        def measure_path(self, *, known: tuple[PathRecord | Absent, ...]) -> PathRecord | Absent | None:
+            long = PathRecord(path=COPY.model_copy(update={"source": "a" * 100}))
+            return super().measure_path(known=known) and long
 
     class Refusing(Copying):
         def measure_path(self, *, known: tuple[PathRecord | Absent, ...]) -> PathRecord:
