@@ -43,8 +43,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Engine:
-    """Carries the messages of agents in a known time, on a clock of its own. A part that is sent arrives before its host
-    takes the next call. broken: changes a part on its way to the host `right`; None loses it."""
+    """Carries the messages of agents in a known time, on a clock of its own. A part that is sent arrives before the
+    next call of its host. broken: changes a part on its way to the host `right`; None loses it."""
 
     def __init__(self, *hosts: str, broken: Callable[[int, MemoryPart], MemoryPart | None] | None = None) -> None:
         self.present, self.broken, self.now_ns = [*hosts], broken, 0
