@@ -31,7 +31,7 @@ ENDS_WITHIN_S = 5.0  # for the threads that receive
 PING_S = 1.0
 BURST = 8  # pings before and after a phase; the shortest round trip counts
 SILENT_S = 30.0  # without a message, after which a host is lost, even if its connection stands
-REPLIES_WITHIN_S = 300.0  # for a call between phases, which looks for devices or opens meters
+REPLIES_WITHIN_S = 900.0  # for a call between phases: a path of a busy host with one core took 103 s
 TICK_S = 0.25  # how long one wait for messages lasts
 FILE = re.compile(r"[a-z0-9][A-Za-z0-9.-]{0,190}\.(npz|log)")
 

@@ -32,9 +32,10 @@ def measure(agents: Agents, known: Sequence[PathRecord | Absent]) -> Iterator[Pa
     known_names = {*map(name_of, known)}
     for host in agents.present:
         own = tuple(names.to_host(each) for each in known if host_of(name_of(each)) == host)
-        rest = on(host, "paths")
+        if (rest := on(host, "paths")) in known_names:
+            continue
         try:
-            while rest not in known_names and (found := agents.ask(AgentCalls.measure_path, host, known=own)):
+            while found := agents.ask(AgentCalls.measure_path, host, known=own):
                 yield type(found).model_validate(found.model_dump())  # its host may make a name too long
         except (MixmarkError, ValueError) as error:
             yield Absent(kind="path", name=rest, reason=f"no path: {error}")
