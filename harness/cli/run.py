@@ -173,8 +173,8 @@ SECTIONS = {
 @click.option(
     "--paths",
     is_flag=True,
-    help="Also measure the paths between the memories of this machine: latency and bandwidth of copies of 4 KiB to 256 "
-    "MiB before anything else, and copies beside the mix.",
+    help="Also measure the paths between memories: latency and bandwidth of copies of 4 KiB to 256 MiB before anything "
+    "else, and copies beside the mix. With several hosts also between them.",
 )
 @click.option(
     "--split-cpu",

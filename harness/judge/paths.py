@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
+from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import DataPath, Finding, PathRecord, Result
 from mixmark.harness.contracts.text import Reason
@@ -112,13 +113,12 @@ def paths(
 
     solos: what the suites reached alone. score: of the mixed runs. doubts: the findings of the integrity rules.
     """
-    cache_bytes = last_level_bytes(result.system.caches)
     rates: dict[tuple[str, str], float] = {}
     for solo in solos:
         pair = solo.route.suite, solo.route.device
         rates[pair] = max(rates.get(pair, 0.0), solo.units_per_s.estimate if solo.units_per_s else 0.0)
     records = {record.key: record for record in result.paths}  # a phase that was resumed has copies twice
-    found = {key: _figures(record, cache_bytes, result) for key, record in records.items()}
+    found = {key: _figures(record, result) for key, record in records.items()}
     for key, record in records.items():
         if record.alone:
             energy, why = of_path(result, record)
@@ -165,7 +165,8 @@ def _ceilings(found: PathFigures, result: Result, rates: Mapping[tuple[str, str]
                 yield PathCeiling(move.suite, device.id, rate, most, rate / most)
 
 
-def _figures(record: PathRecord, cache_bytes: int | None, result: Result) -> PathFigures:
+def _figures(record: PathRecord, result: Result) -> PathFigures:
+    cache_bytes = last_level_bytes(result.system_of(host_of(record.path.source)).caches)
     times = {} if record.fault else _seconds(record)
     sizes = tuple(_of_size(record, size, times[size], cache_bytes) for size in sorted(times))
     found = PathFigures(record.path, record.opposing, record.beside, sizes)

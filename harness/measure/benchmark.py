@@ -22,9 +22,9 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.measure import audit, paths
+from mixmark.harness.measure import audit
 from mixmark.harness.measure.audit import Auditor
-from mixmark.harness.measure.executor import Executor, LocalExecutor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
+from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
 from mixmark.harness.measure.stages import Procedure, RunState, makes_up_for, next_steps, procedure
 from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.record.store import Store
@@ -112,10 +112,8 @@ class Benchmark:
 
     def _measure_paths(self) -> None:
         """Measures the paths that an interrupted run has not measured yet."""
-        absent = {each.name for each in self.result.absent if each.kind == "path"}
-        meters = self._executor.meters if isinstance(self._executor, LocalExecutor) else None
-        known = absent | {each.key for each in self.result.paths}
-        for found in paths.measure(known, meters=meters):
+        absent = [each for each in self.result.absent if each.kind == "path"]
+        for found in self._executor.measure_paths([*self.result.paths, *absent]):
             if isinstance(found, Metering):
                 self._keeper.meter(found)
                 self._extend("meterings", found)

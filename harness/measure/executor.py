@@ -11,6 +11,7 @@ from typing import Protocol
 from mixmark.harness.contracts.schema import (
     BY_PLAN,
     HOST_POOL,
+    Absent,
     Connection,
     Device,
     Metering,
@@ -96,6 +97,10 @@ class Executor(Protocol):
         may be interrupted, and then the readings of the meters, if there are any. On KeyboardInterrupt, which passes
         through, the workers are gone."""
 
+    def measure_paths(self, known: Sequence[PathRecord | Absent]) -> Iterator[PathRecord | Metering | Absent]:
+        """Measures the paths between memories that are not known yet, one after the other. A path that cannot be
+        measured is yielded with its reason."""
+
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         """How many bytes may be filled of each memory pool whose size is known."""
 
@@ -174,6 +179,9 @@ class LocalExecutor:
         records = attend(phase, self.equipment, self.folder, drive_phase, staged, pids, on_ready)
         window_ns = next((each.parent_window_ns for each in records if each.parent_window_ns), None)
         return PhaseFacts(records, paths=[copies.record(phase.name, *window_ns)] if copies and window_ns else ())
+
+    def measure_paths(self, known: Sequence[PathRecord | Absent]) -> Iterator[PathRecord | Metering | Absent]:
+        return paths.measure(known, meters=self.meters)
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         sizes = {device.memory_pool: device.memory_bytes for device in devices if device.memory_bytes}

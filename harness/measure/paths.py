@@ -63,7 +63,6 @@ DUTIES = (0.25, 1.0, 0.5, 0.0, 0.75)
 power is in no joules per byte."""
 DUTY_NS = 4_500_000_000  # of a meter that is read ten times a second 45 updates a window, and 200 in all are needed
 PAUSE_S = 0.01
-HOSTS = Absent(kind="path", name="hosts", reason="no path: what starts agents on hosts carries messages, and no copies")
 HELD = 6  # memories of a copy's size: source, destination, one between them, and the parent's three
 
 
@@ -113,22 +112,26 @@ class Faulty(Exception):
         self.fault = fault
 
 
+def name_of(found: PathRecord | Absent) -> str:
+    """The name of what is known of a path. No two have the same."""
+    return found.name if isinstance(found, Absent) else found.key
+
+
 def measure(
-    known: Container[str] = (), seed: int | None = None, meters: Meters | None = None
+    known: Iterable[PathRecord | Absent] = (), seed: int | None = None, meters: Meters | None = None
 ) -> Iterator[PathRecord | Metering | Absent]:
     """Measures all paths of all plugins, each plugin in a process of its own. A plugin that fails is absent.
 
-    known: what to leave out, by the keys of records and the names of absences. seed: what the bytes are drawn from;
-    None: a secret one. meters: are read during copies of the largest size, if there are any.
+    known: what to leave out. seed: what the bytes are drawn from; None: a secret one. meters: are read during copies of
+    the largest size, if there are any.
     """
-    if HOSTS.name not in known:
-        yield HOSTS
+    names = {*map(name_of, known)}
     for name, plugin in registry.find("paths").items():
-        if name not in known:
+        if name not in names:
             data = Data(secrets.randbits(64) if seed is None else seed)
             try:
                 with closing(PathProcess(plugin)) as process:
-                    yield from _of_plugin(plugin, process, data, known, meters)
+                    yield from _of_plugin(plugin, process, data, names, meters)
             except MixmarkError as error:
                 yield Absent(kind="path", name=name, reason=f"no path: {error}")
 

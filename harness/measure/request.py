@@ -107,9 +107,8 @@ class RunRequest:
             raise UsageError("--precision and --bits both choose number formats", hint="leave one of them away")
         if self.rate is not None and "server" not in self.scenarios:
             raise UsageError("--rate applies only to the server scenario", hint="add --scenario server")
-        if self.paths and (self.on_hosts or self.resume):
-            why = "no path leads to another host yet" if self.on_hosts else "a run measures them before its first phase"
-            raise UsageError(f"--paths measures the memories of this machine, and {why}", hint="leave --paths away")
+        if self.paths and self.resume:
+            raise UsageError("--paths measures before the first phase of a new run", hint="leave --paths away")
         if self.pipeline and (self.on_hosts or self.resume):
             why = "it runs on this machine alone" if self.on_hosts else "the run that is resumed keeps its own"
             raise UsageError(f"--pipeline cannot be chosen here: {why}", hint="leave --pipeline away")

@@ -369,6 +369,8 @@ def copies(state: RunState) -> Steps:
     """The mix once more, while copies take a path between memories."""
     if not state.result.measures_paths or state.of("path") or state.is_absent(BESIDE, "path"):
         return ()
+    if state.result.hosts:
+        return (Absent(kind="path", name=BESIDE, reason="a run over several hosts makes no copies beside the mix"),)
     if (work := _slowest(state)) is None:
         return (Absent(kind="path", name=BESIDE, reason="no direct path between memories in use was measured"),)
     return (state.phase("path", "path", copies=work),)

@@ -89,7 +89,7 @@ def test_paths_are_measured_before_the_first_phase(shell: Shell, monkeypatch: py
     result = json.loads((shell.folder / "out/result.json").read_text())
     measured = {each["path"]["id"]: len(each["samples"]) for each in result["paths"] if not each["opposing"]}
     assert measured == {"fakes/fine": 24, "fakes/raises": 0, "fakes/dies": 12}
-    assert [each["name"] for each in result["absent"] if each["kind"] == "path"] == ["hosts", "fakes/none"]
+    assert [each["name"] for each in result["absent"] if each["kind"] == "path"] == ["fakes/none"]
     assert "Paths between memories" in done.stdout
     assert outcomes(shell) == ["measured"]
 

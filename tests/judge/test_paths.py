@@ -7,9 +7,20 @@ from functools import partial
 import pytest
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import CopyFault, CopySample, CopyWork, Failure, Move, PathRecord, Phase, Result
+from mixmark.harness.contracts.schema import (
+    CopyFault,
+    CopySample,
+    CopyWork,
+    Failure,
+    Hosts,
+    Move,
+    PathRecord,
+    Phase,
+    Result,
+)
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.paths import PathFigures, paths, predicted
+from mixmark.harness.measure.cluster import names
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
 from tests.fakes.copies import PATH
@@ -153,6 +164,33 @@ def test_a_path_has_the_rate_that_it_allows_a_suite_on_its_device() -> None:
     assert found.ceilings[0].fraction == pytest.approx(rate * 1.005e-3 / 32)
     (elsewhere,) = paths(whole.model_copy(update={"paths": (record.model_copy(update={"path": PATH}),)}), alone)
     assert elsewhere.ceilings == ()
+
+
+def test_over_several_hosts_a_path_has_the_cache_and_the_suites_of_its_own_host() -> None:
+    """The cache of host1 is of 16 MiB, so that copies of 64 MiB reach memory. The cache of host2 holds them."""
+    whole = names.to_run("host1", sample.sample())
+    caches = {"host1": "16M", "host2": "32M"}
+    groups = tuple(
+        Hosts(names=(name,), system=whole.system.model_copy(update={"caches": {"L3": size}}))
+        for name, size in caches.items()
+    )
+    path = PATH.model_copy(update={"destination": "host", "through_caches": True})
+    own = PathRecord(
+        path=path, samples=sum((samples(size, *[line(size)] * 6) for size in (MIB, 4 * MIB, 64 * MIB)), ())
+    )
+    to_host1 = own.path.model_copy(
+        update={"id": "hosts/host2:host1", "source": "host2/host", "destination": "host1/host"}
+    )
+    records = (*(names.to_run(name, own) for name in caches), own.model_copy(update={"path": to_host1}))
+    moves = (Move(suite="llm", what="inputs of 32", size_bytes=2_000_000, units=32),)
+    run = whole.model_copy(update={"hosts": groups, "system": groups[1].system, "paths": records, "moves": moves})
+    first, second, between = paths(run, judge(run).solos)
+    assert [each.sizes[-1].memory for each in (first, second)] == ["memory", "cache"]
+    assert (first.path.source, second.path.source) == ("host1/host", "host2/host")
+    assert ([each.device for each in first.ceilings], second.ceilings, between.ceilings) == (["host1/cpu:0"], (), ())
+    through = to_host1.model_copy(update={"through_caches": False})
+    (between,) = paths(run.model_copy(update={"paths": (own.model_copy(update={"path": through}),)}), judge(run).solos)
+    assert [each.device for each in between.ceilings] == ["host1/cpu:0"], "its inputs may come from host2"
 
 
 MIXED = one_run(None)

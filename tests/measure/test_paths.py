@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.errors import Unsupported
-from mixmark.harness.contracts.schema import Absent, CopyWork, Metering, PathRecord, Tier
+from mixmark.harness.contracts.schema import Absent, CopyWork, DataPath, Metering, PathRecord, Tier
 from mixmark.harness.judge.paths import paths
 from mixmark.harness.measure import paths as measuring
 from mixmark.harness.measure.metering import Meters
@@ -33,7 +33,10 @@ from tests.fakes.copies import BACK, PATH, Dying, Halved, Known
 from tests.golden import sample
 
 FAKES = Path(copies.__file__)
-NAMES = ("fine", "raises", "dies")
+
+
+def absent(name: str) -> Absent:
+    return Absent(kind="path", name=name, reason="no path")
 
 
 @pytest.fixture
@@ -104,8 +107,7 @@ def _fakes(monkeypatch: pytest.MonkeyPatch, _small: None, importable: None) -> I
 @pytest.mark.slow
 @pytest.mark.usefixtures("_fakes")
 def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> None:
-    hosts, lacking, fine, opposed, raises, dies = measure(seed=1)
-    assert isinstance(hosts, Absent) and hosts.name == "hosts"
+    lacking, fine, opposed, raises, dies = measure(seed=1)
     assert isinstance(opposed, PathRecord)
     assert (opposed.key, opposed.fault, opposed.failure) == ("fakes/fine against fakes/fine", None, None)
     assert {sample.size_bytes for sample in opposed.samples} == {1 << 20}
@@ -134,13 +136,12 @@ def test_the_memory_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("_fakes")
 def test_paths_that_are_known_are_left_out() -> None:
-    known = {"hosts", "fakes/fine", "fakes/none"}
-    for name in ("fakes/raises", "fakes/dies"):
-        known |= {name, f"{name} against {name}"}
-    (found,) = measure(known)
+    alone = [path for path in copies.Fakes().paths() if isinstance(path, DataPath)]
+    opposing = [PathRecord(path=path, opposing=path.id) for path in alone if path.id != "fakes/fine"]
+    (found,) = measure([*(PathRecord(path=path) for path in alone), *opposing, absent("fakes/none")])
     assert isinstance(found, PathRecord)
     assert (found.key, found.fault, found.failure) == ("fakes/fine against fakes/fine", None, None)
-    assert list(measure({"hosts", "fakes"})) == []
+    assert list(measure([absent("fakes")])) == []
 
 
 def with_back(fake: Known, other: Known) -> PathRecord:
@@ -305,14 +306,10 @@ class Reading:
 @pytest.mark.usefixtures("_fakes")
 def test_a_path_has_the_windows_in_which_its_meters_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "DUTY_NS", 20_000_000)
-    known = {
-        "hosts",
-        "fakes/none",
-        "fakes/raises",
-        "fakes/dies",
-        *(f"fakes/{name} against fakes/{name}" for name in NAMES),
-    }
-    record, metering = measure(known, seed=1, meters=cast(Meters, Reading()))
+    alone = [path for path in copies.Fakes().paths() if isinstance(path, DataPath)]
+    known = [PathRecord(path=path, opposing=path.id) for path in alone]
+    known += [PathRecord(path=path) for path in alone if path.id != "fakes/fine"]
+    record, metering = measure([*known, absent("fakes/none")], seed=1, meters=cast(Meters, Reading()))
     assert isinstance(record, PathRecord) and isinstance(metering, Metering)
     assert (record.key, record.metering, metering.phase) == ("fakes/fine", "paths.fakes.0", "paths.fakes.0")
     assert [bool(window.copied_bytes) for window in record.duty] == [bool(part) for part in measuring.DUTIES]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from mixmark.harness.contracts.schema import Absent, Completions, Conditions, De
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
-from mixmark.harness.measure import paths as measuring
 from mixmark.harness.measure.audit import CPU, Auditor
 from mixmark.harness.measure.benchmark import Benchmark, Event, Planned
 from mixmark.harness.measure.executor import PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
@@ -59,6 +57,9 @@ class Desk:
             in_mix = {"key": share.key, "phase": request.phase.name, "scenario": "mixed", "run": share.run}
             facts = {"completions": later, "conditions": (block,), "batch": share.batch}
             yield PhaseFacts([made.model_copy(update=in_mix | facts)])
+
+    def measure_paths(self, known: Sequence[PathRecord | Absent]) -> Iterator[PathRecord | Absent]:
+        return iter(())
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         return {}
@@ -186,33 +187,32 @@ def test_the_smoke_tier_repeats_nothing() -> None:
     assert procedure(header.model_copy(update={"tier": "smoke"})).repeats == 0
 
 
-def test_paths_come_first_and_a_run_that_ends_among_them_keeps_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_come_first_and_a_run_that_ends_among_them_keeps_them(tmp_path: Path) -> None:
     """The first run ends after a path and an absence; the resumed run measures only the path that is left."""
-    asked: list[set[str]] = []
+    asked: list[Sequence[PathRecord | Absent]] = []
     lacking = Absent(kind="path", name="fake/none", reason="no path: there is no second memory")
     last = PATH.model_copy(update={"id": "fake/last"})
 
-    def measured(known: set[str], ends: bool, meters: object) -> Iterator[PathRecord | Absent]:
-        asked.append(known)
-        yield from (PathRecord(path=PATH), lacking) if ends else (PathRecord(path=last),)
-        if ends:
+    class WithPaths(Desk):
+        def measure_paths(self, known: Sequence[PathRecord | Absent]) -> Iterator[PathRecord | Absent]:
+            asked.append(known)
+            if known:
+                yield PathRecord(path=last)
+                return
+            yield from (PathRecord(path=PATH), lacking)
             raise KeyboardInterrupt
 
     header = solo(DEVICES[0]).model_copy(update={"measures_paths": True, "phases": (), "records": ()})
     keeper = store.create(tmp_path / "a", header)
-    first = benchmark(header, Desk(QUIET), keeper, 1)
-    monkeypatch.setattr(measuring, "measure", partial(measured, ends=True))
+    first = benchmark(header, WithPaths(QUIET), keeper, 1)
     with pytest.raises(KeyboardInterrupt):
         first.run()
     kept = store.open(tmp_path / "a")
     assert ([each.path for each in kept.paths], kept.absent[-1], kept.finished) == ([PATH], lacking, False)
     assert (first.result.paths, first.result.absent) == (kept.paths, kept.absent)
-    second = benchmark(kept, Desk(QUIET), store.resume(tmp_path / "a"), 1)
-    monkeypatch.setattr(measuring, "measure", partial(measured, ends=False))
+    second = benchmark(kept, WithPaths(QUIET), store.resume(tmp_path / "a"), 1)
     second._measure_paths()
-    assert asked == [set(), {"fake/copy", "fake/none"}]
+    assert asked == [[], [PathRecord(path=PATH), lacking]]
     again = store.open(tmp_path / "a")
     assert [each.path for each in again.paths] == [PATH, last]
     assert again.absent == kept.absent

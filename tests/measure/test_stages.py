@@ -21,6 +21,7 @@ from mixmark.harness.contracts.schema import (
     Domain,
     Failure,
     Gate,
+    Hosts,
     Limits,
     Metering,
     Mix,
@@ -457,6 +458,15 @@ def on_path(id: str, source: str, destination: str, ns: int, **more: Any) -> Pat
 
 IN_HOST = on_path("host/copy", "host", "host", 900)
 TO_GPU, FROM_GPU = on_path("torch/0", "host", "gpu:0", 100), on_path("torch/1", "gpu:0", "host", 200)
+
+
+def test_over_several_hosts_no_copies_run_beside_the_mix() -> None:
+    hosts = (Hosts(names=("host1", "host2"), system=result().system),)
+    before = solo(*DEVICES).model_copy(update={"measures_paths": True, "paths": (IN_HOST,)})
+    mixed = before.model_copy(update={"phases": (*before.phases, *later(before))})
+    assert [step.name for step in later(mixed)] == ["path"]
+    (step,) = later(mixed.model_copy(update={"hosts": hosts}))
+    assert (step.kind, step.name) == ("path", "copies beside the mix")
 
 
 @pytest.mark.parametrize(

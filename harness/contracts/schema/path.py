@@ -16,9 +16,11 @@ class DataPath(Fact):
     """A path: what bytes take from one memory to another."""
 
     id: str = Field(pattern=MEMORY, max_length=200)
-    """The name of the path. It begins with the name of its plugin and a slash."""
+    """The name of the path. It begins with the name of its plugin and a slash, and in a run over several hosts with the
+    host before that. `hosts/rack1:rack2` leads from one host to another."""
     source: str = Field(pattern=MEMORY, max_length=100)
-    """The memory that is copied from: the id of a device, `host`, or a part of the host's memory: `host/node0`."""
+    """The memory that is copied from: the id of a device, `host`, or a part of the host's memory: `host/node0`. It
+    begins with the name of its host in a run over several hosts: `rack1/host`."""
     destination: str = Field(pattern=MEMORY, max_length=100)
     """The memory that is copied to."""
     route: Literal["direct", "staged"] = "direct"

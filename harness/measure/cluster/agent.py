@@ -8,7 +8,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -18,16 +18,26 @@ from typing import Any, Concatenate, cast
 import psutil
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import Device, Phase, Placement, Rate, ServiceLimits, Share
+from mixmark.harness.contracts.schema import (
+    Absent,
+    Device,
+    Metering,
+    PathRecord,
+    Phase,
+    Placement,
+    Rate,
+    ServiceLimits,
+    Share,
+)
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.discover import config as configuration
 from mixmark.harness.discover import machine_lock, setup
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.setup import Equipment
-from mixmark.harness.measure import solo
+from mixmark.harness.measure import paths, solo
 from mixmark.harness.measure.cluster import messages
 from mixmark.harness.measure.cluster.coordinator import EVERY_S
-from mixmark.harness.measure.cluster.messages import AgentCalls, LeaderCalls, MixProgress
+from mixmark.harness.measure.cluster.messages import PART_BYTES, AgentCalls, LeaderCalls, MixProgress
 from mixmark.harness.measure.cluster.streams import Pipes, lines
 from mixmark.harness.measure.dispatch import Dispatcher, Grant
 from mixmark.harness.measure.executor import LocalExecutor
@@ -40,7 +50,6 @@ from mixmark.harness.record.store import Store
 from mixmark.harness.worker.calls import Call, Garbled, P, read, serve, write_call
 from mixmark.harness.worker.messages import Covered, StageName
 
-PART_BYTES = 4 << 20  # of a file in one message
 LOG_BYTES = 1 << 16  # the end of a worker's log, which is sent
 AT_ONCE = (AgentCalls.ping, AgentCalls.grant)  # served also while another call is
 
@@ -69,6 +78,8 @@ class Agent(AgentCalls):
         self._devices: tuple[Device, ...] = ()
         self._bench: Equipment | None = None
         self._meters = Meters(Config(), (), {})
+        self._paths: Iterator[PathRecord | Absent] | None = None
+        self._memory = bytearray()
 
     def serve(self) -> None:
         """Never returns: the process ends with the stream, and with it all workers."""
@@ -130,6 +141,21 @@ class Agent(AgentCalls):
 
     def free_memory(self) -> dict[str, int]:
         return dict(LocalExecutor(self._equipment, self._folder, self._meters).pool_bytes(self._devices))
+
+    def measure_path(self, *, known: tuple[PathRecord | Absent, ...]) -> PathRecord | Absent | None:
+        if self._paths is None:  # without meters: a host may read the meters of its neighbours
+            self._paths = (each for each in paths.measure(known) if not isinstance(each, Metering))
+        return next(self._paths, None)
+
+    def fill_memory(self, *, size_bytes: int, byte: int) -> None:
+        self._memory = bytearray([byte]) * size_bytes
+
+    def write_memory(self, *, offset: int, part: messages.MemoryPart) -> None:
+        data = part.data()
+        memoryview(self._memory)[offset : offset + len(data)] = data  # unlike a bytearray, it never grows
+
+    def read_memory(self, *, offset: int, count: int) -> messages.MemoryPart:
+        return messages.MemoryPart.of(memoryview(self._memory)[offset : offset + count])
 
     def measure_idle(self, *, seconds: float, begins: bool) -> None:
         if begins:

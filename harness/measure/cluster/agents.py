@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate
 
+from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.measure.cluster import messages, names
 from mixmark.harness.measure.cluster.clocks import RoundTrip
@@ -30,7 +31,7 @@ ENDS_WITHIN_S = 5.0  # for the threads that receive
 PING_S = 1.0
 BURST = 8  # pings before and after a phase; the shortest round trip counts
 SILENT_S = 30.0  # without a message, after which a host is lost, even if its connection stands
-REPLIES_WITHIN_S = 300.0  # for a call between phases, which looks for devices or opens meters
+REPLIES_WITHIN_S = 900.0  # for a call between phases: a path of a busy host with one core took 103 s
 TICK_S = 0.25  # how long one wait for messages lasts
 FILE = re.compile(r"[a-z0-9][A-Za-z0-9.-]{0,190}\.(npz|log)")
 
@@ -274,6 +275,13 @@ class Agents:
         for name in set(hosts) - replies.keys():
             self._agents[name].lose(f"no reply came within {REPLIES_WITHIN_S:.0f} s")
         return {name: replies.get(name, str(self._agents[name].lost)) for name in hosts}
+
+    def ask(self, method: Callable[Concatenate[Any, P], T], host: str, *args: P.args, **arguments: P.kwargs) -> T:
+        """Calls a method of `AgentCalls` on one host. Raises MixmarkError if there is no reply."""
+        reply = self.call(method, [host], *args, **arguments)[host]
+        if isinstance(reply, str):
+            raise MixmarkError(f"the host {host} sent no reply: {reply}")
+        return reply
 
 
 def reason(failed: Failed) -> Reason:

@@ -14,9 +14,11 @@ from mixmark.harness.contracts.schema import (
     Clock,
     Completions,
     Conditions,
+    DataPath,
     Device,
     Domain,
     Metering,
+    PathRecord,
     Phase,
     Placement,
     Samples,
@@ -78,7 +80,11 @@ def test_every_id_of_a_device_a_domain_and_a_lacking_source_gets_the_host_and_no
     assert (domain.id, domain.parent, domain.covers) == ("left/rapl:0", "left/rapl:all", ("left/cpu:0",))
     absent = names.to_run("left", Absent(kind="meter", name="nvml", reason="no driver", covers=("gpu:0",)))
     assert (absent.name, absent.covers, absent.reason) == ("left/nvml", ("left/gpu:0",), "no driver")
-    assert [names.to_host(fact) for fact in (there, domain)] == [piece, package]
+    path = DataPath(id="host/node0-node1", source="host/node0", destination="gpu:0", through_caches=True)
+    record = names.to_run("left", PathRecord(path=path, opposing="host/copy"))
+    assert (record.path.source, record.path.destination) == ("left/host/node0", "left/gpu:0")
+    assert record.key == "left/host/node0-node1 against left/host/copy"
+    assert [names.to_host(fact) for fact in (there, domain, record.path)] == [piece, package, path]
 
 
 @given(host=hosts, name=st.sampled_from(["cpu:0", "cpu:0/1-of-2", "gpu:GPU-1/2-of-7", "host", "npu:a.b"]))
