@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import Mix, Tier
@@ -130,8 +131,25 @@ def _limits(where: str, seconds: Any) -> dict[str, int]:
     return {kinds[kind]: round(value * NS_PER_S) for kind, value in seconds.items()}
 
 
+OF_TOML = {
+    "tuple_type": "Input should be an array",
+    "model_type": "Input should be a table",
+    "too_short": "Array should have at least {min_length} items, not {actual_length}",
+}
+"""pydantic's messages that speak of Python, in the terms of TOML."""
+
+
 def words_of(error: ValidationError) -> str:
-    """What is wrong with a table, field by field."""
+    """What is wrong with a table, field by field. pydantic leaves wrong items out of an array, so what it says of the
+    array itself is then left out."""
+    errors = error.errors()
+    within = {each["loc"][:length] for each in errors for length in range(1, len(each["loc"]))}
     return "; ".join(
-        f"{'.'.join(map(str, each['loc']))}: {each['msg']}".removeprefix(": Value error, ") for each in error.errors()
+        f"{'.'.join(map(str, each['loc']))}: {_of_toml(each)}".removeprefix(": Value error, ")
+        for each in errors
+        if each["loc"] not in within
     )
+
+
+def _of_toml(error: ErrorDetails) -> str:
+    return OF_TOML[error["type"]].format(**error.get("ctx", {})) if error["type"] in OF_TOML else error["msg"]
