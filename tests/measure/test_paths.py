@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -28,6 +29,7 @@ from mixmark.harness.measure.paths import (
 )
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker.plugin_process import PathProcess
 from tests.fakes import copies
 from tests.fakes.copies import BACK, PATH, Dying, Halved, Known
 from tests.golden import sample
@@ -116,6 +118,39 @@ def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> N
     assert dies.failure is not None and "exit code 3" in dies.failure.message
     assert {sample.size_bytes for sample in dies.samples} == {4096}  # nothing measured is lost
     assert isinstance(lacking, Absent)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_small", "importable")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Brief", "4095 of 4096 bytes were returned"),
+        ("BriefWord", "returned 7 bytes"),
+        ("Twice", "path fakes/fine is listed twice; each path needs a name of its own that begins with fakes/"),
+        ("Foreign", "path host/copy is not the plugin's own"),
+        ("Hiding", "mix fakes/edge-1 is not the plugin's own"),
+    ],
+)
+def test_a_plugin_that_breaks_its_contract_is_refused_with_the_reason(
+    name: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = Plugin("paths", "fakes", f"{FAKES}:{name}", "test")
+    monkeypatch.setattr(registry, "find", lambda kind: {"fakes": plugin})
+    (found,) = measure({"hosts"})
+    if isinstance(found, PathRecord):
+        assert found.failure and reason in found.failure.message
+    else:
+        assert isinstance(found, Absent) and reason in found.reason
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_small", "importable")
+def test_a_full_disk_between_the_processes_fails_its_path_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(PathProcess(Plugin("paths", "fakes", f"{FAKES}:One", "test"))) as process:
+        monkeypatch.setattr(process, "_file", Path("/dev/full"))
+        record = measured(PATH.model_copy(update={"id": "fakes/fine"}), process, Data(1), 1 << 40)
+    assert record.failure and "cannot exchange the bytes of a path" in record.failure.message
 
 
 @pytest.mark.slow
