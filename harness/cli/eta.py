@@ -78,13 +78,19 @@ class Eta:
             targets = {_target(share) for share in chosen.values()}
             probes = (phase.shares for phase in self._header.candidates if phase.purpose == "probe")
             yield from (shares for shares in probes if _target(shares[0]) in targets)
-        if self._header.mix is None or not shares:
+        if not shares:
             return
         routes = {(share.route.suite, share.route.device): share for share in shares}
-        if self._procedure.confirm and not {"confirmation", "mixed"} & set(planned):
-            yield from ([share] for share in routes.values())
         of_mix = {"limits": self._procedure.mix_limits, "batch": 1, "scenario": "mixed"}
         mixed = [share.model_copy(update=of_mix) for share in routes.values()]
+        if pipeline := self._header.pipeline:
+            devices = {device.whole.id for device in self._header.devices}
+            turns = 1 + (pipeline.whole is not None) + (len(devices) > 1)
+            yield from [mixed] * (turns * self._procedure.mixes - planned.count("pipeline"))
+        if self._header.mix is None:
+            return
+        if self._procedure.confirm and not {"confirmation", "mixed"} & set(planned):
+            yield from ([share] for share in routes.values())
         mixes = self._procedure.mixes - planned.count("mixed")
         parts = len(scales(self._header)) - planned.count("scaling")
         policies = len(self._header.policies)
@@ -93,10 +99,7 @@ class Eta:
         drills = self._header.drills - planned.count("drill")
         caps = len(self._header.caps) - planned.count("cap")
         paths = self._header.measures_paths - planned.count("path")
-        pipelines = bool(self._header.pipeline) * self._procedure.mixes - planned.count("pipeline")
-        yield from [mixed] * sum(
-            max(0, each) for each in (mixes, parts, others, levels, drills, caps, paths, pipelines)
-        )
+        yield from [mixed] * sum(max(0, each) for each in (mixes, parts, others, levels, drills, caps, paths))
 
 
 def _target(share: Share) -> tuple[str, str, str]:

@@ -246,8 +246,6 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     problem = None
     with reserve(prepared.folder, request.tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
         machine = _on_hosts(hosts, prepared, stack) if hosts else this_machine(prepared, stack)
-        if request.paths:
-            click.echo("Measuring the paths between memories first.", err=True)
         try:
             for folder, result in measure(prepared, machine, _progress):
                 results[folder] = result
