@@ -47,7 +47,7 @@ def _in_words(found: PipelineFigures) -> Iterator[str]:
     deadline = duration(found.pipeline.deadline_ns)
     own = [turn for turn in found.turns if turn.device is None and not turn.whole]
     if found.per_hour is None:
-        yield f"not known: {found.reason or 'a turn does not count'}"
+        yield f"not known: {found.reason}"
         return
     kwh = f", {figures.number(found.per_kwh)} per kWh" if found.per_kwh else ""
     yield f"{figures.number(found.per_hour)} in time per hour{kwh} (deadline {deadline})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -256,8 +256,9 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     for bits in () if problem else [bits for bits, folder in prepared.folders.items() if folder not in results]:
         click.echo(f"Nothing was measured for --bits {bits}: an earlier class was interrupted.", err=True)
     assessments = {folder: judge_stored(result, published) for folder, result in results.items()}
+    words = () if request.resume else sys.argv[1:]  # the record of a resumed run knows its options
     for folder, assessment in assessments.items():
-        _show(assessment, folder, form)
+        _show(assessment, folder, form, words)
     if problem:
         raise problem
     sys.exit(max(assessment.exit_code for assessment in assessments.values()))
@@ -388,8 +389,9 @@ def _progress(header: Result, procedure: Procedure, executor: Executor) -> Progr
     return Progress(header, procedure, executor.metered, executor.current_power)
 
 
-def _show(assessment: Assessment, folder: Path, form: str) -> None:
-    """Prints the report and where the result lies. With JSON on stdout, the verdict goes to stderr."""
+def _show(assessment: Assessment, folder: Path, form: str, words: Sequence[str]) -> None:
+    """Prints the report and where the result lies. With JSON on stdout, the verdict goes to stderr. words: as in
+    `print_end`."""
     from mixmark.harness.plugins import registry
 
     as_json = form == "json"
@@ -397,4 +399,4 @@ def _show(assessment: Assessment, folder: Path, form: str) -> None:
     if as_json:
         click.echo(plain(str(assessment.verdict)), err=True)
     write_page(assessment, folder)
-    print_end(assessment, folder, sys.argv[1:], err=as_json)
+    print_end(assessment, folder, words, err=as_json)

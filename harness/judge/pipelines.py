@@ -153,7 +153,7 @@ def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures | None
         per_kwh=_mean(kwh) if counts and len(kwh) == len(own) else None,
         gain=gain,
         gain_over_whole=_gain(own, whole),
-        reason=None if gain else _reason(result, pipeline, phases, single),
+        reason=None if gain else _reason(result, pipeline, phases, single, counts),
     )
 
 
@@ -185,12 +185,14 @@ def _units(work: PipelineWork) -> dict[str, int]:
     return dict(zip(work.suites, work.units, strict=True))
 
 
-def _reason(result: Result, pipeline: Pipeline, phases: Sequence[Phase], single: Sequence[PipelineTurn]) -> Reason:
-    """Why there is no gain."""
+def _reason(
+    result: Result, pipeline: Pipeline, phases: Sequence[Phase], single: Sequence[PipelineTurn], counts: bool
+) -> Reason:
+    """Why there is no gain. counts: whether all turns on all devices count."""
     if not phases:
         absent = (each.reason for each in result.absent if (each.kind, each.name) == ("pipeline", pipeline.name))
         return next(absent, "the run ended before it")
-    if single:
+    if single or not counts:
         return "a turn does not count, or none of its pipelines was in time"
     plan, work = phases[0].placement, phases[0].pipeline
     assert plan is not None and work is not None  # a phase of a pipeline has both

@@ -221,7 +221,8 @@ def test_a_stage_that_served_nothing_voids_the_turn(case: str) -> None:
             "no record": "mix_complete.unfinished",
         }[case]
     ]
-    assert (figures(made, ()) or pytest.fail()).per_hour is None
+    void = figures(made, ()) or pytest.fail()
+    assert (void.per_hour, void.reason) == (None, "a turn does not count, or none of its pipelines was in time")
 
 
 def test_a_window_in_which_no_pipeline_ended_does_not_count() -> None:
