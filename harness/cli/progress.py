@@ -125,8 +125,8 @@ class Progress:
                 self.snapshot, self.stage = event, f"{event.mixes:.2f} {self.whole}"
                 self._report_stage()
             case PathRecord(key=key, failure=failure, fault=fault):
-                wrong = f"a wrong copy ({fault.kind})" if fault else failure.message if failure else ""
-                self._print(f"path {key}: {wrong or 'measured'}")
+                failed = failure.message.partition("; ")[0] if failure else fault and f"a wrong copy ({fault.kind})"
+                self._print(f"path {key}: {failed or 'measured'}")
             case Recorded(record=record):
                 self._recorded(record)
             case AuditStarted(record=record):

@@ -183,7 +183,7 @@ def _figures(record: PathRecord, cache_bytes: int | None, result: Result) -> Pat
     if len(small) < 2 or not large:
         why = "no copy was four times as large as the last cache" if cache_bytes else "the last cache's size is unknown"
         why = why if len(sizes) >= 1 + record.alone else "fewer than two sizes"
-        return replace(found, reason=record.failure.message if record.failure else why)
+        return replace(found, reason=record.failure.message.partition("; ")[0] if record.failure else why)
     pairs = [_pair(round, small, large) for round in _rounds(times)]
     latency, bandwidth = _middle([each for each, _ in pairs]), _middle([1 / slope for _, slope in pairs if slope > 0])
     if latency is None or bandwidth is None:

@@ -85,6 +85,8 @@ class PluginProcess:
     ) -> None:
         self.cpu_ns = 0
         """The CPU time of a meter's or a watcher's reads so far."""
+        self.gone = False
+        """Whether the process died, hung or sent garbage, so that no further call can succeed."""
         self._plugin = plugin
         self._calling = threading.Lock()
         folder = tempfile.TemporaryDirectory(prefix="mixmark-")
@@ -111,6 +113,7 @@ class PluginProcess:
             except Misused as misused:
                 raise UsageError(misused.failure.message, misused.failure.hint) from misused
             except WorkerFailed as failed:
+                self.gone = failed.failure.kind in ("crashed", "hung", "out of memory")
                 if failed.failure.kind == "unsupported":
                     raise Unsupported(failed.failure.message, failed.failure.hint) from failed
                 raise MixmarkError(why(failed.failure, self._worker.log)) from failed
@@ -267,6 +270,10 @@ class PathProcess(PluginProcess):
         return found
 
     def open(self, path: str, size_bytes: int) -> None:
+        """In a new process if the last path ended it."""
+        if self.gone:
+            self.end()
+            super().__init__(self._plugin)
         self.call(PathCalls.open_path, COPYING_S, path=path, size_bytes=size_bytes)
         self._size = size_bytes
 

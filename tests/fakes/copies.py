@@ -186,6 +186,13 @@ class One(Fakes):
         return [path for path in super().paths() if isinstance(path, DataPath) and path.id == "fakes/fine"]
 
 
+class DiesFirst(One):
+    """Has the path that works behind the one that dies."""
+
+    def paths(self) -> Iterable[DataPath | Absent]:
+        return [path for name in ("dies", "fine") for path in Fakes().paths() if f"fakes/{name}" in str(path)]
+
+
 class Brief(One):
     """Returns one byte too few of a destination, or of the word of a reply."""
 

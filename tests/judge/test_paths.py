@@ -89,7 +89,9 @@ def test_a_latency_that_does_not_show_has_a_reason() -> None:
 
 
 def test_a_path_that_failed_has_the_reason_of_the_failure() -> None:
-    failed = PathRecord(path=PATH, samples=samples(4 * KIB, 100), failure=Failure(kind="raised", message="it is gone"))
+    failed = PathRecord(
+        path=PATH, samples=samples(4 * KIB, 100), failure=Failure(kind="raised", message="it is gone; its log")
+    )
     (found,) = paths(result(failed))
     assert (found.latency_s, found.reason) == (None, "it is gone")
 

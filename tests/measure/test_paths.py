@@ -146,6 +146,15 @@ def test_a_plugin_that_breaks_its_contract_is_refused_with_the_reason(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_small", "importable")
+def test_a_path_that_ends_its_process_ends_no_other_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = Plugin("paths", "fakes", f"{FAKES}:DiesFirst", "test")
+    monkeypatch.setattr(registry, "find", lambda kind: {"fakes": plugin})
+    found = [each for each in measure({"hosts", "fakes/fine against fakes/fine"}) if isinstance(each, PathRecord)]
+    assert [(each.key, each.failure is None) for each in found] == [("fakes/dies", False), ("fakes/fine", True)]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_small", "importable")
 def test_a_full_disk_between_the_processes_fails_its_path_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(PathProcess(Plugin("paths", "fakes", f"{FAKES}:One", "test"))) as process:
         monkeypatch.setattr(process, "_file", Path("/dev/full"))
