@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.judge.findings import in_full as finding_in_full
 from mixmark.harness.judge.pipelines import PipelineFigures, PipelineTurn, StageTimes
 from mixmark.reporters import figures
 from mixmark.reporters.document import Block, Facts, Heading, Paragraph, Table
@@ -40,7 +39,7 @@ def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
             yield "beyond its bounds", EXCEEDED
         for turn in found.turns:
             for problem in turn.problems:
-                yield f"in {turn.phase}", f"does not count: {finding_in_full(problem)}"
+                yield f"in {turn.phase}", figures.void(problem, assessment.result)
 
 
 def _in_words(found: PipelineFigures) -> Iterator[str]:

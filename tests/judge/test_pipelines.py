@@ -267,4 +267,8 @@ def test_every_report_shows_the_pipeline_and_its_gain(form: object) -> None:
     assert "critical path" in text
     if form is not report.console:
         assert "pipeline1-alone" in text
+    whole, (first, second) = both()[0]
+    lost = second.model_copy(update={"audit": None, "unaudited": "it was lost"})
+    problems = form(judge(result((whole, [first, lost]))))
+    assert f"not count: {lost.route.label}" in " ".join(problems.split())
     assert "pipeline mine" not in form(judge(result(*both()).model_copy(update={"pipeline": None})))
