@@ -25,7 +25,7 @@ EXCEEDED = (
 )
 TURN = (
     *("turn", "devices", "in flight", "ended", "in time", "per hour", "per kWh"),
-    *("first output", "median", "tail", "p90 at most"),
+    *("first output", "latency", "tail", "p90 at most"),
 )
 STAGE = ("stage", "feeds on", "alone", "feed", "carried", "waiting", "handing over", "part")
 
