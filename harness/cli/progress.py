@@ -124,9 +124,10 @@ class Progress:
                     self._print(_too_heavy(event))
                 self.snapshot, self.stage = event, f"{event.mixes:.2f} {self.whole}"
                 self._report_stage()
-            case PathRecord(key=key, failure=failure, fault=fault):
+            case PathRecord(path=path, failure=failure, fault=fault):
+                name = f"{path.id} beside the mix" if event.beside else event.key
                 failed = failure.message.partition("; ")[0] if failure else fault and f"a wrong copy ({fault.kind})"
-                self._print(f"path {key}: {failed or 'measured'}")
+                self._print(f"path {name}: {failed or 'measured'}")
             case Recorded(record=record):
                 self._recorded(record)
             case AuditStarted(record=record):

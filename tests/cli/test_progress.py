@@ -266,12 +266,13 @@ def test_each_path_is_told_once_it_is_measured() -> None:
     player = Player(width=200)
     path = DataPath(id="host/copy", source="host", destination="host", through_caches=True)
     fault = CopyFault(kind="late", size_bytes=4096, first_byte=0)
-    for each in (PathRecord(path=path), PathRecord(path=path, failure=FAILED), PathRecord(path=path, fault=fault)):
+    beside = PathRecord(path=path, beside="path", fault=fault)
+    for each in (PathRecord(path=path), PathRecord(path=path, failure=FAILED), beside):
         player.notify(each)
     assert [line.split("] ")[1] for line in player.lines] == [
         "path host/copy: measured",
         f"path host/copy: {FAILED.message}",
-        "path host/copy: a wrong copy (late)",
+        "path host/copy beside the mix: a wrong copy (late)",
     ]
 
 

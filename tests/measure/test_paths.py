@@ -6,15 +6,20 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import cast
+from typing import Any, NoReturn, cast
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from mixmark.harness.contracts.errors import Unsupported
-from mixmark.harness.contracts.schema import Absent, CopyWork, Metering, PathRecord, Tier
+from mixmark.harness.contracts.schema import Absent, CopyWork, Metering, PathRecord, Phase, Record, Tier
+from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.paths import paths
+from mixmark.harness.measure import executor
 from mixmark.harness.measure import paths as measuring
+from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.paths import (
     SIZES,
@@ -27,11 +32,14 @@ from mixmark.harness.measure.paths import (
     opposed,
     way_back,
 )
+from mixmark.harness.measure.phase import Driver
+from mixmark.harness.measure.stages import BESIDE
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker.plugin_process import PathProcess
 from tests.fakes import copies
 from tests.fakes.copies import BACK, PATH, Dying, Halved, Known
+from tests.fakes.machine import EDGE, one_run
 from tests.golden import sample
 
 FAKES = Path(copies.__file__)
@@ -363,3 +371,26 @@ def test_a_path_has_the_windows_in_which_its_meters_were_read(monkeypatch: pytes
     assert metering.begin_ns <= record.duty[0].begin_ns
     assert record.duty[-1].end_ns <= metering.end_ns
     assert [window.end_ns for window in record.duty] == sorted(window.end_ns for window in record.duty)
+
+
+def test_copies_that_cannot_begin_fail_no_record_of_the_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = CopyWork(path=PATH.id, size_bytes=4096)
+    update = {"purpose": "path", "copies": work}
+    (phase, *_) = (each.model_copy(update=update) for each in one_run(None).phases if each.placement)
+
+    def gone(work: CopyWork) -> NoReturn:
+        raise Unsupported("the bus is gone")
+
+    def attend(phase: Phase, equipment: object, folder: Path, drive: Driver, *more: Any) -> list[Record]:
+        *_, on_ready = more
+        on_ready([])
+        drive([])
+        return []
+
+    monkeypatch.setattr(executor.mixed, "local_driver", lambda *_: mock.Mock())
+    monkeypatch.setattr(executor, "attend", attend)
+    monkeypatch.setattr(executor.paths, "beside", gone)
+    with Meters(Config(), (), {}) as meters:
+        made = LocalExecutor(cast(Equipment, None), tmp_path, meters)
+        facts = next(made.measure(PhaseRequest(phase, 0, EDGE, ()), lambda event: None))
+    assert facts.paths == [Absent(kind="path", name=BESIDE, reason="the bus is gone")]
