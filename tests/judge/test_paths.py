@@ -206,6 +206,8 @@ def test_a_run_of_the_mix_that_counts_nothing_has_its_reason() -> None:
     failed = mixed_at(0.8, ALONE, BESIDE, failure=Failure(kind="crashed", message="it is gone"))
     assert failed.mix_left is None
     assert "it is gone" in (failed.mix_reason or "")
+    lost = BESIDE.model_copy(update={"samples": (), "failure": Failure(kind="raised", message="it ended; its log")})
+    assert mixed_at(0.8, ALONE, lost).mix_reason == "the copies ended: it ended"
     fault = CopyFault(kind="short", size_bytes=64 * MIB, first_byte=7)
     wrong = mixed_at(0.8, ALONE, BESIDE.model_copy(update={"fault": fault}))
     assert (wrong.left, wrong.mix_left, wrong.mix_reason) == (None, None, "the copies ended: short")

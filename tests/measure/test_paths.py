@@ -17,7 +17,7 @@ from mixmark.harness.contracts.schema import Absent, CopyWork, Metering, PathRec
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.paths import paths
-from mixmark.harness.measure import executor
+from mixmark.harness.measure import executor, mixed
 from mixmark.harness.measure import paths as measuring
 from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.metering import Meters
@@ -387,9 +387,9 @@ def test_copies_that_cannot_begin_fail_no_record_of_the_mix(tmp_path: Path, monk
         drive([])
         return []
 
-    monkeypatch.setattr(executor.mixed, "local_driver", lambda *_: mock.Mock())
+    monkeypatch.setattr(mixed, "local_driver", lambda *_: mock.Mock())
     monkeypatch.setattr(executor, "attend", attend)
-    monkeypatch.setattr(executor.paths, "beside", gone)
+    monkeypatch.setattr(measuring, "beside", gone)
     with Meters(Config(), (), {}) as meters:
         made = LocalExecutor(cast(Equipment, None), tmp_path, meters)
         facts = next(made.measure(PhaseRequest(phase, 0, EDGE, ()), lambda event: None))
