@@ -131,7 +131,8 @@ def refuse_unrunnable(pipeline: Pipeline, candidates: Sequence[Phase]) -> None:
             raise UsageError(f"no device here runs {stage.suite}, {needs}", "mixmark devices shows what each one runs")
         if stage.device not in (None, *able):
             raise UsageError(
-                f"{stage.device} does not run {stage.suite}, {needs}", f"devices that run it: {', '.join(able)}"
+                f"the device {stage.device!r} does not run {stage.suite}, {needs}",
+                f"devices that run it: {', '.join(able)}",
             )
 
 

@@ -149,7 +149,7 @@ def test_a_stage_that_nothing_runs_is_refused_before_anything_runs() -> None:
     with pytest.raises(UsageError, match="no device here runs b, a stage of the pipeline mine"):
         pipelines.refuse_unrunnable(CHAIN, candidates("a"))
     there = CHAIN.model_copy(update={"stages": (PipelineStage(suite="a", device="gpu:9"), CHAIN.stages[1])})
-    with pytest.raises(UsageError, match="gpu:9 does not run a"):
+    with pytest.raises(UsageError, match="the device 'gpu:9' does not run a"):
         pipelines.refuse_unrunnable(there, candidates("a", "b"))
 
 
