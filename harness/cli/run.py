@@ -256,9 +256,8 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     for bits in () if problem else [bits for bits, folder in prepared.folders.items() if folder not in results]:
         click.echo(f"Nothing was measured for --bits {bits}: an earlier class was interrupted.", err=True)
     assessments = {folder: judge_stored(result, published) for folder, result in results.items()}
-    words = () if request.resume else sys.argv[1:]  # the record of a resumed run knows its options
-    for folder, assessment in assessments.items():
-        _show(assessment, folder, form, words)
+    for folder, assessment in assessments.items():  # the record of a resumed run knows its options
+        _show(assessment, folder, form, () if request.resume else sys.argv[1:])
     if problem:
         raise problem
     sys.exit(max(assessment.exit_code for assessment in assessments.values()))

@@ -153,7 +153,7 @@ def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures | None
         per_kwh=_mean(kwh) if counts and len(kwh) == len(own) else None,
         gain=gain,
         gain_over_whole=_gain(own, whole),
-        reason=None if gain else _reason(result, pipeline, phases, single, counts),
+        reason=None if gain else _reason(result, pipeline, phases, single if counts else own),
     )
 
 
@@ -185,14 +185,12 @@ def _units(work: PipelineWork) -> dict[str, int]:
     return dict(zip(work.suites, work.units, strict=True))
 
 
-def _reason(
-    result: Result, pipeline: Pipeline, phases: Sequence[Phase], single: Sequence[PipelineTurn], counts: bool
-) -> Reason:
-    """Why there is no gain. counts: whether all turns on all devices count."""
+def _reason(result: Result, pipeline: Pipeline, phases: Sequence[Phase], wanting: Sequence[PipelineTurn]) -> Reason:
+    """Why there is no gain. wanting: the turns that gave none; empty if none was run on a single device."""
     if not phases:
         absent = (each.reason for each in result.absent if (each.kind, each.name) == ("pipeline", pipeline.name))
         return next(absent, "the run ended before it")
-    if single or not counts:
+    if wanting:
         return "a turn does not count, or none of its pipelines was in time"
     plan, work = phases[0].placement, phases[0].pipeline
     assert plan is not None and work is not None  # a phase of a pipeline has both

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import Mix, Tier
@@ -144,12 +143,9 @@ def words_of(error: ValidationError) -> str:
     array itself is then left out."""
     errors = error.errors()
     within = {each["loc"][:length] for each in errors for length in range(1, len(each["loc"]))}
+    own = [(each, OF_TOML.get(each["type"], "{msg}")) for each in errors if each["loc"] not in within]
     return "; ".join(
-        f"{'.'.join(map(str, each['loc']))}: {_of_toml(each)}".removeprefix(": Value error, ")
-        for each in errors
-        if each["loc"] not in within
+        f"{'.'.join(map(str, each['loc']))}: {words}".removeprefix(": Value error, ")
+        for each, form in own
+        for words in [form.format(msg=each["msg"], **each.get("ctx", {}))]
     )
-
-
-def _of_toml(error: ErrorDetails) -> str:
-    return OF_TOML[error["type"]].format(**error.get("ctx", {})) if error["type"] in OF_TOML else error["msg"]

@@ -264,8 +264,8 @@ class PathProcess(PluginProcess):
             name = f"path {each.id}" if isinstance(each, DataPath) else f"{each.label}/"
             if name in names or not name.startswith(f"path {self._plugin.name}/"):
                 why = "is listed twice" if name in names else "is not the plugin's own"
-                hint = f"each path needs a name of its own that begins with {self._plugin.name}/"
-                raise PluginError(f"{plain(name.rstrip('/'), 100)} {why}", hint)
+                needed = f"each path needs a name of its own that begins with {self._plugin.name}/"
+                raise PluginError(f"{plain(name.rstrip('/'), 100)} {why}", needed)
             names.add(name)
         return found
 
