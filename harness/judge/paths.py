@@ -9,7 +9,7 @@ from statistics import median
 from typing import Literal
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import DataPath, Failure, Finding, PathRecord, Result
+from mixmark.harness.contracts.schema import DataPath, Finding, PathRecord, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy.copies import CopyEnergy, of_path
 from mixmark.harness.judge.findings import words_of_all
@@ -148,7 +148,7 @@ def _mix_left(
     if score is None or score.mixes_per_hour is None or phase is None:
         return None, "the mixed runs have no rate"
     if record.failure:
-        return None, f"the copies ended: {_in_short(record.failure)}"
+        return None, f"the copies ended: {record.failure.message.partition('; ')[0]}"
     if record.fault:
         return None, f"the copies ended: {record.fault.kind}"
     run = run_of(result, score.mix, phase, doubts)
@@ -185,7 +185,7 @@ def _figures(record: PathRecord, cache_bytes: int | None, result: Result) -> Pat
     if len(small) < 2 or not large:
         why = "no copy was four times as large as the last cache" if cache_bytes else "the last cache's size is unknown"
         why = why if len(sizes) >= 1 + record.alone else "fewer than two sizes"
-        return replace(found, reason=_in_short(record.failure) if record.failure else why)
+        return replace(found, reason=record.failure.message.partition("; ")[0] if record.failure else why)
     pairs = [_pair(round, small, large) for round in _rounds(times)]
     latency, bandwidth = _middle([each for each, _ in pairs]), _middle([1 / slope for _, slope in pairs if slope > 0])
     if latency is None or bandwidth is None:
@@ -195,11 +195,6 @@ def _figures(record: PathRecord, cache_bytes: int | None, result: Result) -> Pat
         for move in result.moves
     )
     return replace(found, latency_s=latency, bytes_per_s=bandwidth, moves=moves)
-
-
-def _in_short(failure: Failure) -> Reason:
-    """Without what a log says."""
-    return failure.message.partition("; ")[0]
 
 
 def _inverse(of_size: CopyFigures) -> Estimate:
