@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.caps import CappedRun, Frontier
 from mixmark.harness.judge.energy.total import unmeasured
-from mixmark.harness.judge.findings import in_full
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.reporters import charts, figures
 from mixmark.reporters.document import Chart, Table
@@ -24,7 +23,7 @@ def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
     yield "less power", _in_words(found)
     for run in found.runs:
         for problem in run.run.problems:
-            yield f"at {percent(run.cap)} power", f"does not count: {in_full(problem)}"
+            yield f"at {percent(run.cap)} power", figures.void(problem, assessment.result)
     for why in found.missing:
         yield "not run", why
 

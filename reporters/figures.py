@@ -225,6 +225,12 @@ def merged(findings: Iterable[Finding], labels: Mapping[str, str]) -> list[tuple
     return found
 
 
+def void(problem: Finding, result: Result) -> str:
+    """Why a run does not count, with the name of a route in place of its record's key."""
+    ((_, about, words),) = merged([problem], labels(result))
+    return f"does not count: {about}{': ' if about else ''}{words}"
+
+
 def name(text: str, most: int = LONGEST_NAME) -> str:
     """A name as plain text of at most `most` letters."""
     text = plain(text)

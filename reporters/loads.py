@@ -23,7 +23,7 @@ def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
             yield f"not served: {figures.name(name)}", why
         for level in ladder.levels:
             for problem in level.problems:
-                yield f"at {_name(level)}", f"does not count: {in_full(problem)}"
+                yield f"at {_name(level)}", figures.void(problem, assessment.result)
     if assessment.drill:
         yield "a device lost", _drill(assessment.drill)
     for policy in assessment.policies:

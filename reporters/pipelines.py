@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.judge.findings import in_full as finding_in_full
 from mixmark.harness.judge.pipelines import PipelineFigures, PipelineTurn, StageTimes
 from mixmark.reporters import figures
 from mixmark.reporters.document import Block, Facts, Heading, Paragraph, Table
@@ -26,7 +25,7 @@ EXCEEDED = (
 )
 TURN = (
     *("turn", "devices", "in flight", "ended", "in time", "per hour", "per kWh"),
-    *("first output", "median", "tail", "p90 at most"),
+    *("first output", "latency", "tail", "p90 at most"),
 )
 STAGE = ("stage", "feeds on", "alone", "feed", "carried", "waiting", "handing over", "part")
 
@@ -40,14 +39,14 @@ def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
             yield "beyond its bounds", EXCEEDED
         for turn in found.turns:
             for problem in turn.problems:
-                yield f"in {turn.phase}", f"does not count: {finding_in_full(problem)}"
+                yield f"in {turn.phase}", figures.void(problem, assessment.result)
 
 
 def _in_words(found: PipelineFigures) -> Iterator[str]:
     deadline = duration(found.pipeline.deadline_ns)
     own = [turn for turn in found.turns if turn.by_plan]
     if found.per_hour is None:
-        yield f"not known: {found.reason or 'a turn does not count'}"
+        yield f"not known: {found.reason}"
         return
     kwh = f", {figures.number(found.per_kwh)} per kWh" if found.per_kwh else ""
     yield f"{figures.number(found.per_hour)} in time per hour{kwh} (deadline {deadline})"

@@ -81,28 +81,25 @@ class Eta:
         if not shares:
             return
         routes = {(share.route.suite, share.route.device): share for share in shares}
-        if self._header.mix and self._procedure.confirm and not {"confirmation", "mixed"} & set(planned):
-            yield from ([share] for share in routes.values())
         of_mix = {"limits": self._procedure.mix_limits, "batch": 1, "scenario": "mixed"}
         mixed = [share.model_copy(update=of_mix) for share in routes.values()]
-        mixes = bool(self._header.mix) * self._procedure.mixes - planned.count("mixed")
+        if pipeline := self._header.pipeline:
+            devices = {device.whole.id for device in self._header.devices}
+            turns = 1 + len(self._header.policies) + (pipeline.whole is not None) + (len(devices) > 1)
+            yield from [mixed] * (turns * self._procedure.mixes - planned.count("pipeline"))
+        if self._header.mix is None:
+            return
+        if self._procedure.confirm and not {"confirmation", "mixed"} & set(planned):
+            yield from ([share] for share in routes.values())
+        mixes = self._procedure.mixes - planned.count("mixed")
         parts = len(scales(self._header)) - planned.count("scaling")
         policies = len(self._header.policies)
-        others = bool(self._header.mix) * policies * self._procedure.mixes - planned.count("policy")
+        others = policies * self._procedure.mixes - planned.count("policy")
         levels = len(self._header.levels) * (1 + policies) - planned.count("load")
         drills = self._header.drills - planned.count("drill")
         caps = len(self._header.caps) - planned.count("cap")
-        paths = bool(self._header.mix and self._header.measures_paths) - planned.count("path")
-        pipelines = self._turns * self._procedure.mixes - planned.count("pipeline")
-        yield from [mixed] * sum(
-            max(0, each) for each in (mixes, parts, others, levels, drills, caps, paths, pipelines)
-        )
-
-    @property
-    def _turns(self) -> int:
-        """The turns of a pipeline: by the plan and each policy on all devices, whole, and on the best single device."""
-        pipeline, policies = self._header.pipeline, len(self._header.policies)
-        return 1 + policies + bool(pipeline.whole) + (len(self._header.devices) > 1) if pipeline else 0
+        paths = self._header.measures_paths - planned.count("path")
+        yield from [mixed] * sum(max(0, each) for each in (mixes, parts, others, levels, drills, caps, paths))
 
 
 def _target(share: Share) -> tuple[str, str, str]:

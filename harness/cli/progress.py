@@ -16,7 +16,7 @@ from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.numbers import percent, significant
-from mixmark.harness.contracts.schema import BY_PLAN, Phase, Record, Result
+from mixmark.harness.contracts.schema import BY_PLAN, PathRecord, Phase, Record, Result
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.judge.findings import words
@@ -64,7 +64,8 @@ class Progress:
         self.units = {suite.name: suite.unit_names.short for suite in header.suites}
         self.prefixes = {phase.name: _prefix(phase) for phase in header.phases}
         self.shown = 0.0  # of the expected time, as a fraction: it never falls, also if more is planned
-        self.label = self.stage = ""
+        self.label = "the paths between memories" if header.measures_paths and not header.records else ""
+        self.stage = "measuring" if self.label else ""
         self.whole = "mixes"
         """What the phase counts."""
         self.pending = {record.key for record in header.records if audit.pending(record)}
@@ -122,6 +123,10 @@ class Progress:
                     self._print(_too_heavy(event))
                 self.snapshot, self.stage = event, f"{event.mixes:.2f} {self.whole}"
                 self._report_stage()
+            case PathRecord(path=path, failure=failure, fault=fault):
+                name = f"{path.id} beside the mix" if event.beside else event.key
+                failed = failure.message.partition("; ")[0] if failure else fault and f"a wrong copy ({fault.kind})"
+                self._print(f"path {name}: {failed or 'measured'}")
             case Recorded(record=record):
                 self._recorded(record)
             case AuditStarted(record=record):
@@ -151,7 +156,8 @@ class Progress:
         self.agreed += record.audit is not None and record.audit.passed
         if not self.pending:
             others = f"; the others could not be compared: {self.unaudited}" if self.unaudited else ""
-            self._print(f"outputs compared with the reference: {self.agreed} of {self.compared} agree{others}")
+            agreed = f"outputs compared with the reference: {self.agreed} of {self.compared} agree{others}"
+            self._print(agreed if self.compared else f"no output could be compared: {self.unaudited}")
             self.agreed, self.compared, self.unaudited = 0, 0, ""
 
     def _outcome(self, record: Record) -> str:

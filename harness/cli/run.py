@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -246,8 +246,6 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     problem = None
     with reserve(prepared.folder, request.tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
         machine = _on_hosts(hosts, prepared, stack) if hosts else this_machine(prepared, stack)
-        if request.paths:
-            click.echo("Measuring the paths between memories first.", err=True)
         try:
             for folder, result in measure(prepared, machine, _progress):
                 results[folder] = result
@@ -258,8 +256,8 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     for bits in () if problem else [bits for bits, folder in prepared.folders.items() if folder not in results]:
         click.echo(f"Nothing was measured for --bits {bits}: an earlier class was interrupted.", err=True)
     assessments = {folder: judge_stored(result, published) for folder, result in results.items()}
-    for folder, assessment in assessments.items():
-        _show(assessment, folder, form)
+    for folder, assessment in assessments.items():  # the record of a resumed run knows its options
+        _show(assessment, folder, form, () if request.resume else sys.argv[1:])
     if problem:
         raise problem
     sys.exit(max(assessment.exit_code for assessment in assessments.values()))
@@ -390,8 +388,9 @@ def _progress(header: Result, procedure: Procedure, executor: Executor) -> Progr
     return Progress(header, procedure, executor.metered, executor.current_power)
 
 
-def _show(assessment: Assessment, folder: Path, form: str) -> None:
-    """Prints the report and where the result lies. With JSON on stdout, the verdict goes to stderr."""
+def _show(assessment: Assessment, folder: Path, form: str, words: Sequence[str]) -> None:
+    """Prints the report and where the result lies. With JSON on stdout, the verdict goes to stderr. words: as in
+    `print_end`."""
     from mixmark.harness.plugins import registry
 
     as_json = form == "json"
@@ -399,4 +398,4 @@ def _show(assessment: Assessment, folder: Path, form: str) -> None:
     if as_json:
         click.echo(plain(str(assessment.verdict)), err=True)
     write_page(assessment, folder)
-    print_end(assessment, folder, sys.argv[1:], err=as_json)
+    print_end(assessment, folder, words, err=as_json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,7 +114,8 @@ def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()
     result, verdict, score = assessment.result, assessment.verdict.word, assessment.score
     words = words or [word.replace("<path>", "PATH") for word in result.command or ("run",)]
     if verdict == "unfinished":
-        return shlex.join(["mixmark", "run", "--resume", str(folder), *(["--hosts", "FILE"] if result.hosts else [])])
+        hosts = ["--hosts", "FILE"] if result.hosts else []
+        return shlex.join(["mixmark", "run", "--resume", str(folder), *_of_devices(words), *hosts])
     if verdict == "invalid":
         return shlex.join(["mixmark", "report", str(folder), "--verbose"])
     if verdict == "partial":
@@ -128,6 +129,14 @@ def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()
     if score and score.grade != "indicative":
         return shlex.join(["mixmark", "submit", str(folder)])
     return shlex.join(["mixmark", "report", str(folder), "--verbose"])
+
+
+def _of_devices(command: Sequence[str]) -> Iterator[str]:
+    """The options that decide which devices a run finds: a resumed run needs them again."""
+    for at, word in enumerate(command):
+        name, has_value, _ = word.partition("=")
+        if name in ("--adapter", "--config", "--split-cpu"):
+            yield from command[at : at + 1 + (not has_value)]
 
 
 def _again(command: Sequence[str], option: str, value: str) -> str:

@@ -221,7 +221,7 @@ class Workbench:
             if (route.device, route.adapter) not in targets:
                 raise UsageError(
                     f"the run began with {route.device} by {route.adapter}, which is not here now",
-                    hint="resume it on the same machine with the same --adapter and --config"
+                    hint="resume it on the same machine with the same --adapter, --config and --split-cpu"
                     if not before.hosts
                     else "resume it with the same --hosts and --adapter",
                 )

@@ -37,8 +37,8 @@ class CopyFigures:
     """The time of one copy."""
     bytes_per_s: float
     """Bytes over the time of one copy."""
-    call_s: float
-    """The time of the call without a copy, which `seconds` leaves out."""
+    call_s: float | None
+    """The time of the call without a copy, which `seconds` leaves out. None if calls were not timed alone."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,11 @@ def paths(
 
 def _left(shared: PathFigures, alone: PathFigures | None) -> Estimate | None:
     before = {each.size_bytes: each.seconds for each in alone.sizes} if alone else {}
-    known = (each for each in shared.sizes if each.size_bytes in before)
-    return next((before[each.size_bytes].ratio(each.seconds) for each in known), None)
+    for each in shared.sizes:
+        if alone_s := before.get(each.size_bytes):
+            (low, high), (least, most) = alone_s.ends, each.seconds.ends  # both from the smallest to the largest
+            return Estimate(alone_s.estimate / each.seconds.estimate, low / most, high / least)
+    return None
 
 
 def _mix_left(
@@ -144,8 +147,10 @@ def _mix_left(
     phase = next((each for each in result.phases if each.name == record.beside), None)
     if score is None or score.mixes_per_hour is None or phase is None:
         return None, "the mixed runs have no rate"
-    if failed := record.failure or record.fault:
-        return None, f"the copies ended: {failed.kind}"
+    if record.failure:
+        return None, f"the copies ended: {record.failure.message.partition('; ')[0]}"
+    if record.fault:
+        return None, f"the copies ended: {record.fault.kind}"
     run = run_of(result, score.mix, phase, doubts)
     if run is None or run.problems:
         return None, words_of_all(run.problems) if run else "nothing was recorded"
@@ -180,7 +185,8 @@ def _figures(record: PathRecord, result: Result) -> PathFigures:
         return replace(found, bytes_per_s=_inverse(sizes[-1]))
     if len(small) < 2 or not large:
         why = "no copy was four times as large as the last cache" if cache_bytes else "the last cache's size is unknown"
-        return replace(found, reason=why if len(sizes) >= 1 + record.alone else "fewer than two sizes")
+        why = why if len(sizes) >= 1 + record.alone else "fewer than two sizes"
+        return replace(found, reason=record.failure.message.partition("; ")[0] if record.failure else why)
     pairs = [_pair(round, small, large) for round in _rounds(times)]
     latency, bandwidth = _middle([each for each, _ in pairs]), _middle([1 / slope for _, slope in pairs if slope > 0])
     if latency is None or bandwidth is None:
@@ -236,7 +242,8 @@ def _of_size(record: PathRecord, size: int, times: Sequence[float], cache_bytes:
         memory = None if cache_bytes is None else "memory" if size >= CACHES * cache_bytes else "cache"
     seconds = _middle(times)
     assert seconds  # `_seconds` leaves out a size that has none
-    return CopyFigures(size, memory, seconds, size / seconds.estimate, _calls(record).get(size, 0) / SECOND)
+    call_ns = _calls(record).get(size)
+    return CopyFigures(size, memory, seconds, size / seconds.estimate, None if call_ns is None else call_ns / SECOND)
 
 
 def _middle(values: Sequence[float]) -> Estimate | None:

@@ -174,7 +174,7 @@ def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures | None
         gain=gain,
         gain_over_whole=_gain(own, whole),
         gain_over_policies={policy: _gain(own, others) for policy, others in policies.items()},
-        reason=None if gain else _reason(result, pipeline, phases, single),
+        reason=None if gain else _reason(result, pipeline, phases, single if counts else own),
     )
 
 
@@ -206,12 +206,12 @@ def _units(work: PipelineWork) -> dict[str, int]:
     return dict(zip(work.suites, work.units, strict=True))
 
 
-def _reason(result: Result, pipeline: Pipeline, phases: Sequence[Phase], single: Sequence[PipelineTurn]) -> Reason:
-    """Why there is no gain."""
+def _reason(result: Result, pipeline: Pipeline, phases: Sequence[Phase], wanting: Sequence[PipelineTurn]) -> Reason:
+    """Why there is no gain. wanting: the turns that gave none; empty if none was run on a single device."""
     if not phases:
         absent = (each.reason for each in result.absent if (each.kind, each.name) == ("pipeline", pipeline.name))
         return next(absent, "the run ended before it")
-    if single:
+    if wanting:
         return "a turn does not count, or none of its pipelines was in time"
     plan, work = phases[0].placement, phases[0].pipeline
     assert plan is not None and work is not None  # a phase of a pipeline has both

@@ -56,7 +56,7 @@ class Audited:
     record: Record
 
 
-Event = Planned | PhaseEvent | Recorded | AuditStarted | Audited
+Event = Planned | PhaseEvent | PathRecord | Recorded | AuditStarted | Audited
 Observer = Callable[[Event], None]
 """Follows a run by its events."""
 
@@ -123,6 +123,8 @@ class Benchmark:
     def _add_path(self, found: PathRecord | Absent) -> None:
         self._keeper.add_path(found)
         self._extend("absent" if isinstance(found, Absent) else "paths", found)
+        if isinstance(found, PathRecord):
+            self._notify(found)
 
     def _measure_planned(self) -> None:
         """Measures the phases without a record, and audits all records."""

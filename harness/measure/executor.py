@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
     BY_PLAN,
     HOST_POOL,
@@ -30,6 +31,7 @@ from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.paths import SteadyCopies
 from mixmark.harness.measure.phase import RESERVE, Part, attend
+from mixmark.harness.measure.stages import BESIDE
 from mixmark.harness.plan.placement import replanner
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import memory
@@ -55,7 +57,7 @@ class PhaseFacts:
 
     records: Sequence[Record] = ()
     connections: Sequence[Connection] = ()
-    paths: Sequence[PathRecord] = ()
+    paths: Sequence[PathRecord | Absent] = ()
     metering: Metering | None = None
 
 
@@ -138,6 +140,7 @@ class LocalExecutor:
         """stack: keeps a cap of the power, and the processes of a policy and of copies, until it is closed."""
         phase, pids = request.phase, [*self.meters.pids]
         copies: SteadyCopies | None = None
+        found: list[PathRecord | Absent] = []
 
         def staged(share: Share, stage: str) -> None:
             notify(StageStarted(share, stage))
@@ -158,8 +161,11 @@ class LocalExecutor:
         def on_ready(parts: Sequence[Part]) -> None:
             nonlocal copies
             if phase.copies:
-                copies, pid = stack.enter_context(paths.beside(phase.copies))
-                pids.append(pid)
+                try:
+                    copies, pid = stack.enter_context(paths.beside(phase.copies))
+                    pids.append(pid)
+                except MixmarkError as error:  # the path's failure, and not that of the suites
+                    found.append(Absent(kind="path", name=BESIDE, reason=str(error)))
             if phase.cap:
                 stack.enter_context(power_caps.lowered(self.power, phase.cap))
             self.meters.rest(request.idle_s, ready=True)
@@ -178,7 +184,9 @@ class LocalExecutor:
 
         records = attend(phase, self.equipment, self.folder, drive_phase, staged, pids, on_ready)
         window_ns = next((each.parent_window_ns for each in records if each.parent_window_ns), None)
-        return PhaseFacts(records, paths=[copies.record(phase.name, *window_ns)] if copies and window_ns else ())
+        if copies and window_ns:
+            found.append(copies.record(phase.name, *window_ns))
+        return PhaseFacts(records, paths=found)
 
     def measure_paths(self, known: Sequence[PathRecord | Absent]) -> Iterator[PathRecord | Metering | Absent]:
         return paths.measure(known, meters=self.meters)

@@ -133,7 +133,7 @@ def measure(
                 with closing(PathProcess(plugin)) as process:
                     yield from _of_plugin(plugin, process, data, names, meters)
             except MixmarkError as error:
-                yield Absent(kind="path", name=name, reason=f"no path: {error}")
+                yield Absent(kind="path", name=name, reason="; ".join(filter(None, (f"no path: {error}", error.hint))))
 
 
 def _of_plugin(

@@ -173,6 +173,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     stages = {
         each.name: pipelines.StageSuite(suites.facts[each.name].continues, "offline" in each.scenarios)
         for each in suites.workloads
+        if "probe" not in each.scenarios  # it has no rate that counts
     }
     pipeline = pipelines.load(request.pipeline, request.tier, stages) if request.pipeline else None
     if not request.suites and not resumed:

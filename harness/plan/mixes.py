@@ -130,8 +130,22 @@ def _limits(where: str, seconds: Any) -> dict[str, int]:
     return {kinds[kind]: round(value * NS_PER_S) for kind, value in seconds.items()}
 
 
+OF_TOML = {
+    "tuple_type": "Input should be an array",
+    "model_type": "Input should be a table",
+    "too_short": "Array should have at least {min_length} items, not {actual_length}",
+}
+"""pydantic's messages that speak of Python, in the terms of TOML."""
+
+
 def words_of(error: ValidationError) -> str:
-    """What is wrong with a table, field by field."""
+    """What is wrong with a table, field by field. pydantic leaves wrong items out of an array, so what it says of the
+    array itself is then left out."""
+    errors = error.errors()
+    within = {each["loc"][:length] for each in errors for length in range(1, len(each["loc"]))}
+    own = [(each, OF_TOML.get(each["type"], "{msg}")) for each in errors if each["loc"] not in within]
     return "; ".join(
-        f"{'.'.join(map(str, each['loc']))}: {each['msg']}".removeprefix(": Value error, ") for each in error.errors()
+        f"{'.'.join(map(str, each['loc']))}: {words}".removeprefix(": Value error, ")
+        for each, form in own
+        for words in [form.format(msg=each["msg"], **each.get("ctx", {}))]
     )

@@ -44,6 +44,9 @@ ENOUGH = 20
 USED = 0.5
 """The part of the deadline that the pipelines in flight take by Little's law. The rest is for their variation."""
 
+COMPUTED = {"name", "deadline_ns", "carried"}
+"""The fields of a pipeline and of its stages that no file gives."""
+
 
 @dataclass(frozen=True)
 class StageSuite:
@@ -65,8 +68,8 @@ def load(asked: str, tier: Tier, suites: Mapping[str, StageSuite]) -> Pipeline:
     """A published pipeline by its name, or another one from a file, whose name ends in .toml.
 
     suites: all suites by name. Raises UsageError for a pipeline that does not exist or cannot be read, has no deadline
-    at the tier or one that is not above 0, names an unknown suite, comes back to a suite, gives a suite more samples
-    than it takes, or has a suite that does not follow the one that it continues.
+    at the tier or one that is not above 0, has an unknown key, names an unknown suite, comes back to a suite, gives a
+    suite more samples than it takes, or has a suite that does not follow the one that it continues.
     """
     if asked.endswith(".toml"):
         name, table = one_table(Path(asked), "the pipeline", PAGE)
@@ -82,13 +85,15 @@ def load(asked: str, tier: Tier, suites: Mapping[str, StageSuite]) -> Pipeline:
             f"{where}the pipeline {name} has no deadline at the tier {tier}", f"give deadline_s = {{ {tier} = … }}"
         )
     deadline_s = deadlines[tier]
-    if type(deadline_s) not in (int, float) or not 0 < deadline_s < 1e9:
+    if type(deadline_s) not in (int, float) or not 1 / NS_PER_S <= deadline_s < 1e9:
         raise UsageError(f"{where}{name}.deadline_s.{tier} is {deadline_s!r}", "give seconds, above 0")
     facts = {key: value for key, value in table.items() if key != "deadline_s"}
     try:
         pipeline = Pipeline.model_validate({**facts, "name": name, "deadline_ns": round(deadline_s * NS_PER_S)})
     except ValidationError as error:
         raise UsageError(f"{where}{words_of(error)}", PAGE) from error
+    if unknown := COMPUTED & set(table).union(*(stage.model_fields_set for stage in pipeline.stages)):
+        raise UsageError(f"{where}the pipeline {name} has unknown keys: {', '.join(sorted(unknown))}", PAGE)
     choose_by_name(f"suite for pipeline {name}:", list(pipeline.samples), suites)
     return pipeline.model_copy(update={"stages": tuple(_carried(pipeline, suites, where))})
 
@@ -127,7 +132,8 @@ def refuse_unrunnable(pipeline: Pipeline, candidates: Sequence[Phase]) -> None:
             raise UsageError(f"no device here runs {stage.suite}, {needs}", "mixmark devices shows what each one runs")
         if stage.device not in (None, *able):
             raise UsageError(
-                f"{stage.device} does not run {stage.suite}, {needs}", f"devices that run it: {', '.join(able)}"
+                f"the device {stage.device!r} does not run {stage.suite}, {needs}",
+                f"devices that run it: {', '.join(able)}",
             )
 
 
@@ -245,7 +251,7 @@ def best_single(
         own[_whole(rate.device, devices)].append(rate)
     able = {id: each for id, each in own.items() if {rate.suite for rate in each} == set(units)}
     if len(own) < 2:
-        return None, "the stages ran on one device"
+        return None, f"all stages ran on {', '.join(own)}"
     if not able:
         return None, "no single device runs every stage"
     mix_units = dict(units)

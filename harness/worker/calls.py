@@ -18,6 +18,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
@@ -134,9 +135,11 @@ def serve(calls: Iterable[Call], service: Callable[[], object], send: Callable[[
 
 
 def failed(error: BaseException) -> bytes:
-    """The line about an exception. Writes the traceback to the log of this process."""
-    traceback.print_exception(error)
-    sys.stderr.flush()
+    """The line about an exception. Writes the traceback to the log of this process, unless the disk is full: then the
+    line says so."""
+    with suppress(OSError):
+        traceback.print_exception(error)
+        sys.stderr.flush()
     return write_failed(Failed(failure=failure_of(error), misuse=isinstance(error, UsageError)))
 
 

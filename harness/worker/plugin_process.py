@@ -11,8 +11,9 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -44,9 +45,11 @@ from mixmark.harness.contracts.schema import (
     PowerLimit,
     Precision,
 )
+from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.policies import Seconds
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources.files import regular
 from mixmark.harness.worker.calls import P, T
 from mixmark.harness.worker.failures import Misused, WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
@@ -82,6 +85,8 @@ class PluginProcess:
     ) -> None:
         self.cpu_ns = 0
         """The CPU time of a meter's or a watcher's reads so far."""
+        self.gone = False
+        """Whether the process died, hung or sent garbage, so that no further call can succeed."""
         self._plugin = plugin
         self._calling = threading.Lock()
         folder = tempfile.TemporaryDirectory(prefix="mixmark-")
@@ -108,6 +113,7 @@ class PluginProcess:
             except Misused as misused:
                 raise UsageError(misused.failure.message, misused.failure.hint) from misused
             except WorkerFailed as failed:
+                self.gone = failed.failure.kind in ("crashed", "hung", "out of memory")
                 if failed.failure.kind == "unsupported":
                     raise Unsupported(failed.failure.message, failed.failure.hint) from failed
                 raise MixmarkError(why(failed.failure, self._worker.log)) from failed
@@ -251,15 +257,30 @@ class PathProcess(PluginProcess):
         self._file = Path(self._folder.name) / "bytes"
 
     def paths(self) -> tuple[DataPath | Absent, ...]:
-        return self.load(PathCalls.list_paths)
+        """Raises PluginError also for a name that comes twice or is not the plugin's: a run knows paths, and what it
+        lacks, by name."""
+        found, names = self.load(PathCalls.list_paths), set[str]()
+        for each in found:
+            name = f"path {each.id}" if isinstance(each, DataPath) else f"{each.label}/"
+            if name in names or not name.startswith(f"path {self._plugin.name}/"):
+                why = "is listed twice" if name in names else "is not the plugin's own"
+                needed = f"each path needs a name of its own that begins with {self._plugin.name}/"
+                raise PluginError(f"{plain(name.rstrip('/'), 100)} {why}", needed)
+            names.add(name)
+        return found
 
     def open(self, path: str, size_bytes: int) -> None:
+        """In a new process if the last path ended it."""
+        if self.gone:
+            self.end()
+            super().__init__(self._plugin)
         self.call(PathCalls.open_path, COPYING_S, path=path, size_bytes=size_bytes)
         self._size = size_bytes
 
     def put(self, data: npt.NDArray[np.uint8]) -> None:
         for offset in range(0, len(data), EXCHANGED_BYTES):
-            data[offset : offset + EXCHANGED_BYTES].tofile(self._file)
+            with self._exchanging():
+                data[offset : offset + EXCHANGED_BYTES].tofile(self._file)
             self.call(PathCalls.put, COPYING_S, offset=offset, file=str(self._file))
 
     def poison(self, byte: int) -> None:
@@ -274,8 +295,19 @@ class PathProcess(PluginProcess):
         for offset in reversed(range(0, self._size, EXCHANGED_BYTES)):
             part = taken[offset : offset + EXCHANGED_BYTES]
             self.call(PathCalls.take, COPYING_S, offset=offset, count=len(part), file=str(self._file))
-            part[:] = np.fromfile(self._file, np.uint8)  # a short file does not fit
+            with self._exchanging():
+                content = regular(self._file, len(part))
+                if len(content) < len(part):
+                    raise ValueError(f"{len(content)} of {len(part)} bytes were returned")
+            part[:] = np.frombuffer(content, np.uint8)
         return taken
+
+    @contextmanager
+    def _exchanging(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            raise MixmarkError(f"cannot exchange the bytes of a path: {error}") from error
 
     def close(self) -> None:
         self.end()

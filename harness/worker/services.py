@@ -195,7 +195,10 @@ class PathService(PathCalls):
 
     def copy(self, *, times: int, word_at: int) -> int:
         self._copy.copy(times)
-        return int.from_bytes(np.asarray(self._copy.take(word_at, WORD_BYTES), np.uint8).tobytes(), "little")
+        word = np.asarray(self._copy.take(word_at, WORD_BYTES), np.uint8).tobytes()
+        if len(word) != WORD_BYTES:
+            raise ValueError(f"take({word_at}, {WORD_BYTES}) returned {len(word)} bytes")
+        return int.from_bytes(word, "little")
 
     def take(self, *, offset: int, count: int, file: str) -> None:
         np.asarray(self._copy.take(offset, count), np.uint8).tofile(file)

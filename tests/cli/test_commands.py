@@ -125,6 +125,7 @@ def test_ctrl_c_keeps_every_finished_measurement_and_resume_goes_on(shell: Shell
     assert (elsewhere.returncode, "npu:acme0 by acme, which is not here now" in elsewhere.stderr) == (2, True)
     resumed = shell("run", "--resume", "out", "--adapter", ACME)
     assert resumed.returncode == 0, resumed.stderr
+    assert "--suite null" in resumed.stdout.splitlines()[-1], "the next command is that of the whole run"
     whole = json.loads((shell.folder / "out/result.json").read_text())
     assert whole["finished"]
     (before,), (after, _) = kept, whole["records"]

@@ -14,10 +14,15 @@ from mixmark.harness.cli.progress import Progress
 from mixmark.harness.contracts.schema import (
     HOST_POOL,
     Audit,
+    CopyFault,
+    DataPath,
     Device,
     Failure,
     Gate,
+    PathRecord,
     Phase,
+    Pipeline,
+    PipelineStage,
     Placement,
     Precision,
     Record,
@@ -246,6 +251,43 @@ def test_a_record_that_could_not_be_compared_does_not_count_as_wrong() -> None:
     player.notify(Audited(records[1].model_copy(update={"unaudited": "the reference is gone"})))
     told = "outputs compared with the reference: 1 of 1 agree; the others could not be compared: the reference is gone"
     assert player.lines[-1].endswith(told)
+
+
+def test_where_no_record_could_be_compared_no_count_is_told() -> None:
+    player = Player()
+    phase = player.header.phases[1]
+    record = made(phase.shares[0], phase.name)
+    player.notify(Recorded(record))
+    player.notify(Audited(record.model_copy(update={"unaudited": "the reference is gone"})))
+    assert player.lines[-1].endswith("no output could be compared: the reference is gone")
+
+
+def test_each_path_is_told_once_it_is_measured() -> None:
+    player = Player(width=200)
+    path = DataPath(id="host/copy", source="host", destination="host", through_caches=True)
+    fault = CopyFault(kind="late", size_bytes=4096, first_byte=0)
+    beside = PathRecord(path=path, beside="path", fault=fault)
+    for each in (PathRecord(path=path), PathRecord(path=path, failure=FAILED), beside):
+        player.notify(each)
+    assert [line.split("] ")[1] for line in player.lines] == [
+        "path host/copy: measured",
+        f"path host/copy: {FAILED.message}",
+        "path host/copy beside the mix: a wrong copy (late)",
+    ]
+
+
+@pytest.mark.parametrize(("whole", "devices", "turns"), [(None, 1, 1), ("llm", 1, 2), ("llm", 2, 3)])
+def test_the_turns_of_a_pipeline_are_expected_also_without_a_mix(whole: str | None, devices: int, turns: int) -> None:
+    """Each as long as a mix of all routes."""
+    stages = tuple(PipelineStage(suite=suite) for suite in ("dlrm", "resnet50"))
+    chain = Pipeline(name="mine", stages=stages, deadline_ns=S, whole=whole)
+    both = header()
+    parts = tuple(both.devices[0].model_copy(update={"id": f"cpu:{number}"}) for number in range(devices))
+    bare = both.model_copy(update={"mix": None, "devices": parts})
+    mixed, alone, chained = (
+        Eta(each, procedure(each), 0.0).total_s for each in (both, bare, bare.model_copy(update={"pipeline": chain}))
+    )
+    assert chained - alone == pytest.approx(turns * (mixed - alone))
 
 
 def test_the_idle_readings_of_the_meters_are_expected() -> None:

@@ -78,6 +78,11 @@ def test_a_stored_report_ends_as_the_run_did(folder: Path, tmp_path: Path) -> No
     ("verdict", "changed", "following"),
     [
         ("unfinished", {}, "run --resume 'my run'"),
+        (
+            "unfinished",
+            {"command": ("run", "--split-cpu=2", "--adapter", "torch", "--tier", "smoke")},
+            "run --resume 'my run' --split-cpu=2 --adapter torch",
+        ),
         ("invalid", {}, "report 'my run' --verbose"),
         ("partial", {"command": ("run", "--adapter", "acme", "--mix", "edge-1")}, "run --adapter acme --mix none"),
         ("disturbed", {"command": ("run", "--resume", "<path>", "--bits=8")}, "run --bits=8 --wait-idle 60"),

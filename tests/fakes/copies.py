@@ -186,6 +186,53 @@ class One(Fakes):
         return [path for path in super().paths() if isinstance(path, DataPath) and path.id == "fakes/fine"]
 
 
+class DiesFirst(One):
+    """Has the path that works behind the one that dies."""
+
+    def paths(self) -> Iterable[DataPath | Absent]:
+        return [path for name in ("dies", "fine") for path in Fakes().paths() if f"fakes/{name}" in str(path)]
+
+
+class Brief(One):
+    """Returns one byte too few of a destination, or of the word of a reply."""
+
+    lacks_of_word = False
+
+    @contextmanager
+    def open(self, path: str, size_bytes: int) -> Iterator[Copy]:
+        yield BriefCopy(np.zeros(size_bytes, np.uint8), np.zeros(size_bytes, np.uint8), self.lacks_of_word)
+
+
+class BriefWord(Brief):
+    lacks_of_word = True
+
+
+class BriefCopy(HostCopy):
+    def __init__(self, source: Array, destination: Array, lacks_of_word: bool) -> None:
+        super().__init__(source, destination)
+        self.lacks_of_word = lacks_of_word
+
+    def take(self, offset: int, count: int) -> Array:
+        return super().take(offset, count - ((count == 8) == self.lacks_of_word))
+
+
+class Twice(One):
+    def paths(self) -> Iterable[DataPath | Absent]:
+        return [*super().paths()] * 2
+
+
+class Foreign(One):
+    def paths(self) -> Iterable[DataPath | Absent]:
+        return [path.model_copy(update={"id": "host/copy"}) for path in super().paths()]
+
+
+class Hiding(One):
+    """Claims what only the run knows: that its mix cannot be run."""
+
+    def paths(self) -> Iterable[DataPath | Absent]:
+        return [Absent(kind="mix", name="fakes/edge-1", reason="no mix")]
+
+
 class Failing(HostCopy):
     def __init__(self, path: str, source: Array, destination: Array) -> None:
         super().__init__(source, destination)

@@ -99,6 +99,14 @@ def test_a_latency_that_does_not_show_has_a_reason() -> None:
     assert figures(samples(4 * KIB, 0)).sizes == ()
 
 
+def test_a_path_that_failed_has_the_reason_of_the_failure() -> None:
+    failed = PathRecord(
+        path=PATH, samples=samples(4 * KIB, 100), failure=Failure(kind="raised", message="it is gone; its log")
+    )
+    (found,) = paths(result(failed))
+    assert (found.latency_s, found.reason) == (None, "it is gone")
+
+
 def test_a_prediction_has_both_ends_of_the_pair() -> None:
     found = predicted(1000, Estimate(1.0, 0.5, 2.0), Estimate(1000.0, 500.0, 2000.0))
     assert found == Estimate(2.0, 1.0, 4.0)
@@ -236,6 +244,8 @@ def test_a_run_of_the_mix_that_counts_nothing_has_its_reason() -> None:
     failed = mixed_at(0.8, ALONE, BESIDE, failure=Failure(kind="crashed", message="it is gone"))
     assert failed.mix_left is None
     assert "it is gone" in (failed.mix_reason or "")
+    lost = BESIDE.model_copy(update={"samples": (), "failure": Failure(kind="raised", message="it ended; its log")})
+    assert mixed_at(0.8, ALONE, lost).mix_reason == "the copies ended: it ended"
     fault = CopyFault(kind="short", size_bytes=64 * MIB, first_byte=7)
     wrong = mixed_at(0.8, ALONE, BESIDE.model_copy(update={"fault": fault}))
     assert (wrong.left, wrong.mix_left, wrong.mix_reason) == (None, None, "the copies ended: short")
@@ -247,6 +257,21 @@ def test_an_opposing_path_leaves_a_part_too() -> None:
     assert found.left is not None
     assert found.left.estimate == pytest.approx(0.25)
     assert (found.mix_left, found.mix_reason) == (None, None)
+    assert [each.call_s for each in found.sizes] == [1e-6]
+
+
+def test_a_part_has_both_ends_of_its_two_rates() -> None:
+    alone = PathRecord(path=PATH, samples=samples(MIB, *[100_000] * 2, 80_000, 100_000, 100_000, 160_000))
+    slow = samples(MIB, *[400_000] * 2, 320_000, 400_000, 400_000, 3_200_000)
+    _, found = judge(result(alone, PathRecord(path=PATH, opposing="fake/back", samples=slow))).paths
+    assert found.left is not None
+    assert (found.left.estimate, *found.left.ends) == pytest.approx((0.25, 0.025, 0.5))
+
+
+def test_of_copies_without_a_call_alone_its_time_is_not_known() -> None:
+    timed = tuple(each for each in BESIDE.samples if each.copies)
+    (found,) = paths(result(BESIDE.model_copy(update={"samples": timed})))
+    assert [each.call_s for each in found.sizes] == [None]
 
 
 def test_of_a_phase_that_was_measured_twice_the_later_copies_count() -> None:

@@ -236,7 +236,8 @@ def test_a_stage_that_served_nothing_voids_the_turn(case: str) -> None:
             "no record": "mix_complete.unfinished",
         }[case]
     ]
-    assert (figures(made, ()) or pytest.fail()).per_hour is None
+    void = figures(made, ()) or pytest.fail()
+    assert (void.per_hour, void.reason) == (None, "a turn does not count, or none of its pipelines was in time")
 
 
 def test_a_window_in_which_no_pipeline_ended_does_not_count() -> None:
@@ -281,4 +282,8 @@ def test_every_report_shows_the_pipeline_and_its_gain(form: object) -> None:
     assert "critical path" in text
     if form is not report.console:
         assert "pipeline1-alone" in text
+    whole, (first, second) = both()[0]
+    lost = second.model_copy(update={"audit": None, "unaudited": "it was lost"})
+    problems = form(judge(result((whole, [first, lost]))))
+    assert f"not count: {lost.route.label}" in " ".join(problems.split())
     assert "pipeline mine" not in form(judge(result(*both()).model_copy(update={"pipeline": None})))

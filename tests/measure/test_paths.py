@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import cast
+from typing import Any, NoReturn, cast
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from mixmark.harness.contracts.errors import Unsupported
-from mixmark.harness.contracts.schema import Absent, CopyWork, DataPath, Metering, PathRecord, Tier
+from mixmark.harness.contracts.schema import (
+    Absent,
+    CopyWork,
+    DataPath,
+    Metering,
+    PathRecord,
+    Phase,
+    Record,
+    Tier,
+)
+from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.paths import paths
+from mixmark.harness.measure import executor, mixed
 from mixmark.harness.measure import paths as measuring
+from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.paths import (
     SIZES,
@@ -26,10 +41,14 @@ from mixmark.harness.measure.paths import (
     opposed,
     way_back,
 )
+from mixmark.harness.measure.phase import Driver
+from mixmark.harness.measure.stages import BESIDE
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker.plugin_process import PathProcess
 from tests.fakes import copies
 from tests.fakes.copies import BACK, PATH, Dying, Halved, Known
+from tests.fakes.machine import EDGE, one_run
 from tests.golden import sample
 
 FAKES = Path(copies.__file__)
@@ -118,6 +137,48 @@ def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> N
     assert dies.failure is not None and "exit code 3" in dies.failure.message
     assert {sample.size_bytes for sample in dies.samples} == {4096}  # nothing measured is lost
     assert isinstance(lacking, Absent)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_small", "importable")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Brief", "4095 of 4096 bytes were returned"),
+        ("BriefWord", "returned 7 bytes"),
+        ("Twice", "path fakes/fine is listed twice; each path needs a name of its own that begins with fakes/"),
+        ("Foreign", "path host/copy is not the plugin's own"),
+        ("Hiding", "mix fakes/edge-1 is not the plugin's own"),
+    ],
+)
+def test_a_plugin_that_breaks_its_contract_is_refused_with_the_reason(
+    name: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = Plugin("paths", "fakes", f"{FAKES}:{name}", "test")
+    monkeypatch.setattr(registry, "find", lambda kind: {"fakes": plugin})
+    (found,) = measure()
+    if isinstance(found, PathRecord):
+        assert found.failure and reason in found.failure.message
+    else:
+        assert isinstance(found, Absent) and reason in found.reason
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_small", "importable")
+def test_a_path_that_ends_its_process_ends_no_other_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = Plugin("paths", "fakes", f"{FAKES}:DiesFirst", "test")
+    monkeypatch.setattr(registry, "find", lambda kind: {"fakes": plugin})
+    found = [each for each in measure([absent("fakes/fine against fakes/fine")]) if isinstance(each, PathRecord)]
+    assert [(each.key, each.failure is None) for each in found] == [("fakes/dies", False), ("fakes/fine", True)]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_small", "importable")
+def test_a_full_disk_between_the_processes_fails_its_path_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(PathProcess(Plugin("paths", "fakes", f"{FAKES}:One", "test"))) as process:
+        monkeypatch.setattr(process, "_file", Path("/dev/full"))
+        record = measured(PATH.model_copy(update={"id": "fakes/fine"}), process, Data(1), 1 << 40)
+    assert record.failure and "cannot exchange the bytes of a path" in record.failure.message
 
 
 @pytest.mark.slow
@@ -316,3 +377,26 @@ def test_a_path_has_the_windows_in_which_its_meters_were_read(monkeypatch: pytes
     assert metering.begin_ns <= record.duty[0].begin_ns
     assert record.duty[-1].end_ns <= metering.end_ns
     assert [window.end_ns for window in record.duty] == sorted(window.end_ns for window in record.duty)
+
+
+def test_copies_that_cannot_begin_fail_no_record_of_the_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = CopyWork(path=PATH.id, size_bytes=4096)
+    update = {"purpose": "path", "copies": work}
+    (phase, *_) = (each.model_copy(update=update) for each in one_run(None).phases if each.placement)
+
+    def gone(work: CopyWork) -> NoReturn:
+        raise Unsupported("the bus is gone")
+
+    def attend(phase: Phase, equipment: object, folder: Path, drive: Driver, *more: Any) -> list[Record]:
+        *_, on_ready = more
+        on_ready([])
+        drive([])
+        return []
+
+    monkeypatch.setattr(mixed, "local_driver", lambda *_: mock.Mock())
+    monkeypatch.setattr(executor, "attend", attend)
+    monkeypatch.setattr(measuring, "beside", gone)
+    with Meters(Config(), (), {}) as meters:
+        made = LocalExecutor(cast(Equipment, None), tmp_path, meters)
+        facts = next(made.measure(PhaseRequest(phase, 0, EDGE, ()), lambda event: None))
+    assert facts.paths == [Absent(kind="path", name=BESIDE, reason="the bus is gone")]

@@ -103,6 +103,26 @@ TWO = 'stages = [{ suite = "llm" }, { suite = "dlrm" }]\n'
         ),
         ("[mine]\n" + TWO + 'whole = "gpt"\ndeadline_s = { smoke = 1 }', "'gpt'"),
         ('[mine]\nstages = [{ suite = "llm", bits = 4 }, { suite = "dlrm" }]\ndeadline_s = { smoke = 1 }', "bits"),
+        ('[mine]\nstages = "llm"\ndeadline_s = { smoke = 1 }', "stages: Input should be an array$"),
+        (
+            '[mine]\nstages = ["llm", {}]\ndeadline_s = { smoke = 1 }',
+            "0: Input should be a table; stages.1.suite: F",
+        ),
+        ("[mine]\nstages = []\ndeadline_s = { smoke = 1 }", "stages: Array should have at least 2 items, not 0$"),
+        (
+            '[mine]\nstages = [{ suite = "dlrm", samples = true }, { suite = "llm" }]\ndeadline_s = { smoke = 1 }',
+            "stages.0.samples: Input should be a valid integer$",
+        ),
+        ("[mine]\n" + TWO + 'apart = "yes"\ndeadline_s = { smoke = 1 }', "apart"),
+        ("[mine]\n" + TWO + 'whole = ""\ndeadline_s = { smoke = 1 }', "''"),
+        ("[mine]\n" + TWO + "deadline_s = { smoke = 1e-10 }", "mine.deadline_s.smoke is 1e-10"),
+        ("[mine]\n" + TWO + 'whole = "llm"\ndeadline_s = { smoke = 1 }', "llm as a stage and as whole"),
+        ("[mine]\n" + TWO + 'name = "other"\ndeadline_s = { smoke = 1 }', "unknown keys: name"),
+        ("[mine]\n" + TWO + "deadline_ns = 5\ndeadline_s = { smoke = 1 }", "unknown keys: deadline_ns"),
+        (
+            '[mine]\nstages = [{ suite = "llm", carried = false }, { suite = "dlrm" }]\ndeadline_s = { smoke = 1 }',
+            "unknown keys: carried",
+        ),
         ("[assistant]\n" + TWO + "deadline_s = { smoke = 1 }", "reserved"),
         ("[one]\n[two]\n", "exactly one table"),
     ],
@@ -129,7 +149,7 @@ def test_a_stage_that_nothing_runs_is_refused_before_anything_runs() -> None:
     with pytest.raises(UsageError, match="no device here runs b, a stage of the pipeline mine"):
         pipelines.refuse_unrunnable(CHAIN, candidates("a"))
     there = CHAIN.model_copy(update={"stages": (PipelineStage(suite="a", device="gpu:9"), CHAIN.stages[1])})
-    with pytest.raises(UsageError, match="gpu:9 does not run a"):
+    with pytest.raises(UsageError, match="the device 'gpu:9' does not run a"):
         pipelines.refuse_unrunnable(there, candidates("a", "b"))
 
 
@@ -219,7 +239,7 @@ def test_slices_count_as_their_device_and_have_nothing_to_gain_over() -> None:
         if rate.device == "cpu:0"
         for index in range(2)
     ]
-    assert pipelines.best_single(UNITS, rates, slices) == (None, "the stages ran on one device")
+    assert pipelines.best_single(UNITS, rates, slices) == (None, "all stages ran on cpu:0")
     assert turns(rates, devices=slices) == [(None, 1, pytest.approx(4 / 3))]
 
 

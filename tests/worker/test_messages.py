@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -175,6 +177,16 @@ def test_a_failure_is_the_same_after_its_line_and_an_omitted_argument_has_its_de
     assert calls.read(calls.write_failed(failed), ParentCalls) == failed
     call = calls.read(b'{"call": "begin", "arguments": {"key": "a", "pool": 1}}\n', AdapterCalls)
     assert call == calls.Call(AdapterCalls.begin, {"key": "a", "pool": 1, "ahead": False})
+
+
+def test_a_failure_arrives_also_if_its_traceback_does_not_fit_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    line = calls.failed(OSError(28, "No space left on device"))
+    assert b"No space left on device" in line and b'"raised"' in line
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ class PipelineStage(Fact):
     """A stage of a pipeline: one feed of a suite."""
 
     suite: str = Field(min_length=1)
-    samples: int = Field(default=1, gt=0)
+    samples: int = Field(default=1, gt=0, strict=True)
     """The samples in the feed."""
     device: str | None = None
     """The only device that may run the stage. None if any device may."""
@@ -175,7 +175,7 @@ class Pipeline(Fact):
     stages: tuple[PipelineStage, ...] = Field(min_length=2)
     deadline_ns: int = Field(gt=0)
     """The longest time from the begin of a pipeline to its last output. A late pipeline is no work."""
-    apart: bool = False
+    apart: bool = Field(default=False, strict=True)
     """Whether each device runs one stage only. Otherwise a device may run several."""
     whole: str | None = None
     """The suite that does the work of all stages in one feed. It is run in the same minutes. None: there is none."""
@@ -185,6 +185,8 @@ class Pipeline(Fact):
         suites = self.suites
         if twice := [suite for suite in dict.fromkeys(suites) if suites.count(suite) > 1]:
             raise ValueError(f"pipeline {self.name} comes back to {', '.join(twice)}: a chain has each suite once")
+        if self.whole in suites:
+            raise ValueError(f"pipeline {self.name} has {self.whole} as a stage and as whole: whole is another suite")
         return self
 
     @property
@@ -195,7 +197,7 @@ class Pipeline(Fact):
     @property
     def samples(self) -> dict[str, int]:
         """The samples in a feed of each suite that is measured alone: of the stages, and of the whole."""
-        return {stage.suite: stage.samples for stage in self.stages} | ({self.whole: 1} if self.whole else {})
+        return {stage.suite: stage.samples for stage in self.stages} | ({} if self.whole is None else {self.whole: 1})
 
 
 class PipelineWork(Fact):

@@ -89,7 +89,7 @@ def test_a_copy_takes_two_calls_and_the_way_of_its_bytes_from_one_agent_and_to_t
     word_ns = OUT_NS * measuring.WORD
     seconds = {each.size_bytes: round(each.seconds.estimate * 1e9) for each in found.sizes}
     assert seconds == {size: 2 * CALL_NS + word_ns + (OUT_NS + IN_NS) * size for size in sizes}
-    assert {round(each.call_s * 1e9) for each in found.sizes} == {CALL_NS + word_ns}
+    assert {round((each.call_s or 0) * 1e9) for each in found.sizes} == {CALL_NS + word_ns}
     assert found.latency_s is not None and found.bytes_per_s is not None
     assert round(found.latency_s.estimate * 1e9) == 2 * CALL_NS + word_ns
     assert found.bytes_per_s.estimate == pytest.approx(1e9 / (OUT_NS + IN_NS), rel=1e-9)
