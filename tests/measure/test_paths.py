@@ -366,7 +366,7 @@ class Reading:
 @pytest.mark.slow
 @pytest.mark.usefixtures("_fakes")
 def test_a_path_has_the_windows_in_which_its_meters_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "DUTY_NS", 20_000_000)
+    monkeypatch.setattr(measuring, "DUTY_NS", 100_000_000)
     alone = [path for path in copies.Fakes().paths() if isinstance(path, DataPath)]
     known = [PathRecord(path=path, opposing=path.id) for path in alone]
     known += [PathRecord(path=path) for path in alone if path.id != "fakes/fine"]
