@@ -45,8 +45,8 @@ def test_the_kit_finds_nothing(name: str, options: str, tmp_path: Path, monkeypa
     if name == "llamacpp":
         pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: it takes ten minutes to build")
     monkeypatch.setitem(registry.BUILT_IN, "suites", {"llm": registry.BUILT_IN["suites"]["llm"]})
-    monkeypatch.setattr(adapter_trials, "WINDOW_NS", 2 * adapter_trials.SECOND)
-    monkeypatch.setattr(adapter_trials, "SERVED_S", 2.0)
+    monkeypatch.setattr(adapter_trials, "WINDOW_NS", adapter_trials.SECOND // 2)
+    monkeypatch.setattr(adapter_trials, "SERVED_S", 1.0)
     monkeypatch.setenv("MIXMARK_LOCK", str(tmp_path / "lock"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)

@@ -7,6 +7,7 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -67,26 +68,37 @@ def test_it_leaves_the_cpu_to_others_unless_asked() -> None:
         Inductor({"cpu": "maybe"})
 
 
+def compiled(module: torch.nn.Module) -> CompiledSession:
+    session = CompiledSession.__new__(CompiledSession)
+    session._device, session._dtype, session._threads = torch.device("cpu"), torch.float32, None
+    session._facts, session._seen, session._modules = {}, set(), {"step": module}
+    session._prepare()
+    return session
+
+
 def test_a_graph_that_does_not_compile_is_unsupported_with_the_reason() -> None:
     class Branching(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
             return (x + 1 if x.sum() > 0 else x - 1,)
 
-    session = CompiledSession.__new__(CompiledSession)
-    session._device, session._dtype, session._threads = torch.device("cpu"), torch.float32, None
-    session._facts, session._seen, session._modules = {}, set(), {"branch": Branching()}
-    session._prepare()
-    with pytest.raises(Unsupported, match="branch"):
-        session.run("branch", torch.ones(2))
+    with pytest.raises(Unsupported, match="step"):
+        compiled(Branching()).run("step", torch.ones(2))
 
 
-def test_a_thread_of_its_own_may_compile_as_many_shapes_as_a_batch_search_tries(runner: GraphRunner) -> None:
+def test_a_thread_of_its_own_may_compile_as_many_shapes_as_a_batch_search_tries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A thread of feeds does not have the settings of the one that loaded the graphs, and torch allows it 8 shapes."""
+
+    class Step(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+            return (x + 1,)
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))  # no C++ is compiled
+    session = compiled(Step())
     with ThreadPoolExecutor(1) as pool:
-        for tokens in range(1, 12):
-            ids, position = np.zeros(tokens, np.int64), np.zeros(1, np.int64)
-            put = [runner.session.put(array) for array in (ids, position)]
-            pool.submit(runner.session.run, "step", *put, state=runner.session.state("step")).result()
+        for size in range(2, 14):
+            pool.submit(session.run, "step", torch.ones(size)).result()
 
 
 def test_weights_of_eight_bits_keep_the_gate_of_llm() -> None:

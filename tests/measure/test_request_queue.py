@@ -58,7 +58,7 @@ def served(
 @pytest.mark.slow
 def test_one_device_is_the_queue_of_pollaczek_and_khinchine(busy: float) -> None:
     """Three services of 0.05 s to one of 0.25 s: E[S] = 0.1 s, E[S²] = 0.0175 s²; W = λ E[S²] / 2 (1 − ρ) + E[S]."""
-    count, chance = 200_000, random.Random(2)
+    count, chance = 100_000, random.Random(2)
     load = a_load({"a": count}, count * 0.1 / busy)
     machine = served(
         load, rates={("a", "cpu:0"): 10.0}, quanta={("a", "cpu:0"): 1}, actual=lambda *_: chance.choice((20, 20, 20, 4))
