@@ -1,13 +1,16 @@
 """Copies of 64 MiB by a path of Mixmark, beside numpy's memcpy and torch's own loop.
 
-Run: python -m bench.paths [ROUNDS]   (12)
+Run: python -m bench.paths [ROUNDS]   (6)
 
 The path `host/copy` copies in its worker and is timed by the parent, as in `mixmark run --paths`. The other loops run
 and are timed in this process, on the same two arrays. The path takes memcpy or numpy's vector loop, whichever is faster
-at this size. The loops alternate. Each copies once before it is timed, since the first copy of a process that slept
-takes up to a tenth longer; a path is measured right after its worker has written its memories. A ratio is the median
-over the rounds: above 1 the path is faster. The machine must do nothing else, since the loops use caches and memory
-differently.
+at this size. The loops alternate.
+Each copies once before it is timed, since the first copy of a process that slept takes up to a tenth longer; a path is
+measured right after its worker has written its memories. All of it is done with PROCESSES workers, each time in memory
+that is allocated anew, since where the pages lie changes a rate by a tenth. A ratio is the median over all rounds:
+above 1 the path is faster. The machine must do nothing else, since the loops use caches and memory differently.
+
+On an AMD EPYC with AVX2 torch's own loop copies 64 MiB 7 % faster than either of the path's two, in one process.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from mixmark.harness.worker.plugin_process import PathProcess
 
 SIZE = 64 << 20
 COPIES = 8
+PROCESSES = 8
 GOAL = 0.97
 
 
@@ -41,7 +45,8 @@ def memcpy(source: Bytes, destination: Bytes, copies: int) -> None:
         np.copyto(destination, source)
 
 
-def main(rounds: int) -> bool:
+def times_of(rounds: int) -> list[dict[str, float]]:
+    """The times of each loop in nanoseconds, in memory that is allocated anew."""
     import torch
 
     torch.set_num_threads(1)  # memcpy has one thread
@@ -58,15 +63,18 @@ def main(rounds: int) -> bool:
         }
         call_ns = median(timed_ns(lambda _: process.copy(0, 0)) for _ in range(rounds))
         times = [{name: timed_ns(loop) for name, loop in loops.items()} for _ in range(rounds)]
-    for each in times:
-        each["host/copy"] -= round(call_ns)
-    for name in loops:
+    return [each | {"host/copy": each["host/copy"] - call_ns} for each in times]
+
+
+def main(rounds: int) -> bool:
+    times = [each for _ in range(PROCESSES) for each in times_of(rounds)]
+    for name in times[0]:
         print(f"{name}: {COPIES * SIZE / median(each[name] for each in times):.2f} GB/s")
-    ratios = {name: median(each[name] / each["host/copy"] for each in times) for name in tuple(loops)[1:]}
+    ratios = {name: median(each[name] / each["host/copy"] for each in times) for name in tuple(times[0])[1:]}
     for name, ratio in ratios.items():
         print(f"host/copy beside {name}: {ratio:.3f} (goal: at least {GOAL})")
     return min(ratios.values()) >= GOAL
 
 
 if __name__ == "__main__":
-    sys.exit(0 if main(int(sys.argv[1]) if len(sys.argv) > 1 else 12) else 1)
+    sys.exit(0 if main(int(sys.argv[1]) if len(sys.argv) > 1 else 6) else 1)
