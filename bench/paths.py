@@ -3,12 +3,12 @@
 Run: python -m bench.paths [ROUNDS]   (6)
 
 The path `host/copy` copies in its worker and is timed by the parent, as in `mixmark run --paths`. The other loops run
-and are timed in this process, on the same two arrays. The path takes memcpy or numpy's vector loop, whichever is faster
-at this size. The loops alternate.
-Each copies once before it is timed, since the first copy of a process that slept takes up to a tenth longer; a path is
-measured right after its worker has written its memories. All of it is done with PROCESSES workers, each time in memory
-that is allocated anew, since where the pages lie changes a rate by a tenth. A ratio is the median over all rounds:
-above 1 the path is faster. The machine must do nothing else, since the loops use caches and memory differently.
+and are timed in this process, on the same two arrays. The path takes memcpy or numpy's vector loop, whichever is
+faster at this size. The loops alternate. Each copies once before it is timed, since the first copy of a process that
+slept takes up to a tenth longer; a path is measured right after its worker has written its memories. All of it is
+done with PROCESSES workers, each time in memory that is allocated anew, since where the pages lie changes a rate by a
+tenth. A ratio is the median over all rounds: above 1 the path is faster. The machine must do nothing else, since the
+loops use caches and memory differently.
 
 On an AMD EPYC with AVX2 torch's own loop copies 64 MiB 7 % faster than either of the path's two, in one process.
 """
