@@ -125,7 +125,7 @@ class Progress:
                 self._report_stage()
             case PathRecord(path=path, failure=failure, fault=fault):
                 name = f"{path.id} beside the mix" if event.beside else event.key
-                failed = failure.message.partition("; ")[0] if failure else fault and f"a wrong copy ({fault.kind})"
+                failed = failure.cause if failure else fault and f"a wrong copy ({fault.kind})"
                 self._print(f"path {name}: {failed or 'measured'}")
             case Recorded(record=record):
                 self._recorded(record)

@@ -183,6 +183,11 @@ class Failure(Fact):
     def attempted(self) -> bool:
         return self.kind not in ("refused", "unsupported")
 
+    @property
+    def cause(self) -> str:
+        """The message without what a log says, which follows its first semicolon."""
+        return self.message.partition("; ")[0]
+
 
 ClockReason = Literal[
     "idle",
