@@ -1,7 +1,7 @@
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: smoke run test docs clean
+.PHONY: smoke run test test-all docs clean
 
 # At Ctrl-C the shell waits for mixmark, which shows what was measured so far.
 smoke: OPTIONS = --tier smoke
@@ -13,6 +13,9 @@ smoke run: .venv/run
 
 test: .venv/dev
 	scripts/check
+
+test-all: .venv/dev
+	scripts/check --all
 
 docs: .venv/docs
 	.venv/bin/python -m sphinx --fail-on-warning --quiet -d build/docs docs build/site

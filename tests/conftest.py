@@ -31,16 +31,10 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first: a test process that is left alone with one of them at the end would wait."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
-
-
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leaves out files of slow tests where those are deselected: what they import takes seconds in each process."""
     slow = ("\npytestmark = pytest.mark.slow\n", "\npytestmark = [pytest.mark.slow, ")
-    if config.option.markexpr == "not slow" and collection_path.suffix == ".py":
+    if "not slow" in config.option.markexpr and collection_path.suffix == ".py":
         return any(each in collection_path.read_text("utf-8") for each in slow) or None
     return None
 
