@@ -21,6 +21,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import mixmark
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported
 from mixmark.harness.contracts.protocols import Graph, Spec, Suite
 from mixmark.harness.plugins import install, model_cache
@@ -57,7 +58,7 @@ def graph(
     def onnx() -> bytes:
         shipped = graph_path(home, tier, name)
         if shipped.exists():
-            return lzma.decompress(shipped.read_bytes())
+            return lzma.decompress(read_shipped(shipped))
         key = hashlib.sha256(repr((inputs, state, outputs)).encode() + _sources(home)).hexdigest()[:16]
         with model_cache.folder(f"{home.name}-{tier}-{name}-{key}", MOST_BYTES, write) as folder:
             return lzma.decompress((folder / MODEL).read_bytes())
@@ -69,6 +70,13 @@ def graph(
     return built
 
 
+def read_shipped(path: Path) -> bytes:
+    """A file that is shipped beside the code. A worker reads it as it was when the run began, see `worker.sealed`."""
+    loader: Any = mixmark.__loader__
+    content: bytes = loader.get_data(str(path))
+    return content
+
+
 def graph_path(home: Path, tier: str, name: str) -> Path:
     """The path of a shipped graph. home: the folder of the suite's sources."""
     return home / "graphs" / f"{tier}-{name}.onnx.xz"
@@ -77,7 +85,7 @@ def graph_path(home: Path, tier: str, name: str) -> Path:
 def weight_specs(home: Path, tier: str, graphs: Callable[[], Mapping[str, Graph]]) -> Mapping[str, Spec]:
     """Names and shapes of all weights, in the order of the graphs: from the shipped file, else from the modules."""
     shipped = home / "graphs" / f"{tier}.json"
-    shapes = json.loads(shipped.read_text()) if shipped.exists() else weight_shapes(graphs())
+    shapes = json.loads(read_shipped(shipped)) if shipped.exists() else weight_shapes(graphs())
     return {name: Spec(tuple(shape)) for name, shape in shapes.items()}
 
 

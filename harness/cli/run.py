@@ -230,6 +230,7 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     """
     from mixmark.harness.contracts.errors import ResultError, UsageError
     from mixmark.harness.discover.suite_claims import judge_stored
+    from mixmark.harness.measure.audit import clean_process
     from mixmark.harness.measure.request import RunRequest, measure, prepare, this_machine
 
     form = form_of(None, verbose, as_json)
@@ -238,13 +239,15 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
         raise UsageError(
             "--json prints one result, and several weight classes make several", hint="give one weight class"
         )
-    prepared = prepare(request)
-    request = prepared.request
-    published = references(against, prepared.mix)
-    hosts = named(request.hosts, request.launcher, request.address)
     results: dict[Path, Result] = {}
     problem = None
-    with reserve(prepared.folder, request.tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
+    with clean_process() as clean, ExitStack() as stack:
+        prepared = prepare(request, clean)
+        request = prepared.request
+        published = references(against, prepared.mix)
+        hosts = named(request.hosts, request.launcher, request.address)
+        stack.enter_context(reserve(prepared.folder, request.tier, wait_idle_s))
+        stack.enter_context(plugins_print_to_stderr())
         machine = _on_hosts(hosts, prepared, stack) if hosts else this_machine(prepared, stack)
         try:
             for folder, result in measure(prepared, machine, _progress):

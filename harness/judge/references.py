@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterable
 from functools import cache
-from importlib.resources import files
 
 from pydantic import Field, TypeAdapter
 
@@ -54,7 +54,8 @@ def published() -> tuple[ReferenceScore, ...]:
 
     `python -m mixmark.submissions.references` writes the file from `submissions/entries`.
     """
-    text = files("mixmark.harness.judge").joinpath("references.json").read_text(encoding="utf-8")
+    text = pkgutil.get_data(__package__, "references.json")
+    assert text is not None  # its loader reads files
     return TypeAdapter(tuple[ReferenceScore, ...]).validate_json(text)
 
 

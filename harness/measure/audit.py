@@ -1,8 +1,9 @@
 """Compares outputs of the timed window with an fp32 reference on the same feeds, after the clock has stopped.
 
 The worker hands over its outputs; only then does this process draw, from the system's randomness, which of them are
-audited. After all workers have ended, a fresh process makes the feeds again from the window's seed and runs the
-reference by the built-in torch adapter in fp32. `worker.isolation` keeps that process apart from the vendor's code.
+audited. After all workers have ended, another process makes the feeds again from the window's seed and runs the
+reference by the built-in torch adapter in fp32. `worker.isolation` keeps that process apart from the vendor's code. A
+run starts it before any plugin (`clean_process`), so nothing that a plugin does to the files of torch reaches it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import hashlib
 import io
 import math
 import random
+import shutil
 import tempfile
 import time
 import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,7 @@ from mixmark.harness.resources.files import archive, regular
 from mixmark.harness.worker import isolation
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.isolation import Isolation
 from mixmark.harness.worker.messages import AdapterCalls, OutputsCompared, SuiteChoice
 from mixmark.harness.worker.outputs import TAKEN_BYTES, Commitments, capacity, digest
 
@@ -146,6 +150,33 @@ def _finite(values: npt.NDArray[Any]) -> None:
         raise WrongOutput(f"outputs with values that are not finite: {int((~whole).sum())} of {len(values)}")
 
 
+STARTS_WITHIN_S = 120.0
+IMPORTS_TORCH = """
+try:
+    import torch
+except ImportError:
+    pass  # the adapter says so when a reference is opened
+"""
+
+
+@contextmanager
+def clean_process() -> Iterator[Worker]:
+    """A process that audits Mixmark's own suites on the CPU, one after the other. A run starts it before the first
+    plugin's code runs; when the block begins, it has imported torch."""
+    apart = isolation.isolation(registry.BUILT_IN["suites"]["probe"])
+    with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch:
+        early = replace(apart, prelude=apart.prelude + IMPORTS_TORCH)
+        with _worker(early, Path(scratch) / "audit.log", Path(scratch), tracked=False) as worker:
+            with suppress(WorkerFailed):  # an audit reports it
+                worker.call(AdapterCalls.close, STARTS_WITHIN_S)()
+            yield worker
+
+
+def _worker(apart: Isolation, log: Path, scratch: Path, tracked: bool = True) -> Worker:
+    plugin = Plugin("adapters", REFERENCE, registry.BUILT_IN["adapters"][REFERENCE], BUILT_IN)
+    return Worker(plugin, {}, scratch, log, isolation=apart, tracked=tracked)
+
+
 def pending(record: Record) -> bool:
     """Whether the record's audit is drawn and not compared yet."""
     audit = record.audit
@@ -157,7 +188,9 @@ class Auditor:
 
     folder: the result, whose outputs are compared. suite: the suite of a record, as a worker builds it. device: where
     the reference runs; if that is not the CPU, the first feed is repeated on the CPU. logs: the folder for the log
-    of each reference; by default the result's.
+    of each reference; by default the result's. clean: see `clean_process`; without it, and for a suite of another
+    package or an accelerator, each reference gets a fresh process. If it ends, what is left stays unaudited: torch's
+    files would be read again.
     """
 
     def __init__(
@@ -167,11 +200,11 @@ class Auditor:
         device: Device,
         timeout_s: float,
         logs: Path | None = None,
+        clean: Worker | None = None,
     ) -> None:
-        self._folder, self._suite = folder, suite
+        self._folder, self._suite, self._clean = folder, suite, clean
         self._device, self._timeout_s = device, timeout_s
         self._logs = logs or folder / "logs"
-        self._code = isolation.own_code()
 
     def run(
         self,
@@ -207,40 +240,45 @@ class Auditor:
     @contextmanager
     def _open(self, record: Record, device: Device) -> Iterator[Worker]:
         """A worker that holds the reference of the record's suite. Raises WorkerFailed or PluginError."""
-        plugin = Plugin("adapters", REFERENCE, registry.BUILT_IN["adapters"][REFERENCE], BUILT_IN)
-        free = memory.available_bytes() if device.in_host_memory else device.memory_bytes
         suite = self._suite(record)
+        log = self._logs / f"audit.{record.route.suite}.log"
+        if self._clean and device.kind == "cpu" and suite.spec in registry.BUILT_IN["suites"].values():
+            try:
+                self._load(self._clean, suite, device)
+                yield self._clean
+            finally:
+                shutil.copy(self._clean.log, log)
+                self._clean.call(AdapterCalls.close, self._timeout_s)()
+            return
         try:
             apart = isolation.isolation(suite.spec, any_backend=device.kind not in ("cpu", "gpu"))
         except (LookupError, OSError) as error:
             raise PluginError(f"the suite {suite.name} cannot be audited: {error}") from error
-        with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch:
-            log = self._logs / f"audit.{record.route.suite}.log"
-            with Worker(plugin, {}, Path(scratch), log, isolation=apart) as worker:
-                worker.call(AdapterCalls.open, self._timeout_s)(
-                    key=REFERENCE,
-                    device=device,
-                    suite=suite,
-                    precision="fp32",
-                    scenario="single-stream",
-                    free_bytes=free,
-                    reference=True,
-                )
-                yield worker
+        with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch, _worker(apart, log, Path(scratch)) as worker:
+            self._load(worker, suite, device)
+            yield worker
+
+    def _load(self, worker: Worker, suite: SuiteChoice, device: Device) -> None:
+        worker.call(AdapterCalls.open, self._timeout_s)(
+            key=REFERENCE,
+            device=device,
+            suite=suite,
+            precision="fp32",
+            scenario="single-stream",
+            free_bytes=memory.available_bytes() if device.in_host_memory else device.memory_bytes,
+            reference=True,
+        )
 
     def _audited(self, reference: Worker, record: Record) -> Record:
         audit = record.audit
         assert audit is not None  # it is pending
         begin_ns = time.monotonic_ns()
         found = self._compared(reference, record, audit.feeds, kept_at(self._folder, record.key), audit.sha256)
-        if isolation.own_code() != self._code:
-            message = "Mixmark's own files are not those that the run began with"
-            raise PluginError(message, "repeat the audit elsewhere: mixmark audit FOLDER")
         done = audit.model_copy(
             update={
                 "values": found.values,
                 "problem": found.problem,
-                "code": isolation.code_of(self._suite(record).spec),
+                "code": isolation.isolation(self._suite(record).spec).sha256,
                 "software": found.software,
                 "elapsed_ns": time.monotonic_ns() - begin_ns,
                 "device": self._device.id,

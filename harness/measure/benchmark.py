@@ -28,6 +28,7 @@ from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, P
 from mixmark.harness.measure.stages import Procedure, RunState, makes_up_for, next_steps, procedure
 from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.record.store import Store
+from mixmark.harness.worker.handle import Worker
 
 
 @dataclass(frozen=True)
@@ -203,12 +204,20 @@ Observed = Callable[[Result, Procedure, Executor], AbstractContextManager[Observ
 """Opens the observer of a run that begins, such as a progress display."""
 
 
-def perform(header: Result, executor: Executor, equipment: Equipment, keeper: Store, observed: Observed) -> Result:
+def perform(
+    header: Result,
+    executor: Executor,
+    equipment: Equipment,
+    keeper: Store,
+    observed: Observed,
+    clean: Worker | None = None,
+) -> Result:
     """Measures the planned phases that have no records yet, and writes the result. An interruption leaves the result
-    unfinished. Raises ResultError if the folder cannot be written."""
+    unfinished. clean: see `Auditor`. Raises ResultError if the folder cannot be written."""
     steps = procedure(header)
+    audits = auditor(equipment, keeper.path, header.tier, clean=clean)
     with observed(header, steps, executor) as observer:
-        benchmark = Benchmark(header, executor, auditor(equipment, keeper.path, header.tier), keeper, steps, observer)
+        benchmark = Benchmark(header, executor, audits, keeper, steps, observer)
         try:
             with until_interrupted():
                 benchmark.run()
@@ -219,12 +228,14 @@ def perform(header: Result, executor: Executor, equipment: Equipment, keeper: St
     return benchmark.result
 
 
-def auditor(equipment: Equipment, folder: Path, tier: Tier, logs: Path | None = None) -> Auditor:
+def auditor(
+    equipment: Equipment, folder: Path, tier: Tier, logs: Path | None = None, clean: Worker | None = None
+) -> Auditor:
     """The auditor of a run. Its reference runs on the CPU; at the server tier on the largest accelerator that its
-    adapter reaches. logs: see `Auditor`."""
+    adapter reaches. logs, clean: see `Auditor`."""
     device = audit.CPU
     if tier == "server":
         reached = [found for (_, adapter), found in equipment.devices.items() if adapter == audit.REFERENCE]
         fit = [found for found in reached if found.kind != "cpu" and "fp32" in found.precisions]
         device = max(fit, key=lambda found: found.memory_bytes or 0, default=device)
-    return Auditor(folder, lambda record: equipment.choice(record.route), device, equipment.timeout_s, logs)
+    return Auditor(folder, lambda record: equipment.choice(record.route), device, equipment.timeout_s, logs, clean)

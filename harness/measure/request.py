@@ -43,6 +43,7 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
+from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.plugin_process import policy_of
 
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
@@ -134,6 +135,8 @@ class PreparedRun:
     """The policies that the run names, and the plan's policy."""
     bench: Workbench | None = None
     """What was found where the command line names devices. None if no device was looked for yet."""
+    clean: Worker | None = None
+    """See `Auditor`."""
 
     @property
     def folder(self) -> Path:
@@ -157,9 +160,9 @@ class MeasuredMachine:
     """Where the phases of a result folder are measured."""
 
 
-def prepare(request: RunRequest) -> PreparedRun:
+def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
     """Checks all that can be checked without waiting for the machine. Devices are looked for only if the command line
-    names one. Raises UsageError or ResultError."""
+    names one. clean: see `Auditor`; it was started before, since plugins run here. Raises UsageError or ResultError."""
     request.check()
     resumed = _interrupted(request.resume) if request.resume else None
     if resumed:
@@ -200,7 +203,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     if request.devices and not request.on_hosts and not resumed:
         bench = setup.prepare(config, suites, request.adapters, request.split_cpu)
         bench.targets(request.devices)  # refuses a device that is not here
-    return PreparedRun(request, resumed, config, suites, workloads, mix, pipeline, folders, policies, bench)
+    return PreparedRun(request, resumed, config, suites, workloads, mix, pipeline, folders, policies, bench, clean)
 
 
 def _measured(
@@ -334,7 +337,8 @@ def _perform(
     """keeper: of a new run; if None, the run in the folder is resumed."""
     equipment = _equipment(machine.bench, run.request)
     with store.locked(folder), _models_of(folder):
-        return perform(header, machine.executor(folder), equipment, keeper or store.resume(folder), observed)
+        keeper = keeper or store.resume(folder)
+        return perform(header, machine.executor(folder), equipment, keeper, observed, run.clean)
 
 
 def _equipment(bench: Workbench, request: RunRequest) -> Equipment:

@@ -27,7 +27,7 @@ from mixmark.harness.plugins import install, registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import cpus
 from mixmark.harness.resources.files import archive
-from mixmark.harness.worker import calls, messages
+from mixmark.harness.worker import calls, messages, sealed
 from mixmark.harness.worker.calls import Call, Failed, P, T
 from mixmark.harness.worker.failures import Misused, NotStarted, WorkerFailed
 from mixmark.harness.worker.isolation import Isolation
@@ -50,7 +50,8 @@ class Worker:
     log: the file for its stdout and stderr. scratch: its TMPDIR, which the caller removes. cores: the CPU cores to
     which it is pinned before its plugin is loaded; empty: all. isolation: starts it as an auditor or a witness, see
     `worker.isolation`. variables: more variables of its environment. current: its current folder; by default this
-    process's. Raises NotStarted.
+    process's. tracked: what it leaves behind is killed at its end, and its memory is sampled; of adapters only. Raises
+    NotStarted.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Worker:
         isolation: Isolation | None = None,
         variables: Mapping[str, str] = MappingProxyType({}),
         current: Path | None = None,
+        tracked: bool = True,
     ) -> None:
         self.log = log
         self.peak_pss_bytes = 0
@@ -88,11 +90,14 @@ class Worker:
         )
         kept = isolation.variables if isolation else {}
         variables = {**cpus.thread_variables(len(cores)), **kept, **variables, "TMPDIR": str(scratch)}
-        code = (isolation.prelude if isolation else "") + messages.BOOTSTRAP
-        isolated, self._of_adapter = isolation is not None, setup.kind == "adapters"
+        own = (sealed.own(),) if python == sys.executable else ()
+        codes = (*own, isolation.suite) if isolation and isolation.suite else own
+        code = sealed.prelude(*codes) + (isolation.prelude if isolation else "") + messages.BOOTSTRAP
+        isolated, self._tracked = isolation is not None, tracked and setup.kind == "adapters"
         try:
             words = [setup.model_dump_json()]
-            self._process = ChildProcess(python, code, words, variables, log, isolated, self._of_adapter, current)
+            shared = [each.descriptor for each in codes]
+            self._process = ChildProcess(python, code, words, variables, log, isolated, self._tracked, current, shared)
         except OSError as error:
             message = f"cannot start {python}: {error.strerror or error}"
             hint = f"[{registry.singular(plugin.kind)}.{plugin.name}] python = … in mixmark.toml names the interpreter"
@@ -264,7 +269,7 @@ class Worker:
         return line + end
 
     def _sample_memory(self) -> None:
-        if self._of_adapter:
+        if self._tracked:
             self.peak_pss_bytes = max(self.peak_pss_bytes, self.memory_bytes())
 
     def _garbled(self, cause: str) -> WorkerFailed:

@@ -2,7 +2,7 @@
 
 A witness is the probe of a built-in adapter: it sets the ceiling that other engines are compared with. Both run
 `python -I -S` with a cleaned environment: no .pth file, sitecustomize, user site or PYTHON* variable has a say,
-and no entry point of another package is loaded. Mixmark and the suite are compiled from their sources, never from a
+and no entry point of another package is loaded. Mixmark and the suite are imported as `sealed` read them, never from a
 cached .pyc. torch, numpy and the packages that these need come from their folders.
 
 A developer who may install packages beside Mixmark can still replace torch or Mixmark itself: `mixmark audit` repeats
@@ -14,13 +14,14 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).absolute().parents[3]
-OWN = ("mixmark/harness", "mixmark/suites", "mixmark/__init__.py", "mixmark/api.py")
-"""The code of Mixmark that measures, below ROOT."""
+from mixmark.harness.worker import sealed
+from mixmark.harness.worker.sealed import SealedCode
+
 NEEDED = """
     numpy pydantic pydantic_core annotated_types typing_extensions typing_inspection psutil safetensors scipy
     torch sympy mpmath networkx jinja2 markupsafe fsspec filelock triton nvidia platformdirs
@@ -39,25 +40,11 @@ NO_ENTRY_POINTS = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "TORCH_DEVICE_BACKEND_
 
 PRELUDE = """
 import ctypes, sys
-from importlib.machinery import PathFinder, SourceFileLoader
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: no other process of this user may attach to this one
-class Source(SourceFileLoader):
-    def get_code(self, name):
-        path = self.get_filename(name)
-        return self.source_to_code(self.get_data(path), path)
-class Finder:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        top = name.partition(".")[0]
-        found = PathFinder.find_spec(name, path or [TOPS[top]]) if top in TOPS else None
-        if found and found.origin and found.origin.endswith(".py"):
-            found.loader = Source(name, found.origin)
-        return found
-sys.meta_path.insert(0, Finder)
 sys.path += FOLDERS
 """
-"""The code that the auditor runs first. TOPS and FOLDERS are set above it."""
+"""The code that the auditor runs first. FOLDERS is set above it."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +55,10 @@ class Isolation:
     """Python code that comes before all other code."""
     variables: Mapping[str, str]
     """Its whole environment, but for TMPDIR."""
+    suite: SealedCode | None
+    """The package of a suite that is not Mixmark's own."""
+    sha256: str
+    """Over the code of an audit: Mixmark's and, if it is another, the suite's."""
 
 
 def isolation(spec: str, any_backend: bool = False) -> Isolation:
@@ -76,13 +67,26 @@ def isolation(spec: str, any_backend: bool = False) -> Isolation:
     spec: the suite's class. any_backend: torch may load backends of other packages, for a reference on their
     accelerators.
     """
-    source_of(spec)
-    top = _top_of(spec)
-    tops = {"mixmark": str(ROOT)} | ({top.name: str(top.parent)} if top else {})
+    suite, sha256 = _code_of(spec)
     kept = {name: os.environ[name] for name in VARIABLES.split() if name in os.environ}
     closed = {name: value for name, value in NO_ENTRY_POINTS.items() if not (any_backend and name.startswith("TORCH"))}
     folders = list(dict.fromkeys(folder for name in NEEDED.split() if (folder := _folder_of(name))))
-    return Isolation(f"TOPS = {tops!r}\nFOLDERS = {folders!r}\n{PRELUDE}", kept | closed)
+    return Isolation(f"FOLDERS = {folders!r}\n{PRELUDE}", kept | closed, suite, sha256)
+
+
+@cache
+def _code_of(spec: str) -> tuple[SealedCode | None, str]:
+    """The package of a suite, sealed, and the SHA-256 over the code of its audit. A suite that is a single file is only
+    hashed: its name is its path."""
+    own, source = sealed.own(), source_of(spec)
+    if spec.startswith("mixmark."):
+        return None, own.sha256
+    files = {file: file.read_bytes() for file in sealed.files_of(source)}
+    sha256 = hashlib.sha256(f"{own.sha256}{sealed.digest(source.parent, files)}".encode()).hexdigest()
+    if (top := _top_of(spec)) is None:
+        return None, sha256
+    package = sealed.files_of(top if top.is_dir() else top.with_suffix(".py"))
+    return sealed.seal(top.parent, {file: file.read_bytes() for file in package if file.suffix == ".py"}), sha256
 
 
 def source_of(spec: str) -> Path:
@@ -96,31 +100,6 @@ def source_of(spec: str) -> Path:
         raise LookupError(f"there is no module {module}")
     path = top.parent.joinpath(*module.split("."))
     return path if path.is_dir() else path.with_suffix(".py")
-
-
-def own_code() -> str:
-    """The SHA-256 over the source files of Mixmark that measure: the same for each installation of one version."""
-    return _hash(ROOT, (file for name in OWN for file in _files(ROOT / name) if file.suffix == ".py"))
-
-
-def code_of(spec: str) -> str:
-    """The SHA-256 over the code of an audit: the source files of Mixmark and all files of the suite."""
-    source = source_of(spec)
-    return hashlib.sha256(f"{own_code()}{_hash(source.parent, _files(source))}".encode()).hexdigest()
-
-
-def _hash(root: Path, files: Iterator[Path]) -> str:
-    """One SHA-256 over the contents of files and their paths below a folder, in the order of the paths."""
-    lines = sorted(
-        f"{file.relative_to(root).as_posix()} {hashlib.sha256(file.read_bytes()).hexdigest()}\n" for file in files
-    )
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _files(path: Path) -> Iterator[Path]:
-    """A file, or the files below a folder without caches of compiled code."""
-    inside = path.rglob("*") if path.is_dir() else (path,)
-    yield from (file for file in inside if file.is_file() and "__pycache__" not in file.parts)
 
 
 def _top_of(spec: str) -> Path | None:

@@ -10,6 +10,7 @@ them.
 
 from __future__ import annotations
 
+import io
 import math
 import sys
 import threading
@@ -276,7 +277,7 @@ def statistics_file(weight_class: WeightClass) -> Path:
 @cache
 def statistics(weight_class: WeightClass) -> Mapping[str, npt.NDArray[np.float32]]:
     """running_mean and running_var of each batch norm by name, as `calibrate.py` wrote them."""
-    with np.load(statistics_file(weight_class)) as stored:
+    with np.load(io.BytesIO(onnx_graphs.read_shipped(statistics_file(weight_class)))) as stored:
         return {name: stored[name] for name in stored.files}
 
 

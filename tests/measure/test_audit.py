@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.schema import Audit, Gate, Record
 from mixmark.harness.measure import audit
-from mixmark.harness.measure.audit import CPU, Auditor, draw, kept_at, pending
+from mixmark.harness.measure.audit import CPU, Auditor, clean_process, draw, kept_at, pending
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker import outputs
+from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.outputs import Commitments, digest
 from tests.fakes.null import Null
 from tests.fakes.workers import NULL
@@ -294,6 +296,35 @@ def test_a_reference_that_overflows_blames_the_weights_and_not_the_adapter(tmp_p
     found = Run(tmp_path, spec=NULL.model_copy(update={"options": {"overflow": "1"}})).audited()
     assert found.audit is not None and not found.audit.passed and not found.audit.problem
     assert "the reference's own output of feed 0 is not finite" in found.unaudited
+
+
+class TestTheCleanProcess:
+    """It audits the suites of Mixmark, here the null suite in their place."""
+
+    @pytest.fixture(autouse=True)
+    def own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(registry.BUILT_IN["suites"], "null", NULL.spec)
+
+    def audited(self, folder: Path, clean: Worker) -> list[Record]:
+        run = Run(folder)
+        auditor = Auditor(folder, lambda record: NULL, CPU, 60, clean=clean)
+        for _ in range(2):  # of what was measured alone, and of a mix
+            auditor.run([run.record], run.kept.append)
+        return run.kept
+
+    def test_audits_suites_one_after_the_other(self, tmp_path: Path) -> None:
+        with clean_process() as clean:
+            found = self.audited(tmp_path, clean)
+        assert [each.audit and each.audit.passed for each in found] == [True, True]
+        assert (tmp_path / "logs" / "audit.null.log").exists()
+
+    def test_is_not_replaced_once_it_has_ended(self, tmp_path: Path) -> None:
+        """A new one would read torch's files again, which a plugin may have changed by then."""
+        with clean_process() as clean:
+            os.kill(clean.pid, signal.SIGKILL)
+            found = self.audited(tmp_path, clean)
+        assert [each.audit and each.audit.passed for each in found] == [False, False]
+        assert all("killed by SIGKILL" in each.unaudited for each in found)
 
 
 def test_a_reference_elsewhere_is_repeated_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,8 +26,10 @@ from mixmark.harness.judge.rules import integrity
 from mixmark.harness.measure import audit, solo
 from mixmark.harness.measure.audit import CPU, Auditor
 from mixmark.harness.measure.phase import attend
+from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import handle, isolation
+from mixmark.harness.worker import handle, isolation, sealed
+from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.process.child_process import ChildProcess
 from tests.fakes.escapes import NAP
 from tests.fakes.workers import NULL
@@ -216,34 +220,108 @@ def test_what_the_auditor_ran_is_in_the_result(tmp_path: Path) -> None:
     assert again.code == found.code
 
 
-def test_other_code_than_the_run_began_with_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hashes = iter(("0" * 64, "1" * 64, "1" * 64))  # when the run begins, and afterwards
-    monkeypatch.setattr(isolation, "own_code", lambda: next(hashes))
-    record = Run(tmp_path).audited()
-    assert "Mixmark's own files are not those that the run began with" in record.unaudited
-    assert "mixmark audit FOLDER" in record.unaudited
+SWAPPED = """
+import sys
+from pathlib import Path
+import mixmark
+from mixmark.harness.measure.audit import clean_process
+copy, folder = Path(sys.argv[1]), Path(sys.argv[2])
+assert Path(mixmark.__file__).is_relative_to(copy)
+with clean_process() as clean:
+    measures = [*copy.glob("*.py"), *(copy / "harness").rglob("*.*"), *(copy / "suites").rglob("*.*")]
+    for file in filter(Path.is_file, measures):  # what a plugin's process may do while anything is imported
+        file.write_text("raise RuntimeError('swapped')")
+    from mixmark.harness.discover.setup import Equipment
+    from mixmark.harness.measure.audit import CPU, Auditor
+    from mixmark.harness.worker.messages import SuiteChoice
+    from tests.measure.test_audit import Run
+    from tests.worker.test_isolation import resnet50
+    resnet50(folder, clean)
+"""
 
 
-def test_a_compiled_file_that_differs_from_its_source_is_not_run(tmp_path: Path) -> None:
-    """A .pyc with the time and size of its source would be taken by the interpreter."""
-    suite = tmp_path / "borrowed.py"
-    suite.write_text("from tests.fakes.null import Null\n")
-    code = isolation.PRELUDE
-    script = f"TOPS = {{'borrowed': {str(tmp_path)!r}}}\nFOLDERS = []\n{code}\nimport borrowed\nprint(borrowed.word)"
-    suite.write_text("word = 'true'\n")
-    caching = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    subprocess.run([sys.executable, "-c", "import borrowed"], cwd=tmp_path, env=caching, check=True)
-    (cached,) = (tmp_path / "__pycache__").glob("*.pyc")
-    stamp = suite.stat()
-    suite.write_text("word = 'fake'\n")
-    os.utime(suite, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    plain = subprocess.run(
-        [sys.executable, "-c", "import borrowed; print(borrowed.word)"], cwd=tmp_path, capture_output=True, text=True
+def resnet50(folder: Path, clean: Worker | None) -> None:
+    """Measures a suite of Mixmark by its torch adapter, and audits it."""
+    route = ROUTE.model_copy(update={"device": CPU.id, "adapter": "torch", "suite": "resnet50", "suite_version": "8"})
+    suites = {"resnet50": Plugin("suites", "resnet50", registry.BUILT_IN["suites"]["resnet50"], "")}
+    adapters = {"torch": Plugin("adapters", "torch", registry.BUILT_IN["adapters"]["torch"], "")}
+    plain = equipment({})
+    equipped = Equipment(
+        **{
+            **vars(plain),
+            "suites": suites,
+            "adapters": adapters,
+            "devices": {(CPU.id, "torch"): CPU},
+            "units": {"resnet50": "image"},
+        }
     )
-    assert plain.stdout == "true\n"  # from the cache
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "fake\n"
-    assert cached.exists()
+    share = Share(key="a", route=route, scenario="single-stream", batch=1, limits=LIMITS)
+    for name in ("raw", "logs"):
+        (folder / name).mkdir(parents=True)
+    phase = Phase(name="a", purpose="solo", tasks=(Task(device=CPU.id, shares=(share,)),))
+    (record,) = attend(phase, equipped, folder, solo.drive)
+    assert record.completions is not None, record.error
+    kept: list[Record] = []
+    Auditor(folder, lambda record: equipped.choice(record.route), CPU, 60, clean=clean).run([record], kept.append)
+    assert kept[-1].audit and kept[-1].audit.passed, kept
+
+
+def test_files_that_are_swapped_while_a_run_goes_on_reach_no_process(tmp_path: Path) -> None:
+    """Each file of a copy of Mixmark that measures, code and data. It measures and audits all the same."""
+    root = Path(__file__).parents[2]
+    copy = shutil.copytree(root / "mixmark", tmp_path / "copy" / "mixmark")  # what is linked, too
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join((str(copy.parent), str(root)))}
+    words = [sys.executable, "-P", "-c", SWAPPED, str(copy), str(tmp_path / "result")]
+    done = subprocess.run(words, capture_output=True, text=True, env=variables)
+    assert done.returncode == 0, done.stderr
+    again = subprocess.run(words, capture_output=True, text=True, env=variables)
+    assert "swapped" in again.stderr  # what a process would have read
+
+
+def test_what_was_sealed_cannot_be_written() -> None:
+    with pytest.raises(OSError, match="not permitted"):
+        os.pwrite(sealed.own().descriptor, b"x", 0)
+
+
+def test_a_suite_of_another_package_is_sealed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its compiled file, which the interpreter would take, nor its changed source runs in the auditor."""
+    suite = tmp_path / "borrowed.py"
+    suite.write_text("word = 'true'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    apart = isolation.isolation("borrowed:Suite")
+    assert apart.suite is not None
+    suite.write_text("word = 'fake'\n")
+    py_compile.compile(str(suite))
+    code = f"{sealed.prelude(apart.suite)}import borrowed\nprint(borrowed.word)"
+    words = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, pass_fds=[apart.suite.descriptor])
+    assert done.stdout == "true\n", done.stderr
+    assert isolation.isolation("borrowed:Suite").sha256 == apart.sha256  # of what runs
+
+
+PEEK = """
+import ctypes, os, sys
+if os.getuid() == 0:
+    os.setuid(65534)  # no limit applies to root
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as an ordinary user's process begins
+"""
+
+
+@linux
+@pytest.mark.parametrize("prelude", ["", f"FOLDERS = []\n{isolation.PRELUDE}"], ids=["worker", "auditor"])
+def test_no_process_of_the_same_user_reads_the_memory_of_the_auditor(prelude: str) -> None:
+    waits = "sys.stdout.write(str(os.getpid())); sys.stdout.flush(); sys.stdin.read()"
+    reads = "open(f'/proc/{sys.argv[1]}/mem', 'rb')"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{PEEK}{prelude}{waits}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as read:
+        assert read.stdout
+        pid = os.read(read.stdout.fileno(), 100).decode()
+        peeking = subprocess.run([sys.executable, "-c", PEEK + reads, pid], capture_output=True, text=True)
+        read.kill()
+    if not prelude and "PermissionError" in peeking.stderr:
+        pytest.skip("ptrace_scope keeps this user's processes apart: sysctl kernel.yama.ptrace_scope=0")
+    assert ("PermissionError" in peeking.stderr) == bool(prelude), peeking.stderr
 
 
 def test_a_suite_that_is_nowhere_is_told(tmp_path: Path) -> None:

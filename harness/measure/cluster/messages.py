@@ -23,7 +23,7 @@ from mixmark.harness.discover.devices import Found
 from mixmark.harness.measure.dispatch import Grant, Tally
 from mixmark.harness.measure.mixed import LoadedSuites
 from mixmark.harness.plan.phases import Workload
-from mixmark.harness.worker import isolation
+from mixmark.harness.worker import sealed
 from mixmark.harness.worker.calls import Garbled, Message, start_of
 from mixmark.harness.worker.messages import Covered, Incompatible, Natural, StageName
 
@@ -187,7 +187,7 @@ class LeaderCalls(PhaseReports, Protocol):
 
 def arrival() -> bytes:
     """The first line of an agent of this installation: the version, and the SHA-256 over the files of Mixmark there."""
-    return json.dumps({"mixmark": VERSION, "code": isolation.own_code()}).encode() + b"\n"
+    return json.dumps({"mixmark": VERSION, "code": sealed.own().sha256}).encode() + b"\n"
 
 
 def check_arrival(line: bytes) -> None:
@@ -201,5 +201,5 @@ def check_arrival(line: bytes) -> None:
         ) from error
     if version != VERSION:
         raise Incompatible(f"has Mixmark {version}, and this host {VERSION}")
-    if code != isolation.own_code():
+    if code != sealed.own().sha256:
         raise Incompatible(f"has other files of Mixmark {version} than this host")

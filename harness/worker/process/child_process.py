@@ -35,8 +35,8 @@ class ChildProcess:
     variables: added to its environment; isolated: they are its whole environment, and the interpreter runs with
     `-I -S`. log: the file to which stdout and stderr are appended. tracked: what the process leaves behind is killed at
     its end, see `orphans`; only adapters' workers are tracked. current: its current folder; by default this process's.
-    Raises OSError if it cannot be started, MixmarkError on Windows. Several threads may send, and one at a time may
-    receive.
+    inherited: further file descriptors, which it gets under the same numbers. Raises OSError if it cannot be started,
+    MixmarkError on Windows. Several threads may send, and one at a time may receive.
     """
 
     _process: subprocess.Popen[bytes]
@@ -55,6 +55,7 @@ class ChildProcess:
         isolated: bool = False,
         tracked: bool = True,
         current: Path | None = None,
+        inherited: Sequence[int] = (),
     ) -> None:
         if sys.platform == "win32":
             raise MixmarkError("workers need a POSIX system", "run Mixmark in the Windows Subsystem for Linux")
@@ -78,7 +79,7 @@ class ChildProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    pass_fds=(far_end.fileno(),),
+                    pass_fds=(far_end.fileno(), *inherited),
                     # Ctrl-C is the parent's to handle, and a group can be killed as a whole. An orphan in another
                     # session than this process's counts as left behind by a worker, so only workers get a session.
                     start_new_session=tracked,

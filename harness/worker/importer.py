@@ -1,0 +1,59 @@
+"""Imports modules from a file that nothing can change.
+
+A worker runs the text of this module before it imports Mixmark, so it needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from types import ModuleType
+from typing import Any
+
+
+class Importer:
+    """A finder and loader of the modules in a file.
+
+    descriptor: of a file that holds two marshalled dictionaries: `name: (path, whether it is a package, its marshalled
+    code)` and `path: content` for the other files.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.modules: Mapping[str, tuple[str, bool, bytes]]
+        self.files: Mapping[str, bytes]
+        self.modules, self.files = marshal.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in self.modules:
+            return None
+        file, package, _ = self.modules[name]
+        folders = [os.path.dirname(file)] if package else None
+        return spec_from_file_location(name, file, loader=self, submodule_search_locations=folders)  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """The default module."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(marshal.loads(self.modules[module.__name__][2]), vars(module))
+
+    def get_data(self, path: str) -> bytes:
+        """The content of a file beside the modules. Raises OSError."""
+        return self.files[path] if path in self.files else Importer.read(path)
+
+    @staticmethod
+    def read(path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+
+def install(descriptor: int) -> Any:
+    """Imports the modules of a file from now on, before those of the same names in folders."""
+    importer: Any = Importer(descriptor)  # typeshed's finders are classes of their own
+    sys.meta_path.insert(0, importer)
+    return importer
