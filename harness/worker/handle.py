@@ -90,7 +90,7 @@ class Worker:
         )
         kept = isolation.variables if isolation else {}
         variables = {**cpus.thread_variables(len(cores)), **kept, **variables, "TMPDIR": str(scratch)}
-        own = (sealed.own(),) if python == sys.executable else ()
+        own = (sealed.own(),) if python == sys.executable and sys.platform != "win32" else ()
         codes = (*own, isolation.suite) if isolation and isolation.suite else own
         code = sealed.prelude(*codes) + (isolation.prelude if isolation else "") + messages.BOOTSTRAP
         isolated, self._tracked = isolation is not None, tracked and setup.kind == "adapters"
