@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ HEAVY = {
 }
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """The modules that a file imports, those under `if TYPE_CHECKING` left out."""
     found: set[str] = set()
@@ -124,7 +126,6 @@ def test_only_the_command_line_knows_of_submissions_and_they_know_nothing_of_it(
             assert not named or (ROOT / "harness/cli") in path.parents, path
 
 
-@pytest.mark.slow
 def test_everything_is_imported_below_mixmark() -> None:
     for folder in ("harness", "suites", "reporters", "submissions", "tests", "bench"):
         for path in files(folder):

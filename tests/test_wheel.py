@@ -93,6 +93,7 @@ def outsider(wheel: Path, tmp_path: Path) -> Callable[[str], str]:
     return types
 
 
+@pytest.mark.exhaustive
 def test_a_vendor_comes_from_nothing_to_a_checked_submission(outsider: Callable[[str], str]) -> None:
     """The blocks of docs/vendors.md, then the blocks of docs/submit.md with the same result, typed one by one."""
     write(outsider, VENDORS)
