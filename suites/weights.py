@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,9 @@ import numpy.typing as npt
 from mixmark.harness.contracts.protocols import Spec
 from mixmark.harness.contracts.schema import WeightClass
 from mixmark.harness.resources import cpus
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int8]
@@ -319,3 +323,12 @@ def check_buffer(name: str, spec: Spec, into: Floats) -> tuple[int, ...]:
     if into.shape != spec.shape or into.dtype != np.float32 or not into.flags.c_contiguous:
         raise ValueError(f"{name} needs C-contiguous float32 {spec.shape}, not {into.dtype} {into.shape}")
     return into.shape
+
+
+def embedding(rows: int, width: int) -> nn.Embedding:
+    """An embedding whose weight [rows, width] is not drawn. torch would draw it even on the meta device, and import its
+    compiler for that, which takes a second in each process."""
+    import torch
+    from torch import nn
+
+    return nn.Embedding(rows, width, _weight=torch.empty(rows, width))

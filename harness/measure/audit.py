@@ -153,7 +153,7 @@ def _finite(values: npt.NDArray[Any]) -> None:
 STARTS_WITHIN_S = 120.0
 IMPORTS_TORCH = """
 try:
-    import torch
+    import numpy.random, torch.onnx  # the parts that come with the first network, too
 except ImportError:
     pass  # the adapter says so when a reference is opened
 """

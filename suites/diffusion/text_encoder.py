@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixmark.suites.diffusion.shapes import PROMPT_TOKENS, TextShape
+from mixmark.suites.weights import embedding
 
 
 class TextEncoder(nn.Module):
@@ -56,8 +57,8 @@ class TextModel(nn.Module):
 class Embeddings(nn.Module):
     def __init__(self, shape: TextShape) -> None:
         super().__init__()
-        self.token_embedding = nn.Embedding(shape.vocabulary, shape.width)
-        self.position_embedding = nn.Embedding(PROMPT_TOKENS, shape.width)
+        self.token_embedding = embedding(shape.vocabulary, shape.width)
+        self.position_embedding = embedding(PROMPT_TOKENS, shape.width)
 
     def forward(self, ids: Tensor) -> Tensor:
         x: Tensor = self.token_embedding(ids) + self.position_embedding.weight

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixmark.suites.dlrm import BOTTOM, CROSS_LAYERS, HOTNESS, TOP, DlrmShape
+from mixmark.suites.weights import embedding
 
 
 class Perceptron(nn.Module):
@@ -45,7 +46,7 @@ class EmbeddingBagCollection(nn.Module):
 
     def __init__(self, rows: Sequence[int], dim: int) -> None:
         super().__init__()
-        self.embedding_bags = nn.ModuleDict({f"t_cat_{i}": nn.Embedding(count, dim) for i, count in enumerate(rows)})
+        self.embedding_bags = nn.ModuleDict({f"t_cat_{i}": embedding(count, dim) for i, count in enumerate(rows)})
 
     def forward(self, indices: Tensor) -> list[Tensor]:
         weights = map(attrgetter("weight"), self.embedding_bags.values())  # a read that torch.fx can trace

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixmark.suites.llm import LlamaShape
+from mixmark.suites.weights import embedding
 
 
 class Llama(nn.Module):
@@ -56,7 +57,7 @@ class LlamaModel(nn.Module):
     def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
         self.shape = shape
-        self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
+        self.embed_tokens = embedding(shape.vocabulary, shape.width)
         self.layers = nn.ModuleList(LlamaLayer(shape) for _ in range(shape.layers))
         self.norm = RmsNorm(shape)
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixmark.suites.speech import WhisperShape
+from mixmark.suites.weights import embedding
 
 
 class Whisper(nn.Module):
@@ -73,7 +74,7 @@ class WhisperEncoder(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv1d(shape.mel, shape.width, 3, padding=1)
         self.conv2 = nn.Conv1d(shape.width, shape.width, 3, stride=2, padding=1)
-        self.embed_positions = nn.Embedding(shape.positions, shape.width)  # sinusoids in a public checkpoint
+        self.embed_positions = embedding(shape.positions, shape.width)  # sinusoids in a public checkpoint
         self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(shape.layers))
         self.layer_norm = nn.LayerNorm(shape.width)
 
@@ -89,8 +90,8 @@ class WhisperEncoder(nn.Module):
 class WhisperDecoder(nn.Module):
     def __init__(self, shape: WhisperShape) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
-        self.embed_positions = nn.Embedding(shape.target_positions, shape.width)
+        self.embed_tokens = embedding(shape.vocabulary, shape.width)
+        self.embed_positions = embedding(shape.target_positions, shape.width)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.layers))
         self.layer_norm = nn.LayerNorm(shape.width)
 

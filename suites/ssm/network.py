@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixmark.suites.ssm import CHUNK, Mamba2Shape
+from mixmark.suites.weights import embedding
 
 
 class Mamba2(nn.Module):
@@ -53,7 +54,7 @@ class Teach(Mamba2):
 class Mamba2Model(nn.Module):
     def __init__(self, shape: Mamba2Shape) -> None:
         super().__init__()
-        self.embeddings = nn.Embedding(shape.vocabulary, shape.width)
+        self.embeddings = embedding(shape.vocabulary, shape.width)
         self.layers = nn.ModuleList(Mamba2Layer(shape) for _ in range(shape.layers))
         self.norm_f = RmsNorm(shape.width, 1, shape.epsilon)
 
