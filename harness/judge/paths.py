@@ -17,7 +17,7 @@ from mixmark.harness.judge.findings import words_of_all
 from mixmark.harness.judge.mixed_run import run_of
 from mixmark.harness.judge.rules.integrity import last_level_bytes
 from mixmark.harness.judge.score import Score
-from mixmark.harness.judge.solo import Solo
+from mixmark.harness.judge.solo import Solo, best
 from mixmark.harness.judge.statistics.intervals import sample_needed
 
 CACHES = 4  # copies below so many times the last cache may stay in it, as STREAM asks of its arrays
@@ -113,10 +113,8 @@ def paths(
 
     solos: what the suites reached alone. score: of the mixed runs. doubts: the findings of the integrity rules.
     """
-    rates: dict[tuple[str, str], float] = {}
-    for solo in solos:
-        pair = solo.route.suite, solo.route.device
-        rates[pair] = max(rates.get(pair, 0.0), solo.units_per_s.estimate if solo.units_per_s else 0.0)
+    fastest = best(solos, lambda solo: (solo.route.suite, solo.route.device))
+    rates = {pair: solo.speed for pair, solo in fastest.items()}
     records = {record.key: record for record in result.paths}  # a phase that was resumed has copies twice
     found = {key: _figures(record, result) for key, record in records.items()}
     for key, record in records.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -172,6 +173,8 @@ def test_a_path_has_the_rate_that_it_allows_a_suite_on_its_device() -> None:
     assert found.ceilings[0].fraction == pytest.approx(rate * 1.005e-3 / 32)
     (elsewhere,) = paths(whole.model_copy(update={"paths": (record.model_copy(update={"path": PATH}),)}), alone)
     assert elsewhere.ceilings == ()
+    wrong = [replace(each, status="invalid") for each in alone]
+    assert paths(whole, wrong)[0].ceilings == (), "a rate that does not count is no figure"
 
 
 def test_over_several_hosts_a_path_has_the_cache_and_the_suites_of_its_own_host() -> None:
