@@ -319,7 +319,7 @@ def _discover(worker: Worker) -> None:
 
 
 def _cover(worker: Worker) -> None:
-    worker.call(messages.MeterCalls.cover, TIMEOUT_S)(devices=())
+    worker.call(messages.MeterCalls.domains, TIMEOUT_S)(devices=())
 
 
 def _interpreter(

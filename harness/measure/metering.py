@@ -35,7 +35,8 @@ from mixmark.harness.discover.setup import bystanders
 from mixmark.harness.judge.energy.total import CurrentPower, current_power
 from mixmark.harness.plugins import calls, registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker.plugin_process import MeterProcess
+from mixmark.harness.worker.messages import MeterCalls
+from mixmark.harness.worker.plugin_process import PluginProxy
 
 INTERVAL_S = 0.1
 ASKING_S = 30.0  # for `domains`: a driver may have to wake, a controller to reply
@@ -70,7 +71,7 @@ class Meters:
         self.unconfigured: tuple[str, ...] = ()
         """The meters that need a section of mixmark.toml and have none."""
         self._readers: list[_Reader] = []
-        self._processes: list[MeterProcess] = []
+        self._processes: list[PluginProxy] = []
         self._programs: list[_StartsPrograms] = []
         self._begin_ns = 0
         self._idle_ns: list[tuple[int, int]] = []
@@ -126,7 +127,7 @@ class Meters:
             self._readers.append(_Reader(meter, taken))
         if isinstance(meter, _StartsPrograms):
             self._programs.append(meter)
-        if isinstance(meter, MeterProcess):
+        if isinstance(meter, PluginProxy):
             if taken:
                 self._processes.append(meter)
             else:
@@ -139,11 +140,12 @@ class Meters:
         if python is not None or plugin is None:  # its own interpreter looks it up
             plugin = Plugin("meters", name, "", registry.ELSEWHERE)
         if not plugin.built_in:
-            meter = MeterProcess(plugin, options or {}, python or sys.executable, ASKING_S, PATIENCE_S)
-            if options is None and meter.needs_section():
-                meter.end()
+            limits_s = {"domains": ASKING_S, "read": PATIENCE_S}
+            process = PluginProxy(plugin, MeterCalls, limits_s, options or {}, python or sys.executable)
+            if options is None and process.needs_section:
+                process.end()
                 return None
-            return meter
+            return cast(Meter, cast(object, process))
         loaded = plugin.load()
         if options is None and getattr(loaded, "needs_section", False):
             return None
@@ -237,7 +239,7 @@ class _Reader(threading.Thread):
         }
         self.lost: dict[str, str] = {}
         self.reading_age_ns: dict[str, int] = {}
-        self.cpu_ns = self.cpu_before_ns = 0
+        self.cpu_ns = self.cpu_before_ns = meter.cpu_ns if isinstance(meter, PluginProxy) else 0
         self._rows: dict[str, list[tuple[int, int, float]]] = {}
         self._state = "resting"
         self._wake, self._rested = threading.Event(), threading.Event()
@@ -288,7 +290,7 @@ class _Reader(threading.Thread):
                         self._read(domain)
                 passes += 1
                 self.cpu_ns = time.thread_time_ns()
-                if isinstance(self._meter, MeterProcess):
+                if isinstance(self._meter, PluginProxy):
                     self.cpu_ns += self._meter.cpu_ns
                 if finishing:
                     self._state, passes = "resting", 0

@@ -6,8 +6,8 @@ A call is one line of JSON, and so is its reply:
     {"reply": "open", "value": {"load_ns": 1, …}}
     {"failed": {"failure": {…}, "misuse": false}}       in place of a reply
 
-The annotations of the method are the schema: pydantic validates the arguments and the reply by them. Methods take
-keyword arguments only. A peer may run hostile code, so a line that breaks the schema raises Garbled and nothing of it
+The annotations of the method are the schema: pydantic validates the arguments and the reply by them. What is iterable
+travels as a tuple. A peer may run hostile code, so a line that breaks the schema raises Garbled and nothing of it
 is used. `serve` is the loop of the process that takes the calls.
 """
 
@@ -17,10 +17,11 @@ import inspect
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from types import GenericAlias
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
@@ -94,8 +95,9 @@ def write_call(method: Callable[Concatenate[Any, P], object], *_: P.args, **argu
 
 
 def write_reply(method: Callable[..., Any], value: object) -> bytes:
-    """A reply as one line. Raises ValueError for a number that is not finite."""
-    return _line({"reply": method.__name__, "value": _reply(method).dump_python(value, mode="json")})
+    """A reply as one line. Raises ValueError for a value of another type and for a number that is not finite."""
+    reply = _reply(method)
+    return _line({"reply": method.__name__, "value": reply.dump_python(reply.validate_python(value), mode="json")})
 
 
 def write_failed(failed: Failed) -> bytes:
@@ -172,11 +174,17 @@ def _arguments(method: Callable[..., Any]) -> type[BaseModel]:
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(method).parameters.items():
         if name != "self":
-            fields[name] = hints[name], ... if parameter.default is parameter.empty else parameter.default
+            fields[name] = _sent(hints[name]), ... if parameter.default is parameter.empty else parameter.default
     return create_model(method.__name__, __config__=Message.model_config, **fields)
 
 
 @cache
 def _reply(method: Callable[..., Any]) -> TypeAdapter[Any]:
     kind = get_type_hints(method, include_extras=True)["return"]
-    return TypeAdapter(get_args(kind)[0] if get_origin(kind) is Later else kind)
+    return TypeAdapter(get_args(kind)[0] if get_origin(kind) is Later else _sent(kind))
+
+
+def _sent(kind: Any) -> Any:
+    """The type that travels."""
+    iterable = get_origin(kind) in (Iterable, Sequence)
+    return GenericAlias(tuple, (get_args(kind)[0], ...)) if iterable else kind

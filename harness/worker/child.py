@@ -568,10 +568,10 @@ def _die_with_parent() -> None:
 
 SERVED: Mapping[Kind, tuple[type, Callable[[messages.Setup, Channel], object]]] = {
     "adapters": (AdapterCalls, AdapterService),
-    "meters": (MeterCalls, services.MeterService),
+    "meters": (MeterCalls, services.PluginService),
     "policies": (PolicyCalls, services.PolicyService),
-    "watchers": (WatcherCalls, services.WatcherService),
-    "limiters": (LimiterCalls, services.LimiterService),
+    "watchers": (WatcherCalls, services.PluginService),
+    "limiters": (LimiterCalls, services.PluginService),
     "paths": (PathCalls, services.PathService),
     "suites": (SuiteCalls, services.SuiteService),
 }

@@ -50,8 +50,8 @@ class Worker:
     log: the file for its stdout and stderr. scratch: its TMPDIR, which the caller removes. cores: the CPU cores to
     which it is pinned before its plugin is loaded; empty: all. isolation: starts it as an auditor or a witness, see
     `worker.isolation`. variables: more variables of its environment. current: its current folder; by default this
-    process's. tracked: what it leaves behind is killed at its end, and its memory is sampled; of adapters only. Raises
-    NotStarted.
+    process's. tracked: what it leaves behind is killed at its end, and its memory is sampled; of adapters only.
+    longest_bytes: a longer line of it is an error. Raises NotStarted.
     """
 
     def __init__(
@@ -66,8 +66,10 @@ class Worker:
         variables: Mapping[str, str] = MappingProxyType({}),
         current: Path | None = None,
         tracked: bool = True,
+        longest_bytes: int = calls.LONGEST_BYTES,
     ) -> None:
         self.log = log
+        self._longest_bytes = longest_bytes
         self.peak_pss_bytes = 0
         self.hello: messages.Hello | None = None
         """The worker's first line; None before the first reply."""
@@ -253,8 +255,8 @@ class Worker:
     def _line(self, deadline: float) -> bytes | None:
         """The next line; empty at the end of the stream, None at the deadline."""
         while b"\n" not in self._pending:
-            if len(self._pending) > calls.LONGEST_BYTES:
-                raise self._garbled(f"a line of more than {calls.LONGEST_BYTES >> 20} MiB")
+            if len(self._pending) > self._longest_bytes:
+                raise self._garbled(f"a line of more than {self._longest_bytes >> 20} MiB")
             left_s = deadline - time.monotonic()
             received = self._process.receive(min(max(left_s, 0), SAMPLE_S))
             if received == b"":

@@ -21,17 +21,15 @@ from typing import Annotated, Literal, Protocol
 from pydantic import Field
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.protocols import AcceleratorState, Check, DeviceLoad, Request
+from mixmark.harness.contracts.protocols import DeviceLoad, Limiter, Meter, Request, Watcher
 from mixmark.harness.contracts.schema import (
     Absent,
     Cost,
     DataPath,
     Device,
-    Domain,
     Gate,
     LatencyLimits,
     Limits,
-    PowerLimit,
     Precision,
     RateTrial,
     ScenarioName,
@@ -50,7 +48,7 @@ PACKAGES = """
     intel-extension-for-pytorch mkl nvidia-ml-py nvidia-cublas-cu12 nvidia-cudnn-cu12 pydantic psutil
 """
 """The packages whose versions are disclosed."""
-PROTOCOL = 12  # counted up whenever a call changes its meaning or its arguments
+PROTOCOL = 13  # counted up whenever a call changes its meaning or its arguments
 MAX_CONCURRENCY = 64
 
 StageName = Literal[
@@ -302,33 +300,24 @@ class AdapterCalls(Protocol):
         """Closes everything that is open."""
 
 
-# --- what a meter's worker does ---------------------------------------------------------------------------------------
+# --- what the workers of other plugins do -----------------------------------------------------------------------------
 
 
-class Covered(Message):
-    domains: tuple[Domain, ...]
-    absent: tuple[Absent, ...]
+class PluginCalls(Protocol):
+    def load(self) -> bool:
+        """Loads the class. Returns whether the plugin is used only if mixmark.toml has a section for it."""
 
 
-class Readings(Message):
-    samples: tuple[tuple[float, int | None], ...]
-    """For each sample its value and the source's own timestamp, as in `contracts.protocols.Sample`."""
-    cpu_ns: int
-    """The process's CPU time for all reads so far."""
+class MeterCalls(PluginCalls, Meter, Protocol):
+    """The methods of the protocol."""
 
 
-class MeterCalls(Protocol):
-    def needs_section(self) -> bool:
-        """Whether the meter is used only if mixmark.toml has a section for it."""
-
-    def cover(self, *, devices: tuple[Device, ...]) -> Covered:
-        """The domains of the meter."""
-
-    def read(self, *, domain: Domain) -> Readings:
-        """The samples since the last call."""
+class WatcherCalls(PluginCalls, Watcher, Protocol):
+    """The methods of the protocol."""
 
 
-# --- what the workers of other plugins do: the methods of their protocols in `contracts.protocols` --------------------
+class LimiterCalls(PluginCalls, Limiter, Protocol):
+    """The methods of the protocol."""
 
 
 class PolicyCalls(Protocol):
@@ -343,38 +332,6 @@ class PolicyCalls(Protocol):
     ) -> tuple[int, str] | None:
         """The number of a waiting request and a device. arrived, gone: the requests that wait since the last call, and
         the numbers of those that no longer wait."""
-
-
-class States(Message):
-    states: tuple[AcceleratorState, ...]
-    cpu_ns: int
-    """The process's CPU time for all reads so far."""
-
-
-class WatcherCalls(Protocol):
-    def load(self) -> None:
-        """Loads the class and constructs the watcher."""
-
-    def disclose(self) -> tuple[dict[str, str], ...]: ...
-
-    def read_states(self) -> States: ...
-
-    def checks(self) -> tuple[Check, ...]: ...
-
-    def close(self) -> None: ...
-
-
-class LimiterCalls(Protocol):
-    def load(self) -> None:
-        """Loads the class and constructs the limiter."""
-
-    def limits(self, *, devices: tuple[str, ...]) -> tuple[PowerLimit, ...]: ...
-
-    def read_limit(self, *, id: str) -> float: ...
-
-    def write_limit(self, *, id: str, watts: float) -> None: ...
-
-    def processes(self, *, id: str) -> tuple[int, ...]: ...
 
 
 class SuiteDescription(Message):
@@ -439,18 +396,15 @@ DOING: Mapping[str, str] = {
     "compare_outputs": "making feeds",
     "check_runner": "checking what a runner yields",
     "close": "closing",
-    "needs_section": "loading",
-    "cover": "listing its domains",
+    "domains": "listing its domains",
     "read": "reading",
     "load": "loading",
     "construct": "beginning",
     "choose": "choosing",
     "disclose": "disclosing its accelerators",
-    "read_states": "reading",
     "checks": "checking its accelerators",
     "limits": "listing its limits",
-    "read_limit": "reading a limit",
-    "write_limit": "setting a limit",
+    "write": "setting a limit",
     "processes": "listing processes",
     "list_paths": "listing its paths",
     "open_path": "opening a path",

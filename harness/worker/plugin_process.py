@@ -1,48 +1,46 @@
 """Plugins that are not built in, each in a process of its own, so that none of their code runs where Mixmark measures,
 draws and judges.
 
-`PluginProcess` is the mechanism; `services` is its other side. The classes below it have the methods of a plugin's
-protocol, so that their callers do not know where the plugin runs. A crash, a hang or garbage becomes a MixmarkError.
+`PluginProcess` is the mechanism; `services` is its other side. `PluginProxy` and the classes below have the methods of
+a plugin's protocol, so that their callers do not know where the plugin runs. A crash, a hang or garbage becomes a
+MixmarkError.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 import tempfile
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Concatenate, Protocol
+from typing import Any, Concatenate, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
 from mixmark.harness.contracts.protocols import (
-    AcceleratorState,
-    Check,
     DeviceLoad,
     Limiter,
     Policy,
     Request,
-    Sample,
     Watcher,
 )
 from mixmark.harness.contracts.schema import (
     Absent,
     Cost,
     DataPath,
-    Device,
-    Domain,
     Gate,
     LatencyLimits,
-    PowerLimit,
     Precision,
 )
 from mixmark.harness.contracts.text import plain
@@ -55,8 +53,8 @@ from mixmark.harness.worker.failures import Misused, WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
 from mixmark.harness.worker.messages import (
     LimiterCalls,
-    MeterCalls,
     PathCalls,
+    PluginCalls,
     PolicyCalls,
     SuiteCalls,
     SuiteChoice,
@@ -72,6 +70,8 @@ LIMIT_S = 10.0  # a driver may have to wake its device
 SLOWEST_BYTES_PER_S = 10e6  # of a folder on a network
 COPYING_S = 60.0  # a page that the system swapped out comes back slowly
 WATCHING_S = 60.0  # a watcher's caller gives up before
+LONGEST_BYTES = 1 << 20  # of a line from a plugin: to parse a longer one would stop this process for long
+CPU_TIME = 2  # the clock of a process, of all of its threads, as clock_getcpuclockid(3) numbers it
 
 
 class PluginProcess:
@@ -83,8 +83,6 @@ class PluginProcess:
     def __init__(
         self, plugin: Plugin, options: Mapping[str, str] = MappingProxyType({}), python: str = sys.executable
     ) -> None:
-        self.cpu_ns = 0
-        """The CPU time of a meter's or a watcher's reads so far."""
         self.gone = False
         """Whether the process died, hung or sent garbage, so that no further call can succeed."""
         self._plugin = plugin
@@ -93,7 +91,9 @@ class PluginProcess:
         scratch = Path(folder.name)
         log = scratch / f"{registry.singular(plugin.kind)}.{plugin.name}.log"
         try:
-            self._worker = _starter().submit(Worker, plugin, options, scratch, log, python).result()
+            self._worker = (
+                _starter().submit(Worker, plugin, options, scratch, log, python, longest_bytes=LONGEST_BYTES).result()
+            )
         except WorkerFailed as failed:
             folder.cleanup()
             raise MixmarkError(failed.failure.message, failed.failure.hint) from failed
@@ -103,6 +103,15 @@ class PluginProcess:
     @property
     def pid(self) -> int:
         return self._worker.pid
+
+    @property
+    def cpu_ns(self) -> int:
+        """The CPU time of the process so far. 0 if it has ended."""
+        with suppress(OSError, psutil.Error):
+            if sys.platform == "linux":
+                return time.clock_gettime_ns(~self.pid << 3 | CPU_TIME)
+            return round(sum(psutil.Process(self.pid).cpu_times()[:2]) * 1e9)
+        return 0
 
     def call(self, method: Callable[Concatenate[Any, P], T], timeout_s: float, *_: P.args, **arguments: P.kwargs) -> T:
         """Calls a method of the plugin's kind. Raises UsageError and Unsupported if the plugin does, and MixmarkError
@@ -140,34 +149,32 @@ def _starter() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "plugin processes")
 
 
-class MeterProcess(PluginProcess):
-    """A meter, as `protocols.Meter` describes it. An error of `domains` ends its process.
+class PluginProxy(PluginProcess):
+    """A meter, a watcher or a limiter: it has the methods of the plugin's protocol.
 
-    asking_s, patience_s: the longest times of `domains` and of `read`; then its process is ended.
+    calls: the calls of the plugin's kind. limits_s: the longest time of each method, after which its process is ended.
+    Raises PluginError.
     """
 
     def __init__(
-        self, plugin: Plugin, options: Mapping[str, str], python: str, asking_s: float, patience_s: float
+        self,
+        plugin: Plugin,
+        calls: type,
+        limits_s: Mapping[str, float],
+        options: Mapping[str, str] = MappingProxyType({}),
+        python: str = sys.executable,
     ) -> None:
-        self.name = plugin.name
-        self._asking_s, self._patience_s = asking_s, patience_s
         super().__init__(plugin, options, python)
+        self.name = plugin.name
+        self._calls, self._limits_s = calls, limits_s
+        self.needs_section = self.load(PluginCalls.load)
 
-    def needs_section(self) -> bool:
-        return self.load(MeterCalls.needs_section)
-
-    def domains(self, devices: Iterable[Device]) -> Iterable[Domain | Absent]:
-        try:
-            covered = self.call(MeterCalls.cover, self._asking_s, devices=tuple(devices))
-        except MixmarkError:
-            self.end()
-            raise
-        return (*covered.domains, *covered.absent)
-
-    def read(self, domain: Domain) -> Sequence[Sample]:
-        readings = self.call(MeterCalls.read, self._patience_s, domain=domain)
-        self.cpu_ns = readings.cpu_ns
-        return [Sample(value, at_ns) for value, at_ns in readings.samples]
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in self._limits_s:
+            raise AttributeError(name)
+        method = getattr(self._calls, name)
+        parameters = list(inspect.signature(method).parameters)[1:]
+        return lambda *values: self.call(method, self._limits_s[name], **dict(zip(parameters, values, strict=True)))
 
 
 class PolicyProcess(PluginProcess):
@@ -199,53 +206,6 @@ class PolicyProcess(PluginProcess):
         if number not in self._waiting:
             raise MixmarkError(f"it chose request {number}, which does not wait")
         return self._waiting[number], device
-
-
-class WatcherProcess(PluginProcess):
-    """A watcher, as `protocols.Watcher` describes it. Raises PluginError."""
-
-    def __init__(self, plugin: Plugin) -> None:
-        super().__init__(plugin)
-        self.name = plugin.name
-        self.load(WatcherCalls.load)
-
-    def disclose(self) -> Iterable[Mapping[str, str]]:
-        return self.call(WatcherCalls.disclose, WATCHING_S)
-
-    def read(self) -> Iterable[AcceleratorState]:
-        read = self.call(WatcherCalls.read_states, WATCHING_S)
-        self.cpu_ns = read.cpu_ns
-        return read.states
-
-    def checks(self) -> Iterable[Check]:
-        return self.call(WatcherCalls.checks, WATCHING_S)
-
-    def close(self) -> None:
-        try:
-            self.call(WatcherCalls.close, WATCHING_S)
-        finally:
-            self.end()
-
-
-class LimiterProcess(PluginProcess):
-    """A limiter, as `protocols.Limiter` describes it. Raises PluginError."""
-
-    def __init__(self, plugin: Plugin) -> None:
-        super().__init__(plugin)
-        self.name = plugin.name
-        self.load(LimiterCalls.load)
-
-    def limits(self, devices: Iterable[str]) -> Iterable[PowerLimit]:
-        return self.call(LimiterCalls.limits, LIMIT_S, devices=tuple(devices))
-
-    def read(self, id: str) -> float:
-        return self.call(LimiterCalls.read_limit, LIMIT_S, id=id)
-
-    def write(self, id: str, watts: float) -> None:
-        self.call(LimiterCalls.write_limit, LIMIT_S, id=id, watts=watts)
-
-    def processes(self, id: str) -> Sequence[int]:
-        return self.call(LimiterCalls.processes, LIMIT_S, id=id)
 
 
 class PathProcess(PluginProcess):
@@ -401,14 +361,16 @@ def policy_of(plugin: Plugin) -> Callable[[Seconds, Seconds], Policy]:
 
 def watcher_of(plugin: Plugin) -> Watcher:
     """Raises PluginError, and what the constructor of a built-in watcher raises."""
-    made: Watcher = plugin.load()() if plugin.built_in else WatcherProcess(plugin)
-    return made
+    limits_s = dict.fromkeys(("disclose", "read", "checks", "close"), WATCHING_S)
+    made: Any = plugin.load()() if plugin.built_in else PluginProxy(plugin, WatcherCalls, limits_s)
+    return cast(Watcher, made)
 
 
 def limiter_of(plugin: Plugin) -> Limiter:
     """Raises PluginError."""
-    made: Limiter = plugin.load()() if plugin.built_in else LimiterProcess(plugin)
-    return made
+    limits_s = dict.fromkeys(("limits", "read", "write", "processes"), LIMIT_S)
+    made: Any = plugin.load()() if plugin.built_in else PluginProxy(plugin, LimiterCalls, limits_s)
+    return cast(Limiter, made)
 
 
 def suite_of(plugin: Plugin) -> SuiteSource:

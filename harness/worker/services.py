@@ -7,7 +7,7 @@ Each class serves the calls of its kind by the plugin's own methods. `plugin_pro
 from __future__ import annotations
 
 import sys
-import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,26 +15,19 @@ import numpy as np
 
 from mixmark.harness.contracts.errors import MixmarkError, PluginError
 from mixmark.harness.contracts.protocols import (
-    Check,
     Copy,
     DeviceLoad,
-    Limiter,
-    Meter,
     Paths,
     Policy,
     Request,
     Suite,
-    Watcher,
 )
 from mixmark.harness.contracts.schema import (
     Absent,
     Cost,
     DataPath,
-    Device,
-    Domain,
     Gate,
     LatencyLimits,
-    PowerLimit,
     Precision,
 )
 from mixmark.harness.contracts.weights import refuse_not_finite
@@ -42,13 +35,10 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.messages import (
-    LimiterCalls,
-    MeterCalls,
     PathCalls,
     PolicyCalls,
     SuiteCalls,
     SuiteChoice,
-    WatcherCalls,
 )
 
 WORD_BYTES = 8
@@ -68,29 +58,26 @@ def plugin_of(setup: messages.Setup) -> Plugin:
     return found[setup.name]
 
 
-class MeterService(MeterCalls):
-    """A meter. The parent takes the timestamps of the reads."""
-
-    meter: Meter
+class PluginService:
+    """A meter, a watcher or a limiter. Its calls are the methods of its protocol, and `load`."""
 
     def __init__(self, setup: messages.Setup, parent: object) -> None:
-        self._class, self._options = plugin_of(setup).load(), setup.options
-        self._begin_ns = 0
+        self._class = plugin_of(setup).load()
+        self._options = (setup.options,) if setup.kind == "meters" else ()
+        self._built: list[Any] = []
 
-    def needs_section(self) -> bool:
+    def load(self) -> bool:
+        if not self._options:
+            self._plugin()
         return bool(getattr(self._class, "needs_section", False))
 
-    def cover(self, *, devices: tuple[Device, ...]) -> messages.Covered:
-        self.meter = self._class(self._options)
-        found = list(self.meter.domains(devices))
-        absent = tuple(domain for domain in found if isinstance(domain, Absent))
-        self._begin_ns = time.process_time_ns()
-        domains = tuple(domain for domain in found if not isinstance(domain, Absent))
-        return messages.Covered(domains=domains, absent=absent)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda **arguments: getattr(self._plugin(), name)(*arguments.values())
 
-    def read(self, *, domain: Domain) -> messages.Readings:
-        samples = tuple((float(sample.value), sample.at_ns) for sample in self.meter.read(domain))
-        return messages.Readings(samples=samples, cpu_ns=time.process_time_ns() - self._begin_ns)
+    def _plugin(self) -> Any:
+        if not self._built:
+            self._built.append(self._class(*self._options))
+        return self._built[0]
 
 
 class PolicyService(PolicyCalls):
@@ -123,52 +110,6 @@ class PolicyService(PolicyCalls):
             case (Request() as request, device):
                 return request.number, str(device)
         raise MixmarkError(f"it chose {choice!r:.80}, and not a request and a device")
-
-
-class WatcherService(WatcherCalls):
-    """A watcher of a vendor's accelerators."""
-
-    def __init__(self, setup: messages.Setup, parent: object) -> None:
-        self.watcher: Watcher = plugin_of(setup).load()()
-        self._begin_ns = time.process_time_ns()
-
-    def load(self) -> None:
-        pass
-
-    def disclose(self) -> tuple[dict[str, str], ...]:
-        return tuple({str(name): str(value) for name, value in each.items()} for each in self.watcher.disclose())
-
-    def read_states(self) -> messages.States:
-        states = tuple(self.watcher.read())
-        return messages.States(states=states, cpu_ns=time.process_time_ns() - self._begin_ns)
-
-    def checks(self) -> tuple[Check, ...]:
-        return tuple(self.watcher.checks())
-
-    def close(self) -> None:
-        self.watcher.close()
-
-
-class LimiterService(LimiterCalls):
-    """A limiter of a vendor's devices."""
-
-    def __init__(self, setup: messages.Setup, parent: object) -> None:
-        self.limiter: Limiter = plugin_of(setup).load()()
-
-    def load(self) -> None:
-        pass
-
-    def limits(self, *, devices: tuple[str, ...]) -> tuple[PowerLimit, ...]:
-        return tuple(self.limiter.limits(devices))
-
-    def read_limit(self, *, id: str) -> float:
-        return float(self.limiter.read(id))
-
-    def write_limit(self, *, id: str, watts: float) -> None:
-        self.limiter.write(id, watts)
-
-    def processes(self, *, id: str) -> tuple[int, ...]:
-        return tuple(int(pid) for pid in self.limiter.processes(id))
 
 
 class PathService(PathCalls):

@@ -34,14 +34,13 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.discover.devices import Found
 from mixmark.harness.measure.cluster import launchers, messages
-from mixmark.harness.measure.cluster.messages import AgentCalls, LeaderCalls, MixProgress
+from mixmark.harness.measure.cluster.messages import AgentCalls, Covered, LeaderCalls, MixProgress
 from mixmark.harness.measure.cluster.streams import lines
 from mixmark.harness.measure.dispatch import Grant, Tally
 from mixmark.harness.measure.mixed import LoadedSuites
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.record import store
 from mixmark.harness.worker.calls import Call, Later, P, read, serve, write_call
-from mixmark.harness.worker.messages import Covered
 from tests.golden import sample
 
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1_000_000_000, min_feeds=1, audits=0)

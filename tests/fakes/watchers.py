@@ -99,3 +99,10 @@ class Closing(Onyx):
 
 def _matches(onyx: Onyx) -> Watcher:
     return onyx
+
+
+class Flooding(Onyx):
+    """Replies with more than the process that measures would like to parse."""
+
+    def read(self) -> Iterable[AcceleratorState]:
+        return [AcceleratorState(ID + "x" * (2 << 20))]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.protocols import AcceleratorState, Check, DeviceLoad, Request
+from mixmark.harness.contracts.protocols import AcceleratorState, Check, DeviceLoad, Request, Sample
 from mixmark.harness.contracts.schema import (
     Absent,
     Cost,
@@ -92,14 +92,9 @@ EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
         messages.RunnerChecked(types=("a.b",), yields=1, feed_ns=2, converting_ns=1, overwritten=0, closing_ns=1),
     ),
     (AdapterCalls, AdapterCalls.close, {}, None),
-    (MeterCalls, MeterCalls.cover, {"devices": (DEVICE,)}, messages.Covered(domains=(PLUG,), absent=(ABSENT,))),
-    (
-        MeterCalls,
-        MeterCalls.read,
-        {"domain": PLUG},
-        messages.Readings(samples=((0.1 + 0.2, None), (1e-300, 2**60)), cpu_ns=1),
-    ),
-    (MeterCalls, MeterCalls.needs_section, {}, True),
+    (MeterCalls, MeterCalls.domains, {"devices": (DEVICE,)}, (PLUG, ABSENT)),
+    (MeterCalls, MeterCalls.read, {"domain": PLUG}, (Sample(0.1 + 0.2), Sample(1e-300, 2**60))),
+    (MeterCalls, MeterCalls.load, {}, True),
     (PolicyCalls, PolicyCalls.load, {}, None),
     (PolicyCalls, PolicyCalls.construct, {"seconds": {"a": {"cpu:0": 0.1 + 0.2}}, "plan": {}}, None),
     (
@@ -113,20 +108,13 @@ EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
         },
         (7, "cpu:0"),
     ),
-    (WatcherCalls, WatcherCalls.load, {}, None),
     (WatcherCalls, WatcherCalls.disclose, {}, ({"id": "npu:onyx", "name": "Onyx"},)),
-    (
-        WatcherCalls,
-        WatcherCalls.read_states,
-        {},
-        messages.States(states=(AcceleratorState("npu:onyx", reasons=["power cap"], pids=[1, 2]),), cpu_ns=1),
-    ),
+    (WatcherCalls, WatcherCalls.read, {}, (AcceleratorState("npu:onyx", reasons=["power cap"], pids=[1, 2]),)),
     (WatcherCalls, WatcherCalls.checks, {}, (Check("npu Onyx fan", "warn", "off", "onyxctl fan on"),)),
     (WatcherCalls, WatcherCalls.close, {}, None),
-    (LimiterCalls, LimiterCalls.load, {}, None),
     (LimiterCalls, LimiterCalls.limits, {"devices": ("npu:onyx",)}, (PowerLimit(id="onyx/0", watts=0.1 + 0.2),)),
-    (LimiterCalls, LimiterCalls.read_limit, {"id": "onyx/0"}, 1 / 3),
-    (LimiterCalls, LimiterCalls.write_limit, {"id": "onyx/0", "watts": 1 / 3}, None),
+    (LimiterCalls, LimiterCalls.read, {"id": "onyx/0"}, 1 / 3),
+    (LimiterCalls, LimiterCalls.write, {"id": "onyx/0", "watts": 1 / 3}, None),
     (LimiterCalls, LimiterCalls.processes, {"id": "onyx/0"}, (1, 2)),
     (PathCalls, PathCalls.list_paths, {}, (copies.PATH, Absent(kind="path", name="onyx", reason="no path: no onyx"))),
     (PathCalls, PathCalls.open_path, {"path": "onyx/in", "size_bytes": 4096}, None),
@@ -235,7 +223,7 @@ def test_a_line_that_breaks_the_protocol_is_garbled(line: bytes) -> None:
         (AdapterCalls.discover, "discover", {"devices": [], "more": 1}),
         (AdapterCalls.open, "open", {"load_ns": -5, "needed_bytes": 1, "facts": {}, "concurrency": 1}),
         (AdapterCalls.open, "open", {"load_ns": 1, "needed_bytes": 1, "facts": {}, "concurrency": 65}),
-        (MeterCalls.read, "read", {"samples": [[float("inf"), None]], "cpu_ns": 1}),
+        (MeterCalls.read, "read", [{"value": "much", "at_ns": None}]),
     ],
 )
 def test_a_reply_to_another_call_or_of_another_type_is_garbled(method: Any, name: str, value: Any) -> None:

@@ -6,12 +6,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
-from mixmark.harness.contracts.protocols import DeviceLoad, Request
+from mixmark.harness.contracts.protocols import DeviceLoad, Request, Watcher
 from mixmark.harness.contracts.schema import AcceleratorConditions, Device
 from mixmark.harness.discover import power_caps
 from mixmark.harness.discover.config import Config
@@ -22,7 +23,7 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Kind, Plugin
 from mixmark.harness.worker import plugin_process
 from mixmark.harness.worker.messages import SuiteChoice
-from mixmark.harness.worker.plugin_process import LimiterProcess, PolicyProcess, WatcherProcess, policy_of, suite_of
+from mixmark.harness.worker.plugin_process import PolicyProcess, limiter_of, policy_of, suite_of, watcher_of
 from tests.fakes.watchers import ID
 from tests.fakes.workers import FAKES
 
@@ -164,7 +165,7 @@ def test_a_plugin_that_does_not_load_is_named_and_leaves_no_process(tmp_path: Pa
 
 
 def test_a_process_ends_with_the_last_reference(tmp_path: Path) -> None:
-    process = LimiterProcess(plugin("limiters", "Limiter"))
+    process: Any = limiter_of(plugin("limiters", "Limiter"))
     pid = process.pid
     assert psutil.pid_exists(pid)
     del process
@@ -185,7 +186,8 @@ def test_a_watcher_is_read_there_and_its_time_counts() -> None:
     [
         ("Raising", "RuntimeError: the driver is gone (watchers.py"),
         ("Hanging", "TimeoutError: the watcher took longer than 0.5 s"),
-        ("Babbling", "the worker's reply while reading cannot be read: the reply to read_states has a wrong field"),
+        ("Babbling", "the worker's reply while reading cannot be read: the reply to read has a wrong field"),
+        ("Flooding", "the worker's reply while reading cannot be read: a line of more than 1 MiB"),
         ("Unbuilt", "OSError: libonyx.so: cannot open shared object file"),
     ],
 )
@@ -223,8 +225,8 @@ def test_a_process_lives_longer_than_the_thread_that_asked_for_it() -> None:
     """On Linux a child process gets a signal when the thread that started it ends."""
     import threading
 
-    made: list[WatcherProcess] = []
-    thread = threading.Thread(target=lambda: made.append(WatcherProcess(plugin("watchers", "Onyx", "watchers.py"))))
+    made: list[Watcher] = []
+    thread = threading.Thread(target=lambda: made.append(watcher_of(plugin("watchers", "Onyx", "watchers.py"))))
     thread.start()
     thread.join()
     time.sleep(0.05)

@@ -18,7 +18,7 @@ from mixmark.harness.contracts.text import plain
 from mixmark.harness.plugins import calls, registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources.files import MAX_TEXT
-from mixmark.harness.worker.plugin_process import WatcherProcess, watcher_of
+from mixmark.harness.worker.plugin_process import PluginProxy, watcher_of
 
 OPEN_S = 30.0  # to load a library and to read constant facts: a driver may have to wake its devices
 READ_S = 5.0  # to read the states of all devices once
@@ -54,7 +54,7 @@ class Accelerators:
     @property
     def pids(self) -> tuple[int, ...]:
         """The processes of the watchers that are not built in."""
-        return tuple(watcher.pid for watcher in self._watchers.values() if isinstance(watcher, WatcherProcess))
+        return tuple(watcher.pid for watcher in self._watchers.values() if isinstance(watcher, PluginProxy))
 
     def disclose(self) -> tuple[dict[str, str], ...]:
         """The facts of each accelerator, `id` among them."""
@@ -96,7 +96,7 @@ class Accelerators:
         """The items that the call returns; none if it fails, and the watcher is not called again."""
 
         watcher = self._watchers.get(name)
-        process = watcher if isinstance(watcher, WatcherProcess) else None
+        process = watcher if isinstance(watcher, PluginProxy) else None
 
         def counted() -> list[Item]:
             begin_ns, process_ns = time.thread_time_ns(), process.cpu_ns if process else 0
@@ -121,7 +121,11 @@ def _built(plugin: Plugin) -> list[Watcher]:
 
 
 def _closed(watcher: Watcher) -> list[None]:
-    watcher.close()
+    try:
+        watcher.close()
+    finally:
+        if isinstance(watcher, PluginProxy):
+            watcher.end()
     return []
 
 

@@ -37,7 +37,7 @@ from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.measure import paths, solo
 from mixmark.harness.measure.cluster import messages
 from mixmark.harness.measure.cluster.coordinator import EVERY_S
-from mixmark.harness.measure.cluster.messages import PART_BYTES, AgentCalls, LeaderCalls, MixProgress
+from mixmark.harness.measure.cluster.messages import PART_BYTES, AgentCalls, Covered, LeaderCalls, MixProgress
 from mixmark.harness.measure.cluster.streams import Pipes, lines
 from mixmark.harness.measure.dispatch import Dispatcher, Grant
 from mixmark.harness.measure.executor import LocalExecutor
@@ -48,7 +48,7 @@ from mixmark.harness.plan.placement import place
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
 from mixmark.harness.worker.calls import Call, Garbled, P, read, serve, write_call
-from mixmark.harness.worker.messages import Covered, StageName
+from mixmark.harness.worker.messages import StageName
 
 LOG_BYTES = 1 << 16  # the end of a worker's log, which is sent
 AT_ONCE = (AgentCalls.ping, AgentCalls.grant)  # served also while another call is

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Protocol
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.schema import Absent, PathRecord, Phase, ServiceLimits, System, Tier
+from mixmark.harness.contracts.schema import Absent, Domain, PathRecord, Phase, ServiceLimits, System, Tier
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.discover.devices import Found
 from mixmark.harness.measure.dispatch import Grant, Tally
@@ -25,7 +25,7 @@ from mixmark.harness.measure.mixed import LoadedSuites
 from mixmark.harness.plan.phases import Workload
 from mixmark.harness.worker import sealed
 from mixmark.harness.worker.calls import Garbled, Message, start_of
-from mixmark.harness.worker.messages import Covered, Incompatible, Natural, StageName
+from mixmark.harness.worker.messages import Incompatible, Natural, StageName
 
 PART_BYTES = 4 << 20  # of a file or a memory in one message
 BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
@@ -104,6 +104,13 @@ class MemoryPart(Message):
 
     def data(self) -> bytes:
         return b64decode(self.base64)
+
+
+class Covered(Message):
+    """What the meters of a host cover, and the sources that cannot be read."""
+
+    domains: tuple[Domain, ...]
+    absent: tuple[Absent, ...]
 
 
 class AgentCalls(Protocol):

@@ -15,8 +15,8 @@ from mixmark.harness.contracts.schema import Absent, Domain, Environment
 from mixmark.harness.measure.cluster import launchers, messages
 from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.gather import Gathered, gather
+from mixmark.harness.measure.cluster.messages import Covered
 from mixmark.harness.plan.phases import Workload
-from mixmark.harness.worker.messages import Covered
 from tests.fakes.stand_ins import StandIn, StandInLauncher, device
 from tests.golden import sample
 
