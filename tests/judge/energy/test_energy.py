@@ -567,8 +567,8 @@ def test_the_idle_power_of_a_counter_that_is_read_seldom_is_its_devices_power() 
     seldom = EVERY[::12]
     seen = {"package": curve(1.2), "gpu": samples(seldom, 0.8 * joules_until(seldom))}
     [metering] = whole.meterings
-    for power, idle in ((samples(EVERY, 0.8 * watts_at(EVERY)), 2 * joules_until(10 * S) / 10), (None, None)):
-        read = seen | ({"gpu-power": power} if power else {})
+    for watts, idle in ((samples(EVERY, 0.8 * watts_at(EVERY)), 2 * joules_until(10 * S) / 10), (None, None)):
+        read = seen | ({"gpu-power": watts} if watts else {})
         fed = whole.model_copy(update={"meterings": (metering.model_copy(update={"samples": read}),)})
         found = total(fed, "p", 10 * S, 60 * S)
         assert found.domains == ("gpu", "package"), "41 periods of 1.2 s fit into the window, and 8 into the rest"
