@@ -16,7 +16,7 @@ from mixmark.harness.contracts.numbers import percent as percent
 from mixmark.harness.contracts.numbers import plural as plural
 from mixmark.harness.contracts.numbers import prefixed as prefixed
 from mixmark.harness.contracts.numbers import significant as significant
-from mixmark.harness.contracts.schema import Finding, Record, Result, System
+from mixmark.harness.contracts.schema import Finding, Record, Result, Route, System
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.findings import is_like, words_of_all
 from mixmark.harness.judge.solo import Energy, Latency, Relative, Solo
@@ -238,13 +238,18 @@ def name(text: str, most: int = LONGEST_NAME) -> str:
 
 
 def labels(result: Result) -> dict[str, str]:
-    """The label of each record by its key."""
+    """The label of each record by its key, and of each device by its id."""
     names = device_names(result)
-    return {record.key: label(record, names) for record in result.records}
+    return names | {record.key: label(record, names) for record in result.records}
 
 
 def label(record: Record, names: dict[str, str]) -> str:
     """llm on cpu:0 by torch in bf16, offline ×8."""
-    route = record.route
-    text = f"{name(route.suite)} on {names[route.device]} by {name(route.adapter)} in {route.precision}"
+    text = route_label(record.route, names)
     return text if record.scenario == "probe" else f"{text}, {scenario(record)}"
+
+
+def route_label(route: Route, names: Mapping[str, str]) -> str:
+    """llm on cpu:0 by torch in bf16."""
+    device = names.get(route.device) or name(route.device)
+    return f"{name(route.suite)} on {device} by {name(route.adapter)} in {route.precision}"

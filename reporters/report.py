@@ -213,7 +213,8 @@ def _missing(result: Result) -> Iterator[tuple[str, str, str]]:
     mixed = {record.phase for record in result.records if record.scenario == "mixed"}  # its plan names no single turn
     for phase in (phase for phase in result.phases if phase.name not in mixed):
         for share in (share for task in phase.tasks for share in task.shares if share.key not in reached):
-            yield "not reached", f"{share.route.label}, {share.scenario}", "the run ended before its turn"
+            measurement = f"{figures.route_label(share.route, names)}, {share.scenario}"
+            yield "not reached", measurement, "the run ended before its turn"
     for absent in result.absent:
         yield "absent", absent.label, absent.reason
 

@@ -42,7 +42,7 @@ class LiveReading:
 
 def live(meters: Meters, seconds: float) -> list[LiveReading]:
     """Reads all domains for some seconds."""
-    meters.begin()
+    meters.begin(paced=False)
     begin_ns = time.monotonic_ns()
     time.sleep(seconds if meters.domains else 0)
     end_ns = time.monotonic_ns()
@@ -110,7 +110,7 @@ def trials(
     was above the limit. parts: of each source's chart."""
     if not meters.domains:
         return (), None
-    meters.begin()
+    meters.begin(paced=False)
     sleep(SETTLE_S)
     begin_ns = clock_ns()
     others = other_load.sample(wait=lambda _: sleep(stretch_s))

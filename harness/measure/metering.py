@@ -41,6 +41,7 @@ from mixmark.harness.worker.plugin_process import PluginProxy
 INTERVAL_S = 0.1
 ASKING_S = 30.0  # for `domains`: a driver may have to wake, a controller to reply
 PER_AVERAGE = 4  # reads within the time over which a source averages its power
+COUNTING = 0.0025  # of one core, for the counters of one meter: half of judge.rules.energy.METERING
 LOOK_BACK_S = 5.0  # of samples from which the current power is computed: slow sources change every second or two
 NAME = "meter"
 
@@ -176,12 +177,13 @@ class Meters:
             reader.end()
         self.close()
 
-    def begin(self) -> None:
-        """Drops all samples and starts to keep new ones."""
+    def begin(self, paced: bool = True) -> None:
+        """Drops all samples and starts to keep new ones. paced: whether counters are read so seldom that reading them
+        takes at most COUNTING. A counter misses nothing between two reads; power does."""
         self._begin_ns = time.monotonic_ns()
         self._idle_ns, self._ready_ns = [], None
         for reader in self._readers:
-            reader.begin()
+            reader.begin(paced)
 
     def rest(self, seconds: float, ready: bool = False) -> None:
         """Waits, so that the idle power is measured. Without a meter it does not wait. ready: all suites are loaded;
@@ -233,10 +235,11 @@ class _Reader(threading.Thread):
     def __init__(self, meter: Meter, domains: Iterable[Domain]) -> None:
         super().__init__(name=NAME, daemon=True)  # a read that never returns does not keep the program alive
         self._meter = meter
-        self._domains = {
-            domain.id: (domain, max(1, round((domain.averaging_ns or 0) / 1e9 / PER_AVERAGE / INTERVAL_S)))
-            for domain in domains
-        }
+        self._domains = {domain.id: domain for domain in domains}
+        self._counters = sum(domain.quantity == "energy" for domain in self._domains.values())
+        self._counter_reads = self._counting_ns = 0
+        self._paced = True
+        self._due: dict[str, int] = {}
         self.lost: dict[str, str] = {}
         self.reading_age_ns: dict[str, int] = {}
         self.cpu_ns = self.cpu_before_ns = meter.cpu_ns if isinstance(meter, PluginProxy) else 0
@@ -244,7 +247,8 @@ class _Reader(threading.Thread):
         self._state = "resting"
         self._wake, self._rested = threading.Event(), threading.Event()
 
-    def begin(self) -> None:
+    def begin(self, paced: bool = True) -> None:
+        self._paced, self._due = paced, {}
         self._rows = {id: [] for id in self._domains}
         self.reading_age_ns = {}
         self.cpu_before_ns = self.cpu_ns
@@ -285,17 +289,30 @@ class _Reader(threading.Thread):
             begin_s = time.monotonic()
             if self._state in ("reading", "finishing"):
                 finishing = self._state == "finishing"
-                for domain, every in self._domains.values():
-                    if domain.id not in self.lost and (finishing or passes % every == 0):
+                for domain in self._domains.values():
+                    if domain.id not in self.lost and (finishing or passes >= self._due.get(domain.id, 0)):
+                        before_ns = self._cpu_ns()
                         self._read(domain)
+                        if domain.quantity == "energy":
+                            self._counting_ns += self._cpu_ns() - before_ns
+                            self._counter_reads += 1
+                        self._due[domain.id] = passes + self._passes_between_reads(domain)
                 passes += 1
-                self.cpu_ns = time.thread_time_ns()
-                if isinstance(self._meter, PluginProxy):
-                    self.cpu_ns += self._meter.cpu_ns
+                self.cpu_ns = self._cpu_ns()
                 if finishing:
                     self._state, passes = "resting", 0
                     self._rested.set()
             self._wake.wait(begin_s + INTERVAL_S - time.monotonic() if self._state == "reading" else None)
+
+    def _passes_between_reads(self, domain: Domain) -> int:
+        least_s = (domain.averaging_ns or 0) / 1e9 / PER_AVERAGE
+        if self._paced and domain.quantity == "energy":
+            least_s = max(least_s, self._counting_ns / 1e9 / self._counter_reads * self._counters / COUNTING)
+        return max(1, round(least_s / INTERVAL_S))
+
+    def _cpu_ns(self) -> int:
+        """The CPU time of this thread, and of the meter's process if it has one."""
+        return time.thread_time_ns() + (self._meter.cpu_ns if isinstance(self._meter, PluginProxy) else 0)
 
     def _read(self, domain: Domain) -> None:
         try:

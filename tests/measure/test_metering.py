@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import ClassVar, cast
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -20,6 +22,7 @@ from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering
 from mixmark.harness.discover.config import Config
 from mixmark.harness.judge.energy import reading as energy_reading
 from mixmark.harness.judge.energy.reading import cumulative, reading
+from mixmark.harness.judge.rules.energy import METERING
 from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.plugins import registry
@@ -34,6 +37,7 @@ NPU = Device(id="npu:acme0", kind="npu", memory_pool="npu:acme0")
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch, in_process: None) -> Iterator[None]:
     monkeypatch.setattr(metering, "INTERVAL_S", 0.005)
+    monkeypatch.setattr(metering, "COUNTING", 1.0)
     monkeypatch.setattr(metering, "PATIENCE_S", 0.3)
     monkeypatch.setattr(metering, "ASKING_S", 0.3)
     yield
@@ -206,6 +210,80 @@ def test_power_that_is_a_mean_is_not_read_more_often_than_it_renews_itself() -> 
         reader.wait()
         reader.end()
     assert 2 <= len(reader.samples()[mean.id].values) <= 20, "every 25 ms, not every 5"
+
+
+class Costly:
+    """The meter of an NVIDIA H200 for a minute of a made-up clock: its counter takes 3.5 ms of a core, its power 20 µs.
+    It is the clock and the event of its reader, too."""
+
+    name = "costly"
+    takes_ns: ClassVar = {"energy": 3_500_000, "power": 20_000}
+
+    def __init__(self, paced: bool) -> None:
+        self.now_ns = self.cpu_ns = 0
+        covers, units = ("gpu:0",), {"energy": "counter", "power": "integrated"}
+        self.listed = tuple(
+            Domain.model_validate(
+                {"id": each, "meter": "costly", "covers": covers, "boundary": "devices", "quantity": each}
+                | {"method": method, "source": "a test"}
+            )
+            for each, method in units.items()
+        )
+        self.reader = metering._Reader(self, self.listed)
+        self.reader._wake = cast(threading.Event, self)
+        self.reader.begin(paced)
+
+    def domains(self, devices: object) -> Sequence[Domain]:
+        return self.listed
+
+    def read(self, domain: Domain) -> list[Sample]:
+        self.now_ns += self.takes_ns[domain.quantity]
+        self.cpu_ns += self.takes_ns[domain.quantity]
+        updates = self.now_ns // 100_000_000
+        return [Sample(7.8 * updates if domain.quantity == "energy" else 78 + updates % 2)]
+
+    def wait(self, seconds: float | None) -> None:
+        if seconds is None:
+            self.reader.end()
+        else:
+            self.now_ns += round(seconds * 1e9)
+            if self.now_ns >= 60_000_000_000:
+                self.reader.finish()
+
+    def set(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def monotonic(self) -> float:
+        return self.now_ns / 1e9
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def thread_time_ns(self) -> int:
+        return self.cpu_ns
+
+
+@pytest.mark.parametrize(
+    ("paced", "counted", "cores"),
+    [(True, 44, (44 * 3.5 + 601 * 0.02) / 60_000), (False, 601, 601 * 3.52 / 60_000)],
+)
+def test_a_costly_counter_is_read_so_seldom_that_its_reads_take_a_quarter_percent_of_a_core(
+    paced: bool, counted: int, cores: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metering, "INTERVAL_S", 0.1)
+    monkeypatch.setattr(metering, "COUNTING", METERING / 2)
+    costly = Costly(paced)
+    monkeypatch.setattr(metering, "time", costly)
+    costly.reader.run()
+    energy, power = (costly.reader.samples()[each.id] for each in costly.listed)
+    assert (len(energy.values), len(power.values)) == (counted, 601)
+    assert costly.reader.cpu_ns / 60e9 == pytest.approx(cores)
+    assert (cores > METERING) != paced
+    assert not paced or set(np.diff(energy.before_ns[:-1])) == {1_400_000_000}
+    read = reading(costly.listed[0], energy, 1_000_000_000, 59_000_000_000)
+    assert read.joules == pytest.approx(7.8 * 580, rel=1e-3)
+    assert read.reasons == (("short window",) if paced else ()), "41 reads of 1.4 s fit, 580 of 0.1 s"
 
 
 ACME = f"{Path(__file__).parents[1] / 'fakes' / 'acme.py'}:Acme"

@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from mixmark.harness.judge.energy.total import CROSS_CHECK, MachineEnergy, bound
 from mixmark.harness.meters.nvml import Nvml
 from mixmark.harness.meters.rapl import Rapl
 from tests.golden.sample import result
-from tests.meters.test_nvml import HOPPER, ONE, Library, busy_mj, found
+from tests.meters.test_nvml import ONE, REST, Library, found
 from tests.meters.test_rapl import CPU, RANGE_UJ, tree
 
 S, MS = 1_000_000_000, 1_000_000
@@ -45,6 +46,19 @@ def package_j(at_ns: float) -> float:
 
 def dram_j(at_ns: float) -> float:
     return 22.5 * at_ns / S
+
+
+def busy_mw(now_ms: int) -> int:
+    """100 W, and 600 W for the middle second of each three."""
+    return 600_000 if now_ms // 1000 % 3 == 1 else 100_000
+
+
+def busy_mj(now_ms: int) -> int:
+    """What `busy_mw` adds up to, as the counter shows it: anew each 100 ms."""
+    return sum(busy_mw(ms) for ms in range(0, now_ms // 100 * 100, 10)) // 100
+
+
+HOPPER = replace(REST, energy_mj=busy_mj, instant_mw=busy_mw)
 
 
 CURVES: dict[str, Callable[[float], float]] = {

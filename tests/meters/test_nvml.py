@@ -1,18 +1,24 @@
-"""NVML as nvml.h documents it, faked: the traces are synthetic and no GPU was ever here."""
+"""A fake NVML that replays what a real one returned for an NVIDIA H200; other cards are made up from nvml.h."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import platform
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.contracts.schema import Absent, Device, Domain, Samples
+from mixmark.harness.judge.energy.reading import reading
+from mixmark.harness.judge.energy.total import disagreements
 from mixmark.harness.meters import nvml
 from mixmark.harness.meters.nvml import Nvml
 
@@ -44,12 +50,13 @@ class Card:
     mig: int | None = None
     capability: tuple[int, int] = (9, 0)
 
-    def field(self, field: int, scope: int) -> Trace | None:
+    @property
+    def fields(self) -> Mapping[tuple[int, int], Trace | None]:
         return {
             (nvml.POWER_INSTANT, nvml.GPU): self.instant_mw,
             (nvml.POWER_AVERAGE, nvml.GPU): self.average_mw,
             (nvml.POWER_INSTANT, nvml.MODULE): self.module_mw,
-        }[field, scope]
+        }
 
 
 class Library:
@@ -83,7 +90,7 @@ class Library:
         return card.capability
 
     def nvmlDeviceGetFieldValues(self, card: Card, fields: list[tuple[int, int]]) -> list[SimpleNamespace]:
-        trace = card.field(*fields[0])
+        trace = card.fields[fields[0]]
         self.told(0)
         milliwatts = trace(self.now_ms) if trace else 0
         status = 0 if trace else NOT_SUPPORTED
@@ -116,17 +123,17 @@ def test_the_fake_is_called_as_the_real_library_is() -> None:
     assert (value.nvmlReturn, value.value.uiVal) == (0, 45_000)
 
 
-def busy_mw(now_ms: int) -> int:
-    """100 W, and 600 W for the middle second of each three."""
-    return 600_000 if now_ms // 1000 % 3 == 1 else 100_000
+H200 = json.loads((Path(__file__).parent / "logs" / "nvml-h200.json").read_text())
 
 
-def busy_mj(now_ms: int) -> int:
-    """What `busy_mw` adds up to, as the counter shows it: anew each 100 ms."""
-    return sum(busy_mw(ms) for ms in range(0, now_ms // 100 * 100, 10)) // 100
+def recorded(phase: str, column: int) -> Trace:
+    """The value of the last row that is not later."""
+    rows = H200[phase]
+    return lambda now_ms: int(rows[max(0, bisect_right(rows, now_ms, key=lambda row: row[0]) - 1)][column])
 
 
-HOPPER = Card(energy_mj=busy_mj, instant_mw=busy_mw, average_mw=busy_mw, usage_mw=busy_mw, mig=0)
+REST = Card(recorded("rest", 1), recorded("rest", 3), recorded("rest", 4), recorded("rest", 2), mig=0)
+WORK = replace(REST, energy_mj=recorded("work", 1), instant_mw=recorded("work", 2))
 
 
 def found(
@@ -140,8 +147,22 @@ def found(
     return meter, domains, {each.name: each.reason for each in answers if isinstance(each, Absent)}
 
 
+def test_the_fake_returns_what_nvml_returned_for_an_h200() -> None:
+    library = Library({ONE: REST})
+    for name, (status, milliwatts, _) in H200["fields"].items():
+        field, scope = map(int, name.split())
+        if (field, scope) in REST.fields:
+            [value] = library.nvmlDeviceGetFieldValues(REST, [(field, scope)])
+            assert (value.nvmlReturn, value.value.uiVal > 0) == (status, milliwatts > 0), name
+    assert (*H200["capability"], *H200["mig"]) == (*REST.capability, *library.nvmlDeviceGetMigMode(REST))
+    updates_ms, energies_mj = np.array([row[:2] for row in H200["rest"]]).T
+    updated = np.flatnonzero(np.diff(energies_mj)) + 1
+    assert np.diff(updates_ms[updated]).mean() == pytest.approx(100, abs=1)
+    assert np.diff(energies_mj[updated]) == pytest.approx(7800, rel=0.015), "78 W for 100 ms"
+
+
 def test_a_gpu_gives_its_counter_and_its_power_inside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = Library({ONE: HOPPER, OTHER: HOPPER})
+    library = Library({ONE: REST, OTHER: REST})
     _, domains, absent = found(monkeypatch, library, CPU, gpu(ONE))
     assert not absent and [*domains] == [f"nvml/{ONE}/energy", f"nvml/{ONE}/power"]
     energy, power = domains.values()
@@ -151,15 +172,19 @@ def test_a_gpu_gives_its_counter_and_its_power_inside_it(monkeypatch: pytest.Mon
 
 
 def test_the_counter_and_the_integral_of_the_power_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = Library({ONE: HOPPER})
+    library = Library({ONE: WORK})
     meter, domains, _ = found(monkeypatch, library, gpu(ONE))
-    energy, power = domains.values()
-    joules, watts = [], []
-    for library.now_ms in range(1000, 13_001, 100):
-        joules += [sample.value for sample in meter.read(energy)]
-        watts += [sample.value for sample in meter.read(power)]
-    assert joules[-1] - joules[0] == pytest.approx(sum(watts[:-1]) * 0.1)
-    assert joules[-1] - joules[0] == pytest.approx((600 + 100 + 100) * 4)
+    values: dict[str, list[float]] = {id: [] for id in domains}
+    times_ms = [row[0] for row in H200["work"]]
+    for library.now_ms in times_ms:
+        for domain in domains.values():
+            values[domain.id] += [sample.value for sample in meter.read(domain)]
+    at_ns = np.array(times_ms) * 1_000_000
+    samples = {id: Samples(at_ns, at_ns + 1, np.array(each)) for id, each in values.items()}
+    readings = {id: reading(domain, samples[id], *at_ns[[5, -5]]) for id, domain in domains.items()}
+    assert [round(each.joules or 0) for each in readings.values()] == [1215, 1219]
+    [(_, _, differ)] = disagreements(domains.values(), readings)
+    assert abs(differ) < 0.005, "the limit of the rule is ten times that"
 
 
 @pytest.mark.parametrize(
@@ -178,11 +203,11 @@ def test_a_call_that_the_library_lacks_loses_this_call_and_not_the_source(
     def fails(*_: object) -> None:
         raise error(call)
 
-    library = Library({ONE: replace(HOPPER, instant_mw=None, average_mw=None)})
+    library = Library({ONE: replace(REST, instant_mw=None, average_mw=None)})
     monkeypatch.setattr(library, call, fails, raising=False)
     meter, domains, absent = found(monkeypatch, library, gpu(ONE))
     assert not absent and [id.rpartition("/")[2] for id in domains] == left
-    assert [meter.read(each)[0].value for each in domains.values() if each.quantity == "power"] == [600.0]
+    assert [meter.read(each)[0].value for each in domains.values() if each.quantity == "power"] == [78.165]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +227,7 @@ def test_power_comes_by_the_best_way_that_the_driver_knows(
     source: str,
     averaging_ns: int | None,
 ) -> None:
-    card = replace(HOPPER, capability=capability, **dict.fromkeys(lacks))
+    card = replace(REST, capability=capability, **dict.fromkeys(lacks))
     _, domains, _ = found(monkeypatch, Library({ONE: card}), gpu(ONE))
     power = domains[f"nvml/{ONE}/power"]
     assert source in power.source
@@ -210,7 +235,7 @@ def test_power_comes_by_the_best_way_that_the_driver_knows(
 
 
 def test_before_volta_there_is_power_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    pascal = Card(usage_mw=busy_mw, capability=(6, 1))
+    pascal = Card(usage_mw=recorded("rest", 3), capability=(6, 1))
     _, domains, absent = found(monkeypatch, Library({ONE: pascal}), gpu(ONE))
     assert [(each.quantity, each.parent) for each in domains.values()] == [("power", None)]
     assert not absent
@@ -223,7 +248,7 @@ def test_a_gpu_without_a_sensor_is_named_and_not_zero(monkeypatch: pytest.Monkey
 
 
 def test_a_grace_hopper_module_holds_the_gpu_and_covers_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    superchip = Library({ONE: replace(HOPPER, module_mw=busy_mw)})
+    superchip = Library({ONE: replace(REST, module_mw=recorded("rest", 3))})
     _, domains, _ = found(monkeypatch, superchip, CPU, gpu(ONE), machine="aarch64")
     module = domains[f"nvml/{ONE}/module"]
     assert module.covers == (f"gpu:{ONE}", "cpu:0")
@@ -234,7 +259,12 @@ def test_a_grace_hopper_module_holds_the_gpu_and_covers_the_host(monkeypatch: py
 
 
 def test_several_gpus_with_a_module_scope_may_share_one_so_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    both = Library({ONE: replace(HOPPER, module_mw=busy_mw), OTHER: Card(usage_mw=busy_mw, module_mw=busy_mw)})
+    both = Library(
+        {
+            ONE: replace(REST, module_mw=recorded("rest", 3)),
+            OTHER: Card(usage_mw=recorded("rest", 3), module_mw=recorded("rest", 3)),
+        }
+    )
     _, domains, absent = found(monkeypatch, both, gpu(ONE), gpu(OTHER), machine="aarch64")
     assert [*absent] == [f"nvml/{ONE}/module", f"nvml/{OTHER}/module"]
     assert domains[f"nvml/{ONE}/energy"].parent is None
@@ -243,13 +273,13 @@ def test_several_gpus_with_a_module_scope_may_share_one_so_it_is_not_used(monkey
 
 @pytest.mark.parametrize("uuid", [ONE, "MIG-5d1cae40-0000-4000-8000-000000000003"])
 def test_a_slice_has_no_meter(monkeypatch: pytest.MonkeyPatch, uuid: str) -> None:
-    sliced = replace(HOPPER, mig=1 if uuid == ONE else None)
+    sliced = replace(REST, mig=1 if uuid == ONE else None)
     _, domains, absent = found(monkeypatch, Library({uuid: sliced}), gpu(uuid))
     assert not domains and "nvidia-smi -mig 0" in absent[f"gpu:{uuid}"]
 
 
 def test_each_gpu_of_a_group_has_its_own_meters(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = Library({ONE: HOPPER, OTHER: HOPPER})
+    library = Library({ONE: REST, OTHER: REST})
     group = Device(id="gpu:both", kind="gpu", memory_pool="gpu:both", parts=(f"gpu:{ONE}", f"gpu:{OTHER}"))
     _, domains, _ = found(monkeypatch, library, group)
     assert sorted(each.covers for each in domains.values() if each.quantity == "energy") == [
@@ -272,7 +302,7 @@ def test_without_a_driver_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_gpu_that_falls_off_the_bus_is_an_error_and_not_a_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = Library({ONE: HOPPER})
+    library = Library({ONE: REST})
     meter, domains, _ = found(monkeypatch, library, gpu(ONE))
     library.broken = "GPU is lost"
     for domain in domains.values():

@@ -14,7 +14,7 @@ from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
 from mixmark.reporters import charts, figures, measurements, report
 from tests.fakes.machine import one_run
-from tests.golden.sample import MS, closed_loop, record, result, sample, unmetered
+from tests.golden.sample import GPU, MS, closed_loop, record, result, sample, unmetered
 from tests.judge.test_load import LEVELS, level_of, with_ladder
 from tests.reporters.hostile import LONG, hostile
 from tests.reporters.parsed import Page
@@ -76,12 +76,13 @@ def test_an_llm_shows_its_first_and_its_later_tokens() -> None:
 
 
 def test_what_has_no_figure_is_listed_with_its_reason() -> None:
-    route = record("c", "llm", "token", closed_loop([[5]])).route
+    route = record("c", "llm", "token", closed_loop([[5]]), device=GPU).route
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
     share = Share(key="c", route=route, scenario="single-stream", limits=limits)
     planned = Phase(name="c", purpose="solo", tasks=(Task(device="cpu:0", shares=(share,)),))
     missing = list(report._missing(sample().model_copy(update={"phases": (planned,)})))
     assert [state for state, _, _ in missing] == ["failed", "refused", "not reached", "absent"]
+    assert missing[2][1] == "llm on gpu:5d1c by torch in fp32, single-stream"
     assert "61.2 GiB" in missing[0][2] and "choose --tier smoke" in missing[0][2]
     assert "openvino" in "".join(missing[3])
     assert "unfinished" in report.html(judge(result(finished=False)))

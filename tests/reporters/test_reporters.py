@@ -157,6 +157,9 @@ def test_devices_keep_short_names_apart() -> None:
     names = figures.device_names(whole)
     assert names["cpu:0"] == "cpu:0"
     assert (names[first], names[second]) == ("gpu:5d1cae40-1", "gpu:5d1cbe40-2")  # the sample has gpu:GPU-5d1cae40-…
+    drifted = found("speed_stable", first, adapter="torch", precision="bf16", drift=0.8, unit="byte/s")
+    [(_, about, _)] = figures.merged([drifted], figures.labels(whole))
+    assert about == names[first]
 
 
 @pytest.mark.parametrize(("n", "tail"), [(63, None), (100, ("p90", 90)), (1000, ("p99", 990)), (7000, ("p99.9", 6993))])

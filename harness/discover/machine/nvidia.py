@@ -1,6 +1,7 @@
 """Watches NVIDIA's GPUs through NVML (package nvidia-ml-py, imported when the watcher is built).
 
-Without a driver it watches nothing. Values that a GPU does not report are left out.
+Without a driver it watches nothing. Values that a GPU does not report are left out. It ran once, on an H200 at rest
+and at work; foreign processes, clocks that are held back and MIG were tested on a fake library only.
 """
 
 from __future__ import annotations

@@ -243,11 +243,6 @@ def power(domain: Domain, samples: Samples) -> tuple[Int64s, Floats]:
     return points.at_ns, np.where(known, points.steps * 1e9 / gaps_ns, np.nan)
 
 
-def idle_watts(domain: Domain, metering: Metering) -> tuple[float | None, ...]:
-    """The power in each interval of Metering.idle_ns, before and after the work."""
-    return tuple(in_phase(domain, metering, begin, end).watts for begin, end in metering.idle_ns)
-
-
 def _around(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int) -> _Points | None:
     """The points around a window. None if fewer than two enclose or touch it."""
     if samples is None or len(samples.values) < 2:

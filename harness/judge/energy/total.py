@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, starmap
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from mixmark.harness.judge.energy.coverage import (
     why_no_boundary,
     within,
 )
-from mixmark.harness.judge.energy.reading import TOO_SHORT, EnergyReading, cumulative, idle_watts, in_phase, power, same
+from mixmark.harness.judge.energy.reading import TOO_SHORT, EnergyReading, cumulative, in_phase, power, same
 from mixmark.harness.judge.statistics.timestamps import Floats, window_ns
 
 CROSS_CHECK = 0.05  # two sources of the same thing may differ by this fraction, or a whole be less than its parts
@@ -69,7 +69,8 @@ class MachineEnergy:
     """The domains that should have been added and have no joules in this window, with the reasons. A score needs all of
     them, even if a narrower boundary or another source of the same device has joules."""
     idle_watts: tuple[float | None, ...] = ()
-    """The idle power of the domains that were added, before and after the phase. None if not known."""
+    """The idle power of the same boundary, before and after the phase. None if not known. A counter that is read too
+    seldom for so short a window is replaced by the power of its device."""
 
     @property
     @figure
@@ -194,12 +195,13 @@ def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> MachineEner
     if doubled := list(twins(found.domains, metering)):
         reasons = tuple(f"{one} and {other} show one and the same reading" for one, other in doubled)
         return replace(found, boundary=None, joules=None, reasons=reasons)
-    added = [idle_watts(each, metering) for each in result.domains if each.id in found.domains]
-    idle = tuple(
-        None if any(watts is None for watts in each) else sum(watts for watts in each if watts is not None)
-        for each in zip(*added, strict=True)
-    )
-    return replace(found, idle_watts=idle if found.boundary else ())
+
+    def at_rest(begin_ns: int, end_ns: int) -> float | None:
+        read = {each.id: in_phase(each, metering, begin_ns, end_ns) for each in result.domains}
+        rested = boundary(result.domains, read, to_meter(result), metering.lost, result.absent)
+        return rested.watts if rested.boundary == found.boundary else None
+
+    return replace(found, idle_watts=tuple(starmap(at_rest, metering.idle_ns)) if found.boundary else ())
 
 
 def twins(ids: Iterable[str], metering: Metering) -> Iterator[tuple[str, str]]:

@@ -562,6 +562,19 @@ def test_the_total_of_a_window_its_blocks_and_its_idle_power() -> None:
     assert device_watts(whole, "p", GPU, 10 * S, 60 * S) == pytest.approx(found.joules * 0.4 / 50)
 
 
+def test_the_idle_power_of_a_counter_that_is_read_seldom_is_its_devices_power() -> None:
+    whole = metered(PACKAGE, BOARD, BOARD_POWER)
+    seldom = EVERY[::12]
+    seen = {"package": curve(1.2), "gpu": samples(seldom, 0.8 * joules_until(seldom))}
+    [metering] = whole.meterings
+    for watts, idle in ((samples(EVERY, 0.8 * watts_at(EVERY)), 2 * joules_until(10 * S) / 10), (None, None)):
+        read = seen | ({"gpu-power": watts} if watts else {})
+        fed = whole.model_copy(update={"meterings": (metering.model_copy(update={"samples": read}),)})
+        found = total(fed, "p", 10 * S, 60 * S)
+        assert found.domains == ("gpu", "package"), "41 periods of 1.2 s fit into the window, and 8 into the rest"
+        assert found.idle_watts[0] == (idle and pytest.approx(idle, rel=1e-2))
+
+
 def test_without_a_meter_there_is_a_reason_and_no_number() -> None:
     unread = "the meters were not read in its phase"
     for whole, reason in ((result(), "no meter was read"), (metered(PACKAGE), unread)):
