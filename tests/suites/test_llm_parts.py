@@ -15,6 +15,8 @@ from mixmark.suites.llm import Llm
 from mixmark.suites.llm_parts import Decode, Part, Prefill
 from tests.suites.test_llm import Eager, one_thread  # noqa: F401  (a fixture)
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch")
 
 

@@ -14,6 +14,7 @@ from mixmark.harness.contracts.errors import Unsupported, UsageError, WrongOutpu
 from mixmark.harness.contracts.protocols import Array, Use
 from mixmark.suites.probe import CHAIN, COLUMNS, Probe, _spread
 from mixmark.suites.weights import GROUP
+from tests.marks import sweep
 
 pytestmark = pytest.mark.slow
 
@@ -99,15 +100,16 @@ def test_every_part_of_a_matrix_reaches_the_result(session: Eager) -> None:
         assert after.abs() > 2 * before.abs(), graph
 
 
-def test_no_two_rows_of_the_streamed_matrices_are_alike_up_to_signs() -> None:
+@pytest.mark.parametrize(("tier", "rows"), sweep(("smoke", 256), ("edge", 32_768)))
+def test_no_two_rows_of_the_streamed_matrices_are_alike_up_to_signs(tier: str, rows: int) -> None:
     """A matrix that repeated some rows would come from a cache."""
-    weights = Probe("edge", {"cache_bytes": str(1 << 28), "bits": "16"}).weights()
+    weights = Probe(tier, {"cache_bytes": str(1 << 28), "bits": "16"}).weights()
     matrices = []
-    for name in ("matrix_32768_00", "matrix_32768_01"):
-        rows = np.empty((32_768, COLUMNS), np.float32)
-        weights.read(name, rows)
-        matrices.append(np.abs(rows[:, :GROUP]))  # the first groups of all rows
-    assert len(np.unique(np.concatenate(matrices), axis=0)) == 2 * 32_768
+    for name in (f"matrix_{rows}_00", f"matrix_{rows}_01"):
+        matrix = np.empty((rows, COLUMNS), np.float32)
+        weights.read(name, matrix)
+        matrices.append(np.abs(matrix[:, :GROUP]))  # the first groups of all rows
+    assert len(np.unique(np.concatenate(matrices), axis=0)) == 2 * rows
 
 
 def worst(session: Eager, change: Callable[[torch.Tensor], torch.Tensor], part: str, feeds: int = 8) -> list[float]:
