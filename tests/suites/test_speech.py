@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
-from subprocess import run
 from typing import Any
 
 import numpy as np
@@ -18,6 +15,7 @@ from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed
 from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.speech import SECONDS, SHAPES, TOKENS, Speech, WhisperShape
+from tests.suites.test_llm import one_thread  # noqa: F401  (a fixture)
 
 pytestmark = pytest.mark.slow
 
@@ -27,15 +25,6 @@ from bench.separation.diffusion import replaced  # noqa: E402
 from bench.separation.speech import Network, changed, heard, rounding, skipped  # noqa: E402
 
 TINY = WhisperShape(2, 32, 2, 8, 64, (60, 61, 62, 63), positions=20, target_positions=100)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.inference_mode():
-        yield
-    torch.set_num_threads(threads)
 
 
 def peer(suite: Speech) -> Any:
@@ -263,17 +252,3 @@ def test_what_is_no_output_is_told(networks: tuple[Network, Network, Feed]) -> N
             suite.quality(wrong, reference)
         with pytest.raises(WrongOutput, match=complaint):
             judged(networks, wrong)
-
-
-def test_real_weights_have_a_gate_of_their_own() -> None:
-    for precision in ("bf16", "fp8", "int4"):
-        loaded = Speech("edge", {"weights": "somewhere"})
-        assert at_most(precision, Speech("edge", {})) < at_most(precision, loaded)
-
-
-def test_a_tier_that_is_not_there_is_refused_and_torch_is_not_needed_to_ask() -> None:
-    with pytest.raises(Unsupported, match="no tier 'huge'"):
-        Speech("huge", {})
-    code = "import sys; from mixmark.suites.speech import Speech as S; S('edge', {}).costs('bf16', 1)"
-    code += "; assert 'torch' not in sys.modules"
-    run([sys.executable, "-c", code], check=True)
