@@ -3,6 +3,7 @@ do not refuse each other's runs, and no process ignores Ctrl-C."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -37,6 +38,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if "not slow" in config.option.markexpr and collection_path.suffix == ".py":
         return any(each in collection_path.read_text("utf-8") for each in slow) or None
     return None
+
+
+def pytest_collection_finish() -> None:
+    """Adapters collect garbage whenever they close a suite; the modules that were imported are none, and are many."""
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -101,6 +101,7 @@ def test_a_thread_of_its_own_may_compile_as_many_shapes_as_a_batch_search_tries(
             pool.submit(session.run, "step", torch.ones(size)).result()
 
 
+@pytest.mark.exhaustive
 def test_weights_of_eight_bits_keep_the_gate_of_llm() -> None:
     pytest.importorskip("torchao", reason="no torchao: pip install 'mixmark[torchao]'")
     suite = Llm("smoke", {}, 8)

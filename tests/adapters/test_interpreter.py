@@ -33,6 +33,7 @@ from mixmark.harness.record.store import open as open_result
 from mixmark.harness.worker import handle, messages
 from mixmark.harness.worker.messages import PROTOCOL
 from mixmark.harness.worker.process.child_process import ChildProcess
+from tests.cli.shell import shortened
 from tests.fakes.meters import WATTS
 
 pytestmark = pytest.mark.slow
@@ -146,7 +147,7 @@ def test_the_environment_has_no_more_than_a_worker_needs(complete: Environment) 
 
 def test_an_adapter_that_is_only_there_is_shown_with_its_packages(complete: Environment) -> None:
     configured(complete.python)
-    (acme,) = (each for each in shown("adapters")["adapters"] if each["name"] == "acme")
+    (acme,) = shown("adapters", "--adapter", "acme")["adapters"]
     assert (acme["origin"], acme["spec"], acme["devices"]) == (ORIGIN, "acme_kit:Acme", ["npu:acme0"])
     assert acme["python"] == str(complete.python)
     assert acme["environment"] == {
@@ -173,7 +174,8 @@ def test_two_versions_of_a_runtime_work_in_one_mixed_run(complete: Environment, 
     configured(complete.python, section + meter)
     Path("mix.toml").write_text('[mine]\ntier = "smoke"\nunits = { dlrm = 1000 }\n')
     words = ["run", "--tier", "smoke", "--suite", "dlrm", "--adapter", "acme", "--adapter", "acme-2"]
-    done = CliRunner().invoke(main, [*words, "--mix", "mix.toml", "--out", "out"], catch_exceptions=False)
+    with shortened(200):
+        done = CliRunner().invoke(main, [*words, "--mix", "mix.toml", "--out", "out"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     result = open_result(Path("out"))
     mixed = {each.route.device: each for each in result.records if each.scenario == "mixed"}
@@ -293,7 +295,7 @@ def test_an_interpreter_that_does_not_exist_is_named() -> None:
 
 def test_an_adapter_that_is_not_there_either_is_named(complete: Environment) -> None:
     Path("mixmark.toml").write_text(f"[adapter.other]\npython = {json.dumps(str(complete.python))}\n")
-    (reason,) = (each["reason"] for each in shown("devices")["absent"] if each["name"] == "other")
+    (reason,) = (each["reason"] for each in shown("devices", "--adapter", "other")["absent"])
     assert "has no adapter other, it has torch, inductor, onnxruntime, openvino, llamacpp, endpoint, acme" in reason
     assert "entry point of the group mixmark.adapters" in reason
 
@@ -301,7 +303,7 @@ def test_an_adapter_that_is_not_there_either_is_named(complete: Environment) -> 
 @pytest.mark.parametrize("command", ["devices", "run"])
 def test_a_misspelt_option_is_misuse_there_too(complete: Environment, command: str) -> None:
     configured(complete.python, "borken = true\n")
-    done = CliRunner().invoke(main, [command], catch_exceptions=False)
+    done = CliRunner().invoke(main, [command, "--adapter", "acme"], catch_exceptions=False)
     assert done.exit_code == 2
     assert "[adapter.acme] in the configuration: adapter acme has no option borken" in done.stderr
     assert "it knows: broken" in done.stderr

@@ -43,6 +43,7 @@ from mixmark.suites.llm import Llm
 from mixmark.suites.probe import Probe
 from mixmark.suites.resnet50 import ResNet50
 from tests.fakes.toys import HOME, Random, Toy, computes_as_torch
+from tests.marks import sweep
 
 pytestmark = pytest.mark.slow
 
@@ -142,7 +143,7 @@ def test_a_damaged_converted_model_is_named_with_what_helps(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    ("suite", "precision"), [("llm", "int8"), ("llm", "int4"), ("probe", "int8"), ("probe", "int4")]
+    ("suite", "precision"), sweep(("llm", "int4"), ("probe", "int8"), ("llm", "int8"), ("probe", "int4"), usual=2)
 )
 def test_low_bits_keep_the_gate(suite: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIXMARK_CACHE", str(tmp_path))
@@ -160,7 +161,7 @@ def test_low_bits_keep_the_gate(suite: str, precision: str, tmp_path: Path, monk
     assert len(list(tmp_path.iterdir())) == 1  # the converted model, which the next worker takes
 
 
-@pytest.mark.parametrize("made", [Llm, Diffusion, Dlrm, ResNet50, Probe])
+@pytest.mark.parametrize("made", sweep(Llm, Probe, Diffusion, Dlrm, ResNet50, usual=2))
 def test_the_graphs_of_accelerators_keep_the_gate_in_fp16(made: Callable[[Any, Any], Suite], tmp_path: Path) -> None:
     """On the CPU, which rounds to fp16 after each operator and computes some in fp32."""
     suite = made("smoke", {})

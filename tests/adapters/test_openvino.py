@@ -69,30 +69,34 @@ def test_a_state_lives_on_from_run_to_run_and_what_get_returned_stays(runner: Gr
     assert (decoded(4) == behind).all() and (alone == kept).all()
 
 
+def regrets(precision: str, feeds: int = 1) -> list[float]:
+    """What llm's teacher says of the tokens that OpenVINO decodes."""
+    suite = Llm("smoke", {}, weight_class(precision))
+    with (
+        OpenVino({}).open(cpu(), suite, precision, ALONE) as runner,
+        Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher,
+    ):
+        assert runner.facts["dtype"] == precision
+        found = []
+        for feed in map(suite.feeds(1, seed=3), range(feeds)):
+            output = np.concatenate([np.array(each) for each in runner(feed)])
+            (logits,) = teacher({**feed, "output": output})
+            found.append(suite.quality(output, logits))
+    return found
+
+
 def test_angles_are_computed_in_fp32() -> None:
     """In bf16, the angle of position 150 would be off by up to half a radian."""
     if "bf16" not in cpu().precisions:
         pytest.skip("no bf16 in this processor: run it on one with AVX-512 BF16 or AMX")
-    suite = Llm("smoke", {})
-    feed = suite.feeds(1, seed=3)(0)
-    with OpenVino({}).open(cpu(), suite, "bf16", ALONE) as runner:
-        output = np.concatenate([np.array(each) for each in runner(feed)])
-    with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
-        (logits,) = teacher({**feed, "output": output})
-    assert suite.quality(output, logits) < 0.005  # 0.001; 0.01 with angles in bf16
+    assert np.mean(regrets("bf16", feeds=3)) < 0.003  # 0.001; 0.009 with angles in bf16
 
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])
 def test_weights_in_few_bits_lose_nothing(precision: str) -> None:
     """The synthetic weights of a class are exact in it, so only the activations are rounded."""
-    suite = Llm("smoke", {}, weight_class(precision))
-    feed = suite.feeds(1, seed=3)(0)
-    with OpenVino({}).open(cpu(), suite, precision, ALONE) as runner:
-        output = np.concatenate([np.array(each) for each in runner(feed)])
-        assert runner.facts["dtype"] == precision
-    with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
-        (logits,) = teacher({**feed, "output": output})
-    assert suite.quality(output, logits) < 0.01  # 0.0005 to 0.0035
+    gate = Llm("smoke", {}).gate(precision)
+    assert gate is not None and max(regrets(precision)) < gate.at_most  # a fifth of it or less
 
 
 def test_resnet50_multiplies_in_8_bits_in_several_streams() -> None:
@@ -106,6 +110,7 @@ def test_resnet50_multiplies_in_8_bits_in_several_streams() -> None:
     assert 0.001 < suite.quality(np.array(output), reference) < 0.03  # in bf16 it is below, with a wrong scale above
 
 
+@pytest.mark.exhaustive
 def test_diffusion_multiplies_in_8_bits_in_its_unet() -> None:
     suite: Any = Diffusion("smoke", {}, 8)
     feed = suite.feeds(1, seed=3)(0)
@@ -116,7 +121,7 @@ def test_diffusion_multiplies_in_8_bits_in_its_unet() -> None:
         assert not any("_i8" in each for each in (*nodes["encode"], *nodes["decode"]))
     with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
         reference = np.concatenate([np.array(each) for each in teacher(feed)])
-    assert 0.002 < suite.quality(np.array(output), reference) < 0.05  # in bf16 it is below
+    assert 0.002 < suite.quality(np.array(output), reference) < 0.2  # in bf16 it is below, of another feed above 1
 
 
 @pytest.mark.parametrize(
@@ -146,10 +151,10 @@ def test_the_four_shapes_that_came_last_stay_compiled(monkeypatch: pytest.Monkey
         return real(self, name, key)
 
     monkeypatch.setattr(adapter._OpenVinoSession, "_compile", compile)
-    suite = ResNet50("smoke", {})
-    with OpenVino({}).open(cpu(), suite, "fp32", Use.of("offline")) as runner:
+    with OpenVino({}).open(cpu(), Toy(), "fp32", ALONE) as runner:
+        assert isinstance(runner, GraphRunner)
         for batch in (1, 2, 3, 4, 1, 2, 3, 4, 1, 5, 1, 2):
-            list(runner(suite.feeds(batch, 0)(0)))
+            runner.session.run("look", runner.session.put(np.zeros((batch, 5), np.int64)))
     assert compiled == [1, 2, 3, 4, 5, 2]
 
 

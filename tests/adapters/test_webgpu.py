@@ -80,6 +80,7 @@ class Driver(OnnxRuntime):
 """The processor has no dlrm, so the mix needs the software driver, which is hundreds of times slower."""
 
 
+@pytest.mark.exhaustive
 def test_a_mixed_run_of_the_cpu_and_a_software_gpu_is_audited_and_has_no_score(tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(MIX)
     (tmp_path / "split.py").write_text(SPLIT)

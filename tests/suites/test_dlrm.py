@@ -34,6 +34,7 @@ from mixmark.suites.dlrm import (
 from mixmark.suites.dlrm.network import dlrm
 from mixmark.suites.limits import FP32
 from mixmark.suites.weights import RMS, Draw
+from tests.marks import sweep
 
 pytestmark = pytest.mark.slow
 
@@ -203,7 +204,7 @@ def test_rounding_passes_and_less_precision_than_declared_fails(smoke: tuple[Tar
         assert min(audits(target, target(), truth)) > AT_MOST["16 bits"]
 
 
-@pytest.mark.parametrize("weight_class", [16, 8])
+@pytest.mark.parametrize("weight_class", sweep(8, 16))
 def test_weights_of_four_bits_fail_where_more_were_declared(weight_class: WeightClass) -> None:
     target, *_ = opened("smoke", weight_class, range(1))
     four = target.changed(to(partial(integers, bits=4)))

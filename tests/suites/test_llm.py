@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
-from subprocess import run
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,14 @@ from bench.separation import activations, integers
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Suite
 from mixmark.harness.contracts.schema import WeightClass
-from mixmark.suites.llm import SHAPES, LlamaShape, Llm
+from mixmark.suites.llm import LlamaShape, Llm
+from tests.marks import sweep
 
 pytestmark = pytest.mark.slow
 
 torch = pytest.importorskip("torch")
+from bench.separation.speech import Network  # noqa: E402  (it needs torch)
+
 TINY = LlamaShape(
     3, 64, 4, 2, 96, 128, True, 8.0, tokens_in=24, tokens_out=8, head_dim=16, rope_theta=100.0, rope_original_context=64
 )
@@ -47,33 +48,13 @@ def caches(shape: LlamaShape) -> list[Any]:
     return [torch.zeros(shape.kv_heads, shape.context, shape.head_dim) for _ in range(2 * shape.layers)]
 
 
-class Eager:
-    """A session on the suite's own module, with its synthetic weights."""
+class Eager(Network):
+    """A session on the suite's only module, with its synthetic weights."""
 
-    def __init__(self, suite: Suite, dtype: Any = torch.float32) -> None:
-        self.suite, self.dtype = suite, dtype
-        (graph,) = suite.graphs().values()
-        self.module: Any = graph.module().to_empty(device="cpu")
-        weights = suite.weights()
-        assert set(weights.names()) == self.module.state_dict().keys()
-        for name, tensor in self.module.state_dict().items():
-            weights.read(name, tensor.numpy())
-        self.module.to(dtype)
-
-    def put(self, array: Array) -> Any:
-        return torch.from_numpy(array)
-
-    def state(self, graph: str) -> Any:
-        specs = self.suite.graphs()[graph].state.values()
-        return [torch.zeros([int(size) for size in spec.shape], dtype=self.dtype) for spec in specs]
-
-    def run(self, graph: str, *inputs: Any, state: Any = None) -> Sequence[Any]:
-        outputs: Sequence[Any] = self.module(*inputs, *(state or ()))
-        return outputs
-
-    def get(self, tensor: Any) -> Array:
-        array: Array = tensor.numpy().copy()
-        return array
+    @property
+    def module(self) -> Any:
+        (module,) = self.modules.values()
+        return module
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -200,7 +181,7 @@ def test_outputs_cannot_be_guessed() -> None:
     session = Eager(suite)
     outputs = []
     same = suite.feeds(1, 1)(0)["ids"][2:]
-    for begin in map(suite.feeds(1, 0), range(6)):
+    for begin in map(suite.feeds(1, 0), range(3)):
         feed = {"ids": np.append(begin["ids"][:2], same)}  # prompts that differ in two tokens
         yields = list(suite.infer(session, feed))
         assert [len(units) for units in yields] == [1] * 128
@@ -219,17 +200,12 @@ def audit() -> tuple[Llm, Eager, Eager, Feed]:
 
 def judged(audit: tuple[Suite, Eager, Eager, Feed], output: Array) -> float:
     suite, _, teacher, feed = audit
-    reference = np.concatenate(list(teacher.suite.infer(teacher, {**feed, "output": output})))
-    return suite.quality(output, reference)
-
-
-def output_of(suite: Suite, session: Eager, feed: Feed) -> Array:
-    return np.concatenate(list(suite.infer(session, feed)))
+    return suite.quality(output, teacher({**feed, "output": output}))
 
 
 def test_the_teacher_would_have_answered_the_same(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
     suite, session, teacher, feed = audit
-    output = output_of(suite, session, feed)
+    output = session(feed)
     assert output.shape == (suite.units(1),)
     assert output.dtype == np.int64
     assert judged(audit, output) < 1e-6  # not 0: the order of the sums differs, and a tie may go the other way
@@ -248,20 +224,29 @@ def at_most(suite: Suite, precision: str = "int4") -> float:
 def test_int8_activations_pass_in_8_and_4_bits(audit: tuple[Llm, Eager, Eager, Feed], rounding: str) -> None:
     suite, session, _, feed = audit
     with activations(session.module, rounding):
-        value = judged(audit, output_of(suite, session, feed))
-    assert 0 < value < min(at_most(suite, "int8"), at_most(suite, "int4")) / 3
+        value = judged(audit, session(feed))
+    assert 0 < value < min(at_most(suite, "int8"), at_most(suite, "int4"))
 
 
 def test_bf16_passes(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
     suite, _, _, feed = audit
-    assert 0 < judged(audit, output_of(suite, Eager(suite, torch.bfloat16), feed)) < at_most(suite, "bf16") / 3
+    assert judged(audit, Eager(suite, torch.bfloat16)(feed)) < at_most(suite, "bf16")
 
 
-def test_fewer_bits_pass_only_where_they_were_declared(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
-    suite, session, _, feed = audit
-    with activations(session.module, "fp8"):
-        output = output_of(suite, session, feed)
-    assert at_most(suite, "bf16") < judged(audit, output) < at_most(suite, "fp8")
+def worst_of_three(
+    audit: tuple[Suite, Eager, Eager, Feed], rounding: Callable[[Any, str], Any], precision: str
+) -> float:
+    """The worst value of three feeds whose activations are rounded."""
+    suite, session, teacher, _ = audit
+    with rounding(session.module, precision):
+        outputs = [(feed, session(feed)) for feed in map(suite.feeds(1, 0), range(3))]
+    return max(judged((suite, session, teacher, feed), output) for feed, output in outputs)
+
+
+def test_fp8_passes_and_rounds_much_more_than_bf16(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
+    """So it has a gate of its own. Whether a feed of it passes bf16's depends on the order of the processor's sums."""
+    bf16, fp8 = (worst_of_three(audit, activations, precision) for precision in ("bf16", "fp8"))
+    assert 5 * bf16 < fp8 < at_most(audit[0], "fp8")
 
 
 @pytest.mark.parametrize(("weight_class", "declared"), [(16, "bf16"), (8, "int8")])
@@ -270,7 +255,7 @@ def test_weights_of_four_bits_fail_where_more_were_declared(weight_class: Weight
     session, feed = Eager(suite), suite.feeds(1, 0)(0)
     for weight in session.module.state_dict().values():
         weight.copy_(integers(weight, 4) if weight.dim() == 2 else weight)
-    output = output_of(suite, session, feed)
+    output = session(feed)
     audit = suite, session, Eager(suite.reference()), feed
     assert judged(audit, output) > 3 * at_most(suite, declared)
 
@@ -281,20 +266,20 @@ def test_weights_of_four_bits_lose_nothing_where_four_were_declared() -> None:
         assert weight.dim() != 2 or torch.equal(integers(weight, 4), weight)
 
 
-@pytest.mark.parametrize("layer", range(4))
+@pytest.mark.parametrize("layer", sweep(*range(4)))
 def test_a_skipped_layer_fails(audit: tuple[Llm, Eager, Eager, Feed], layer: int) -> None:
     suite, session, _, feed = audit
     skipped = session.module.model.layers[layer]
     skipped.forward = lambda x, *rest: x
-    output = output_of(suite, session, feed)
+    output = session(feed)
     del skipped.forward
     assert judged(audit, output) > 3 * max(at_most(suite, declared) for declared in ("bf16", "int8", "int4"))
 
 
 def test_what_was_not_computed_from_this_feed_fails(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
     suite, session, _, feed = audit
-    output = output_of(suite, session, feed)
-    other = output_of(suite, session, suite.feeds(1, 0)(1))
+    output = session(feed)
+    other = session(suite.feeds(1, 0)(1))
     one_made_up = output.copy()
     one_made_up[77] = 7
     for wrong in (other, np.full_like(output, output[0]), np.append(output[:96], output[:32]), one_made_up):
@@ -317,19 +302,6 @@ def test_what_is_no_output_is_told(audit: tuple[Llm, Eager, Eager, Feed]) -> Non
             suite.quality(wrong, reference)
         with pytest.raises(WrongOutput, match=complaint):
             judged(audit, wrong)
-
-
-def test_real_weights_have_a_gate_of_their_own() -> None:
-    for precision in ("bf16", "fp8", "int4"):
-        assert at_most(Llm("edge", {}), precision) < at_most(Llm("edge", {"weights": "somewhere"}), precision)
-
-
-def test_a_tier_that_is_not_there_is_refused_and_torch_is_not_needed_to_ask() -> None:
-    with pytest.raises(Unsupported, match="no tier 'huge'"):
-        Llm("huge", {})
-    assert set(SHAPES) == {"smoke", "edge", "server"}
-    code = "import sys, mixmark.suites.llm as s; s.Llm('edge', {}).costs('bf16', 1); assert 'torch' not in sys.modules"
-    run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("tier", ["smoke", "edge"])

@@ -15,11 +15,9 @@ from mixmark.suites.llm import Llm
 from mixmark.suites.llm_parts import Decode, Part, Prefill
 from tests.suites.test_llm import Eager, one_thread  # noqa: F401  (a fixture)
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch")
-
-
-def output_of(suite: Part | Llm, feed: Feed) -> Array:
-    return np.concatenate(list(suite.infer(Eager(suite), feed)))
 
 
 def prompt() -> Array:
@@ -29,25 +27,24 @@ def prompt() -> Array:
 @pytest.fixture(scope="module")
 def cache() -> Array:
     with torch.inference_mode():
-        return output_of(Prefill("smoke", {}), {"ids": prompt()[:-1]})
+        return Eager(Prefill("smoke", {}))({"ids": prompt()[:-1]})
 
 
 def test_the_parts_together_are_llm(cache: Array) -> None:
-    whole = output_of(Llm("smoke", {}), {"ids": prompt()})
+    whole = Eager(Llm("smoke", {}))({"ids": prompt()})
     decode = Decode("smoke", {})
-    assert np.array_equal(output_of(decode, {"ids": prompt()[-1:], **decode.given(cache)}), whole)
-    assert not np.array_equal(output_of(decode, {"ids": prompt()[-1:], "cache": cache[:, ::-1].copy()}), whole)
+    assert np.array_equal(Eager(decode)({"ids": prompt()[-1:], **decode.given(cache)}), whole)
+    assert not np.array_equal(Eager(decode)({"ids": prompt()[-1:], "cache": cache[:, ::-1].copy()}), whole)
 
 
 def test_decoding_is_judged_by_what_it_was_given(cache: Array) -> None:
     decode = Decode("smoke", {})
     feed = {"ids": prompt()[-1:], "cache": cache}
-    output = output_of(decode, feed)
+    output = Eager(decode)(feed)
 
     def judged(feed: Feed) -> float:
         teacher = decode.reference()
-        (logits,) = teacher.infer(Eager(teacher), {**feed, "output": output})
-        return decode.quality(output, logits)
+        return decode.quality(output, Eager(teacher)({**feed, "output": output}))
 
     assert judged(feed) < 1e-6
     assert judged({**feed, "cache": decode.feeds(1, 0)(0)["cache"]}) > 0.1

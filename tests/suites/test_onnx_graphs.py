@@ -16,6 +16,7 @@ from mixmark.harness.contracts.protocols import Graph, Spec, Suite, Use
 from mixmark.harness.plugins import model_cache, registry
 from mixmark.suites import onnx_graphs
 from tests.fakes.toys import HOME, Toy
+from tests.marks import sweep
 
 pytestmark = pytest.mark.slow
 
@@ -134,7 +135,7 @@ def test_what_is_shipped_matches_the_modules(name: str, tier: str) -> None:
         assert found == {weight: shapes[weight] for weight in found}
 
 
-@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize("name", sweep("llm", "resnet50", *sorted({*SUITES} - {"llm", "resnet50"}), usual=2))
 def test_both_ways_compute_the_same(name: str) -> None:
     """Every yield of one feed; decoded tokens are identical, everything else agrees to 1e-4 of its size."""
     each = suite(name, "smoke")

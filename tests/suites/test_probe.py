@@ -1,6 +1,6 @@
 """The probe's kernels do the work that they are costed for, on every nonce anew."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -8,49 +8,17 @@ import pytest
 import torch
 
 from bench.separation import integers
+from bench.separation.speech import Network
 from mixmark.harness.adapters.devices import multiplies_bf16
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.contracts.errors import Unsupported, UsageError, WrongOutput
-from mixmark.harness.contracts.protocols import Array, Use
+from mixmark.harness.contracts.protocols import Use
+from mixmark.harness.contracts.weights import read_weight
 from mixmark.suites.probe import CHAIN, COLUMNS, Probe, _spread
 from mixmark.suites.weights import GROUP
+from tests.marks import sweep
 
 pytestmark = pytest.mark.slow
-
-
-class Eager:
-    """A session of a few lines: torch on the CPU."""
-
-    def __init__(self, suite: Probe) -> None:
-        self.graphs = suite.graphs()
-        self.modules = {name: graph.module().to_empty(device="cpu") for name, graph in self.graphs.items()}
-        self.weights = suite.weights()
-        self.states: dict[str, list[torch.Tensor]] = {}
-        for module in self.modules.values():
-            for name, tensor in module.state_dict().items():
-                self.weights.read(name, tensor.numpy())
-
-    def put(self, array: Array) -> torch.Tensor:
-        return torch.from_numpy(array)
-
-    def state(self, graph: str) -> list[torch.Tensor]:
-        shapes = [[int(side) for side in spec.shape] for spec in self.graphs[graph].state.values()]
-        self.states[graph] = [torch.zeros(shape) for shape in shapes]
-        return self.states[graph]
-
-    def run(self, graph: str, *inputs: torch.Tensor, state: list[torch.Tensor] | None = None) -> Sequence[torch.Tensor]:
-        with torch.inference_mode():
-            outputs: Sequence[torch.Tensor] = self.modules[graph](*inputs, *(state or ()))
-        return outputs
-
-    def get(self, tensor: torch.Tensor) -> Array:
-        return tensor.numpy()
-
-    def weights_of(self, name: str) -> Array:
-        shape = [int(side) for side in self.weights.spec(name).shape]
-        into = np.empty(shape, np.float32)
-        self.weights.read(name, into)
-        return into.astype(np.float64)
 
 
 SUITE = Probe("smoke", {"cache_bytes": str(1 << 30)})  # the smoke tier takes two matrices at most
@@ -58,11 +26,11 @@ KERNELS: list[tuple[str, int]] = [("gemv", 256), ("gemv", 256), ("gemm", 256), (
 
 
 @pytest.fixture(scope="module")
-def session() -> Eager:
-    return Eager(SUITE)
+def session() -> Network:
+    return Network(SUITE)
 
 
-def test_each_kernel_computes_what_it_says(session: Eager) -> None:
+def test_each_kernel_computes_what_it_says(session: Network) -> None:
     feed = SUITE.feeds(1, seed=0)(0)
     results = list(SUITE.infer(session, feed))
     named = [(cost.name, cost.yields) for cost in SUITE.costs("fp32", 1)]
@@ -71,22 +39,22 @@ def test_each_kernel_computes_what_it_says(session: Eager) -> None:
 
     a, b, c, d = feed["nonce"].astype(np.float64)
     for number in range(2):
-        matrix = session.weights_of(f"matrix_256_0{number}")
+        matrix = read_weight(SUITE.weights(), f"matrix_256_0{number}").astype(np.float64)
         assert results[number][0] == pytest.approx(d[:256] @ matrix @ c[:COLUMNS], rel=1e-4)
     for n in (256, 512):
-        square = session.weights_of(f"square_{n}")
+        square = read_weight(SUITE.weights(), f"square_{n}").astype(np.float64)
         x = square * a[:n]
         for _ in range(CHAIN):
             x = np.maximum(x @ square.T, 0)
         assert results[n // 128 - n // 512][0] == pytest.approx(b[:n] @ x.T @ c[:n], rel=1e-4)
 
 
-def test_the_nonce_reaches_every_kernel(session: Eager) -> None:
+def test_the_nonce_reaches_every_kernel(session: Network) -> None:
     one, other = ([float(y[0]) for y in SUITE.infer(session, feed)] for feed in map(SUITE.feeds(1, seed=0), range(2)))
     assert all(a != b for a, b in zip(one, other, strict=True))
 
 
-def test_every_part_of_a_matrix_reaches_the_result(session: Eager) -> None:
+def test_every_part_of_a_matrix_reaches_the_result(session: Network) -> None:
     """A kernel that left out a part could not notice when that part becomes large."""
     nonce = np.abs(SUITE.feeds(1, seed=0)(0)["nonce"])
     for graph, corner in (("gemv-256", (255, 4095)), ("gemv-256-01", (255, 4095)), ("gemm-256", (255, 255))):
@@ -99,28 +67,29 @@ def test_every_part_of_a_matrix_reaches_the_result(session: Eager) -> None:
         assert after.abs() > 2 * before.abs(), graph
 
 
-def test_no_two_rows_of_the_streamed_matrices_are_alike_up_to_signs() -> None:
+@pytest.mark.parametrize(("tier", "rows"), sweep(("smoke", 256), ("edge", 32_768)))
+def test_no_two_rows_of_the_streamed_matrices_are_alike_up_to_signs(tier: str, rows: int) -> None:
     """A matrix that repeated some rows would come from a cache."""
-    weights = Probe("edge", {"cache_bytes": str(1 << 28), "bits": "16"}).weights()
+    weights = Probe(tier, {"cache_bytes": str(1 << 28), "bits": "16"}).weights()
     matrices = []
-    for name in ("matrix_32768_00", "matrix_32768_01"):
-        rows = np.empty((32_768, COLUMNS), np.float32)
-        weights.read(name, rows)
-        matrices.append(np.abs(rows[:, :GROUP]))  # the first groups of all rows
-    assert len(np.unique(np.concatenate(matrices), axis=0)) == 2 * 32_768
+    for name in (f"matrix_{rows}_00", f"matrix_{rows}_01"):
+        matrix = np.empty((rows, COLUMNS), np.float32)
+        weights.read(name, matrix)
+        matrices.append(np.abs(matrix[:, :GROUP]))  # the first groups of all rows
+    assert len(np.unique(np.concatenate(matrices), axis=0)) == 2 * rows
 
 
-def worst(session: Eager, change: Callable[[torch.Tensor], torch.Tensor], part: str, feeds: int = 8) -> list[float]:
+def worst(session: Network, change: Callable[[torch.Tensor], torch.Tensor], part: str, feeds: int = 8) -> list[float]:
     """The quality of feeds whose matrices with `part` in their names were changed."""
     given = list(map(SUITE.feeds(1, seed=3), range(feeds)))
-    right = [np.concatenate(list(SUITE.infer(session, feed))) for feed in given]
+    right = [session(feed) for feed in given]
     matrices = [
         tensor for module in session.modules.values() for name, tensor in module.named_parameters() if part in name
     ]
     kept = [tensor.data for tensor in matrices]
     for tensor in matrices:
         tensor.data = change(tensor.data)
-    outputs = [np.concatenate(list(SUITE.infer(session, feed))) for feed in given]
+    outputs = [session(feed) for feed in given]
     for tensor, before in zip(matrices, kept, strict=True):
         tensor.data = before
     return [SUITE.quality(output, reference) for output, reference in zip(outputs, right, strict=True)]
@@ -132,7 +101,7 @@ def gate(precision: str) -> float:
     return found.at_most
 
 
-def test_the_streamed_matrices_need_sixteen_bits(session: Eager) -> None:
+def test_the_streamed_matrices_need_sixteen_bits(session: Network) -> None:
     """Who declares bf16 and reads less is seen; who declares what is read passes."""
     assert worst(session, lambda m: m.to(torch.bfloat16).float(), "matrix") == [0] * 8
     assert worst(session, lambda m: m.to(torch.float16).float(), "matrix") == [0] * 8
@@ -142,15 +111,15 @@ def test_the_streamed_matrices_need_sixteen_bits(session: Eager) -> None:
     assert max(worst(session, partial(integers, bits=8), "matrix")) < gate("int8")
 
 
-def test_what_computes_nothing_fails_every_gate(session: Eager) -> None:
-    rights = [np.concatenate(list(SUITE.infer(session, feed))) for feed in map(SUITE.feeds(1, seed=4), range(20))]
+def test_what_computes_nothing_fails_every_gate(session: Network) -> None:
+    rights = [session(feed) for feed in map(SUITE.feeds(1, seed=4), range(20))]
     assert {SUITE.quality(right, right) for right in rights} == {0}
     zeros = [SUITE.quality(np.zeros_like(right), right) for right in rights]
     assert np.median(zeros) > gate("int4")  # a result near zero passes by chance
     assert min(zeros) > gate("bf16")
 
 
-def test_half_of_a_matrix_fails(session: Eager) -> None:
+def test_half_of_a_matrix_fails(session: Network) -> None:
     def half(matrix: torch.Tensor) -> torch.Tensor:
         return matrix * (torch.arange(matrix.shape[1]) < matrix.shape[1] // 2)
 
@@ -158,10 +127,8 @@ def test_half_of_a_matrix_fails(session: Eager) -> None:
         assert np.median(worst(session, half, part)) > 10 * gate("bf16"), part
 
 
-def test_the_spread_is_that_of_the_results(session: Eager) -> None:
-    results = np.array(
-        [np.concatenate(list(SUITE.infer(session, feed))) for feed in map(SUITE.feeds(1, seed=5), range(60))]
-    )
+def test_the_spread_is_that_of_the_results(session: Network) -> None:
+    results = np.array([session(feed) for feed in map(SUITE.feeds(1, seed=5), range(60))])
     for (kind, size), found in zip(KERNELS, results.std(0), strict=True):
         roundings = CHAIN + 1 if kind == "gemm" else 1
         assert 0.65 < found / (_spread(kind, size) / roundings**0.5) < 1.5, kind

@@ -12,12 +12,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.separation import GROUP, activations, integers
 from bench.separation.resnet50 import BLOCKS, Eager, changed, loaded, skipped
-from mixmark.harness.contracts.errors import Unsupported, WrongOutput
+from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Weights
 from mixmark.harness.contracts.schema import WeightClass, weight_class
 from mixmark.suites.limits import unexplained_variance
 from mixmark.suites.resnet50 import AT_MOST, GREY, PARAMETERS, SAMPLES, SCALE, TRAINED, ArrayPool, ResNet50, statistics
 from mixmark.suites.resnet50.network import BatchNorm, resnet50
+from tests.marks import sweep
 
 pytestmark = pytest.mark.slow
 
@@ -141,7 +142,7 @@ def test_fewer_bits_than_declared_fail(network: nn.Module, reference: Array) -> 
         assert not passes(output(network), reference, "bf16")
 
 
-@pytest.mark.parametrize(("bits", "declared"), [(4, "bf16"), (8, "bf16"), (4, "int8")])
+@pytest.mark.parametrize(("bits", "declared"), sweep((8, "bf16"), (4, "bf16"), (4, "int8")))
 def test_weights_of_fewer_bits_than_declared_fail(bits: int, declared: str) -> None:
     suite = ResNet50("smoke", {}, weight_class(declared))
     network = loaded(suite.weights())
@@ -151,7 +152,7 @@ def test_weights_of_fewer_bits_than_declared_fail(bits: int, declared: str) -> N
     assert not passes(wrong, reference, declared)
 
 
-@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("block", sweep(*BLOCKS))
 def test_a_skipped_block_fails(network: nn.Module, reference: Array, block: str) -> None:
     with skipped(network, block):
         wrong = output(network)
@@ -196,7 +197,7 @@ def test_a_checkpoint_has_a_gate_of_its_own() -> None:
         assert drawn and (drawn.at_most, drawn.samples) == (AT_MOST[rounding], SAMPLES)
 
 
-@pytest.mark.parametrize("bits", get_args(WeightClass))
+@pytest.mark.parametrize("bits", sweep(*get_args(WeightClass)))
 def test_shipped_statistics_are_those_of_the_drawn_weights(bits: WeightClass) -> None:
     """Images that the calibration has not seen leave every batch norm centred and, over its channels, of power 1."""
     suite = ResNet50("edge", {}, bits)
@@ -301,11 +302,6 @@ def test_winograd_takes_a_quarter_of_a_3x3_convolution(tier: str) -> None:
     (cost,) = suite.costs("fp32", 2)
     assert clever > 0.3 * cost.flops
     assert cost.min_flops == cost.flops - clever * 3 / 4
-
-
-def test_an_unknown_tier_is_refused() -> None:
-    with pytest.raises(Unsupported, match="no tier 'huge'"):
-        ResNet50("huge", {})
 
 
 def test_memory_is_used_again_once_no_view_of_it_is_held() -> None:

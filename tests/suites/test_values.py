@@ -7,6 +7,7 @@ import pytest
 
 from bench.values import SUITES, bf16, inputs_of, values, weights_of
 from mixmark.harness.plugins.registry import load_suite
+from tests.marks import sweep
 
 
 def test_the_figures_of_known_words() -> None:
@@ -19,7 +20,7 @@ def test_the_figures_of_known_words() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize("name", sweep(*SUITES))
 def test_no_suite_computes_with_zeros(name: str) -> None:
     suite = load_suite(name, "smoke")
     weights = values(bf16(weights_of(suite)), 16)
