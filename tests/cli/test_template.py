@@ -168,7 +168,13 @@ def test_a_folder_that_holds_something_or_cannot_be_written_is_refused(tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "suite", [llm.Llm, diffusion.Diffusion, resnet50.ResNet50, dlrm.Dlrm, speech.Speech, probe.Probe]
+    "suite",
+    [
+        dlrm.Dlrm,
+        probe.Probe,
+        *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (llm.Llm, resnet50.ResNet50, speech.Speech)),
+        pytest.param(diffusion.Diffusion, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_the_session_runs_every_suite(tmp_path: Path, suite: Any) -> None:
     from mixmark.harness.adapters.torch import Torch

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.figures import Estimate
@@ -708,7 +708,6 @@ def test_feeds_that_broke_a_limit_are_none_of_those_that_a_grade_needs() -> None
 COUNT = st.integers(20, 60)
 
 
-@settings(max_examples=15, deadline=None)
 @given(st.fixed_dictionaries(dict.fromkeys(FEEDS, COUNT)), st.integers(10, 2000), st.integers(100, 900))
 def test_the_same_machine_twice_is_as_efficient_and_twice_as_fast(
     counts: dict[Pair, int], watts: int, seconds: int

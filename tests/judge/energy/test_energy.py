@@ -672,8 +672,8 @@ def test_the_power_over_time_has_holes_where_it_is_not_known() -> None:
     assert len(power(domain(), samples([], []))[1]) == 0
 
 
-# A thousand made-up machines, of few and small draws: so they are fast, and one that fails shrinks.
-MACHINES = settings(max_examples=1000, deadline=None)
+# Machines of few and small draws: they are fast, so there are ten times as many, and one that fails shrinks.
+MACHINES = settings(max_examples=10 * settings().max_examples)
 LEAVES = ("cpu:0", "gpu:a", "gpu:b", "memory", "npu:c", "gpu:d")
 METHODS = (("counter", "energy"), ("integrated", "power"), ("external", "power"), ("modelled", "power"))
 
