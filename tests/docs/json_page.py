@@ -22,40 +22,11 @@ from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import Assessment, Provenance
 from mixmark.harness.judge.compare.machines import MachineComparison
 from mixmark.reporters.data import ENERGY, MIXED, SOLO, columns
+from tests.docs import parts
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "json.md"
 SCHEMA = DOCS / "result.schema.json"
-
-HEAD = """\
-# Fields for machines
-
-Written by `python -m tests.docs.json_page` from the code. Unknown is `null`, and never 0. Times are integers in
-nanoseconds; in a result they are on one clock that starts anywhere, so only their differences mean something. A
-*fraction* is a number between 0 and 1: 0.02 is 2 %. Text from a vendor, a driver or a folder is not cleaned: clean it
-before you show it.
-
-A JSON report holds figures and nothing of `result.json`, which it names by `provenance.result_id`. A finding has no
-words: the code and the values say what was found, and `mixmark report` writes it out.
-
-| what | holds |
-|---|---|
-| `mixmark report FOLDER --json`, `mixmark run --json` | an [Assessment](#assessment) |
-| `mixmark compare A B --json` | a [MachineComparison](#machinecomparison) |
-| `mixmark report FOLDER --format jsonl` | on each line an object with these [columns](#columns) |
-| `mixmark report FOLDER --format csv` | the same as a table; unknown is empty |
-| `result.json` in a result folder | the facts that all figures follow from; its [JSON Schema](result.schema.json) |
-| `raw/*.npz` in a result folder | the arrays of [raw files](#raw-files) |
-
-The lines of many results are put together by appending them:
-
-```sh
-for each in results/*/; do mixmark report "$each" --format jsonl; done > results.jsonl
-```
-
-A line is known by its `result_id` and `key`.
-"""
-
 UNITS = (
     (r"mixes_per_hour|bound_per_hour|most_per_hour", "mix/h"),
     (r"mixes_per_s|bound_per_s", "mix/s"),
@@ -176,69 +147,15 @@ COMMON = {
     "weights": "`synthetic`, or the checkpoint's name and hash.",
 }
 """What a field of this name means wherever its class has no docstring for it."""
-RAW_HEAD = """\
-Files of numpy in `raw/`. `numpy.load` opens them without pickle. A record's timestamps are on the run's clock.
-
-| file | array | type | axes | meaning |
-|---|---|---|---|---|"""
-RAW = {
-    "KEY.npz": {
-        "key": ("text", "", "The key of the record."),
-        "due_ns": (
-            "int64",
-            "feeds",
-            "When each feed was due, in the order of issue; in a closed loop, when it was issued.",
-        ),
-        "issued_ns": ("int64", "feeds", "When it was issued."),
-        "ends": ("int64", "feeds", "The index behind the feed's last yield in the next two arrays."),
-        "yielded_ns": ("int64", "yields", "When each yield came, the yields of a feed one after the other."),
-        "units": ("int64", "yields", "The number of units that the yield finished."),
-    },
-    "KEY.outputs.npz": {
-        "serials": ("int64", "audited feeds", "The serial numbers of the audited feeds, as in `Audit.feeds`."),
-        "previous_digests": (
-            "uint8",
-            "audited feeds, 16",
-            "The digest of the output from which the feed was derived; zeros for the first feed of a chain.",
-        ),
-        "outputs": (
-            "float32, int32, int64",
-            "audited feeds, units, …",
-            "The output of each audited feed, which an audit compares with the reference's.",
-        ),
-    },
-    "PHASE.energy.npz": {
-        "key": ("text", "", "The name of the phase."),
-        "domains": ("text", "domains", "The ids of the domains; the arrays of domain 0 end in `_0`, and so on."),
-        "before_ns_0": ("int64", "readings", "When each reading began; the source's own timestamp, if it has one."),
-        "after_ns_0": ("int64", "readings", "When it ended; the same, if the source has a timestamp."),
-        "values_0": (
-            "float64",
-            "readings",
-            "Joules of a counter, with its wraps and resets, or watts: `Domain.quantity`.",
-        ),
-    },
-}
-"""The arrays of each raw file: their types, axes and meanings."""
 NAMES: dict[object, str] = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
 
 
-def page() -> str:
-    shown: list[type] = []
-    parts = [HEAD]
-    for title, root in (("A report", Assessment), ("A comparison", MachineComparison)):
-        parts.append(f"## {title}\n")
-        for each in _reached(root):
-            if each not in shown:
-                shown.append(each)
-                parts.append(_section(each))
-    parts += ["## Raw files\n", RAW_HEAD, *_raw_rows(), ""]
-    parts += [
-        "## Columns\n",
-        "The columns of a line: a run of a suite alone, or a run of the mix. Each may be unknown.\n",
-        _columns(),
-    ]
-    return "\n".join(parts)
+def renewed(page: str) -> str:
+    """The page with the fields and the columns as they are now."""
+    of_report = _reached(Assessment)
+    more = [each for each in _reached(MachineComparison) if each not in of_report]
+    report, comparison = ("\n".join(map(_section, classes)) for classes in (of_report, more))
+    return parts.renewed(page, report=report, comparison=comparison, columns=_columns())
 
 
 def schema() -> str:
@@ -307,14 +224,6 @@ def _columns() -> str:
     return "\n".join(("| column | shows |", "|---|---|", *rows, ""))
 
 
-def _raw_rows() -> list[str]:
-    return [
-        f"| `{file}` | `{name}` | {dtype} | {axes} | {meaning} |"
-        for file, arrays in RAW.items()
-        for name, (dtype, axes, meaning) in arrays.items()
-    ]
-
-
 def _row(name: str, hint: Any, told: str) -> str:
     told = told or ("" if _classes(hint) else COMMON.get(name, ""))  # a class tells what it holds
     assert told or _classes(hint), f"{name} has no docstring, and its name is not among those that explain themselves"
@@ -372,5 +281,5 @@ def docstrings(of: type) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(renewed(PAGE.read_text("utf-8")), encoding="utf-8")
     SCHEMA.write_text(schema(), encoding="utf-8")

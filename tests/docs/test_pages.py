@@ -205,7 +205,7 @@ def test_every_command_of_the_tutorial_is_understood(tmp_path: Path, monkeypatch
             Path(out).mkdir()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_pretended_meter_of_the_tutorial_is_read(tmp_path: Path) -> None:
     (block,) = (text for text in tutorial_page.typed(TUTORIAL) if "mixmark meters" in text)
     for name, text in tutorial_page.files(TUTORIAL).items():
@@ -215,12 +215,6 @@ def test_the_pretended_meter_of_the_tutorial_is_read(tmp_path: Path) -> None:
         ["bash", "-c", f"{block}kill $!"], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert re.search(r"^external .* wall .* \d+ ms .* W ", done.stdout, re.MULTILINE), done.stdout + done.stderr
-
-
-def test_outputs_replace_outputs_and_nothing_else() -> None:
-    page = "a\n\n```sh\nx\n```\n\nb\n\n```sh\ny\nz\n```\n\n<!-- output: last -->\n```text\nold\n```\n\nc\n"
-    assert tutorial_page.renewed(page, ["of x\n", "\n  of z  \n\n", ""]) == page.replace("old", "  of z")
-    assert tutorial_page.renewed(page.replace("old\n", ""), ["", "new", ""]) == page.replace("old", "new")
 
 
 # The site
