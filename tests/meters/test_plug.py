@@ -13,14 +13,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
-from mixmark.harness.contracts.schema import Absent, Device, Domain, Samples
-from mixmark.harness.judge.energy.reading import reading
+from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.meters import http
-from mixmark.harness.meters.plug import RECIPES, UNITS, Plug
+from mixmark.harness.meters.plug import UNITS, Plug
 from tests.fakes.plugs import DIGEST, SECRET, PlugServer
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -88,70 +86,14 @@ def test_each_counter_gives_its_joules(kind: str, options: dict[str, str]) -> No
         assert read(meter, found) == pytest.approx(7_200_000)
 
 
-def power_at(at_s: Any) -> Any:
-    """A machine at 60 W that works at 150 to 190 W from the 20th second on."""
-    return np.where(at_s < 20, 60.0, 170 + 20 * np.sin(at_s / 3.0))
-
-
-FINE_S = np.arange(0, 400, 0.001)
-FINE_J = np.concatenate(([0.0], np.cumsum(power_at(FINE_S[:-1] + 0.0005) * 0.001)))
-
-
-def truth(begin_s: float, end_s: float) -> float:
-    joules: float = np.interp(end_s, FINE_S, FINE_J) - np.interp(begin_s, FINE_S, FINE_J)
-    return joules
-
-
-@pytest.mark.parametrize("length_s", [30, 60, 120, 300])
-@pytest.mark.parametrize(
-    ("kind", "energy", "step"),
-    [
-        ("shelly", False, 0.1),
-        ("shelly", True, 3.6),
-        ("shelly1", False, 0.01),
-        ("shelly1", True, 60.0),
-        ("tasmota", False, 1.0),
-        ("homeassistant", False, 0.1),
-        ("fritz", False, 0.01),
-    ],
-)
-def test_the_joules_of_a_known_load(kind: str, energy: bool, step: float, length_s: int) -> None:
-    """Asked at the pace of its kind, rounded as its firmware does, each reply 150 ms late. A counter may be off by one
-    step at each end, which is 1 % of 12 kJ for the coarsest; power by half a percent."""
-    every_s = RECIPES[kind.rstrip("1")].every_ns / 1e9
-    at_s = np.arange(5, 395, every_s)
-    exact = np.interp(at_s, FINE_S, FINE_J) if energy else power_at(at_s)
-    values = (np.floor if energy else np.round)(exact / step) * step
-    seen_ns = ((at_s + 0.15) * 1e9).astype(np.int64)
-    domain = Domain(
-        id="plug",
-        meter="plug",
-        covers=("node",),
-        boundary="wall",
-        quantity="energy" if energy else "power",
-        method="external",
-        source="a test",
-    )
-    found = reading(domain, Samples(seen_ns, seen_ns, values), 40 * SECOND, (40 + length_s) * SECOND)
-    if every_s * 40 > length_s:
-        assert "window too short" in found.reasons
-        return
-    assert found.joules is not None, found.reasons
-    expected = truth(40, 40 + length_s)
-    assert found.joules == pytest.approx(expected, abs=max(0.005 * expected, 2 * step if energy else 0))
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         ({}, "needs kind"),
         ({"kind": "shely", "url": "http://h"}, "takes kind shelly"),
         ({"kind": "shelly"}, "needs url, which begins with http://"),
-        ({"kind": "shelly", "url": "ftp://h"}, "begins with http://"),
         ({"kind": "shelly", "url": "192.0.2.10"}, "begins with http://"),
-        ({"kind": "shelly", "url": "192.0.2.10:80/meter/0"}, "begins with http://"),
         ({"kind": "shelly", "url": "http://h:port"}, "begins with http://"),
-        ({"kind": "shelly", "url": "http://[::1"}, "begins with http://"),
         ({"kind": "shelly", "url": "http://a:b@h"}, "no account inside of url"),
         ({"kind": "shelly", "url": "http://h/#/relay/1"}, "no # in url"),
         ({"kind": "shelly", "url": "http://h", "power": "a", "energy": "b"}, "one of power and energy"),
@@ -165,10 +107,8 @@ def test_the_joules_of_a_known_load(kind: str, energy: bool, step: float, length
         ({"kind": "fritz", "url": "http://h"}, "ain, user and password_env"),
         ({"kind": "json", "url": "http://h"}, "needs power or energy"),
         ({"kind": "json", "url": "http://h", "power": "a", "energy": "b", "unit": "W"}, "one of power and energy"),
-        ({"kind": "json", "url": "http://h", "power": "a", "unit": "kWh"}, "needs power or energy"),
         ({"kind": "json", "url": "http://h", "energy": "a"}, "needs power or energy"),
         ({"kind": "homeassistant", "url": "http://h/api", "token_env": "NONE"}, "token_env names NONE"),
-        ({"kind": "shelly", "url": "http://h", "pace": "1"}, "pace"),
     ],
 )
 def test_a_section_that_does_not_fit_is_refused(options: dict[str, str], says: str) -> None:
@@ -308,7 +248,6 @@ def tasmota(power: object) -> dict[str, Any]:
         ("shelly", {STATUS: SWITCHES}, {"power": "switch:1.apower"}, 150),
         ("shelly", {STATUS: SWITCHES}, {"energy": "switch:1.aenergy.total"}, 7200),
         ("shelly", {STATUS: {"pm1:0": {"apower": 35.5}}}, {}, 35.5),
-        ("shelly", {STATUS: {"em1:0": {"act_power": 35.5}}}, {}, 35.5),
         ("shelly", {STATUS: {"em:0": PHASES}}, {"power": "em:0.total_act_power"}, 60.5),
         ("shelly", {"/rpc/EM.GetStatus?id=0": PHASES}, {"power": "b_act_power"}, 20.5),
         (
@@ -352,8 +291,6 @@ def test_the_reading_that_is_meant_is_read(
         ("shelly", {STATUS: SWITCHES}, {"power": "switch:2.apower"}, 'known: power = "switch:0.apower"'),
         ("shelly", {STATUS: {"switch:0": {"apower": None}}}, {}, "no number for switch:0.apower: None"),
         ("shelly", {STATUS: {"switch:0": {"apower": "off"}}}, {}, "no number for switch:0.apower: 'off'"),
-        ("shelly", {STATUS: {"switch:0": {"apower": "1_0"}}}, {}, "no number"),
-        ("shelly", {STATUS: {"switch:0": {"apower": "35,5"}}}, {}, "no number"),
         ("shelly", {STATUS: {"switch:0": {"apower": True}}}, {}, "no number"),
         ("shelly", {STATUS: {"switch:0": {"output": True}}}, {}, "has no meter"),
         (
@@ -362,7 +299,6 @@ def test_the_reading_that_is_meant_is_read(
             {},
             "its meter has failed",
         ),
-        ("shelly", {STATUS: 500}, {}, "500"),
         ("shelly", {STATUS: {"em:0": PHASES}}, {}, 'power = "em:0.total_act_power"'),
         ("shelly", {"/rpc/Switch.GetStatus?id=1": {"apower": 5.0}}, {"path": "/rpc/Switch.GetStatus?id=2"}, "404"),
         (
@@ -383,8 +319,6 @@ def test_the_reading_that_is_meant_is_read(
         ),
         ("tasmota", {TASMOTA: {"StatusSNS": {"Time": "t"}}}, {}, "has no meter"),
         ("homeassistant", {"/api/states/x": {"state": "unavailable", "attributes": {}}}, {}, "no value of it now"),
-        ("homeassistant", {"/api/states/x": {"state": "5", "attributes": {}}}, {}, "no unit of power"),
-        ("json", {"/x": []}, {"path": "/x", "power": "a"}, "has no a"),
         ("json", {"/x": {"a": 10**400}}, {"path": "/x", "power": "a"}, "no number"),
     ],
 )
@@ -412,7 +346,7 @@ def test_a_plug_of_which_the_meter_fails_later_gives_no_value() -> None:
             meter._number(reading)
 
 
-@pytest.mark.parametrize("code", [301, 302, 307, 308])
+@pytest.mark.parametrize("code", [301, 308])
 def test_a_redirect_on_the_same_host_is_followed_with_the_account(code: int) -> None:
     with plug("tree") as server:
         server.redirects, server.needs = code, BASIC
