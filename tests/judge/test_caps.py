@@ -27,6 +27,7 @@ from tests.fakes.machine import (
     phase,
     recorded,
 )
+from tests.judge.found import not_none
 
 LIMIT = PowerLimit(id="rapl/intel-rapl:0", watts=200)
 PACKAGE = WALL.model_copy(update={"id": LIMIT.id, "meter": "rapl", "covers": ("cpu:0",), "boundary": "devices"})
@@ -80,16 +81,14 @@ def base() -> Result:
 
 
 def frontier(result: Result) -> Frontier:
-    found = judge(result).frontier
-    assert found is not None
+    found = not_none(judge(result).frontier)
     return found
 
 
 def test_the_best_cap_is_the_one_with_the_most_mixes_per_joule(base: Result) -> None:
     """At 80 % nine tenths of the pace for two thirds of the power; at 60 % half the pace for nearly as much."""
     found = frontier(capped(base, (0.8, 0.9, 400), (0.6, 0.5, 380)))
-    whole = found.full.mixes_per_kwh
-    assert whole is not None
+    whole = not_none(found.full.mixes_per_kwh)
     gains = [run.run.mixes_per_kwh.estimate / whole.estimate for run in found.runs if run.run.mixes_per_kwh]
     assert gains == pytest.approx([0.9 / (400 / FULL_W), 0.5 / (380 / FULL_W)], rel=0.01)
     assert found.best == 0.8

@@ -30,7 +30,7 @@ from mixmark.harness.plan.placement import Power, place
 from tests.fakes.hosts import BOUND_NS, NAMES, cluster, connection, rates, watched
 from tests.fakes.machine import EDGE, MIX, SECOND, device, one_run, solo
 from tests.golden import sample
-from tests.judge.found import canaries, facts, said, says
+from tests.judge.found import canaries, facts, not_none, said, says
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +44,7 @@ def two() -> Result:
 
 
 def scored(about: Result) -> Score:
-    found = judge(about).score
-    assert found is not None
+    found = not_none(judge(about).score)
     return found
 
 

@@ -46,7 +46,7 @@ from tests.fakes.machine import (
     result,
     solo,
 )
-from tests.judge.found import Said, facts, says
+from tests.judge.found import Said, facts, not_none, says
 
 IDS = ("gpu:0", "cpu:0")
 WATTS = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
@@ -105,8 +105,7 @@ def problems(found: Score) -> list[Said]:
 
 
 def scored(told: Result) -> Score:
-    found = judge(told).score
-    assert found is not None
+    found = not_none(judge(told).score)
     return found
 
 
@@ -125,8 +124,7 @@ def test_the_worked_example() -> None:
     assert round(found.mixes_per_hour.estimate, 4) == 720
     assert round(found.mixes_per_kwh.estimate, 2) == 1384.61
     assert found.boundary == "wall"
-    seen_through = judge(of(run())).diagnoses[seen.phase]
-    assert seen_through
+    seen_through = not_none(judge(of(run())).diagnoses[seen.phase])
     assert round(seen_through.kappa.estimate, 3) == 0.842
     assert seen_through.best_kind == "gpu"
     assert seen_through.heterogeneity_gain
@@ -143,8 +141,7 @@ def test_a_simulated_machine_comes_within_1_percent_of_its_bound() -> None:
     found = scored(told)
     assert lacking(found) == ("indicative", "score_graded.runs")
     assert found.runs[0].steady
-    seen = judge(told).diagnoses[found.runs[0].phase]
-    assert seen
+    seen = not_none(judge(told).diagnoses[found.runs[0].phase])
     assert seen.kappa.estimate == pytest.approx(1, abs=0.01)
     assert seen.kappa.low and seen.kappa.high
     assert seen.kappa.low < 1
@@ -157,8 +154,7 @@ def test_a_device_that_is_disturbed_retains_less() -> None:
     machine = Machine(MIX, GPU_AND_CPU, QUANTA, lambda pair, at_s: GPU_AND_CPU[pair] * (0.5 if "cpu:0" in pair else 1))
     machine.run(300)
     told = result([recorded(machine)], EDGE, 600, machine.now_ns, IDS)
-    seen = judge(told).diagnoses["mixed.1"]
-    assert seen
+    seen = not_none(judge(told).diagnoses["mixed.1"])
     assert {round(part.retained or 0, 2) for part in seen.parts if part.device == "cpu:0"} == {0.5}
     assert seen.kappa.estimate < 0.97
 
@@ -167,8 +163,7 @@ def test_a_device_with_two_feeds_at_a_time_has_no_bound_but_an_estimate() -> Non
     machine = Machine(MIX, GPU_AND_CPU, QUANTA, concurrency=2)
     machine.run(100)
     told = result([recorded(machine)], EDGE, 600, machine.now_ns, IDS)
-    seen = judge(told).diagnoses["mixed.1"]
-    assert seen
+    seen = not_none(judge(told).diagnoses["mixed.1"])
     assert seen.bound_is_estimate
 
 
@@ -281,8 +276,7 @@ def test_no_score_without_every_suite() -> None:
 
 def test_no_score_where_an_output_was_wrong_or_not_audited() -> None:
     records, _ = run()
-    wrong = next(each.audit for each in records if each.route.suite == "llm")
-    assert wrong
+    wrong = not_none(next(each.audit for each in records if each.route.suite == "llm"))
     bad = changed(records, "llm", audit=wrong.model_copy(update={"values": (0.1, 2.0), "feeds": (0, 1)}))
     [(code, about, values)] = problems(scored(of(bad)))
     assert (code, about) == ("audited.wrong", "mixed.1.llm.gpu-0")
@@ -335,8 +329,7 @@ def test_what_is_faster_than_light_has_a_score_and_no_rank() -> None:
 def test_a_score_without_a_probe_of_each_device_has_no_rank() -> None:
     both = probe("gpu:0", GEMM, READ), probe("cpu:0", GEMM, READ)
     unknown = says("probed.unranked", "run", device="cpu:0", precision="bf16")
-    wrong = both[1].audit
-    assert wrong
+    wrong = not_none(both[1].audit)
     for probes, unranked in (
         (both, []),
         (both[:1], [unknown]),

@@ -21,7 +21,7 @@ from tests.fakes import machine
 from tests.fakes.machine import EDGE, MIX, WATTS_AT_THE_WALL, one_run
 from tests.fakes.machine import result as made_up
 from tests.golden.sample import closed_loop, probe, record, result
-from tests.judge.found import SECOND, Said, beside, block, done, facts, failed, says, six
+from tests.judge.found import SECOND, Said, beside, block, done, facts, failed, not_none, says, six
 
 
 @pytest.fixture(autouse=True)
@@ -96,8 +96,7 @@ def test_one_run_is_fair_however_good_it_is() -> None:
 def test_a_range_instead_of_a_number_is_fair() -> None:
     evidence = gather(one_run(None, runs=3))
     result = evidence.result
-    scored = score(result, scored_runs(result, (), {}), (), (), ())
-    assert scored
+    scored = not_none(score(result, scored_runs(result, (), {}), (), (), ()))
     runs = tuple(replace(run, end_ns=run.begin_ns + 600 * SECOND) for run in scored.runs)
     ranged = replace(scored, runs=runs, mixes_per_hour=Estimate(1.0, 1.0, 1.2, kind="bracket"))
     told = verdicts.verdict(replace(evidence, score=ranged), (), (), 0)

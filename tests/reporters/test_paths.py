@@ -18,6 +18,7 @@ from mixmark.reporters.document import Chart, Table
 from tests.fakes.copies import PATH
 from tests.fakes.machine import WALL
 from tests.golden import sample
+from tests.judge.found import not_none
 from tests.judge.test_paths import KIB, MIB, line, result, samples
 from tests.reporters.parsed import Page
 
@@ -35,8 +36,7 @@ def tables(assessment: Assessment) -> dict[str, Sequence[Sequence[str]]]:
 
 
 def test_a_path_has_its_ends_its_latency_and_its_bandwidth(measured: Assessment) -> None:
-    found = paths.table(measured)
-    assert found is not None
+    found = not_none(paths.table(measured))
     assert found.rows == [(*ENDS, "5.00 µs (5.00 µs to 5.00 µs)", "2.00 GB/s (2.00 GB/s to 2.00 GB/s)")]
 
 
@@ -55,8 +55,7 @@ def test_what_a_suite_moves_has_its_predicted_time(measured: Assessment) -> None
 def test_a_wrong_path_has_its_reason_and_no_figure() -> None:
     fault = CopyFault(kind="short", size_bytes=4 * KIB, first_byte=4000)
     wrong = judge(result(PathRecord(path=PATH, samples=samples(MIB, line(MIB)), fault=fault)))
-    found = paths.table(wrong)
-    assert found is not None
+    found = not_none(paths.table(wrong))
     assert found.rows == [(*ENDS, "its copies were wrong", "–")]
     assert not any(tables(wrong).values())
 
@@ -77,8 +76,7 @@ def test_a_path_against_another_and_a_conversion_have_rows_of_their_own() -> Non
     converting = PATH.model_copy(update={"converts": "layout"})
     of_size = samples(64 * MIB, *[line(64 * MIB)] * 6)
     records = (PathRecord(path=PATH, opposing="fake/back", samples=of_size), PathRecord(path=converting))
-    found = paths.table(judge(result(*records)))
-    assert found is not None
+    found = not_none(paths.table(judge(result(*records))))
     assert [row[2] for row in found.rows] == [
         "fake/copy (direct), against fake/back",
         "fake/copy (converts the layout)",

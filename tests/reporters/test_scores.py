@@ -19,6 +19,7 @@ from mixmark.reporters.document import Facts, Table
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record
 from tests.golden.sample import result as bare
+from tests.judge.found import not_none
 from tests.judge.test_score import loaded
 
 
@@ -101,8 +102,7 @@ def beside() -> Result:
 
 
 def test_the_matrix_compares_every_device_with_the_first() -> None:
-    compared = judge(beside()).matrix
-    assert compared
+    compared = not_none(judge(beside()).matrix)
     assert compared.baseline == "cpu:0"
     assert {suite: [figures.ratio(each) for each in relatives] for suite, relatives in compared.rows} == {
         "llm": ["1.00×", "10.0×"],

@@ -18,7 +18,7 @@ from tests.fakes.hosts import NAMES, WATTS, cluster, wall
 from tests.fakes.machine import EDGE, SECOND, device, one_run
 from tests.golden.sample import system
 from tests.judge.energy.test_energy import domain, samples
-from tests.judge.found import said, says
+from tests.judge.found import not_none, said, says
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +32,7 @@ def two() -> Result:
 
 
 def scored(about: Result) -> Score:
-    found = judge(about).score
-    assert found is not None
+    found = not_none(judge(about).score)
     return found
 
 
@@ -164,8 +163,7 @@ def test_the_power_at_rest_is_that_of_all_hosts() -> None:
     bare = cluster(seconds=1).model_copy(
         update={"devices": devices, "domains": (*domains, *walls), "meterings": (metering,)}
     )
-    found = power(bare)
-    assert found is not None
+    found = not_none(power(bare))
     assert found.idle_watts == pytest.approx({"host1/cpu:0": 35, "host2/cpu:0": 45})
     assert found.rest_watts == pytest.approx(120, rel=1e-3)
 

@@ -15,6 +15,7 @@ from mixmark.harness.discover import suite_claims
 from mixmark.harness.judge.rules.consistency import NS_PER_S, SuiteClaims, contradictions
 from mixmark.suites.dlrm import Dlrm
 from tests.fakes.folders import Maker
+from tests.judge.found import not_none
 
 RUNS = Maker().result(runs=3)
 FIRST_AT = next(at for at, each in enumerate(RUNS.records) if each.scenario == "mixed")
@@ -191,8 +192,7 @@ def test_the_parts_of_a_mix_wait_for_the_last_feed() -> None:
     moved_canary = canary.model_copy(update={"begin_ns": canary.begin_ns + by_ns, "end_ns": canary.end_ns + by_ns})
     block = slow.conditions[-2].model_copy(update={"end_ns": slow.conditions[-2].end_ns + by_ns})
     conditions = (*slow.conditions[:-2], block, moved_canary)
-    done = slow.completions
-    assert done is not None
+    done = not_none(slow.completions)
     yielded_ns = done.yielded_ns.copy()
     yielded_ns[-1] += by_ns
     late = Completions(done.due_ns, done.issued_ns, done.ends, yielded_ns, done.units)
