@@ -118,11 +118,9 @@ def test_devices_lists_what_is_here_and_what_is_not(shell: Shell) -> None:
     listed = json.loads(shell("devices", "--adapter", ACME, "--json").stdout)
     assert [each["id"] for each in listed["devices"]] == ["npu:acme0"]
     (shell.folder / "mixmark.toml").write_text('[adapter.acme]\nmode = "broken driver"\n')
-    listed = json.loads(shell("devices", "--adapter", ACME, "--json").stdout)
-    assert "libacme.so: cannot open" in listed["absent"][0]["reason"]
-    shown = shell("devices", "--adapter", ACME)
-    assert "No adapter reaches a device" in shown.stdout
-    assert "adapter acme: " in shown.stdout
+    shown = " ".join(shell("devices", "--adapter", ACME).stdout.split())
+    assert "No adapter reaches a device" in shown
+    assert re.search("adapter acme: .*libacme.so: cannot open", shown)
 
 
 @pytest.mark.usefixtures("in_process")

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 from mixmark.harness.judge.assessment import judge
+from mixmark.reporters import report
+from tests.golden.reports import reports
 from tests.golden.sample import FOLDER, REPORTERS, sample
 
-for name, report in REPORTERS.items():
-    (FOLDER / name).write_text(report(judge(sample())), encoding="utf-8")
+for name, form in REPORTERS.items():
+    (FOLDER / name).write_text(form(judge(sample())), encoding="utf-8")
+for name, assessment in reports():
+    (FOLDER / f"full-{name}.txt").write_text(report.full(assessment), encoding="utf-8")

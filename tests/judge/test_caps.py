@@ -134,14 +134,6 @@ def test_the_score_is_that_of_all_power(base: Result) -> None:
     alone, beside = judge(base).score, judge(capped(base, (0.8, 0.9, 100))).score
     assert alone is not None and beside is not None
     assert beside.mixes_per_kwh == alone.mixes_per_kwh
-
-
-def test_reports_show_each_cap_and_the_best(base: Result) -> None:
-    judged = judge(capped(base, (0.8, 1.0, 600), (0.6, 0.9, 400)))
-    for text in (report.console(judged), report.full(judged)):
-        words = " ".join(text.split())
-        assert "the most mixes per kWh at 60 %: 1.35 × those at all power, at 0.902 × its mixes per hour" in words
-        assert "a cap of 80 % does not bind" in words
     assert judge(base).frontier is None
 
 

@@ -207,13 +207,6 @@ def test_a_level_that_was_not_served_says_why(ladder_result: Result) -> None:
     assert "one request takes longer" in text
 
 
-def test_the_reports_show_the_ladder(ladder_result: Result) -> None:
-    for render in (report.console, report.full):
-        text = render(judge(ladder_result))
-        for word in ("ready idle", "bare idle", "75 %", "over the ladder", "of the power of full load"):
-            assert word in text, word
-
-
 def test_policies_are_compared_with_the_plan_of_the_same_minutes() -> None:
     base = one_run(None, runs=3)
     machine = Machine(MIX, GPU_AND_CPU, QUANTA, source=by(policies.FastestDevice))

@@ -159,14 +159,6 @@ def test_a_device_that_is_disturbed_retains_less() -> None:
     assert seen.kappa.estimate < 0.97
 
 
-def test_a_device_with_two_feeds_at_a_time_has_no_bound_but_an_estimate() -> None:
-    machine = Machine(MIX, GPU_AND_CPU, QUANTA, concurrency=2)
-    machine.run(100)
-    told = result([recorded(machine)], EDGE, 600, machine.now_ns, IDS)
-    seen = not_none(judge(told).diagnoses["mixed.1"])
-    assert seen.bound_is_estimate
-
-
 def test_a_surplus_of_one_suite_earns_nothing() -> None:
     more = scored(of(run(feeds={**FEEDS, ("llm", "gpu:0"): (2416, 20)}))).mixes_per_hour
     same = scored(of(run())).mixes_per_hour
@@ -501,37 +493,12 @@ def test_a_slow_meter_is_not_official() -> None:
     assert (grade, missing) == ("ranked", "score_graded.edges")
 
 
-def test_one_run_has_no_interval() -> None:
-    """Its blocks tell how steady it was, and not how far another run would be from it."""
-    found = scored(of(run()))
-    assert found.runs[0].mixes_per_hour.half_width is not None
-    assert found.mixes_per_hour and found.mixes_per_hour.half_width is None
-
-
 def test_the_fewest_bits_name_the_weight_class() -> None:
     records, plan = run()
     route = records[1].route.model_copy(update={"precision": "int8"})
     mixed_bits = [records[0], records[1].model_copy(update={"route": route}), *records[2:]]
     assert scored(of((mixed_bits, plan))).weight_class == 8
     assert scored(of(run())).weight_class == 16
-
-
-def test_a_machine_twice_over_scores_the_same() -> None:
-    records, plan = run()
-    twins = [
-        each.model_copy(
-            update={
-                "key": f"{each.key}.twin",
-                "route": each.route.model_copy(update={"device": f"{each.route.device}-b"}),
-            }
-        )
-        for each in records
-    ]
-    two = scored(result([(records + twins, plan)], EDGE, 1040, 600 * SECOND, IDS))
-    one = scored(of(run()))
-    assert one.mixes_per_kwh and two.mixes_per_kwh and one.mixes_per_hour and two.mixes_per_hour
-    assert two.mixes_per_kwh.estimate == pytest.approx(one.mixes_per_kwh.estimate, rel=1e-5)
-    assert two.mixes_per_hour.estimate == pytest.approx(2 * one.mixes_per_hour.estimate)
 
 
 def moved(told: Result, by_ns: int) -> Result:
@@ -687,15 +654,6 @@ def test_a_route_that_failed_counts_against_the_run_and_one_that_was_refused_doe
     assert (code, values["suite"], values["message"]) == ("mix_complete.failed", "llm", "exit code 139")
     refused = lost.model_copy(update={"error": Failure(kind="unsupported", message="no int4 here")})
     assert scored(of(([*records, refused], plan))).problems == ()
-
-
-def test_feeds_that_broke_a_limit_are_none_of_those_that_a_grade_needs() -> None:
-    spans = [(begin, end + (index % 2)) for index, (begin, end) in enumerate(even(120, 600))]
-    records, _ = run()
-    mix = EDGE.model_copy(update={"name": "mine", "limits": {"diffusion": ServiceLimits(total_ns=5 * SECOND)}})
-    [seen] = scored(of(changed(records, "diffusion", completions=completions(spans, 1)), mix=mix)).runs
-    told = next(stream for stream in seen.suites if stream.suite == "diffusion")
-    assert (told.feeds, told.late, told.mixes) == (60, 59, 60)  # the last one ends behind the window
 
 
 COUNT = st.integers(20, 60)

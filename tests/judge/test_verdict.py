@@ -221,13 +221,6 @@ def test_the_smoke_tier_is_at_best_fair() -> None:
     assert (found.word, found.reasons[0].code) == ("fair", "score_graded.tier")
 
 
-def test_the_verdict_follows_the_exit_code() -> None:
-    for each, code in ((done(), 0), (failed("crashed"), 1), (done().model_copy(update={"finished": False}), 130)):
-        found = judge(each)
-        assert found.exit_code == code
-        assert (found.verdict.word in ("solid", "fair", "disturbed")) == (code == 0)
-
-
 def test_a_reason_counts_the_measurements_that_it_is_about() -> None:
     hot = beside(*(block(second, thermal_throttles=1) for second in range(6)))
     one_of_two = hot.model_copy(update={"records": (*hot.records, record("c", "llm", "token", closed_loop([[9]])))})

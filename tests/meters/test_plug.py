@@ -43,6 +43,12 @@ def first_of(server: PlugServer, **options: str) -> tuple[Domain | Absent, Plug]
     return found, meter
 
 
+def metered(server: PlugServer, **options: str) -> tuple[Domain, Plug]:
+    found, meter = first_of(server, **options)
+    assert isinstance(found, Domain), found
+    return found, meter
+
+
 def read(meter: Plug, domain: Domain) -> float:
     """The first value that the meter gives. A reply takes a moment."""
     deadline = time.monotonic() + 20
@@ -63,8 +69,7 @@ def refusal(server: PlugServer, **options: str) -> str:
 @pytest.mark.parametrize("kind", PLUGS)
 def test_each_kind_gives_its_watts(kind: str) -> None:
     with plug(kind) as server:
-        found, meter = first_of(server, accuracy="1%")
-        assert isinstance(found, Domain), found
+        found, meter = metered(server, accuracy="1%")
         assert (found.boundary, found.quantity, found.method, found.accuracy) == ("wall", "power", "external", 0.01)
         assert "node" in found.covers
         assert "127.0.0.1" not in found.source
@@ -80,8 +85,7 @@ def test_each_kind_gives_its_watts(kind: str) -> None:
 )
 def test_each_counter_gives_its_joules(kind: str, options: dict[str, str]) -> None:
     with plug(kind) as server:
-        found, meter = first_of(server, **options)
-        assert isinstance(found, Domain), found
+        found, meter = metered(server, **options)
         assert found.quantity == "energy"
         assert read(meter, found) == pytest.approx(7_200_000)
 
@@ -143,8 +147,7 @@ def test_replies_that_are_none_are_named() -> None:
 def test_a_plug_that_answers_too_late_or_no_more_is_lost_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "PATIENCE_S", 0.05)
     with plug("json") as server:
-        found, meter = first_of(server)
-        assert isinstance(found, Domain)
+        found, meter = metered(server)
 
         def late(request: Any, body: bytes) -> bytes:
             time.sleep(0.3)
@@ -170,11 +173,9 @@ def test_a_wrong_certificate_is_refused_and_the_right_one_taken(tmp_path: Path) 
     with plug("json", tls=context) as server:
         url = f"https://127.0.0.1:{server.server_address[1]}/status"
         assert "certificate verify failed" in refusal(server, url=url).lower()
-        found, _ = first_of(server, url=url, verify=str(certificate))
-        assert isinstance(found, Domain), found
+        found, _ = metered(server, url=url, verify=str(certificate))
         server.tree = {"/status": "/there", "/there": {"readings": [{"watts": 12.5}]}}
-        found, meter = first_of(server, url=url, verify="no")
-        assert isinstance(found, Domain), found
+        found, meter = metered(server, url=url, verify="no")
         assert read(meter, found) == 12.5
         server.tree = {"/status": url.replace("https", "http")}
         assert "redirects to http" in refusal(server, url=url, verify="no")
@@ -183,12 +184,10 @@ def test_a_wrong_certificate_is_refused_and_the_right_one_taken(tmp_path: Path) 
 def test_passwords_come_from_the_environment_and_go_to_the_plug_alone() -> None:
     with plug("homeassistant") as server:
         server.needs = "Bearer abc"
-        found, _ = first_of(server, token_env="TOKEN")
-        assert isinstance(found, Domain), found
+        found, _ = metered(server, token_env="TOKEN")
         assert "abc" not in found.model_dump_json()
     with plug("tasmota") as server:
-        found, meter = first_of(server, user="admin", password_env="PLUG")
-        assert isinstance(found, Domain), found
+        found, meter = metered(server, user="admin", password_env="PLUG")
         assert server.asked[-1] == "/cm?cmnd=Status%2010&user=admin&password=correct+horse"
         server.mangled = lambda request, body: b"?"
         assert SECRET not in refusal(server, user="admin", password_env="PLUG")
@@ -204,8 +203,7 @@ def test_a_shelly_asks_for_its_password_in_the_way_of_its_generation(kind: str, 
     with plug(kind) as server:
         server.needs = needs
         assert "401" in refusal(server)
-        found, meter = first_of(server, user="admin", password_env="PLUG")
-        assert isinstance(found, Domain), found
+        found, meter = metered(server, user="admin", password_env="PLUG")
         assert read(meter, found) == pytest.approx(123.4)
         meter = Plug(server.options(user="admin", password_env="PLUG"), {"PLUG": "wrong"})
         [lost] = meter.domains([CPU])
@@ -219,8 +217,7 @@ def test_an_entity_in_another_unit_is_refused_and_kilowatts_are_understood() -> 
             server.mangled = lambda request, body: body.replace(b'"W"', f'"{name}"'.encode())
 
         unit("kW")
-        found, meter = first_of(server)
-        assert isinstance(found, Domain), found
+        found, meter = metered(server)
         assert read(meter, found) == 1500
         unit("VA")
         assert "'VA', which is no unit" in refusal(server)
@@ -278,8 +275,7 @@ def test_the_reading_that_is_meant_is_read(
     with plug("tree") as server:
         server.tree = tree
         path = options.pop("path", "/" if kind == "json" else "")
-        found, meter = first_of(server, **{"kind": kind, "url": server.options()["url"] + path, **options})
-        assert isinstance(found, Domain), found
+        found, meter = metered(server, **{"kind": kind, "url": server.options()["url"] + path, **options})
         assert read(meter, found) == value
 
 
@@ -334,8 +330,7 @@ def test_what_could_be_another_reading_is_refused_with_the_choice(
 def test_a_plug_of_which_the_meter_fails_later_gives_no_value() -> None:
     with plug("tree") as server:
         server.tree = {STATUS: {"switch:0": {"apower": 35.5}}}
-        found, meter = first_of(server, kind="shelly")
-        assert isinstance(found, Domain), found
+        _, meter = metered(server, kind="shelly")
         reading = meter._found()
         assert meter._number(reading) == 35.5
         server.tree = {STATUS: {"switch:0": {"apower": 35.5, "errors": ["out_of_range:apower"]}}}
@@ -352,8 +347,7 @@ def test_a_redirect_on_the_same_host_is_followed_with_the_account(code: int) -> 
         server.redirects, server.needs = code, BASIC
         server.tree = {"/a": "/a/", "/a/": "b?c=1", "/a/b?c=1": {"w": 12.5}}
         url = server.options()["url"]
-        found, meter = first_of(server, kind="json", url=f"{url}/a", power="w", user="admin", password_env="PLUG")
-        assert isinstance(found, Domain), found
+        found, meter = metered(server, kind="json", url=f"{url}/a", power="w", user="admin", password_env="PLUG")
         assert read(meter, found) == 12.5
         server.tree, server.needs = {"/a": "/a"}, ""
         assert "again and again" in refusal(server, kind="json", url=f"{url}/a", power="w")
@@ -371,8 +365,7 @@ def test_a_redirect_to_another_host_is_refused_and_takes_no_secret_there(given: 
 def test_no_proxy_of_the_environment_sees_the_plug(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     with plug("json") as server:
-        found, _ = first_of(server)
-        assert isinstance(found, Domain), found
+        metered(server)
 
 
 def test_a_reply_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,8 +397,7 @@ def test_a_compressed_reply_is_read_and_has_the_same_limit() -> None:
             request.wfile.write(packed)
 
         server.mangled = compressed
-        found, meter = first_of(server)
-        assert isinstance(found, Domain), found
+        found, meter = metered(server)
         assert read(meter, found) == 12.5
         content = b" " * (http.LONGEST * 40)
         assert "longer than 1 MiB" in refusal(server)

@@ -6,8 +6,7 @@ import base64
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
@@ -99,6 +98,15 @@ def meter(server: Server, **options: str) -> Redfish:
     return Redfish({"url": f"http://127.0.0.1:{server.server_port}", **options}, {"BMC_PASSWORD": SECRET})
 
 
+def watts_of(server: Server, **options: str) -> float:
+    """The first reading."""
+    redfish = meter(server, **options)
+    (domain,) = redfish.domains([CPU])
+    assert isinstance(domain, Domain), domain
+    (sample,) = gathered(lambda: redfish.read(domain))
+    return sample.value
+
+
 def refused(server: Server, **options: str) -> str:
     (absent,) = meter(server, **options).domains([CPU])
     assert isinstance(absent, Absent)
@@ -106,7 +114,7 @@ def refused(server: Server, **options: str) -> str:
     return absent.reason
 
 
-def gathered(take: Callable[[], object]) -> object:
+def gathered(take: Callable[[], Sequence[Sample]]) -> Sequence[Sample]:
     for _ in range(2000):
         if samples := take():
             return samples
@@ -168,10 +176,7 @@ def test_of_several_powers_the_one_of_the_whole_chassis_is_read(
     server.tree["/redfish/v1/Chassis/1/Power"] = {
         "PowerControl": [{"PowerConsumedWatts": value, "PhysicalContext": part} for value, part in controls]
     }
-    redfish = meter(server, **({"power": power} if power else {}))
-    (domain,) = redfish.domains([CPU])
-    assert isinstance(domain, Domain), domain
-    assert gathered(lambda: redfish.read(domain)) == [Sample(watts)]
+    assert watts_of(server, **({"power": power} if power else {})) == watts
 
 
 def test_powers_that_are_not_known_to_be_the_nodes_are_refused_with_the_choice(server: Server) -> None:
@@ -192,10 +197,7 @@ def test_a_chassis_without_new_metrics_is_asked_for_its_power(server: Server, me
         "Power": link("/redfish/v1/Chassis/1/Power"),
         "EnvironmentMetrics": link("/metrics"),
     }
-    redfish = meter(server)
-    (domain,) = redfish.domains([CPU])
-    assert isinstance(domain, Domain), domain
-    assert gathered(lambda: redfish.read(domain)) == [Sample(300.0)]
+    assert watts_of(server) == 300.0
 
 
 @pytest.mark.parametrize("broken", [404, b"<html>", {}, {"Power": link("//elsewhere/")}, "/redfish/v1/Chassis/2"])
@@ -203,10 +205,7 @@ def test_a_chassis_that_cannot_be_asked_does_not_hide_another(server: Server, br
     server.tree = {**old(300), "/redfish/v1/Chassis/2": broken}
     server.tree["/redfish/v1/Chassis"] = {"Members": [link("/redfish/v1/Chassis/2"), link("/redfish/v1/Chassis/1")]}
     for options in ({}, {"chassis": "1"}):
-        redfish = meter(server, **options)
-        (domain,) = redfish.domains([CPU])
-        assert isinstance(domain, Domain), domain
-        assert gathered(partial(redfish.read, domain)) == [Sample(300.0)]
+        assert watts_of(server, **options) == 300.0
     assert refused(server, chassis="2").startswith("no chassis has a power reading above 0 W; 2: ")
 
 
@@ -218,10 +217,7 @@ def test_a_controller_that_redirects_is_followed(server: Server, slash: bool) ->
         server.tree = getattr(server, "tree", {}) | {path + here: path + there, path + there: content}
     server.tree["/redfish/v1/Chassis"] = server.tree.get("/redfish/v1/Chassis", old()["/redfish/v1/Chassis"])
     server.account = f"reader:{SECRET}"
-    redfish = meter(server, user="reader", password_env="BMC_PASSWORD")
-    (domain,) = redfish.domains([CPU])
-    assert isinstance(domain, Domain), domain
-    assert gathered(lambda: redfish.read(domain)) == [Sample(300.0)]
+    assert watts_of(server, user="reader", password_env="BMC_PASSWORD") == 300.0
 
 
 @pytest.mark.parametrize(

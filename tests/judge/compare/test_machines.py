@@ -310,10 +310,9 @@ def test_compare_exits_with_1_only_on_a_proven_regression(compared: Callable[...
     assert compared("slow", "fast", "--gate", "0").exit_code == 0
 
 
-@pytest.mark.parametrize("form", ["console", "markdown", "html", "json"])
-def test_compare_prints_each_form(form: str, compared: Callable[..., Outcome]) -> None:
-    done = compared("fast", "elsewhere", "--format", form)
-    assert (done.exit_code, "Basalt 1" in done.stdout) == (0, True)
+def test_compare_prints_the_form_that_is_asked_for(compared: Callable[..., Outcome]) -> None:
+    done = compared("fast", "elsewhere", "--format", "html")
+    assert (done.exit_code, "Basalt 1" in done.stdout, done.stdout[:9]) == (0, True, "<!doctype")
 
 
 @pytest.mark.parametrize(

@@ -47,14 +47,6 @@ def test_a_mix_that_came_whole_is_only_graded() -> None:
     assert said(mix.score_graded, told) == [lacking(found("score_graded.runs", runs=1, needed=3))]
 
 
-def test_a_mix_that_is_not_whole_has_no_score() -> None:
-    told = one_run(WATTS_AT_THE_WALL)
-    less = told.model_copy(update={"records": tuple(each for each in told.records if each.route.suite != "dlrm")})
-    assert said(mix.mix_complete, less) == [says("mix_complete.no_feed", "run", phase="mixed.1", suite="dlrm")]
-    assert judge(less).exit_code == 0
-    assert said(mix.score_graded, less) == []
-
-
 @pytest.mark.parametrize(
     ("threads", "quota", "warned"), [(2, None, False), (1, None, True), (None, None, False), (16, 1.5, True)]
 )
