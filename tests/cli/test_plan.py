@@ -157,6 +157,7 @@ def test_what_cannot_be_planned_with_is_left_out_by_name(entries: Path, tmp_path
     assert f"{CARD}: its price is not known" in text
 
 
+@pytest.mark.slow
 def test_an_entry_that_its_check_rejects_is_left_out(mine: Path, tmp_path: Path) -> None:
     good = made(tmp_path / "entries", mine)
     write(tmp_path / "other", Maker(2).result().model_copy(update={"created_utc": "2026-01-02T05:04:05+00:00"}))
@@ -257,6 +258,7 @@ def test_thousands_answers_and_a_result_folder_to_buy_from(mine: Path, prices: P
     assert found["today"] is None
 
 
+@pytest.mark.slow
 def test_the_page_has_the_figures_of_the_console_and_a_bar_for_each_machine(mine: Path) -> None:
     words = (mine, "--add", CARD, "--mixes-per-hour", 10)
     console, page = typed(*words).stdout, typed(*words, "--format", "html").stdout

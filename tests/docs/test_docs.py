@@ -219,7 +219,7 @@ def cell(value: object) -> str:
     return words[value] if value is None or isinstance(value, bool) else f"{value:g}"
 
 
-@pytest.mark.parametrize("suite", [*SHAPES.keys() - {"diffusion"}, pytest.param("diffusion", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("suite", [*list(SHAPES)[:-1], pytest.param("diffusion", marks=pytest.mark.slow)])
 def test_tiers(suite: str) -> None:
     made, shapes, fields = SHAPES[suite]
     for tier, *cells, weights in table(of(RULES, f"{suite}:"), "tier"):
@@ -391,11 +391,13 @@ def test_the_table_of_cheats_is_that_of_the_tests() -> None:
 # plan.md and claims.md
 
 
+@pytest.mark.slow
 def test_the_output_of_the_plan_page_is_current() -> None:
     page = plan_page.PAGE.read_text("utf-8")
     assert plan_page.renewed(page) == page, "run python -m tests.docs.plan_page"
 
 
+@pytest.mark.slow
 def test_the_page_of_claims_is_current() -> None:
     page = claims_page.PAGE.read_text("utf-8")
     assert claims_page.renewed(page) == page, "run python -m tests.docs.claims_page"

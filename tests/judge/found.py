@@ -10,6 +10,7 @@ from mixmark.harness.contracts.schema import Conditions, Cost, Failure, Finding,
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import Rule
+from mixmark.harness.judge.score import Score
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
 T = TypeVar("T")
@@ -30,6 +31,10 @@ def failed(kind: str) -> Result:
 def not_none(value: T | None) -> T:
     assert value is not None
     return value
+
+
+def scored(about: Result) -> Score:
+    return not_none(judge(about).score)
 
 
 Said = tuple[str, str, Any]

@@ -10,11 +10,9 @@ from mixmark.harness.contracts.schema import Failure, Phase, PowerLimit, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.caps import Frontier
 from mixmark.harness.measure.dispatch import Pair
-from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
 from mixmark.reporters import report
 from tests.fakes.machine import (
-    EDGE,
     GPU_AND_CPU,
     MIX,
     QUANTA,
@@ -32,11 +30,6 @@ from tests.judge.found import not_none
 LIMIT = PowerLimit(id="rapl/intel-rapl:0", watts=200)
 PACKAGE = WALL.model_copy(update={"id": LIMIT.id, "meter": "rapl", "covers": ("cpu:0",), "boundary": "devices"})
 FULL_W, PACKAGE_W = 600.0, 150.0
-
-
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
 
 
 def _paced(pace: float, pair: Pair, at_s: float) -> float:

@@ -27,21 +27,16 @@ from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.load import LARGEST_DELAY, Ladder, Level, requests_ns
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.measure.request_queue import RequestQueue
-from mixmark.harness.plan import mixes, policies
+from mixmark.harness.plan import policies
 from mixmark.harness.plan.load import load_at, request_units
 from mixmark.harness.plan.presets import PRESETS
 from mixmark.reporters import report
-from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, SECOND, WALL, Machine, one_run, phase, record
+from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, SECOND, WALL, Machine, one_run, phase, record
 from tests.judge.found import facts, not_none, says
 
 LEVELS = (0.75, 0.5, 0.25)
 IDLE_W, FULL_W = 100.0, 600.0
 LIMIT = LatencyLimits(percentile=0.9, total_ns=60 * SECOND, source="a story")
-
-
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
 
 
 def watts_at(level: float) -> float:

@@ -16,7 +16,6 @@ from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.measure.stages import Procedure, RunState, next_steps
-from mixmark.harness.plan import mixes
 from mixmark.harness.plan.phases import scales
 from mixmark.harness.plan.placement import Power
 from mixmark.harness.plan.presets import SMOKE_MIX
@@ -27,11 +26,6 @@ from tests.golden.sample import phase
 from tests.judge.found import facts, says
 
 THREE = ("host1", "host2", "host3")
-
-
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +63,7 @@ def test_of_unequal_hosts_the_bound_says_what_each_would_add() -> None:
     assert found[2].efficiency == pytest.approx(1, rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_score_is_that_of_all_hosts(three: Result) -> None:
     plain = judge(cluster(THREE)).score
     found = judge(three).score

@@ -27,7 +27,6 @@ from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.score import Score, joined
 from mixmark.harness.judge.statistics.timestamps import in_time
 from mixmark.harness.measure.dispatch import Pair
-from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import Power, place
 from tests.fakes.machine import (
     EDGE,
@@ -46,7 +45,7 @@ from tests.fakes.machine import (
     result,
     solo,
 )
-from tests.judge.found import Said, facts, not_none, says
+from tests.judge.found import Said, facts, not_none, says, scored
 
 IDS = ("gpu:0", "cpu:0")
 WATTS = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
@@ -57,11 +56,6 @@ FEEDS: Mapping[Pair, tuple[int, int]] = {  # of the worked example: feeds in 600
     ("dlrm", "cpu:0"): (4840, 1000),
     ("resnet50", "gpu:0"): (1206, 100),
 }
-
-
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
 
 
 def even(feeds: int, seconds: float) -> list[tuple[int, int]]:
@@ -102,11 +96,6 @@ def of(
 
 def problems(found: Score) -> list[Said]:
     return list(map(facts, found.problems))
-
-
-def scored(told: Result) -> Score:
-    found = not_none(judge(told).score)
-    return found
 
 
 def test_the_worked_example() -> None:

@@ -15,18 +15,12 @@ from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import TABLE, found
 from mixmark.harness.judge.score import score, scored_runs
 from mixmark.harness.judge.verdict import Verdict
-from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
 from tests.fakes import machine
 from tests.fakes.machine import EDGE, MIX, WATTS_AT_THE_WALL, one_run
 from tests.fakes.machine import result as made_up
 from tests.golden.sample import closed_loop, probe, record, result
 from tests.judge.found import SECOND, Said, beside, block, done, facts, failed, not_none, says, six
-
-
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
 
 
 def verdict(of: Result) -> tuple[str, Said]:

@@ -163,7 +163,7 @@ def test_a_lane_is_filled_from_the_bottom_and_alike_columns_are_one() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_million_feeds_make_a_small_picture() -> None:
     whole = one_run(WATTS_AT_THE_WALL)
     short = completions([(at * 600, at * 600 + 590) for at in range(1_000_000)], 1)

@@ -143,6 +143,7 @@ def test_an_entry_is_replaced_only_if_asked(results: tuple[Path, Path], tmp_path
     assert len(checked["entries"][0]["entry"]["runs"]) == 1
 
 
+@pytest.mark.slow
 def test_a_replaced_entry_stays_as_history_and_another_declaration_of_the_same_results_leaves_none(
     results: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_replaced_entry_stays_as_history_and_another_declaration_of_the_same_r
     assert "E-PLACE" in typed("check", tmp_path).output, "the id of a folder is that of its results"
 
 
+@pytest.mark.slow
 def test_a_run_that_another_entry_holds_is_told_as_the_entry_is_made(
     folder: Path, results: tuple[Path, Path], tmp_path: Path
 ) -> None:

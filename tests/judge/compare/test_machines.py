@@ -16,19 +16,13 @@ from mixmark.harness.contracts.schema import Audit, Failure, Gate, NoiseFloor, R
 from mixmark.harness.contracts.text import days_between
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
-from mixmark.harness.plan import mixes
 from mixmark.reporters import comparison
 from tests.fakes import machine
-from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL
+from tests.fakes.machine import WATTS_AT_THE_WALL
 from tests.golden.sample import GPU, record, result
 from tests.judge.compare.test_solo import run_of, runs, several, window
 
 one_run = cache(machine.one_run)  # facts are frozen, and a run takes a while
-
-
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
 
 
 def beside(*sides: Result | Sequence[Result]) -> MachineComparison:

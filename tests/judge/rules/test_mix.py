@@ -31,11 +31,6 @@ from tests.fakes.machine import result as made_up
 from tests.judge.found import Said, facts, said, says
 
 
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
-
-
 def lacking(*missing: Finding) -> Said:
     return says("score_graded.missing", "run", grade="indicative", better="ranked", missing=missing)
 

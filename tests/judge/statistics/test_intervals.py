@@ -51,7 +51,7 @@ def test_a_percentile_lies_between_two_order_statistics(n: int, q: float, ranks:
     assert intervals.percentile_interval(shuffled, q) == ranks
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_intervals_of_a_percentile_hold_it_as_often_as_they_say() -> None:
     samples = (np.random.default_rng(2).exponential(1e6, (1000, 200))).astype(np.int64)
     truth = -np.log(0.1) * 1e6
@@ -165,6 +165,7 @@ def test_a_run_without_a_proper_figure_is_an_error(bad: float) -> None:
         intervals.over_runs([1.0, bad])
 
 
+@pytest.mark.exhaustive
 def test_the_t_interval_over_runs_holds_the_truth_as_often_as_it_says() -> None:
     samples = np.exp(0.05 * np.random.default_rng(7).standard_normal((2000, 5)))
     found = [intervals.over_runs(sample.tolist()) for sample in samples]
