@@ -11,7 +11,6 @@ from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import (
     NO_GATE,
     Absent,
-    Completions,
     Conditions,
     Cost,
     Environment,
@@ -45,6 +44,7 @@ from tests.fakes.machine import (
     result,
     solo,
 )
+from tests.golden.sample import later, metered_later
 from tests.judge.found import Said, facts, not_none, says, scored
 
 IDS = ("gpu:0", "cpu:0")
@@ -492,29 +492,8 @@ def test_the_fewest_bits_name_the_weight_class() -> None:
 
 def moved(told: Result, by_ns: int) -> Result:
     """The same on a machine that has been up for so long."""
-
-    def stamps(done: Completions) -> Completions:
-        issued = done.issued_ns + by_ns
-        return Completions(issued, issued, done.ends, done.yielded_ns + by_ns, done.units)
-
-    def samples(read: Samples) -> Samples:
-        return Samples(read.before_ns + by_ns, read.after_ns + by_ns, read.values)
-
-    records = tuple(
-        each.model_copy(
-            update={
-                "completions": stamps(each.completions),
-                "parent_window_ns": each.parent_window_ns
-                and (each.parent_window_ns[0] + by_ns, each.parent_window_ns[1] + by_ns),
-            }
-        )
-        for each in told.records
-        if each.completions is not None
-    )
-    meterings = tuple(
-        each.model_copy(update={"samples": {id: samples(read) for id, read in each.samples.items()}})
-        for each in told.meterings
-    )
+    records = tuple(later(each, by_ns) for each in told.records)
+    meterings = tuple(metered_later(each, by_ns) for each in told.meterings)
     return told.model_copy(update={"records": records, "meterings": meterings})
 
 

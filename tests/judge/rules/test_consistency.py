@@ -15,6 +15,7 @@ from mixmark.harness.discover import suite_claims
 from mixmark.harness.judge.rules.consistency import NS_PER_S, SuiteClaims, contradictions
 from mixmark.suites.dlrm import Dlrm
 from tests.fakes.folders import Maker
+from tests.golden.sample import later
 from tests.judge.found import not_none
 
 RUNS = Maker().result(runs=3)
@@ -86,18 +87,7 @@ def test_what_was_measured_does_not_contradict_itself() -> None:
 
 def again(record: Record) -> Record:
     """A record of a machine whose clock began anew."""
-    by_ns, done, bracket = -60 * NS_PER_S, record.completions, record.parent_window_ns
-    assert done is not None and bracket is not None
-    return record.model_copy(
-        update={
-            "completions": moved(done, by_ns),
-            "parent_window_ns": (bracket[0] + by_ns, bracket[1] + by_ns),
-            "conditions": tuple(
-                each.model_copy(update={"begin_ns": each.begin_ns + by_ns, "end_ns": each.end_ns + by_ns})
-                for each in record.conditions
-            ),
-        }
-    )
+    return later(record, -60 * NS_PER_S)
 
 
 def late(blocks: Sequence[Conditions]) -> tuple[Conditions, ...]:
