@@ -22,6 +22,7 @@ from mixmark.submissions.entry import DECLARATION
 from tests.fakes.folders import GPU, MIX, Maker, write
 from tests.submissions.made import DECLARED, made
 
+pytestmark = pytest.mark.slow
 HOST, CARD = "Acme Quartz", "Acme Topaz"
 
 
@@ -127,7 +128,6 @@ def test_declared_watts_are_called_declared(mine: Path, prices: Path) -> None:
     assert answer(planned(mine, "--prices", prices), "efficient")["watts"] <= 400
 
 
-@pytest.mark.slow
 def test_a_machine_is_bought_for_the_work_of_an_hour(entries: Path, prices: Path) -> None:
     declared = prices.read_text("utf-8").replace(HOST, "Acme One").replace("price", "watts = 100\nprice")
     prices.write_text(declared, "utf-8")
@@ -157,7 +157,6 @@ def test_what_cannot_be_planned_with_is_left_out_by_name(entries: Path, tmp_path
     assert f"{CARD}: its price is not known" in text
 
 
-@pytest.mark.slow
 def test_an_entry_that_its_check_rejects_is_left_out(mine: Path, tmp_path: Path) -> None:
     good = made(tmp_path / "entries", mine)
     write(tmp_path / "other", Maker(2).result().model_copy(update={"created_utc": "2026-01-02T05:04:05+00:00"}))
@@ -258,7 +257,6 @@ def test_thousands_answers_and_a_result_folder_to_buy_from(mine: Path, prices: P
     assert found["today"] is None
 
 
-@pytest.mark.slow
 def test_the_page_has_the_figures_of_the_console_and_a_bar_for_each_machine(mine: Path) -> None:
     words = (mine, "--add", CARD, "--mixes-per-hour", 10)
     console, page = typed(*words).stdout, typed(*words, "--format", "html").stdout

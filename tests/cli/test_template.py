@@ -167,9 +167,8 @@ def test_a_folder_that_holds_something_or_cannot_be_written_is_refused(tmp_path:
     "suite",
     [
         dlrm.Dlrm,
-        probe.Probe,
         *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (llm.Llm, resnet50.ResNet50, speech.Speech)),
-        pytest.param(diffusion.Diffusion, marks=pytest.mark.exhaustive),
+        *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (diffusion.Diffusion, probe.Probe)),
     ],
 )
 def test_the_session_runs_every_suite(tmp_path: Path, suite: Any) -> None:

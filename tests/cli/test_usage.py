@@ -114,6 +114,7 @@ def test_efficiency_without_a_meter_is_refused_before_anything_is_measured(
     assert not (shell.folder / "out").exists()
 
 
+@pytest.mark.slow
 def test_devices_lists_what_is_here_and_what_is_not(shell: Shell) -> None:
     listed = json.loads(shell("devices", "--adapter", ACME, "--json").stdout)
     assert [each["id"] for each in listed["devices"]] == ["npu:acme0"]
@@ -123,6 +124,7 @@ def test_devices_lists_what_is_here_and_what_is_not(shell: Shell) -> None:
     assert re.search("adapter acme: .*libacme.so: cannot open", shown)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_adapters_lists_where_each_comes_from(shell: Shell) -> None:
     listed = json.loads(shell("adapters", "--adapter", ACME, "--json").stdout)["adapters"]
@@ -137,6 +139,7 @@ def test_adapters_lists_where_each_comes_from(shell: Shell) -> None:
     assert "in discover" in log.read_text()
 
 
+@pytest.mark.slow
 def test_suites_lists_units_scenarios_and_tiers(shell: Shell) -> None:
     listed = {each["name"]: each for each in json.loads(shell("suites", "--json").stdout)["suites"]}
     assert {"llm", "diffusion", "dlrm", "resnet50", "null"} <= set(listed)

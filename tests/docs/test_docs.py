@@ -391,7 +391,7 @@ def test_the_table_of_cheats_is_that_of_the_tests() -> None:
 # plan.md and claims.md
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_output_of_the_plan_page_is_current() -> None:
     page = plan_page.PAGE.read_text("utf-8")
     assert plan_page.renewed(page) == page, "run python -m tests.docs.plan_page"

@@ -225,7 +225,7 @@ def test_the_index_leads_to_every_page() -> None:
     assert {"index.md", *links(INDEX.read_text("utf-8"))} == pages
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     site = tmp_path / "site"
     build = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--quiet", "-d", str(tmp_path / "cache")]

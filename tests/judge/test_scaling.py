@@ -25,6 +25,7 @@ from tests.fakes.machine import EDGE, GPU_AND_CPU
 from tests.golden.sample import phase
 from tests.judge.found import facts, says
 
+pytestmark = pytest.mark.slow
 THREE = ("host1", "host2", "host3")
 
 
@@ -63,7 +64,6 @@ def test_of_unequal_hosts_the_bound_says_what_each_would_add() -> None:
     assert found[2].efficiency == pytest.approx(1, rel=0.02)
 
 
-@pytest.mark.slow
 def test_the_score_is_that_of_all_hosts(three: Result) -> None:
     plain = judge(cluster(THREE)).score
     found = judge(three).score

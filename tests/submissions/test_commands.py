@@ -18,6 +18,7 @@ from mixmark.submissions import files
 from mixmark.submissions.entry import DECLARATION, Declaration
 from tests.submissions.made import edited, kit_report
 
+pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[2] / "docs/submit.md").read_text("utf-8")
 FLAGS = (
     *("--org", "Acme", "--system", "Acme One", "--availability", "research"),
@@ -51,7 +52,6 @@ def test_an_entry_is_made_and_obeys_the_rules(results: tuple[Path, Path], tmp_pa
     assert [path.name for path in out.iterdir()] == ["acme"]
 
 
-@pytest.mark.slow
 def test_a_report_of_the_kit_comes_along_and_is_shown(results: tuple[Path, Path], tmp_path: Path) -> None:
     for name, report in (
         ("passed", kit_report()),
@@ -143,7 +143,6 @@ def test_an_entry_is_replaced_only_if_asked(results: tuple[Path, Path], tmp_path
     assert len(checked["entries"][0]["entry"]["runs"]) == 1
 
 
-@pytest.mark.slow
 def test_a_replaced_entry_stays_as_history_and_another_declaration_of_the_same_results_leaves_none(
     results: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -164,7 +163,6 @@ def test_a_replaced_entry_stays_as_history_and_another_declaration_of_the_same_r
     assert "E-PLACE" in typed("check", tmp_path).output, "the id of a folder is that of its results"
 
 
-@pytest.mark.slow
 def test_a_run_that_another_entry_holds_is_told_as_the_entry_is_made(
     folder: Path, results: tuple[Path, Path], tmp_path: Path
 ) -> None:
