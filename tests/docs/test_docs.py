@@ -239,9 +239,9 @@ def test_tiers_of_dlrm_resnet50_and_probe() -> None:
     for tier, pixels, millions in table(of(RULES, "resnet50:"), "tier"):
         pictures = resnet50.ResNet50(tier, {})
         assert (int(pixels), millions) == (pictures.pixels, weights_m(pictures))
-    for tier, *sizes in table(of(RULES, "probe:"), "tier"):
+    for tier, *lists in table(of(RULES, "probe:"), "tier"):
         expected = probe.TIERS[tier]
-        told = [tuple(map(int, cell.split(","))) for cell in sizes]
+        told = [tuple(map(int, cell.split(","))) for cell in lists]
         assert told == [(expected.rows,), (expected.most,), expected.squares]
     assert f"A feed is {speech.SECONDS} s of audio, with {speech.TOKENS} tokens a second." in RULES
 

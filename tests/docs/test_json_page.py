@@ -103,9 +103,9 @@ def test_the_arrays_of_raw_files_are_those_of_the_page(tmp_path: Path) -> None:
         assert set(found) == {array for file, array, *_ in told if file.partition(".")[2] == end}, end
     for file, array, kinds, axes, _ in told:
         most = len(axes.split(",")) if axes else 0
-        found = arrays[file.partition(".")[2]][array]
-        assert {kind for kind, _ in found} <= set(kinds.split(", ")), (file, array)
-        assert all(ndim == most or ("…" in axes and ndim >= most - 1) for _, ndim in found), (file, array)
+        seen = arrays[file.partition(".")[2]][array]
+        assert {kind for kind, _ in seen} <= set(kinds.split(", ")), (file, array)
+        assert all(ndim == most or ("…" in axes and ndim >= most - 1) for _, ndim in seen), (file, array)
 
 
 def test_the_page_names_every_status_and_no_word_that_is_gone() -> None:

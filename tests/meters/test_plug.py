@@ -187,14 +187,14 @@ def test_passwords_come_from_the_environment_and_go_to_the_plug_alone() -> None:
         found, _ = metered(server, token_env="TOKEN")
         assert "abc" not in found.model_dump_json()
     with plug("tasmota") as server:
-        found, meter = metered(server, user="admin", password_env="PLUG")
+        metered(server, user="admin", password_env="PLUG")
         assert server.asked[-1] == "/cm?cmnd=Status%2010&user=admin&password=correct+horse"
         server.mangled = lambda request, body: b"?"
         assert SECRET not in refusal(server, user="admin", password_env="PLUG")
     with plug("fritz") as server:
         meter = Plug(server.options(), {"PLUG": "wrong"})
-        [found] = meter.domains([CPU])
-        assert isinstance(found, Absent) and "refuses the login" in found.reason
+        [refused] = meter.domains([CPU])
+        assert isinstance(refused, Absent) and "refuses the login" in refused.reason
         assert "does not know this ain" in refusal(server, ain="1")
 
 
