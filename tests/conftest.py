@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ["MIXMARK_LOCK"] = str(Path(tempfile.gettempdir()) / f"mixmark-tests-{os.getpid()}.lock")
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"mixmark-tests-{os.getpid()}.state")
@@ -30,6 +31,13 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers can import the fakes."""
     paths = (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", ""))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A random search draws the same examples each time: a tenth of them where exhaustive tests are deselected."""
+    examples = 10 if "not exhaustive" in config.option.markexpr else 100
+    settings.register_profile("mixmark", max_examples=examples, deadline=None, derandomize=True)
+    settings.load_profile("mixmark")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -13,18 +13,16 @@ from click.testing import CliRunner, Result
 from mixmark.harness.cli.commands import main
 from mixmark.harness.cli.plan_text import NEVER_RANKED, TITLES
 from mixmark.harness.contracts.numbers import significant
-from mixmark.harness.contracts.schema import Mix
 from mixmark.harness.discover.suite_claims import judge_stored
 from mixmark.harness.judge import catalogue, solo_rates
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import Power, place
 from mixmark.harness.record import store
 from mixmark.submissions.entry import DECLARATION
-from mixmark.submissions.references import ENTRIES
 from tests.fakes.folders import GPU, MIX, Maker, write
 from tests.submissions.made import DECLARED, made
 
+pytestmark = pytest.mark.slow
 HOST, CARD = "Acme Quartz", "Acme Topaz"
 
 
@@ -130,7 +128,6 @@ def test_declared_watts_are_called_declared(mine: Path, prices: Path) -> None:
     assert answer(planned(mine, "--prices", prices), "efficient")["watts"] <= 400
 
 
-@pytest.mark.slow
 def test_a_machine_is_bought_for_the_work_of_an_hour(entries: Path, prices: Path) -> None:
     declared = prices.read_text("utf-8").replace(HOST, "Acme One").replace("price", "watts = 100\nprice")
     prices.write_text(declared, "utf-8")
@@ -179,10 +176,7 @@ def test_an_entry_that_its_check_rejects_is_left_out(mine: Path, tmp_path: Path)
     ("content", "message"),
     [
         (f'["{HOST}"]\nprice = -1\n', f"{HOST}: price: Input should be greater than or equal to 0"),
-        (f'["{HOST}"]\nprice = nan\n', f"{HOST}.price = nan is too large, too small or no number"),
-        (f'["{HOST}"]\nprice = 1e308\n', f"{HOST}.price = 1e+308 is too large, too small or no number"),
         (f'currency = 3\n["{HOST}"]\nprice = 1\n', "currency: currency: "),
-        (f'["{HOST}"]\ncost = 1\n', f"{HOST}: cost: "),
         (f'["{HOST}"]\nprice = 1\ncurrency = "EUR"\n["{CARD}"]\nprice = 1\ncurrency = "USD"\n', "two currencies"),
         ('["Acme Opal"]\nrates = { dlrm = 5 }\n', "Acme Opal was not measured and has no source"),
         ('["Acme Opal"]\nrates = { dlrm = 0 }\n', "Acme Opal: rates.dlrm"),
@@ -203,9 +197,7 @@ def test_wrong_prices_are_refused_by_name(mine: Path, tmp_path: Path, content: s
         (("--per-hour", "llm=5"), "there is no suite 'llm'"),
         (("--per-hour", "dlrm=0"), "no work of an hour"),
         (("--per-hour", "dlrm=5 tokens"), "dlrm counts samples, not tokens"),
-        (("--per-hour", "dlrm=5 answers"), "dlrm counts samples, not answers"),
         (("--day", "100,140"), "no load of a day"),
-        (("--day", "often"), "no load of a day"),
         (("--per-hour", "dlrm=5", "--mix", "edge-1"), "both name the work"),
         (("--mix", "edge-1"), "the mix edge-1 is for the tier edge"),
         (("--at-most", CARD), "has no number of devices"),
@@ -216,20 +208,6 @@ def test_misuse_has_a_message_and_no_traceback(mine: Path, words: tuple[str, ...
     refused = typed(mine, *words)
     assert refused.exit_code == 2
     assert message in refused.stderr
-
-
-def test_published_machines_predict_their_own_mix_within_the_interval() -> None:
-    """From what the other published machines retained."""
-    machines = []
-    for folder in sorted(ENTRIES.glob("*/*/*/results/*")):
-        result = store.open(folder)
-        mix: Mix = mixes.frozen()[result.mix.name] if result.mix else mixes.frozen()["edge-1"]
-        machines.append((mix, catalogue.measured_machine(folder.parts[-4], judge_stored(result), mix, 16)))
-    assert machines
-    for mix, machine in machines if len(machines) > 1 else ():  # one machine has no other to predict it from
-        others = catalogue.of_runs(other.retained for _, other in machines if other is not machine)
-        checked = catalogue.check(machine, mix.units, others)
-        assert checked.inside, checked
 
 
 OPAL = f"""
@@ -293,9 +271,3 @@ def test_the_page_has_the_figures_of_the_console_and_a_bar_for_each_machine(mine
     assert page.count('class="limit"') == page.count('class="whisker"') == len(answers)  # the demand is in each bar
     assert 'class="limit"' not in typed(mine, "--format", "html").stdout
     assert typed(*words, "--format", "markdown").stdout.startswith(f"## {NEVER_RANKED}")
-
-
-def test_two_forms_at_once_are_refused(mine: Path) -> None:
-    refused = typed(mine, "--format", "html", "--json")
-    assert refused.exit_code == 2
-    assert "ask for different forms" in refused.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import Completions, Conditions, Limits, RateTrial, Route, Share
+from mixmark.harness.contracts.schema import Completions, Conditions, Limits, Placement, RateTrial, Route, Share
 
 
 def test_a_trial_of_a_rate_may_have_no_feed() -> None:
@@ -27,3 +27,8 @@ def test_a_feed_without_a_yield_is_refused() -> None:
 def test_an_interval_of_no_length_is_refused() -> None:
     with pytest.raises(ValueError, match="ends before it begins"):
         Conditions(begin_ns=5, end_ns=5)
+
+
+def test_a_bound_of_zero_is_no_plan() -> None:
+    with pytest.raises(ValueError, match=r"bound_per_s\n  Input should be greater than 0"):
+        Placement.model_validate({"bound_per_s": 0})

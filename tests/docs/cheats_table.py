@@ -5,14 +5,13 @@ python -m tests.docs.cheats_table    rewrites the table; read the diff before yo
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from tests.docs import parts
 from tests.fakes import cheats
 from tests.measure import test_cheats as caught
 
 PAGE = Path(__file__).parents[2] / "docs" / "method.md"
-TABLE = re.compile(r"(?<=<!-- cheats -->\n).*?(?=<!-- end of cheats -->)", re.DOTALL)
 WORDS = {"finished": "the measurement fails", "cut short": "its part of the mix is cut short", "": ""}
 """What is not the name of a rule."""
 
@@ -36,7 +35,7 @@ def table() -> str:
 
 def renewed(page: str) -> str:
     """The page with the table as it is now."""
-    return TABLE.sub(lambda old: table(), page)
+    return parts.renewed(page, cheats=table())
 
 
 if __name__ == "__main__":

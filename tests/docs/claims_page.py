@@ -1,6 +1,6 @@
 """docs/claims.md from the published entries: how far predictions lie off, and what a mixture saves.
 
-python -m tests.docs.claims_page    rewrites the page; read the diff before you commit it
+python -m tests.docs.claims_page    rewrites its tables; read the diff before you commit it
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from mixmark.harness.cli import plan as command
@@ -19,6 +20,7 @@ from mixmark.harness.judge.catalogue import Checked
 from mixmark.harness.plan import assumed, mixes
 from mixmark.harness.plan.machine import Answer, Kind, Limits, Planner, Retained
 from mixmark.submissions.references import ENTRIES
+from tests.docs import parts
 
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 DEMANDS = (1, 10, 100)
@@ -27,46 +29,10 @@ USED = (0.8, 0.5)
 """The fractions of a machine's work that are asked of it."""
 UNITS = {"llm": "tok/s", "diffusion": "img/s", "dlrm": "samples/s", "resnet50": "img/s"}
 SHOWN = 5
-HEAD = """# Claims about mixtures
-
-This page is generated from the published entries (`python -m tests.docs.claims_page`). Everything but the measured
-column is [predicted](plan.md), and none of it is ranked.
-
-## How far predictions lie off
-
-Each machine's mix, predicted from its own solo rates and what the *other* machines retained of their plans:
-"""
-MIXTURE = """
-## Is a mixture cheaper than the best single kind?
-
-Published studies of mixed GPUs found up to 41 % more work for the same money, 20 to 25 % on average
-([arXiv 2502.00722](https://arxiv.org/abs/2502.00722)), and 33 to 77 % less cost for three kinds of requests
-([arXiv 2404.14527](https://arxiv.org/abs/2404.14527)). From our entries, where *one kind* means that devices of one
-kind do all of the work, and the processors of their hosts none:
-"""
-
-BOUNDS = """
-## What datasheets allow
-
-No published result has an accelerator, so this table holds *bounds*: the most that a device could do by its
-[datasheet](plan.md#devices-that-nobody-measured) and the suites' own cost models, with weights of 16 bits. Nobody
-measured these figures, they are not ranked, and a real machine stays below them. The watts are the maker's limit of a
-board, module or system, without the host.
-"""
 
 
-PAIRS = """
-Vendors' papers claim that mixtures cost *2 to 5 times less* than one kind of device, and that a server of *575 W* does
-the work of one of 1,000 W: 74 % more work per joule. If each suite runs on the device that does more of it per joule,
-and both devices reach the same part of their bounds, a pair gains this over the better of the two alone, for the mix
-edge-1. So the datasheets alone support neither claim for this mix. Devices that reach unlike parts of their bounds may
-gain more or less: only a measurement of both in one machine tells. Costs cannot be told, since no maker publishes a
-price.
-"""
-
-
-def page() -> str:
-    """The whole page from the published entries."""
+def renewed(page: str) -> str:
+    """The page with its figures from the published entries as they are now."""
     left_out: list[tuple[str, str]] = []
     checks: list[Checked] = []
     mixture: list[str] = []
@@ -80,33 +46,48 @@ def page() -> str:
         kinds, currency, _ = command._kinds(machines, None, left_out)
         retained = catalogue.of_runs(machine.retained for _, machine in machines)
         mixture += [f"### {name}", "", *savings(kinds, mix.units, retained, currency), ""]
-    sections = [HEAD, *accuracy(checks), MIXTURE, *mixture, BOUNDS.lstrip("\n"), *bounds("edge-1")]
-    return "\n".join(sections).rstrip("\n") + "\n"
+    told = {"accuracy": accuracy(checks), "savings": mixture[:-1], "bounds": bounds("edge-1"), "pairs": pairs("edge-1")}
+    return parts.renewed(page, **{name: "\n".join((*lines, "")) for name, lines in told.items()})
 
 
-def bounds(name: str) -> Iterator[str]:
-    """The bounds of each shipped datasheet, and the pairs of devices that gain most per watt: each suite then runs on
-    the device that does more of it per joule."""
+Bounds = tuple[str, Kind, dict[str, float], dict[str, float]]
+"""A device, its bounds, the seconds that each suite's part of a mix takes, and their joules: empty if no watts are
+published."""
+
+
+@cache
+def bounds_of(name: str) -> tuple[Bounds, ...]:
+    """The bounds of each shipped datasheet for the work of a mix."""
     mix = mixes.frozen()[name]
     workloads = {suite: workload(suite, mix.tier, 16) for suite in mix.units}
-    joules: dict[str, dict[str, float]] = {}  # of each suite's part of a mix
-    yield f"| device | {' | '.join(f'{suite}, {unit}' for suite, unit in UNITS.items())} | mix/h | mix/kWh |"
-    yield f"|---|{'---:|' * (len(UNITS) + 2)}"
+    found: list[Bounds] = []
     for device, sheet in assumed.datasheets().items():
         kind = assumed.kind(device, sheet, workloads, [], fraction=1.0)
         rates = {speed.suite: speed.units_per_s.estimate for speed in kind.speeds}
         took_s = {suite: units / rates[suite] if suite in rates else math.inf for suite, units in mix.units.items()}
-        if kind.idle_watts:
-            joules[device] = {suite: kind.idle_watts * each for suite, each in took_s.items()}
+        joules = {suite: kind.idle_watts * each for suite, each in took_s.items() if kind.idle_watts}
+        found.append((device, kind, took_s, joules))
+    return tuple(found)
+
+
+def bounds(name: str) -> Iterator[str]:
+    yield f"| device | {' | '.join(f'{suite}, {unit}' for suite, unit in UNITS.items())} | mix/h | mix/kWh |"
+    yield f"|---|{'---:|' * (len(UNITS) + 2)}"
+    for device, kind, took_s, joules in bounds_of(name):
+        rates = {speed.suite: speed.units_per_s.estimate for speed in kind.speeds}
         per_hour = significant(3600 / sum(took_s.values())) if math.inf not in took_s.values() else "no mix"
-        per_kwh = significant(3.6e6 / sum(joules[device].values())) if device in joules else "watts not published"
+        per_kwh = significant(3.6e6 / sum(joules.values())) if joules else "watts not published"
         cells = (significant(rates[suite]) if suite in rates else "does not fit" for suite in UNITS)
         yield f"| {device} | {' | '.join(cells)} | {per_hour} | {'no mix' if per_hour == 'no mix' else per_kwh} |"
+
+
+def pairs(name: str) -> Iterator[str]:
+    """The pairs of devices that gain most per watt: each suite runs on the device that does more of it per joule."""
+    known = {device: joules for device, _, _, joules in bounds_of(name) if joules}
     gains: dict[str, float] = {}
-    for (one, first), (other, second) in itertools.combinations(joules.items(), 2):
+    for (one, first), (other, second) in itertools.combinations(known.items(), 2):
         alone = min(sum(first.values()), sum(second.values()))
-        gains[f"{one} and {other}"] = alone / sum(min(first[suite], second[suite]) for suite in mix.units) - 1
-    yield PAIRS
+        gains[f"{one} and {other}"] = alone / sum(min(first[suite], second[suite]) for suite in first) - 1
     yield from ("| pair | more work per joule than the better one |", "|---|---:|")
     for pair in sorted(gains, key=lambda pair: -gains[pair])[:SHOWN]:
         yield f"| {pair} | {percent(gains[pair])} |"
@@ -163,4 +144,4 @@ def _counts(answer: Answer) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")
+    PAGE.write_text(renewed(PAGE.read_text("utf-8")), "utf-8")

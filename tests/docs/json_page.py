@@ -22,40 +22,11 @@ from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import Assessment, Provenance
 from mixmark.harness.judge.compare.machines import MachineComparison
 from mixmark.reporters.data import ENERGY, MIXED, SOLO, columns
+from tests.docs import parts
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "json.md"
 SCHEMA = DOCS / "result.schema.json"
-
-HEAD = """\
-# Fields for machines
-
-Written by `python -m tests.docs.json_page` from the code. Unknown is `null`, and never 0. Times are integers in
-nanoseconds; in a result they are on one clock that starts anywhere, so only their differences mean something. A
-*fraction* is a number between 0 and 1: 0.02 is 2 %. Text from a vendor, a driver or a folder is not cleaned: clean it
-before you show it.
-
-A JSON report holds figures and nothing of `result.json`, which it names by `provenance.result_id`. A finding has no
-words: the code and the values say what was found, and `mixmark report` writes it out.
-
-| what | holds |
-|---|---|
-| `mixmark report FOLDER --json`, `mixmark run --json` | an [Assessment](#assessment) |
-| `mixmark compare A B --json` | a [MachineComparison](#machinecomparison) |
-| `mixmark report FOLDER --format jsonl` | on each line an object with these [columns](#columns) |
-| `mixmark report FOLDER --format csv` | the same as a table; unknown is empty |
-| `result.json` in a result folder | the facts that all figures follow from; its [JSON Schema](result.schema.json) |
-| `raw/*.npz` in a result folder | the arrays of [raw files](#raw-files) |
-
-The lines of many results are put together by appending them:
-
-```sh
-for each in results/*/; do mixmark report "$each" --format jsonl; done > results.jsonl
-```
-
-A line is known by its `result_id` and `key`.
-"""
-
 UNITS = (
     (r"mixes_per_hour|bound_per_hour|most_per_hour", "mix/h"),
     (r"mixes_per_s|bound_per_s", "mix/s"),
@@ -76,169 +47,16 @@ UNITS = (
     (r".*_pct", "%"),
     (r".*(half_width|uncertainty|fraction|share)|surplus|planned|retained|kappa|busy|delta|accuracy", "fraction"),
 )
-COMMON = {
-    "about": "The key of a record, the name of a phase or of a part of the machine, or `run` for the whole result.",
-    "adapter": "The name of the adapter.",
-    "at_most": "The largest error that passes.",
-    "baseline": "The device that the others are divided by.",
-    "batch": "The samples in a feed.",
-    "begin_ns": "The begin of the interval.",
-    "boundary": "What the energy is of: the `wall`, the `node` or the `devices`.",
-    "bytes": "Bytes that are read and written.",
-    "caches": "The size of each cache of the processor.",
-    "cgroup_limits": "The limits of the control group, by name.",
-    "clock_max_mhz": "The highest clock of the processor.",
-    "clock_mhz": "The clock.",
-    "command": "The command line.",
-    "container": "The kind of container.",
-    "cpu": "The model of the processor.",
-    "cpu_cores": "Cores of the processor.",
-    "cpu_model": "The model of the processor.",
-    "cpu_threads": "Hardware threads of the processor.",
-    "created_utc": "When the run began, in UTC.",
-    "device": "The id of the device.",
-    "device_name": "The model of the device.",
-    "devices": "The ids of the devices.",
-    "edge_uncertainty": "How far the edges of the window may put the joules off.",
-    "elapsed_ns": "The time that it took.",
-    "end_ns": "The end of the interval.",
-    "estimate": "The figure.",
-    "firmware": "The version of the firmware.",
-    "first_ns": "The limit of the time until the first unit.",
-    "git_commit": "The commit of Mixmark's source, where it ran from a checkout.",
-    "governor": "The governor of the processor's clocks.",
-    "grade": "How sure a score is.",
-    "high": "The upper end of the interval.",
-    "hint": "What the reader can do about it.",
-    "id": "The name of the source of readings.",
-    "joules": "The energy.",
-    "joules_per_unit": "The energy divided by the units.",
-    "kernel": "The version of the operating system's kernel.",
-    "kind": "What kind of thing it is.",
-    "label": "The label of the result: B, C, …",
-    "load_ns": "The time that loading took.",
-    "low": "The lower end of the interval.",
-    "mean_ns": "The mean over all feeds.",
-    "memory_bytes": "The size of the memory.",
-    "message": "What happened, in words.",
-    "meter": "The name of the meter.",
-    "method": "How the joules come about: docs/energy-sources.md.",
-    "microcode": "The version of the processor's microcode.",
-    "min_feeds": "The number of feeds that must finish.",
-    "mix": "The name of the mix.",
-    "mixmark": "The version of Mixmark.",
-    "name": "Its name.",
-    "nominal_bytes_per_s": "The memory bandwidth of the nominal device.",
-    "objective": "What the plan is best at.",
-    "operating_system": "The name and version of the operating system.",
-    "p50_ns": "The median.",
-    "p90_ns": "The percentile 90. All percentiles: null where the sample is too small.",
-    "p99_ns": "The percentile 99.",
-    "p999_ns": "The percentile 99.9.",
-    "packages": "Versions of packages, by name.",
-    "per_s": "The best rate of the device.",
-    "percentile": "The fraction of feeds that must keep the limits.",
-    "phase": "The name of the phase.",
-    "power_cap_mw": "The power limit that is set.",
-    "precision": "The number format.",
-    "preset": "The preset: docs/rules.md#presets.",
-    "purpose": "Measure ceilings, rank a route by a screening run, measure it alone or once more, or run the mix.",
-    "python": "The version of Python.",
-    "rate_per_s": "The arrival rate.",
-    "reason": "Why.",
-    "rule": "The name of the rule: docs/rules.md#rules.",
-    "run": "The number of the run, from 1.",
-    "runs": "The number of runs.",
-    "scenario": "How feeds are issued.",
-    "schema_version": "The version of this format.",
-    "severity": "How serious it is. An `invalid` one among `findings` makes the command exit with 1.",
-    "source": "Who set the limits.",
-    "suite": "The name of the suite.",
-    "suite_options": "The options of the suite.",
-    "suite_version": "The version of the suite.",
-    "swap_bytes": "The size of the swap space.",
-    "swapped_in_pages": "Pages that were read back from the swap space.",
-    "swapped_out_pages": "Pages that were written to the swap space.",
-    "temperature_c": "The temperature.",
-    "text": "The reason, in words.",
-    "throttled_ns": "The time for which our processes were held back by the quota.",
-    "tier": "The size of the networks: docs/rules.md#tiers.",
-    "total_ns": "The limit of the time until the last unit.",
-    "verdict_reason": "Why, in words.",
-    "unaudited": "Why there is no audit.",
-    "unit": "One piece of the suite's work, in the singular: token, image.",
-    "units": "The number of units.",
-    "verdict": "The verdict.",
-    "version": "The version of the suite.",
-    "virtualization": "The kind of virtual machine.",
-    "warmup_ns": "The time of the warm-up.",
-    "watts": "The mean power.",
-    "weights": "`synthetic`, or the checkpoint's name and hash.",
-}
-"""What a field of this name means wherever its class has no docstring for it."""
-RAW_HEAD = """\
-Files of numpy in `raw/`. `numpy.load` opens them without pickle. A record's timestamps are on the run's clock.
-
-| file | array | type | axes | meaning |
-|---|---|---|---|---|"""
-RAW = {
-    "KEY.npz": {
-        "key": ("text", "", "The key of the record."),
-        "due_ns": (
-            "int64",
-            "feeds",
-            "When each feed was due, in the order of issue; in a closed loop, when it was issued.",
-        ),
-        "issued_ns": ("int64", "feeds", "When it was issued."),
-        "ends": ("int64", "feeds", "The index behind the feed's last yield in the next two arrays."),
-        "yielded_ns": ("int64", "yields", "When each yield came, the yields of a feed one after the other."),
-        "units": ("int64", "yields", "The number of units that the yield finished."),
-    },
-    "KEY.outputs.npz": {
-        "serials": ("int64", "audited feeds", "The serial numbers of the audited feeds, as in `Audit.feeds`."),
-        "previous_digests": (
-            "uint8",
-            "audited feeds, 16",
-            "The digest of the output from which the feed was derived; zeros for the first feed of a chain.",
-        ),
-        "outputs": (
-            "float32, int32, int64",
-            "audited feeds, units, …",
-            "The output of each audited feed, which an audit compares with the reference's.",
-        ),
-    },
-    "PHASE.energy.npz": {
-        "key": ("text", "", "The name of the phase."),
-        "domains": ("text", "domains", "The ids of the domains; the arrays of domain 0 end in `_0`, and so on."),
-        "before_ns_0": ("int64", "readings", "When each reading began; the source's own timestamp, if it has one."),
-        "after_ns_0": ("int64", "readings", "When it ended; the same, if the source has a timestamp."),
-        "values_0": (
-            "float64",
-            "readings",
-            "Joules of a counter, with its wraps and resets, or watts: `Domain.quantity`.",
-        ),
-    },
-}
-"""The arrays of each raw file: their types, axes and meanings."""
 NAMES: dict[object, str] = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
 
 
-def page() -> str:
-    shown: list[type] = []
-    parts = [HEAD]
-    for title, root in (("A report", Assessment), ("A comparison", MachineComparison)):
-        parts.append(f"## {title}\n")
-        for each in _reached(root):
-            if each not in shown:
-                shown.append(each)
-                parts.append(_section(each))
-    parts += ["## Raw files\n", RAW_HEAD, *_raw_rows(), ""]
-    parts += [
-        "## Columns\n",
-        "The columns of a line: a run of a suite alone, or a run of the mix. Each may be unknown.\n",
-        _columns(),
-    ]
-    return "\n".join(parts)
+def renewed(page: str) -> str:
+    """The page with the fields and the columns as they are now."""
+    kept = meanings(page)
+    of_report = _reached(Assessment)
+    more = [each for each in _reached(MachineComparison) if each not in of_report]
+    report, comparison = ("\n".join(_section(each, kept) for each in classes) for classes in (of_report, more))
+    return parts.renewed(page, report=report, comparison=comparison, columns=_columns())
 
 
 def schema() -> str:
@@ -274,9 +92,19 @@ def _hints(shape: type) -> dict[str, Any]:
     return {name: hints[name] for name in published(shape)}
 
 
-def _section(of: type) -> str:
+def meanings(page: str) -> dict[tuple[str, str], str]:
+    """What the page says of each field of each class."""
+    found = {}
+    for section in page.split("\n### ")[1:]:
+        for name, meaning in re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", section, re.MULTILINE):
+            found[section.split("\n", 1)[0], name] = meaning
+    return found
+
+
+def _section(of: type, kept: Mapping[tuple[str, str], str]) -> str:
+    """kept: the meanings of fields whose class has no docstring for them, and which say what they are by their name."""
     told = docstrings(of)
-    rows = [_row(name, hint, told.get(name, "")) for name, hint in _hints(of).items()]
+    rows = [_row(name, hint, told.get(name) or kept.get((of.__name__, name), "")) for name, hint in _hints(of).items()]
     return "\n".join(
         (
             f"### {of.__name__}\n",
@@ -307,17 +135,8 @@ def _columns() -> str:
     return "\n".join(("| column | shows |", "|---|---|", *rows, ""))
 
 
-def _raw_rows() -> list[str]:
-    return [
-        f"| `{file}` | `{name}` | {dtype} | {axes} | {meaning} |"
-        for file, arrays in RAW.items()
-        for name, (dtype, axes, meaning) in arrays.items()
-    ]
-
-
 def _row(name: str, hint: Any, told: str) -> str:
-    told = told or ("" if _classes(hint) else COMMON.get(name, ""))  # a class tells what it holds
-    assert told or _classes(hint), f"{name} has no docstring, and its name is not among those that explain themselves"
+    assert told or _classes(hint), f"{name} has no docstring"  # a class tells what it holds
     return f"| `{name}` | {kind(hint)} | {unit(name, hint)} | {_meaning(told)} |"
 
 
@@ -372,5 +191,5 @@ def docstrings(of: type) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(renewed(PAGE.read_text("utf-8")), encoding="utf-8")
     SCHEMA.write_text(schema(), encoding="utf-8")

@@ -33,7 +33,7 @@ def test_devices_that_are_good_at_different_suites_save_most_of_the_price() -> N
     assert saved([HOST, LEFT, RIGHT])[-1] == "81 %"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_devices_that_differ_only_in_name_save_what_the_processors_of_hosts_do() -> None:
     twin = kind("synthetic twin", 10, 1, 1000)
     assert saved([HOST, LEFT, twin])[-2:] == ["2.8 %", "0.9 %"]

@@ -7,30 +7,30 @@ import re
 import types
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Record, Result
+from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
 from mixmark.harness.judge.score import Grade
 from mixmark.harness.judge.solo import Status
 from mixmark.reporters import data
 from tests.docs import json_page
+from tests.docs.test_docs import table
 from tests.fakes.machine import one_run
 from tests.golden.sample import sample, unmetered
 from tests.record.test_store import written
 
 AGAIN = "python -m tests.docs.json_page"
+PAGE = json_page.PAGE.read_text("utf-8")
 
 
 def test_the_reference_is_that_of_the_code() -> None:
-    assert json_page.PAGE.read_text("utf-8") == json_page.page(), AGAIN
+    assert json_page.renewed(PAGE) == PAGE, AGAIN
     assert json_page.SCHEMA.read_text("utf-8") == json_page.schema(), AGAIN
 
 
@@ -98,58 +98,16 @@ def test_the_arrays_of_raw_files_are_those_of_the_page(tmp_path: Path) -> None:
             for name in (each for each in file.files if not re.search(r"_[1-9]$", each)):
                 kind = "text" if file[name].dtype.kind == "U" else str(file[name].dtype)
                 arrays[next(end for end in ends if path.name.endswith(end))][name].add((kind, file[name].ndim))
-    for file, told in json_page.RAW.items():
-        found = arrays[file.partition(".")[2]]
-        assert set(found) == set(told), file
-        for name, (kinds, axes, _) in told.items():
-            most = len(axes.split(",")) if axes else 0
-            assert {kind for kind, _ in found[name]} <= set(kinds.split(", ")), (file, name)
-            assert all(ndim == most or ("…" in axes and ndim >= most - 1) for _, ndim in found[name]), (file, name)
+    told = [[cell.strip("`") for cell in row] for row in table(PAGE, "file", "array")]
+    for end, found in arrays.items():
+        assert set(found) == {array for file, array, *_ in told if file.partition(".")[2] == end}, end
+    for file, array, kinds, axes, _ in told:
+        most = len(axes.split(",")) if axes else 0
+        seen = arrays[file.partition(".")[2]][array]
+        assert {kind for kind, _ in seen} <= set(kinds.split(", ")), (file, array)
+        assert all(ndim == most or ("…" in axes and ndim >= most - 1) for _, ndim in seen), (file, array)
 
 
 def test_the_page_names_every_status_and_no_word_that_is_gone() -> None:
-    page = json_page.page()
-    assert all(f"`{word}`" in page for word in (*get_args(Status), *get_args(Grade)))
-    assert not re.search(r"\b(None|drawn weights|scouted|pilot)\b|`drawn`", page)
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A thing."""
-
-    took_ns: int | None
-    """How long it took. None: not
-    known."""
-    undocumented: str
-    figure_per_s: tuple[Estimate, ...]
-    """A list."""
-
-
-def test_a_docstring_becomes_a_row_with_its_unit() -> None:
-    assert json_page.docstrings(Shown) == {
-        "": "A thing.",
-        "took_ns": "How long it took. None: not known.",
-        "figure_per_s": "A list.",
-    }
-    row = json_page._row("took_ns", int | None, json_page.docstrings(Shown)["took_ns"])
-    assert row == "| `took_ns` | integer or null | ns | How long it took. null: not known. |"
-    with pytest.raises(AssertionError, match="undocumented has no docstring"):
-        json_page._section(Shown)
-
-
-@pytest.mark.parametrize(
-    ("hint", "kind"),
-    [
-        (Literal["a", "b"] | None, "`a`, `b` or null"),
-        (tuple[int, ...], "array of integer"),
-        (tuple[int, str], "array of two: integer; text"),
-        (Mapping[str, Estimate | None], "object, text to [Estimate](#estimate) or null"),
-        (bool, "true or false"),
-    ],
-)
-def test_types_are_told_as_json_has_them(hint: Any, kind: str) -> None:
-    assert json_page.kind(hint) == kind
-
-
-def test_what_is_not_written_is_not_in_the_reference() -> None:
-    assert "completions" in Record.model_fields and "completions" not in json_page._hints(Record)
+    assert all(f"`{word}`" in PAGE for word in (*get_args(Status), *get_args(Grade)))
+    assert not re.search(r"\b(None|drawn weights|scouted|pilot)\b|`drawn`", PAGE)

@@ -205,7 +205,7 @@ def test_every_command_of_the_tutorial_is_understood(tmp_path: Path, monkeypatch
             Path(out).mkdir()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_pretended_meter_of_the_tutorial_is_read(tmp_path: Path) -> None:
     (block,) = (text for text in tutorial_page.typed(TUTORIAL) if "mixmark meters" in text)
     for name, text in tutorial_page.files(TUTORIAL).items():
@@ -217,12 +217,6 @@ def test_the_pretended_meter_of_the_tutorial_is_read(tmp_path: Path) -> None:
     assert re.search(r"^external .* wall .* \d+ ms .* W ", done.stdout, re.MULTILINE), done.stdout + done.stderr
 
 
-def test_outputs_replace_outputs_and_nothing_else() -> None:
-    page = "a\n\n```sh\nx\n```\n\nb\n\n```sh\ny\nz\n```\n\n<!-- output: last -->\n```text\nold\n```\n\nc\n"
-    assert tutorial_page.renewed(page, ["of x\n", "\n  of z  \n\n", ""]) == page.replace("old", "  of z")
-    assert tutorial_page.renewed(page.replace("old\n", ""), ["", "new", ""]) == page.replace("old", "new")
-
-
 # The site
 
 
@@ -231,7 +225,7 @@ def test_the_index_leads_to_every_page() -> None:
     assert {"index.md", *links(INDEX.read_text("utf-8"))} == pages
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     site = tmp_path / "site"
     build = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--quiet", "-d", str(tmp_path / "cache")]

@@ -1,10 +1,4 @@
-"""A server on this machine that answers as power plugs do.
-
-Run: python -m tests.fakes.plugs KIND WATTS [SECONDS]
-
-It prints the section for mixmark.toml and serves until the time is over: WATTS while this machine is idle, and up to
-twice that while all its CPUs are busy.
-"""
+"""A server on this machine that answers as power plugs do."""
 
 from __future__ import annotations
 
@@ -12,15 +6,11 @@ import hashlib
 import json
 import re
 import ssl
-import sys
 import threading
-import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
-
-import psutil
 
 SECRET = "correct horse"
 SALTS = ("5a1711", "d1d1d1")
@@ -156,21 +146,3 @@ class _Answers(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
-
-
-def main() -> None:
-    kind, watts = sys.argv[1], float(sys.argv[2])
-    end_s = time.monotonic() + float(sys.argv[3] if sys.argv[3:] else 3600)
-    joules, last_s, now_w = 0.0, time.monotonic(), watts
-
-    server = PlugServer(kind, lambda: now_w, lambda: joules)
-    options = "".join(f'{name} = "{value}"\n' for name, value in server.options(accuracy="1%").items())
-    print(re.sub("^", "[meter.plug]\n", options), flush=True)
-    while time.monotonic() < end_s:
-        busy = psutil.cpu_percent(0.2) / 100
-        at_s = time.monotonic()
-        joules, last_s, now_w = joules + now_w * (at_s - last_s), at_s, watts * (1 + busy)
-
-
-if __name__ == "__main__":
-    main()

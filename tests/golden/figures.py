@@ -1,9 +1,6 @@
-"""Every figure of a judged result under a name of its own, for the golden test of figures.
+"""Every figure of the JSON reports of made-up results and of the published entries, for the golden test of figures.
 
-The names belong to this file, not to the judge: a redesign of the judge changes how a figure is read here, and the
-values in figures.json stay.
-
-    python -m tests.golden.figures    writes figures.json; only a change of a formula needs that
+python -m tests.golden.figures    writes figures.json; only a change of a formula or of a field needs that
 """
 
 from __future__ import annotations
@@ -19,10 +16,10 @@ from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge import catalogue
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.compare.machines import compare_machines
-from mixmark.harness.judge.references import ReferenceScore, reference
-from mixmark.harness.judge.solo import Solo
+from mixmark.harness.judge.references import reference
 from mixmark.harness.plan import mixes
 from mixmark.harness.record import store
+from mixmark.reporters import comparison, data
 from mixmark.submissions import references
 from mixmark.submissions.references import ENTRIES
 from tests.fakes.folders import Maker
@@ -84,139 +81,39 @@ def published() -> Iterator[tuple[str, Result]]:
         yield folder.parents[2].name, store.open(folder)
 
 
-def estimate(figure: Any) -> list[Any] | None:
-    """An estimate with its bounds."""
-    return None if figure is None else [figure.estimate, figure.low, figure.high, figure.is_bracket]
+OTHER = {"findings", "provenance", "absent", "mix", "limits", "problems", "missing", "unranked", "reasons", "edges_ns"}
+OTHER |= {"rates", "fractions", "bound_fractions", "suite_prices", "device_prices"}
+"""What a report holds beside figures: facts, findings, and what a linear program may choose otherwise."""
+WORDS = {"status", "grade", "word", "boundary"}
 
 
-def of_rows(judged: Assessment) -> dict[str, Any]:
-    return {
-        row.key: {
-            "status": row.status,
-            "feeds": row.feeds,
-            "units": row.units,
-            "per s": row.units_per_s and row.units_per_s.estimate,
-            "half width": row.units_per_s and row.units_per_s.half_width,
-            "latency": list(vars(row.latency).values()),
-            "first unit": list(vars(row.first_unit).values()),
-            "per unit": list(vars(row.time_per_unit).values()),
-            "gaps": [row.gap_p99, row.gap_most],
-            "roofline": row.roofline_fraction,
-            "energy": row.energy and [row.energy.boundary, row.energy.joules, row.energy.joules_per_unit],
-            "watts": row.energy and [row.energy.watts, *row.energy.idle_watts, row.energy.edge_uncertainty],
-        }
-        for row in judged.runs
-    }
+def below(value: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The figures of each object in a piece of JSON, by its path."""
+
+    def is_figure(name: str, each: Any) -> bool:
+        several = each if isinstance(each, list) else [each]
+        return all(one is None or isinstance(one, (int, float)) for one in several) or name in WORDS
+
+    if isinstance(value, list):
+        value = {each.get("key", at) if isinstance(each, dict) else at: each for at, each in enumerate(value)}
+    if isinstance(value, dict):
+        inside = {name: each for name, each in value.items() if name not in OTHER}
+        own = {name: each for name, each in inside.items() if is_figure(name, each)}
+        if any(each not in (None, []) for each in own.values()):
+            yield path, own
+        for name, each in inside.items():
+            yield from below(each, f"{path} / {name}")
 
 
-def of_rate(solo: Solo | None) -> list[float | None]:
-    rate = solo.units_per_s if solo else None
-    return [rate.estimate, rate.half_width] if rate else [None, None]
-
-
-def of_solos(judged: Assessment) -> dict[str, Any]:
-    """The solo measurements over their runs."""
-    return {
-        row.key: [*of_rate(row), row.runs, row.median_per_s, list(row.batches)]
-        for row in (*judged.solos, *judged.hosted)
-    }
-
-
-def of_run(run: Any) -> dict[str, Any]:
-    return {
-        "window": [run.begin_ns, run.end_ns, run.clock_bound_ns],
-        "mixes per hour": estimate(run.mixes_per_hour),
-        "mixes per kWh": estimate(run.mixes_per_kwh),
-        "mixes": [run.mixes, run.surplus, run.coarseness, run.steady],
-        "energy": [run.total.boundary, run.total.joules, run.total.watts, run.total.edge_uncertainty],
-        "suites": {
-            each.suite: [each.units, each.mixes, each.mixes_begun, each.timestamps, each.feeds, each.late]
-            for each in run.suites
-        },
-        "problems": len(run.problems),
-    }
-
-
-def of_score(judged: Assessment) -> dict[str, Any] | None:
-    score = judged.score
-    if score is None:
-        return None
-    return {
-        "mixes per hour": estimate(score.mixes_per_hour),
-        "mixes per kWh": estimate(score.mixes_per_kwh),
-        "boundary": score.boundary,
-        "watts": score.watts,
-        "grade": [score.grade, score.weight_class, len(score.missing), len(score.unranked)],
-        "left out": list(score.left_out),
-        "median run": run.phase if (run := score.median_run()) else None,
-        "problems": len(score.problems),
-        "runs": {run.phase: of_run(run) for run in score.runs},
-    }
-
-
-def of_diagnoses(judged: Assessment) -> dict[str, Any]:
-    return {
-        phase: {
-            "bound": [found.bound_per_hour.estimate, found.bound_per_hour.half_width, found.bound_is_estimate],
-            "kappa": estimate(found.kappa),
-            "busy": dict(found.busy),
-            "parts": {
-                f"{part.suite} {part.device}": [part.planned, part.units_per_s, part.solo_units_per_s, part.retained]
-                for part in found.parts
-            },
-            "gain": [found.best_kind, found.heterogeneity_gain],
-            "other plan": found.other_plan and found.other_plan.mixes_per_s,
-            "faster": [f"{part.suite} {part.device}" for part in found.faster],
-        }
-        for phase, found in judged.diagnoses.items()
-    }
-
-
-def of_experiments(judged: Assessment) -> dict[str, Any]:
-    ladder, drill, frontier = judged.ladder, judged.drill, judged.frontier
-    return {
-        "scaling": [
-            [*step.hosts, estimate(step.mixes_per_hour), estimate(step.mixes_per_kwh), step.efficiency]
-            for step in judged.scaling
-        ],
-        "ladder": ladder
-        and {
-            "watts": [ladder.watts, ladder.ready_watts, ladder.bare_watts, ladder.idle_over_full, ladder.departure],
-            "mixes per kWh": [ladder.mixes_per_kwh, ladder.goodput],
-            "levels": [
-                [level.policy, level.target, level.actual, level.keeps_limits, level.delay_ns, len(level.problems)]
-                + [[each.suite, each.arrived, each.answered, each.p50_ns, each.p99_ns] for each in level.responses]
-                for level in ladder.levels
-            ],
-        },
-        "policies": [[each.policy, estimate(each.mixes_per_hour), estimate(each.gain)] for each in judged.policies],
-        "drill": drill
-        and [
-            *(drill.before_per_hour, drill.without_per_hour, drill.after_per_hour, drill.best_without_per_hour),
-            *(drill.coped_after_ns, drill.lost_feeds, len(drill.problems)),
-        ],
-        "caps": frontier
-        and [frontier.best, [[run.cap, run.binds, estimate(run.run.mixes_per_kwh)] for run in frontier.runs]],
-    }
-
-
-def of_assessment(judged: Assessment) -> dict[str, Any]:
-    """The figures of one result. Findings count by severity, so that a rule may be renamed."""
-    known = reference(judged.result, judged.score, "this", judged.solos)
-    return {
-        "verdict": [judged.verdict.word, judged.exit_code],
-        "invalid": sorted({each.about for each in judged.findings if each.severity == "invalid"}),
-        "rows": of_rows(judged),
-        "solo measurements": of_solos(judged),
-        "ceilings": [list(vars(each).values()) for each in judged.ceilings],
-        "matrix": judged.matrix
-        and {suite: [[each.ratio, each.per_s] for each in found] for suite, found in judged.matrix.rows},
-        "score": of_score(judged),
-        "runs": of_diagnoses(judged),
-        "experiments": of_experiments(judged),
-        "retained": list(catalogue.retained(judged)),
-        "reference": known and {suite: rate.units_per_s for suite, rate in known.alone.items()},
-    }
+def of_assessment(judged: Assessment, name: str) -> Iterator[tuple[str, Any]]:
+    """The figures of a report, and those that the planner and the references take from a result."""
+    told = json.loads(data.as_json(judged))
+    repeated = [row for row in told["solos"] if row in told["runs"]]
+    told["solos"] = [row for row in told["solos"] if row not in repeated]
+    yield from below(told, name)
+    yield f"{name} / retained", list(catalogue.retained(judged))
+    if known := reference(judged.result, judged.score, "this", judged.solos):
+        yield from below(known.model_dump(mode="json"), f"{name} / reference")
 
 
 def of_machine(judged: Assessment) -> dict[str, Any]:
@@ -233,81 +130,31 @@ def of_machine(judged: Assessment) -> dict[str, Any]:
     }
 
 
-def of_comparison(judged: Mapping[str, Assessment]) -> dict[str, Any]:
-    """The published machines side by side."""
-
-    def ratio(found: Any) -> list[Any] | None:
-        return None if found is None else [found.estimate, found.low, found.high]
-
-    compared = compare_machines([(name, [each]) for name, each in judged.items()])
-    return {
-        "mixes per hour": [ratio(each) for each in compared.mixes_per_hour],
-        "rows": [
-            [row.work.suite, *([*of_rate(each.solo), ratio(each.relative)] for each in row.known)]
-            for row in compared.rows
-        ],
-        "verdicts": {label: [test.verdict for test in tests] for label, tests in compared.verdicts.items()},
-    }
-
-
-def of_entries() -> dict[str, Any]:
-    """The figures of the published entries: as their boards and the shipped references have them."""
-    return {
-        entry.path: {
-            "reference": of_reference(references.reference(entry)),
-            "division": [entry.division, entry.ranked, entry.grade],
-            "solo": [
-                [
-                    each.route.suite,
-                    each.route.device,
-                    estimate(each.units_per_s),
-                    each.energy and each.energy.joules_per_unit,
-                ]
-                for each in entry.solos
-            ],
-            "runs": [[run.phase, estimate(run.mixes_per_hour), run.watts] for run in entry.runs],
-        }
-        for entry in references.published()
-    }
-
-
-def of_reference(known: ReferenceScore) -> dict[str, Any]:
-    mixes_per_hour, mixes_per_kwh = known.mixes_per_hour, known.mixes_per_kwh
-    return known.model_dump(mode="json") | {
-        "mixes_per_hour": mixes_per_hour.estimate,
-        "interval": None if mixes_per_hour.half_width is None else list(mixes_per_hour.ends),
-        "mixes_per_kwh": mixes_per_kwh and mixes_per_kwh.estimate,
-    }
-
-
 @cache
 def figures() -> dict[str, Any]:
-    """All figures, as JSON has them."""
+    """All figures by their paths, as JSON has them."""
     found: dict[str, Any] = {}
     with patch.object(mixes, "frozen", lambda: {"edge-9": EDGE}):
-        found |= {name: of_assessment(judge(result)) for name, result in made().items()}
-        found["machine"] = of_machine(judge(one_run(600.0)))
+        for name, result in made().items():
+            found |= of_assessment(judge(result), name)
+        found |= below(of_machine(judge(one_run(600.0))), "machine")
     entries = {name: judge(result) for name, result in published()}
-    found |= {name: of_assessment(judged) | {"machine": of_machine(judged)} for name, judged in entries.items()}
-    found["comparison"] = of_comparison(entries)
-    found["entries"] = of_entries()
-    data: dict[str, Any] = json.loads(json.dumps(found))
-    return data
+    for name, judged in entries.items():
+        found |= of_assessment(judged, name)
+        found |= below(of_machine(judged), f"{name} / machine")
+    compared = compare_machines([(name, [judged]) for name, judged in entries.items()])
+    found |= below(json.loads(comparison.json(compared)), "comparison")
+    for entry in references.published():
+        found |= below(entry.model_dump(mode="json"), f"entries / {entry.path}")
+        found |= below(references.reference(entry).model_dump(mode="json"), f"entries / {entry.path} / reference")
+    known: dict[str, Any] = json.loads(json.dumps(found))
+    return known
 
 
 def written() -> str:
-    """One line for each figure that has a name."""
-    lines = [f"  {json.dumps(name)}: {json.dumps(values, ensure_ascii=False)}" for name, values in flat(figures())]
+    """One line for each object that has figures."""
+    lines = [f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in figures().items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        path = f"{prefix}{name}"
-        if isinstance(value, dict) and value:
-            yield from flat(value, f"{path} / ")
-        else:
-            yield path, value
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from mixmark.harness.contracts.schema import (
     Absent,
     Audit,
     Completions,
+    Conditions,
     Cost,
     Device,
     Domain,
@@ -162,29 +163,40 @@ def phase(of: Record) -> Phase:
     return Phase(name=of.phase, purpose=purpose, tasks=(Task(device=of.route.device, shares=(share,)),))
 
 
+def later(of: Record, by_ns: int) -> Record:
+    """The same record, measured so much later."""
+    done, bracket = of.completions, of.parent_window_ns
+    blocks = (each.model_copy(update=_shifted(each, by_ns)) for each in of.conditions)
+    if done is not None:
+        due_ns, issued_ns, yielded_ns = (at_ns + by_ns for at_ns in (done.due_ns, done.issued_ns, done.yielded_ns))
+        done = Completions(due_ns, issued_ns, done.ends, yielded_ns, done.units)
+    moved = bracket and (bracket[0] + by_ns, bracket[1] + by_ns)
+    return of.model_copy(update={"completions": done, "parent_window_ns": moved, "conditions": tuple(blocks)})
+
+
+def metered_later(of: Metering, by_ns: int) -> Metering:
+    samples = {
+        id: Samples(read.before_ns + by_ns, read.after_ns + by_ns, read.values) for id, read in of.samples.items()
+    }
+    idle_ns = tuple((begin_ns + by_ns, end_ns + by_ns) for begin_ns, end_ns in of.idle_ns)
+    return of.model_copy(update={**_shifted(of, by_ns), "idle_ns": idle_ns, "samples": samples})
+
+
+def _shifted(of: Conditions | Metering, by_ns: int) -> dict[str, int]:
+    return {"begin_ns": of.begin_ns + by_ns, "end_ns": of.end_ns + by_ns}
+
+
 def apart(whole: Result) -> Result:
     """The same as a folder has it: planned, each phase an hour after the one before it, the suites of a version that is
     not installed, since their costs are made up."""
     shift_ns = {measured.phase: number * 3600 * SECOND for number, measured in enumerate(whole.records)}
-    records = []
-    for measured in whole.records:
-        done, bracket, by_ns = measured.completions, measured.parent_window_ns, shift_ns[measured.phase]
-        if done is not None and bracket is not None:
-            due_ns, issued_ns, yielded_ns = (at_ns + by_ns for at_ns in (done.due_ns, done.issued_ns, done.yielded_ns))
-            done = Completions(due_ns, issued_ns, done.ends, yielded_ns, done.units)
-            bracket = (bracket[0] + by_ns, bracket[1] + by_ns)
-        route = measured.route.model_copy(update={"suite_version": "0"})
-        records.append(measured.model_copy(update={"completions": done, "parent_window_ns": bracket, "route": route}))
-    meterings = []
-    for metered in whole.meterings:
-        by_ns = shift_ns[metered.phase]
-        samples = {
-            id: Samples(read.before_ns + by_ns, read.after_ns + by_ns, read.values)
-            for id, read in metered.samples.items()
-        }
-        idle_ns = tuple((begin_ns + by_ns, end_ns + by_ns) for begin_ns, end_ns in metered.idle_ns)
-        span = {"begin_ns": metered.begin_ns + by_ns, "end_ns": metered.end_ns + by_ns}
-        meterings.append(metered.model_copy(update={**span, "idle_ns": idle_ns, "samples": samples}))
+    records = [
+        later(each, shift_ns[each.phase]).model_copy(
+            update={"route": each.route.model_copy(update={"suite_version": "0"})}
+        )
+        for each in whole.records
+    ]
+    meterings = (metered_later(each, shift_ns[each.phase]) for each in whole.meterings)
     devices = tuple(device.model_copy(update={"precisions": ("fp32", "bf16", "int8")}) for device in whole.devices)
     facts = {"devices": devices, "records": tuple(records), "meterings": tuple(meterings)}
     return whole.model_copy(update={**facts, "phases": tuple(map(phase, records))})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -10,8 +10,10 @@ from mixmark.harness.contracts.schema import Conditions, Cost, Failure, Finding,
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import Rule
+from mixmark.harness.judge.score import Score
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
+T = TypeVar("T")
 FORWARD = (Cost(name="forward", flops=1e10, bytes=1e8),)
 
 
@@ -24,6 +26,15 @@ def done(step_ns: int = 100, feeds: int = 64) -> Result:
 def failed(kind: str) -> Result:
     failure = Failure.model_validate({"kind": kind, "message": "so it is", "hint": "do this"})
     return result(record("b", "llm", "token", error=failure))
+
+
+def not_none(value: T | None) -> T:
+    assert value is not None
+    return value
+
+
+def scored(about: Result) -> Score:
+    return not_none(judge(about).score)
 
 
 Said = tuple[str, str, Any]

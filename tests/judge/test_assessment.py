@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mixmark.harness.contracts.schema import Absent, Failure, Result
+from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge import assessment, mixed_run, score
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import RULES, TABLE
@@ -18,7 +18,6 @@ from mixmark.harness.plan import bound, placement
 from mixmark.reporters import report
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result, sample
-from tests.judge.found import QUIET, SECOND, block, canaries, gpu_state
 
 RUNS = 5
 
@@ -86,68 +85,6 @@ def test_each_rule_of_the_table_has_a_check() -> None:
 )
 def test_the_exit_code_is_part_of_the_assessment(told: Result, code: int) -> None:
     assert judge(told).exit_code == code
-
-
-ENERGY = {
-    "energy_measured",
-    "energy_complete",
-    "energy_agrees",
-    "meter_timestamps_recent",
-    "low_metering_overhead",
-}  # tests of their own, below
-
-
-HONESTY = {
-    "units_counted",
-    "window_bracketed",
-    "on_schedule",
-    "no_orphans",
-    "threads_pinned",
-    "network_quiet",
-    "concurrency_kept",
-    "on_device",
-    "below_ceiling",
-    "device_busy",
-    "seed_random",
-}  # tests/judge/rules/test_integrity.py
-
-
-MIXED = {"mix_complete", "score_graded", "mix_bounded", "hosts_took_part", "clocks_synchronised", "accelerators_fed"}
-
-
-def everything() -> Result:
-    """The sample, its records in turn beside all that can go wrong."""
-    hot = gpu_state(reasons=("power supply protection",), foreign_pids=(1,))
-    bad = QUIET | hot | {"stolen_ns": SECOND, "own_ns": 0, "memory_stall_ns": SECOND, "major_faults": 99}
-    bad |= {"power_source": "battery", "throttled_periods": 1, "thermal_throttles": 1, "clock_step_ns": SECOND}
-    blocks = [block(second, **bad | {"clock_mean_mhz": 4000.0 / (second + 1)}) for second in range(8)]
-    conditions = (*canaries((1,) * 5, (9,) * 5).records[0].conditions, *blocks)
-    blind = (Absent(kind="watcher", name="onyx", reason="the driver is gone"),)
-    records = [
-        each.model_copy(update={"conditions": conditions if each.completions else (), "failed_watchers": blind})
-        for each in sample().records
-    ]
-    saving = sample().system.model_copy(update={"power_profile": "low-power"})
-    return sample().model_copy(update={"records": tuple(records), "system": saving})
-
-
-def test_findings_asks_every_rule() -> None:
-    asked = {finding.rule for finding in judge(everything()).findings}
-    assert asked == {*assessment.CHECKS} - {
-        "precise",
-        "latency_within_limits",
-        "screened",
-        "choice_confirmed",
-        "batch_search_finished",
-        "closed_cleanly",
-        "suites_verified",
-        "begun_once",
-        "path_verified",
-        "path_measured",
-        *MIXED,
-        *HONESTY,
-        *ENERGY,
-    }
 
 
 def test_a_rank_costs_only_what_an_integrity_rule_found() -> None:

@@ -24,29 +24,16 @@ from mixmark.harness.judge.compare.solo import solo_measurements
 from mixmark.harness.judge.hosts import Traffic
 from mixmark.harness.judge.rules import integrity, interference, mix
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
-from mixmark.harness.judge.score import Score
-from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import Power, place
 from tests.fakes.hosts import BOUND_NS, NAMES, cluster, connection, rates, watched
-from tests.fakes.machine import EDGE, MIX, SECOND, device, one_run, solo
+from tests.fakes.machine import MIX, SECOND, device, one_run, solo
 from tests.golden import sample
-from tests.judge.found import canaries, facts, said, says
-
-
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+from tests.judge.found import canaries, facts, said, says, scored
 
 
 @pytest.fixture(scope="module")
 def two() -> Result:
     return cluster()
-
-
-def scored(about: Result) -> Score:
-    found = judge(about).score
-    assert found is not None
-    return found
 
 
 def on_host(about: Result, host: str, phase: str = "mixed.1", **changed: Any) -> Result:

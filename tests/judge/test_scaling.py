@@ -16,7 +16,6 @@ from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.measure.stages import Procedure, RunState, next_steps
-from mixmark.harness.plan import mixes
 from mixmark.harness.plan.phases import scales
 from mixmark.harness.plan.placement import Power
 from mixmark.harness.plan.presets import SMOKE_MIX
@@ -26,12 +25,8 @@ from tests.fakes.machine import EDGE, GPU_AND_CPU
 from tests.golden.sample import phase
 from tests.judge.found import facts, says
 
+pytestmark = pytest.mark.slow
 THREE = ("host1", "host2", "host3")
-
-
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
 
 
 @pytest.fixture(scope="module")

@@ -13,14 +13,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
-from mixmark.harness.contracts.schema import Absent, Device, Domain, Samples
-from mixmark.harness.judge.energy.reading import reading
+from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.meters import http
-from mixmark.harness.meters.plug import RECIPES, UNITS, Plug
+from mixmark.harness.meters.plug import UNITS, Plug
 from tests.fakes.plugs import DIGEST, SECRET, PlugServer
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -45,6 +43,12 @@ def first_of(server: PlugServer, **options: str) -> tuple[Domain | Absent, Plug]
     return found, meter
 
 
+def metered(server: PlugServer, **options: str) -> tuple[Domain, Plug]:
+    found, meter = first_of(server, **options)
+    assert isinstance(found, Domain), found
+    return found, meter
+
+
 def read(meter: Plug, domain: Domain) -> float:
     """The first value that the meter gives. A reply takes a moment."""
     deadline = time.monotonic() + 20
@@ -65,8 +69,7 @@ def refusal(server: PlugServer, **options: str) -> str:
 @pytest.mark.parametrize("kind", PLUGS)
 def test_each_kind_gives_its_watts(kind: str) -> None:
     with plug(kind) as server:
-        found, meter = first_of(server, accuracy="1%")
-        assert isinstance(found, Domain), found
+        found, meter = metered(server, accuracy="1%")
         assert (found.boundary, found.quantity, found.method, found.accuracy) == ("wall", "power", "external", 0.01)
         assert "node" in found.covers
         assert "127.0.0.1" not in found.source
@@ -82,63 +85,9 @@ def test_each_kind_gives_its_watts(kind: str) -> None:
 )
 def test_each_counter_gives_its_joules(kind: str, options: dict[str, str]) -> None:
     with plug(kind) as server:
-        found, meter = first_of(server, **options)
-        assert isinstance(found, Domain), found
+        found, meter = metered(server, **options)
         assert found.quantity == "energy"
         assert read(meter, found) == pytest.approx(7_200_000)
-
-
-def power_at(at_s: Any) -> Any:
-    """A machine at 60 W that works at 150 to 190 W from the 20th second on."""
-    return np.where(at_s < 20, 60.0, 170 + 20 * np.sin(at_s / 3.0))
-
-
-FINE_S = np.arange(0, 400, 0.001)
-FINE_J = np.concatenate(([0.0], np.cumsum(power_at(FINE_S[:-1] + 0.0005) * 0.001)))
-
-
-def truth(begin_s: float, end_s: float) -> float:
-    joules: float = np.interp(end_s, FINE_S, FINE_J) - np.interp(begin_s, FINE_S, FINE_J)
-    return joules
-
-
-@pytest.mark.parametrize("length_s", [30, 60, 120, 300])
-@pytest.mark.parametrize(
-    ("kind", "energy", "step"),
-    [
-        ("shelly", False, 0.1),
-        ("shelly", True, 3.6),
-        ("shelly1", False, 0.01),
-        ("shelly1", True, 60.0),
-        ("tasmota", False, 1.0),
-        ("homeassistant", False, 0.1),
-        ("fritz", False, 0.01),
-    ],
-)
-def test_the_joules_of_a_known_load(kind: str, energy: bool, step: float, length_s: int) -> None:
-    """Asked at the pace of its kind, rounded as its firmware does, each reply 150 ms late. A counter may be off by one
-    step at each end, which is 1 % of 12 kJ for the coarsest; power by half a percent."""
-    every_s = RECIPES[kind.rstrip("1")].every_ns / 1e9
-    at_s = np.arange(5, 395, every_s)
-    exact = np.interp(at_s, FINE_S, FINE_J) if energy else power_at(at_s)
-    values = (np.floor if energy else np.round)(exact / step) * step
-    seen_ns = ((at_s + 0.15) * 1e9).astype(np.int64)
-    domain = Domain(
-        id="plug",
-        meter="plug",
-        covers=("node",),
-        boundary="wall",
-        quantity="energy" if energy else "power",
-        method="external",
-        source="a test",
-    )
-    found = reading(domain, Samples(seen_ns, seen_ns, values), 40 * SECOND, (40 + length_s) * SECOND)
-    if every_s * 40 > length_s:
-        assert "window too short" in found.reasons
-        return
-    assert found.joules is not None, found.reasons
-    expected = truth(40, 40 + length_s)
-    assert found.joules == pytest.approx(expected, abs=max(0.005 * expected, 2 * step if energy else 0))
 
 
 @pytest.mark.parametrize(
@@ -147,11 +96,8 @@ def test_the_joules_of_a_known_load(kind: str, energy: bool, step: float, length
         ({}, "needs kind"),
         ({"kind": "shely", "url": "http://h"}, "takes kind shelly"),
         ({"kind": "shelly"}, "needs url, which begins with http://"),
-        ({"kind": "shelly", "url": "ftp://h"}, "begins with http://"),
         ({"kind": "shelly", "url": "192.0.2.10"}, "begins with http://"),
-        ({"kind": "shelly", "url": "192.0.2.10:80/meter/0"}, "begins with http://"),
         ({"kind": "shelly", "url": "http://h:port"}, "begins with http://"),
-        ({"kind": "shelly", "url": "http://[::1"}, "begins with http://"),
         ({"kind": "shelly", "url": "http://a:b@h"}, "no account inside of url"),
         ({"kind": "shelly", "url": "http://h/#/relay/1"}, "no # in url"),
         ({"kind": "shelly", "url": "http://h", "power": "a", "energy": "b"}, "one of power and energy"),
@@ -165,10 +111,8 @@ def test_the_joules_of_a_known_load(kind: str, energy: bool, step: float, length
         ({"kind": "fritz", "url": "http://h"}, "ain, user and password_env"),
         ({"kind": "json", "url": "http://h"}, "needs power or energy"),
         ({"kind": "json", "url": "http://h", "power": "a", "energy": "b", "unit": "W"}, "one of power and energy"),
-        ({"kind": "json", "url": "http://h", "power": "a", "unit": "kWh"}, "needs power or energy"),
         ({"kind": "json", "url": "http://h", "energy": "a"}, "needs power or energy"),
         ({"kind": "homeassistant", "url": "http://h/api", "token_env": "NONE"}, "token_env names NONE"),
-        ({"kind": "shelly", "url": "http://h", "pace": "1"}, "pace"),
     ],
 )
 def test_a_section_that_does_not_fit_is_refused(options: dict[str, str], says: str) -> None:
@@ -203,8 +147,7 @@ def test_replies_that_are_none_are_named() -> None:
 def test_a_plug_that_answers_too_late_or_no_more_is_lost_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "PATIENCE_S", 0.05)
     with plug("json") as server:
-        found, meter = first_of(server)
-        assert isinstance(found, Domain)
+        found, meter = metered(server)
 
         def late(request: Any, body: bytes) -> bytes:
             time.sleep(0.3)
@@ -230,11 +173,9 @@ def test_a_wrong_certificate_is_refused_and_the_right_one_taken(tmp_path: Path) 
     with plug("json", tls=context) as server:
         url = f"https://127.0.0.1:{server.server_address[1]}/status"
         assert "certificate verify failed" in refusal(server, url=url).lower()
-        found, _ = first_of(server, url=url, verify=str(certificate))
-        assert isinstance(found, Domain), found
+        found, _ = metered(server, url=url, verify=str(certificate))
         server.tree = {"/status": "/there", "/there": {"readings": [{"watts": 12.5}]}}
-        found, meter = first_of(server, url=url, verify="no")
-        assert isinstance(found, Domain), found
+        found, meter = metered(server, url=url, verify="no")
         assert read(meter, found) == 12.5
         server.tree = {"/status": url.replace("https", "http")}
         assert "redirects to http" in refusal(server, url=url, verify="no")
@@ -243,19 +184,17 @@ def test_a_wrong_certificate_is_refused_and_the_right_one_taken(tmp_path: Path) 
 def test_passwords_come_from_the_environment_and_go_to_the_plug_alone() -> None:
     with plug("homeassistant") as server:
         server.needs = "Bearer abc"
-        found, _ = first_of(server, token_env="TOKEN")
-        assert isinstance(found, Domain), found
+        found, _ = metered(server, token_env="TOKEN")
         assert "abc" not in found.model_dump_json()
     with plug("tasmota") as server:
-        found, meter = first_of(server, user="admin", password_env="PLUG")
-        assert isinstance(found, Domain), found
+        metered(server, user="admin", password_env="PLUG")
         assert server.asked[-1] == "/cm?cmnd=Status%2010&user=admin&password=correct+horse"
         server.mangled = lambda request, body: b"?"
         assert SECRET not in refusal(server, user="admin", password_env="PLUG")
     with plug("fritz") as server:
         meter = Plug(server.options(), {"PLUG": "wrong"})
-        [found] = meter.domains([CPU])
-        assert isinstance(found, Absent) and "refuses the login" in found.reason
+        [refused] = meter.domains([CPU])
+        assert isinstance(refused, Absent) and "refuses the login" in refused.reason
         assert "does not know this ain" in refusal(server, ain="1")
 
 
@@ -264,8 +203,7 @@ def test_a_shelly_asks_for_its_password_in_the_way_of_its_generation(kind: str, 
     with plug(kind) as server:
         server.needs = needs
         assert "401" in refusal(server)
-        found, meter = first_of(server, user="admin", password_env="PLUG")
-        assert isinstance(found, Domain), found
+        found, meter = metered(server, user="admin", password_env="PLUG")
         assert read(meter, found) == pytest.approx(123.4)
         meter = Plug(server.options(user="admin", password_env="PLUG"), {"PLUG": "wrong"})
         [lost] = meter.domains([CPU])
@@ -279,8 +217,7 @@ def test_an_entity_in_another_unit_is_refused_and_kilowatts_are_understood() -> 
             server.mangled = lambda request, body: body.replace(b'"W"', f'"{name}"'.encode())
 
         unit("kW")
-        found, meter = first_of(server)
-        assert isinstance(found, Domain), found
+        found, meter = metered(server)
         assert read(meter, found) == 1500
         unit("VA")
         assert "'VA', which is no unit" in refusal(server)
@@ -308,7 +245,6 @@ def tasmota(power: object) -> dict[str, Any]:
         ("shelly", {STATUS: SWITCHES}, {"power": "switch:1.apower"}, 150),
         ("shelly", {STATUS: SWITCHES}, {"energy": "switch:1.aenergy.total"}, 7200),
         ("shelly", {STATUS: {"pm1:0": {"apower": 35.5}}}, {}, 35.5),
-        ("shelly", {STATUS: {"em1:0": {"act_power": 35.5}}}, {}, 35.5),
         ("shelly", {STATUS: {"em:0": PHASES}}, {"power": "em:0.total_act_power"}, 60.5),
         ("shelly", {"/rpc/EM.GetStatus?id=0": PHASES}, {"power": "b_act_power"}, 20.5),
         (
@@ -339,8 +275,7 @@ def test_the_reading_that_is_meant_is_read(
     with plug("tree") as server:
         server.tree = tree
         path = options.pop("path", "/" if kind == "json" else "")
-        found, meter = first_of(server, **{"kind": kind, "url": server.options()["url"] + path, **options})
-        assert isinstance(found, Domain), found
+        found, meter = metered(server, **{"kind": kind, "url": server.options()["url"] + path, **options})
         assert read(meter, found) == value
 
 
@@ -352,8 +287,6 @@ def test_the_reading_that_is_meant_is_read(
         ("shelly", {STATUS: SWITCHES}, {"power": "switch:2.apower"}, 'known: power = "switch:0.apower"'),
         ("shelly", {STATUS: {"switch:0": {"apower": None}}}, {}, "no number for switch:0.apower: None"),
         ("shelly", {STATUS: {"switch:0": {"apower": "off"}}}, {}, "no number for switch:0.apower: 'off'"),
-        ("shelly", {STATUS: {"switch:0": {"apower": "1_0"}}}, {}, "no number"),
-        ("shelly", {STATUS: {"switch:0": {"apower": "35,5"}}}, {}, "no number"),
         ("shelly", {STATUS: {"switch:0": {"apower": True}}}, {}, "no number"),
         ("shelly", {STATUS: {"switch:0": {"output": True}}}, {}, "has no meter"),
         (
@@ -362,7 +295,6 @@ def test_the_reading_that_is_meant_is_read(
             {},
             "its meter has failed",
         ),
-        ("shelly", {STATUS: 500}, {}, "500"),
         ("shelly", {STATUS: {"em:0": PHASES}}, {}, 'power = "em:0.total_act_power"'),
         ("shelly", {"/rpc/Switch.GetStatus?id=1": {"apower": 5.0}}, {"path": "/rpc/Switch.GetStatus?id=2"}, "404"),
         (
@@ -383,8 +315,6 @@ def test_the_reading_that_is_meant_is_read(
         ),
         ("tasmota", {TASMOTA: {"StatusSNS": {"Time": "t"}}}, {}, "has no meter"),
         ("homeassistant", {"/api/states/x": {"state": "unavailable", "attributes": {}}}, {}, "no value of it now"),
-        ("homeassistant", {"/api/states/x": {"state": "5", "attributes": {}}}, {}, "no unit of power"),
-        ("json", {"/x": []}, {"path": "/x", "power": "a"}, "has no a"),
         ("json", {"/x": {"a": 10**400}}, {"path": "/x", "power": "a"}, "no number"),
     ],
 )
@@ -400,8 +330,7 @@ def test_what_could_be_another_reading_is_refused_with_the_choice(
 def test_a_plug_of_which_the_meter_fails_later_gives_no_value() -> None:
     with plug("tree") as server:
         server.tree = {STATUS: {"switch:0": {"apower": 35.5}}}
-        found, meter = first_of(server, kind="shelly")
-        assert isinstance(found, Domain), found
+        _, meter = metered(server, kind="shelly")
         reading = meter._found()
         assert meter._number(reading) == 35.5
         server.tree = {STATUS: {"switch:0": {"apower": 35.5, "errors": ["out_of_range:apower"]}}}
@@ -412,14 +341,13 @@ def test_a_plug_of_which_the_meter_fails_later_gives_no_value() -> None:
             meter._number(reading)
 
 
-@pytest.mark.parametrize("code", [301, 302, 307, 308])
+@pytest.mark.parametrize("code", [301, 308])
 def test_a_redirect_on_the_same_host_is_followed_with_the_account(code: int) -> None:
     with plug("tree") as server:
         server.redirects, server.needs = code, BASIC
         server.tree = {"/a": "/a/", "/a/": "b?c=1", "/a/b?c=1": {"w": 12.5}}
         url = server.options()["url"]
-        found, meter = first_of(server, kind="json", url=f"{url}/a", power="w", user="admin", password_env="PLUG")
-        assert isinstance(found, Domain), found
+        found, meter = metered(server, kind="json", url=f"{url}/a", power="w", user="admin", password_env="PLUG")
         assert read(meter, found) == 12.5
         server.tree, server.needs = {"/a": "/a"}, ""
         assert "again and again" in refusal(server, kind="json", url=f"{url}/a", power="w")
@@ -437,8 +365,7 @@ def test_a_redirect_to_another_host_is_refused_and_takes_no_secret_there(given: 
 def test_no_proxy_of_the_environment_sees_the_plug(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     with plug("json") as server:
-        found, _ = first_of(server)
-        assert isinstance(found, Domain), found
+        metered(server)
 
 
 def test_a_reply_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,8 +397,7 @@ def test_a_compressed_reply_is_read_and_has_the_same_limit() -> None:
             request.wfile.write(packed)
 
         server.mangled = compressed
-        found, meter = first_of(server)
-        assert isinstance(found, Domain), found
+        found, meter = metered(server)
         assert read(meter, found) == 12.5
         content = b" " * (http.LONGEST * 40)
         assert "longer than 1 MiB" in refusal(server)

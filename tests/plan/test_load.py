@@ -34,7 +34,7 @@ def test_a_level_that_cannot_hold_one_request_is_refused_by_name() -> None:
     assert "--preset official" in refused.value.hint
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_arrivals_lie_like_those_of_a_poisson_process_given_their_number() -> None:
     load = load_at(0.9, 1000.0, MIX, UNITS, QUICK, seed=3)
     due = due_ns(load)

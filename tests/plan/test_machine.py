@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.errors import UsageError
@@ -183,7 +183,6 @@ def by_bound(kinds: Sequence[Kind], counts: Sequence[int]) -> float:
     return bound(MIX, rates).mixes_per_s * 3600 if {rate.suite for rate in rates} == set(MIX) else 0.0
 
 
-@settings(max_examples=60, deadline=None)
 @given(TABLE, st.integers(1, 12), st.integers(0, 30))
 @pytest.mark.slow
 def test_random_machines_are_those_of_an_exhaustive_search(
@@ -219,7 +218,6 @@ def test_random_machines_are_those_of_an_exhaustive_search(
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
 @given(TABLE, st.integers(4, 30), st.integers(0, 10), st.integers(3, 30), st.integers(0, 10))
 def test_more_money_or_power_never_does_less(
     table: list[tuple[float, float, int, int]], budget: int, more: int, watts: int, hotter: int
@@ -240,7 +238,6 @@ def test_more_money_or_power_never_does_less(
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
 @given(TABLE, st.integers(1, 3))
 def test_twice_the_machine_costs_twice_and_does_twice(table: list[tuple[float, float, int, int]], count: int) -> None:
     kinds = kinds_of(table)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
@@ -288,7 +288,6 @@ def machines(draw: st.DrawFn) -> tuple[dict[str, float], list[Rate], list[Device
     return {suite: draw(pace) for suite in suites}, rates, devices
 
 
-@settings(max_examples=60, deadline=None)
 @given(machines())
 def test_the_certificate_proves_the_bound(machine: tuple[dict[str, float], list[Rate], list[Device]]) -> None:
     mix_units, rates, devices = machine
@@ -299,7 +298,6 @@ def test_the_certificate_proves_the_bound(machine: tuple[dict[str, float], list[
     assert used <= len(mix_units) + len(devices) - 1
 
 
-@settings(max_examples=60, deadline=None)
 @given(machines())
 def test_a_device_more_never_lowers_the_bound(machine: tuple[dict[str, float], list[Rate], list[Device]]) -> None:
     mix_units, rates, devices = machine
@@ -321,7 +319,6 @@ def test_a_device_more_never_lowers_the_bound(machine: tuple[dict[str, float], l
     assert threads[1].mixes_per_s >= threads[0].mixes_per_s * (1 - 2 * GAP)
 
 
-@settings(max_examples=40, deadline=None)
 @given(machines(), st.floats(0, 200), st.floats(0, 200))
 def test_the_efficient_plan_is_at_least_as_efficient(
     machine: tuple[dict[str, float], list[Rate], list[Device]], idle: float, rest: float

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.errors import ResultError
@@ -74,7 +74,6 @@ def raw_file(data: st.DataObject, folder: Path) -> Path:
     return data.draw(st.sampled_from(sorted((folder / "raw").iterdir())))
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.data())
 def test_an_accident_makes_no_figure_better(data: st.DataObject) -> None:
     """One file is changed and nothing else agrees with it."""
@@ -95,7 +94,6 @@ def test_an_accident_makes_no_figure_better(data: st.DataObject) -> None:
     assert {name: value for name, value in now.items() if value > was.get(name, -1e99) + EXACT * abs(value)} == {}
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.data())
 def test_a_forgery_with_right_hashes_raises_no_traceback(data: st.DataObject) -> None:
     with mutant() as folder:

@@ -153,10 +153,6 @@ def test_a_route_far_from_its_roofline_is_called_so_and_none_claims_more_than_al
     assert [figures.roofline(each) for each in (None, 0.43, 1.0, 1.03)] == ["–", "43 %", "100 %", "≥ 100 %"]
 
 
-def test_the_published_references_can_be_read() -> None:
-    assert all(each.mixes_per_hour.estimate > 0 for each in references.published())
-
-
 def test_without_a_meter_the_words_say_so(measured: Result) -> None:
     shown = summary(judge(one_run(None)))
     assert shown.energy.startswith("not measured: ") and summary(judge(unmetered())).energy == shown.energy

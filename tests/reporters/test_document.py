@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -21,6 +22,7 @@ from mixmark.reporters.document import (
     Paragraph,
     Table,
 )  # fmt: skip
+from tests.golden.sample import FOLDER
 from tests.reporters.hostile import LONG
 from tests.reporters.parsed import Page
 
@@ -52,127 +54,17 @@ EVERY = Document(
     ),
     "the end",
 )
-CONSOLE = """\
-Acme Quartz, 4 cores
-edge tier · finished
-
-partial: 2 of 3 suites
-TX 12.3 mixes per hour ± 1.5 %
-  faster than Acme box
-  its page
-
-mixmark run
-
-Suites
-Best routes
-suite  route          throughput
-llm    torch bf16     7.00 tok/s
-       single-stream     ± 2.0 %
-dlrm   torch fp32         failed
-
-llm: cpu:0
-energy  10 J
-report  of result 1
-
-warning  llm: it drifted
-A        a copy
-
-seed  7
-"""
-MARKDOWN = """\
-## Acme Quartz, 4 cores
-
-edge tier · finished
-
-**partial**: 2 of 3 suites
-
-**TX 12.3 mixes per hour ± 1.5 %**
-
-- faster than Acme box
-- its page
-
-    mixmark run
-
-### Suites
-
-Best routes:
-
-| suite | route | throughput |
-|---|---|---:|
-| llm | torch bf16, single-stream | 7.00 tok/s, ± 2.0 % |
-| dlrm | torch fp32 | [failed](b.html) |
-
-#### llm: cpu:0
-
-- energy: 10 J
-- report: of result 1
-
-- **warning** llm: it drifted
-- **A** a copy
-
-- seed: 7
-"""
-HTML = """\
-<body>
-<header>
-<h1><span class="brand">Mixmark</span> Acme Quartz, 4 cores</h1>
-<p class="quiet small">edge tier · finished</p>
-</header>
-<main>
-<p class="verdict warn"><strong>partial</strong><span>: 2 of 3 suites</span></p>
-<p class="strong">TX 12.3 mixes per hour ± 1.5 %</p>
-<ul class="bullets" role="list"><li>faster than Acme box</li><li><a rel="nofollow noopener noreferrer external" \
-href="https://example.org/">its page</a></li></ul>
-<pre>mixmark run</pre>
-<h2 id="suites">Suites</h2>
-<h3>Best routes</h3>
-<div class="wide" role="group" aria-label="Best routes" tabindex="0">
-<table>
-<thead><tr><th scope="col">suite</th><th scope="col">route</th><th scope="col" \
-class="number">throughput</th></tr></thead>
-<tbody>
-<tr><th scope="row">llm</th><td class="">torch bf16<small>single-stream</small></td>\
-<td class="number" style="--tint: 50%"><a href="#a">7.00 tok/s</a><small>± 2.0 %</small></td></tr>
-<tr><th scope="row">dlrm</th><td class="">torch fp32</td>\
-<td class="number behind" style="--tint: 100%"><a href="b.html"><span class="state bad">failed</span></a></td></tr>
-</tbody>
-</table>
-</div>
-<h3 id="a">llm<small>cpu:0</small></h3>
-<dl class="facts">
-<dt>energy</dt><dd>10 J</dd>
-<dt>report</dt><dd><a href="report-1.html">of result 1</a></dd>
-</dl>
-<ul class="list" role="list">
-<li><span class="state warn">warning</span><span>llm</span><span>it drifted</span></li>
-<li><span class="state quiet">A</span><span></span><span>a copy</span></li>
-</ul>
-<div class="charts"><figure><figcaption>Power: <small>steady</small></figcaption><svg></svg></figure></div>\
-<details><summary>The run</summary>
-<dl class="facts">
-<dt>seed</dt><dd>7</dd>
-</dl>
-</details>
-</main>
-<footer>the end</footer>
-</body>
-</html>
-"""
+FORMS: dict[str, Callable[[Document], str]] = {
+    "document.txt": document.console,
+    "document.md": document.markdown,
+    "document.html": lambda made: re.sub(r"\n\s*", "\n", re.sub("(?s)<style>.*</style>", "", document.html(made))),
+}
+"""Golden files; of the page without its styles."""
 
 
-def body(page: str) -> str:
-    return page[page.index("<body>") :]
-
-
-def lines(page: str) -> str:
-    """The page without the line breaks of the template."""
-    return re.sub(r"\s*\n\s*", "", page)
-
-
-def test_each_renderer_lays_out_every_block() -> None:
-    assert document.console(EVERY) == CONSOLE
-    assert document.markdown(EVERY) == MARKDOWN
-    assert lines(body(document.html(EVERY))) == lines(HTML)
+@pytest.mark.parametrize("name", FORMS)
+def test_each_renderer_lays_out_every_block(name: str) -> None:
+    assert FORMS[name](EVERY) == (FOLDER / name).read_text("utf-8"), "python -m tests.golden rewrites"
 
 
 def hostile(text: str) -> Document:

@@ -32,7 +32,7 @@ from tests.fakes.machine import (
 )
 from tests.golden.sample import MS, closed_loop, record, sample
 from tests.golden.sample import result as bare
-from tests.judge.found import facts
+from tests.judge.found import facts, not_none
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +147,7 @@ def test_the_run_that_the_figures_are_of_is_shown_first() -> None:
 
 def test_without_a_meter_no_power_is_drawn(measured: Assessment) -> None:
     assert pictures.mixes(judge(one_run(None)))[0].power is None
-    power = pictures.mixes(measured)[0].power
-    assert power is not None
+    power = not_none(pictures.mixes(measured)[0].power)
     assert (power.label, power.value) == ("Power of the wall", "600 W on average")
 
 
@@ -164,7 +163,7 @@ def test_a_lane_is_filled_from_the_bottom_and_alike_columns_are_one() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_million_feeds_make_a_small_picture() -> None:
     whole = one_run(WATTS_AT_THE_WALL)
     short = completions([(at * 600, at * 600 + 590) for at in range(1_000_000)], 1)
@@ -199,8 +198,7 @@ def test_the_suites_are_compared_with_the_fastest_route_of_each() -> None:
     assert [bar.rate for bar in bars["diffusion"]] == ["0.0885 img/s", "failed"]
     assert (bars["diffusion"][1].detail, bars["diffusion"][1].drawn) == ("out of memory", None)
     assert bars["diffusion"][1].href == "missing"
-    drawn = bars["dlrm"][1].drawn
-    assert drawn is not None
+    drawn = not_none(bars["dlrm"][1].drawn)
     assert 'class="hue2"' in drawn and 'class="whisker"' in drawn
     assert slow[0].drawn is not None and "whisker" not in slow[0].drawn
 

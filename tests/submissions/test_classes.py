@@ -18,6 +18,7 @@ from mixmark.submissions.conclude import Contribution, contribution_of, entry, w
 from mixmark.submissions.entry import Entry, Signed
 from tests.fakes.folders import SECOND, Maker
 from tests.fakes.machine import one_run
+from tests.judge.found import not_none
 from tests.judge.test_load import LEVELS, level_of, with_ladder
 from tests.submissions.made import DECLARED
 
@@ -168,8 +169,7 @@ def test_a_system_has_an_entry_for_each_weight_class_of_a_mix() -> None:
 
 
 def test_the_worst_of_several_results_counts() -> None:
-    score = contribution().score
-    assert score is not None
+    score = not_none(contribution().score)
     drifted = found("speed_stable.much", drift=0.3)
     joined = scoring.joined([score, replace(score, weight_class=4, unranked=(drifted,))])
     assert (joined.weight_class, joined.grade) == (4, "indicative")
@@ -178,8 +178,7 @@ def test_the_worst_of_several_results_counts() -> None:
 
 
 def test_results_with_other_boundaries_have_no_common_efficiency() -> None:
-    score = contribution().score
-    assert score is not None
+    score = not_none(contribution().score)
     runs = tuple(replace(run, total=replace(run.total, boundary="wall")) for run in score.runs)
     found = scoring.joined([score, replace(score, runs=runs)])
     assert found.mixes_per_kwh is None and "different boundaries" in (found.unmeasured or "")

@@ -42,7 +42,7 @@ def shown(entry: Entry) -> object:
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=ONCE_FOR_ALL)
+@settings(suppress_health_check=ONCE_FOR_ALL)
 @given(data=st.data(), sealed=st.booleans())
 def test_a_mutant_is_rejected_or_shows_the_same(original: Path, data: st.DataObject, sealed: bool) -> None:
     """sealed: whether the manifest agrees with the change."""

@@ -140,6 +140,7 @@ def test_the_entry_obeys_every_rule(folder: Path, folder_of_two: Path) -> None:
     assert verdict(folder_of_two).problems == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", BREAKS)
 def test_an_entry_that_breaks_one_rule_is_rejected_by_this_rule(folder: Path, code: str) -> None:
     BREAKS[code](folder)
@@ -242,6 +243,7 @@ def listed(path: Path, *entries: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_two_entries_with_one_run_have_no_rank_and_both_are_told(folder: Path, stolen: Path) -> None:
     for entry, other in ((folder, stolen), (stolen, folder)):
         for order in ((entry, other), (other, entry)):
@@ -253,6 +255,7 @@ def test_two_entries_with_one_run_have_no_rank_and_both_are_told(folder: Path, s
         assert codes(entry) == set()
 
 
+@pytest.mark.slow
 def test_the_owner_of_a_board_says_whose_run_it_is(folder: Path, stolen: Path, tmp_path: Path) -> None:
     """The list holds for the result that its line has the hash of."""
     path = tmp_path / "originals"

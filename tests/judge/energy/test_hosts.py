@@ -6,35 +6,21 @@ import pytest
 
 from mixmark.harness.contracts.device_ids import on
 from mixmark.harness.contracts.schema import Device, Domain, Hosts, Metering, Result, Samples
-from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.energy.coverage import antichain, needed, uncovered
 from mixmark.harness.judge.energy.reading import in_phase
 from mixmark.harness.judge.energy.total import total
 from mixmark.harness.judge.rules import energy
-from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo_rates import power
-from mixmark.harness.plan import mixes
 from tests.fakes.hosts import NAMES, WATTS, cluster, wall
-from tests.fakes.machine import EDGE, SECOND, device, one_run
+from tests.fakes.machine import SECOND, device, one_run
 from tests.golden.sample import system
 from tests.judge.energy.test_energy import domain, samples
-from tests.judge.found import said, says
-
-
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+from tests.judge.found import not_none, said, says, scored
 
 
 @pytest.fixture(scope="module")
 def two() -> Result:
     return cluster()
-
-
-def scored(about: Result) -> Score:
-    found = judge(about).score
-    assert found is not None
-    return found
 
 
 def test_the_joules_of_all_hosts_are_added_and_the_efficiency_is_that_of_one(two: Result) -> None:
@@ -164,8 +150,7 @@ def test_the_power_at_rest_is_that_of_all_hosts() -> None:
     bare = cluster(seconds=1).model_copy(
         update={"devices": devices, "domains": (*domains, *walls), "meterings": (metering,)}
     )
-    found = power(bare)
-    assert found is not None
+    found = not_none(power(bare))
     assert found.idle_watts == pytest.approx({"host1/cpu:0": 35, "host2/cpu:0": 45})
     assert found.rest_watts == pytest.approx(120, rel=1e-3)
 

@@ -15,6 +15,8 @@ from mixmark.harness.discover import suite_claims
 from mixmark.harness.judge.rules.consistency import NS_PER_S, SuiteClaims, contradictions
 from mixmark.suites.dlrm import Dlrm
 from tests.fakes.folders import Maker
+from tests.golden.sample import later
+from tests.judge.found import not_none
 
 RUNS = Maker().result(runs=3)
 FIRST_AT = next(at for at, each in enumerate(RUNS.records) if each.scenario == "mixed")
@@ -85,18 +87,7 @@ def test_what_was_measured_does_not_contradict_itself() -> None:
 
 def again(record: Record) -> Record:
     """A record of a machine whose clock began anew."""
-    by_ns, done, bracket = -60 * NS_PER_S, record.completions, record.parent_window_ns
-    assert done is not None and bracket is not None
-    return record.model_copy(
-        update={
-            "completions": moved(done, by_ns),
-            "parent_window_ns": (bracket[0] + by_ns, bracket[1] + by_ns),
-            "conditions": tuple(
-                each.model_copy(update={"begin_ns": each.begin_ns + by_ns, "end_ns": each.end_ns + by_ns})
-                for each in record.conditions
-            ),
-        }
-    )
+    return later(record, -60 * NS_PER_S)
 
 
 def late(blocks: Sequence[Conditions]) -> tuple[Conditions, ...]:
@@ -191,8 +182,7 @@ def test_the_parts_of_a_mix_wait_for_the_last_feed() -> None:
     moved_canary = canary.model_copy(update={"begin_ns": canary.begin_ns + by_ns, "end_ns": canary.end_ns + by_ns})
     block = slow.conditions[-2].model_copy(update={"end_ns": slow.conditions[-2].end_ns + by_ns})
     conditions = (*slow.conditions[:-2], block, moved_canary)
-    done = slow.completions
-    assert done is not None
+    done = not_none(slow.completions)
     yielded_ns = done.yielded_ns.copy()
     yielded_ns[-1] += by_ns
     late = Completions(done.due_ns, done.issued_ns, done.ends, yielded_ns, done.units)

@@ -31,7 +31,7 @@ from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import TABLE
 from mixmark.harness.judge.rules import Rule, integrity
 from tests.golden.sample import GPU, closed_loop, probe, record, result
-from tests.judge.found import Said, beside, block, facts, said, says
+from tests.judge.found import Said, beside, block, facts, not_none, said, says
 
 GATE = Gate(metric="regret in standard deviations", at_most=0.1)
 COSTS = (Cost(name="prefill", flops=1e10, bytes=1e9, streamed_bytes=4e8), Cost(name="decode", flops=1e9, bytes=1e9))
@@ -175,8 +175,7 @@ def test_the_parents_clock_brackets_a_server_from_the_begin_of_its_window() -> N
     """The first feed may come late, and a busy machine be slow to tell."""
     honestly = served(rate_per_s=0.5, begin_ns=5 * SECOND)
     assert told(integrity.window_bracketed, honestly) == []
-    bracket = honestly.parent_window_ns
-    assert bracket is not None
+    bracket = not_none(honestly.parent_window_ns)
     late = honestly.model_copy(update={"parent_window_ns": (bracket[0] - SECOND // 10, bracket[1] + SECOND // 10)})
     assert told(integrity.window_bracketed, late) == []
     slowed = honestly.model_copy(update={"parent_window_ns": (bracket[0], bracket[0] + 4 * (bracket[1] - bracket[0]))})
@@ -237,8 +236,7 @@ def test_latencies_are_the_workers_word_unless_the_parent_took_the_times() -> No
 
 
 def test_one_feed_with_a_unit_too_many_is_enough() -> None:
-    done = cell().completions
-    assert done is not None
+    done = not_none(cell().completions)
     units = done.units.copy()
     units[-1] += 1
     padded = type(done)(done.due_ns, done.issued_ns, done.ends, done.yielded_ns, units)

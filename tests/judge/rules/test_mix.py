@@ -31,11 +31,6 @@ from tests.fakes.machine import result as made_up
 from tests.judge.found import Said, facts, said, says
 
 
-@pytest.fixture(autouse=True)
-def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
-
-
 def lacking(*missing: Finding) -> Said:
     return says("score_graded.missing", "run", grade="indicative", better="ranked", missing=missing)
 
@@ -45,14 +40,6 @@ def test_a_mix_that_came_whole_is_only_graded() -> None:
     assert said(mix.mix_complete, told) == []
     assert said(mix.mix_bounded, told) == []
     assert said(mix.score_graded, told) == [lacking(found("score_graded.runs", runs=1, needed=3))]
-
-
-def test_a_mix_that_is_not_whole_has_no_score() -> None:
-    told = one_run(WATTS_AT_THE_WALL)
-    less = told.model_copy(update={"records": tuple(each for each in told.records if each.route.suite != "dlrm")})
-    assert said(mix.mix_complete, less) == [says("mix_complete.no_feed", "run", phase="mixed.1", suite="dlrm")]
-    assert judge(less).exit_code == 0
-    assert said(mix.score_graded, less) == []
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,9 @@ def test_the_simulation_stops_where_the_rule_does() -> None:
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.5], ids=["independent", "autocorrelated"])
-@pytest.mark.parametrize("spread", [0.02, 0.04, 0.06, 0.1], ids="blocks ± {}".format)
+@pytest.mark.parametrize(
+    "spread", [0.04, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (0.02, 0.06, 0.1))]
+)
 def test_a_95_percent_interval_holds_the_truth_with_the_stopping_rule_active(spread: float, phi: float) -> None:
     rates = TRUTH * (1 + spread * noise(CAP, phi, seed=round(1000 * (spread + phi)), trials=TRIALS))
     stops = stopped_at(rates)
@@ -48,7 +50,7 @@ def test_a_95_percent_interval_holds_the_truth_with_the_stopping_rule_active(spr
     assert (stops < CAP).mean() > 0.05 or spread == 0.1  # the rule had a say
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("length_s", coverage.LENGTHS_S)
 @pytest.mark.parametrize("process", coverage.CATALOGUE, ids=lambda process: process.name)
 def test_where_steady_is_said_no_false_interval_stands(process: coverage.Process, length_s: int) -> None:
@@ -58,7 +60,7 @@ def test_where_steady_is_said_no_false_interval_stands(process: coverage.Process
         assert seen.held >= 0.93
 
 
-@pytest.mark.parametrize("length_s", coverage.LENGTHS_S)
+@pytest.mark.parametrize("length_s", coverage.LENGTHS_S[:1])
 def test_lasting_changes_and_stalls_are_not_steady_and_noise_is(length_s: int) -> None:
     processes = {each.name: each for each in coverage.CATALOGUE}
 
@@ -95,6 +97,7 @@ def test_a_false_interval_of_the_mix_is_rare(turbo: bool) -> None:
     assert false / 600 <= 0.07
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("phi", [0.0, 0.5], ids=["independent", "autocorrelated"])
 def test_windows_tell_a_tenth_slower_and_do_not_invent_it(phi: float) -> None:
     spread = 0.03  # with which 60 blocks end at ± 0.8 % and ± 1.7 %
@@ -119,6 +122,7 @@ def test_runs_tell_a_tenth_slower_and_do_not_invent_it() -> None:
     assert slowed.count("slower") >= 190
 
 
+@pytest.mark.exhaustive
 def test_intervals_of_a_ratio_of_runs_hold_it_as_often_as_they_say() -> None:
     random = np.random.default_rng(14)
     held = 0

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mixmark.harness.judge.statistics import intervals
+from tests.judge.found import not_none
 
 
 @pytest.mark.parametrize(("q", "needed"), [(0.5, 6), (0.75, 24), (0.9, 64), (0.95, 130), (0.99, 662), (0.999, 6636)])
@@ -50,7 +51,7 @@ def test_a_percentile_lies_between_two_order_statistics(n: int, q: float, ranks:
     assert intervals.percentile_interval(shuffled, q) == ranks
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_intervals_of_a_percentile_hold_it_as_often_as_they_say() -> None:
     samples = (np.random.default_rng(2).exponential(1e6, (1000, 200))).astype(np.int64)
     truth = -np.log(0.1) * 1e6
@@ -98,8 +99,7 @@ def test_fewer_than_20_blocks_have_no_interval() -> None:
 
 def test_an_interval_is_the_wider_of_neighbours_and_parts() -> None:
     rates = np.tile([99.0, 101.0], 30)  # neighbours differ, the six parts do not
-    interval = intervals.mean_interval(rates)
-    assert interval is not None
+    interval = not_none(intervals.mean_interval(rates))
     worth = 60 * (1 - 2.5 * (1 - 4 * 59 / 60) / 60 * 0) / 1  # the autocorrelation is below 0, and counts as 0
     variance = 60 / (60 * (1 - 1 / worth))
     half = 2.0009953780883 * np.sqrt(variance / worth)  # t with 59 degrees of freedom
@@ -138,8 +138,7 @@ def test_blocks_in_which_nothing_finished_are_independent() -> None:
 
 
 def test_over_runs_is_a_t_interval_on_the_logarithm() -> None:
-    over = intervals.over_runs([100.0, 102.0, 104.04])
-    assert over is not None
+    over = not_none(intervals.over_runs([100.0, 102.0, 104.04]))
     assert over.estimate == pytest.approx(102)
     half = 4.302653 * np.log(1.02) / np.sqrt(3)  # t with 2 degrees of freedom
     assert over.low == pytest.approx(102 * np.exp(-half))
@@ -150,15 +149,13 @@ def test_two_runs_make_an_interval_unless_they_differ_by_a_tenth() -> None:
     close = intervals.over_runs([100.0, 101.0])
     assert close is not None and close.low is not None
     assert np.log(close.estimate / close.low) == pytest.approx(12.706205 * np.log(1.01) / 2)  # t of 1 degree
-    over = intervals.over_runs([100.0, 110.0])
-    assert over is not None
+    over = not_none(intervals.over_runs([100.0, 110.0]))
     assert (over.low, over.high) == (None, None)
 
 
 def test_one_run_has_no_interval_and_none_has_no_mean() -> None:
     assert intervals.over_runs([]) is None
-    one = intervals.over_runs([5.0])
-    assert one is not None
+    one = not_none(intervals.over_runs([5.0]))
     assert one.estimate == pytest.approx(5) and one.half_width is None
 
 
@@ -168,6 +165,7 @@ def test_a_run_without_a_proper_figure_is_an_error(bad: float) -> None:
         intervals.over_runs([1.0, bad])
 
 
+@pytest.mark.exhaustive
 def test_the_t_interval_over_runs_holds_the_truth_as_often_as_it_says() -> None:
     samples = np.exp(0.05 * np.random.default_rng(7).standard_normal((2000, 5)))
     found = [intervals.over_runs(sample.tolist()) for sample in samples]

@@ -7,6 +7,7 @@ from mixmark.harness.contracts.schema import Completions, Limits
 from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
 from mixmark.harness.judge.statistics.timestamps import Floats
 from tests.golden.sample import closed_loop
+from tests.judge.found import not_none
 
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=1, max_ns=10**9, min_feeds=1, half_width=0.05)
 
@@ -21,8 +22,7 @@ def noise(blocks: int, phi: float, seed: int, trials: int = 1) -> Floats:
 
 
 def test_an_edge_inside_a_feed_counts_evenly_over_its_steps() -> None:
-    blocks = steadiness.block_rates(closed_loop([[10, 30], [20, 20], [20], [20], [20]]), 20)
-    assert blocks is not None
+    blocks = not_none(steadiness.block_rates(closed_loop([[10, 30], [20, 20], [20], [20], [20]]), 20))
     assert blocks.edges_ns.tolist() == [1000, 1020, 1040, 1060, 1080, 1100, 1120, 1140]
     assert blocks.units == pytest.approx([1 + 1 / 3, 2 / 3, 1, 1, 1, 1, 1])
     assert blocks.rates_per_s == pytest.approx(blocks.units / 20e-9)
@@ -30,15 +30,13 @@ def test_an_edge_inside_a_feed_counts_evenly_over_its_steps() -> None:
 
 def test_blocks_are_no_shorter_than_the_median_feed() -> None:
     for feeds in ([[100]] * 4, [[70, 20, 10]] * 4):
-        blocks = steadiness.block_rates(closed_loop(feeds, units=6), 1)
-        assert blocks is not None
+        blocks = not_none(steadiness.block_rates(closed_loop(feeds, units=6), 1))
         assert blocks.units == pytest.approx([6 * len(feeds[0])] * 4)
 
 
 def test_three_feeds_of_an_llm_tell_nothing_and_all_are_taken() -> None:
     done = closed_loop([[1_000, *[100] * 127]] * 3)
-    seen = steadiness.window(done)
-    assert seen is not None
+    seen = not_none(steadiness.window(done))
     assert (seen.steady, seen.stretch, len(seen.blocks)) == (None, None, 3)
     assert seen.blocks.rates_per_s.mean() == pytest.approx(timestamps.throughput_per_s(done))
     assert not steadiness.enough(LIMITS, done)
@@ -46,8 +44,7 @@ def test_three_feeds_of_an_llm_tell_nothing_and_all_are_taken() -> None:
 
 def test_forty_feeds_of_an_llm_are_steady_with_every_prefill_in() -> None:
     done = closed_loop([[5_000, *[100] * 127]] * 40)
-    seen = steadiness.window(done)
-    assert seen is not None
+    seen = not_none(steadiness.window(done))
     assert (seen.steady, seen.stretch, len(seen.blocks)) == (True, None, 40)
     assert seen.blocks.rates_per_s.mean() == pytest.approx(timestamps.throughput_per_s(done))
     assert steadiness.enough(LIMITS, done)
@@ -57,8 +54,7 @@ def test_the_mean_of_the_blocks_is_the_throughput() -> None:
     steps = np.random.default_rng(3).integers(1, 1_000, (200, 3)).tolist()
     done = closed_loop(steps, units=7)
     for block_ns in (1, 999, 12_345, 10**9):
-        blocks = steadiness.block_rates(done, block_ns)
-        assert blocks is not None
+        blocks = not_none(steadiness.block_rates(done, block_ns))
         assert blocks.rates_per_s.mean() == pytest.approx(timestamps.throughput_per_s(done))
         assert blocks.units.sum() == pytest.approx(4_200)
 
@@ -67,12 +63,10 @@ def test_time_between_feeds_counts_and_so_does_the_rest_of_the_bracket() -> None
     issued = [0, 50, 150, 200]
     columns = (issued, issued, [1, 2, 3, 4], [50, 100, 200, 250], [5, 5, 10, 20])
     done = Completions(*(np.array(column) for column in columns))
-    blocks = steadiness.block_rates(done, 50)
-    assert blocks is not None
+    blocks = not_none(steadiness.block_rates(done, 50))
     assert blocks.units == pytest.approx([5, 5, 0, 10, 20])
     assert blocks.edges_ns.tolist() == [0, 50, 100, 150, 200, 250]
-    bracketed = steadiness.block_rates(done, 50, (-50, 300))
-    assert bracketed is not None
+    bracketed = not_none(steadiness.block_rates(done, 50, (-50, 300)))
     assert bracketed.units == pytest.approx([0, 5, 5, 0, 10, 20, 0])
     assert bracketed.rates_per_s.mean() == pytest.approx(40 * 1e9 / 350)
 
@@ -80,15 +74,13 @@ def test_time_between_feeds_counts_and_so_does_the_rest_of_the_bracket() -> None
 def test_feeds_in_flight_together_add_up() -> None:
     issued = [0, 0, 50, 60]
     columns = (issued, issued, [1, 2, 3, 4], [50, 50, 100, 110], [10, 20, 10, 25])
-    blocks = steadiness.block_rates(Completions(*(np.array(column) for column in columns)), 55)
-    assert blocks is not None
+    blocks = not_none(steadiness.block_rates(Completions(*(np.array(column) for column in columns)), 55))
     assert blocks.units == pytest.approx([30 + 1, 9 + 25])
     assert blocks.block_ns == 55
 
 
 def test_one_feed_is_one_block() -> None:
-    blocks = steadiness.block_rates(closed_loop([[7]]), 1)
-    assert blocks is not None
+    blocks = not_none(steadiness.block_rates(closed_loop([[7]]), 1))
     assert blocks.rates_per_s.tolist() == [1e9 / 7]
     assert steadiness.is_steady(blocks.rates_per_s) is None
     assert intervals.mean_interval(blocks.rates_per_s) is None
@@ -100,17 +92,14 @@ def test_a_clock_that_does_not_tick_gives_no_blocks() -> None:
 
 
 def test_a_step_in_which_the_clock_did_not_tick_still_counts() -> None:
-    blocks = steadiness.block_rates(closed_loop([[0, 40], [40, 0]], units=2), 40)
-    assert blocks is not None
+    blocks = not_none(steadiness.block_rates(closed_loop([[0, 40], [40, 0]], units=2), 40))
     assert blocks.units.tolist() == [4, 4]
 
 
 def test_equal_latencies_are_steady_and_exact() -> None:
-    blocks = steadiness.block_rates(closed_loop([[50]] * 40), 50)
-    assert blocks is not None
+    blocks = not_none(steadiness.block_rates(closed_loop([[50]] * 40), 50))
     assert steadiness.is_steady(blocks.rates_per_s)
-    interval = intervals.mean_interval(blocks.rates_per_s)
-    assert interval is not None
+    interval = not_none(intervals.mean_interval(blocks.rates_per_s))
     assert interval.half_width == pytest.approx(0, abs=1e-9)
     assert steadiness.twice_precise(blocks.rates_per_s, 0.02)
 
@@ -135,21 +124,18 @@ def test_a_ramp_is_refused(phi: float) -> None:
 def test_a_stall_is_found_where_it_is_and_what_it_costs_is_told() -> None:
     rates = np.full(60, 100.0) + noise(60, 0, seed=8)[:, 0]
     rates[17:21] = 0
-    found = steadiness.other_level(rates)
-    assert found is not None
+    found = not_none(steadiness.other_level(rates))
     assert (found.begin, found.end, found.relative) == (17, 21, 0)
     assert found.moved == pytest.approx(4 / 56, abs=1e-3)
 
 
 def test_a_drop_at_the_very_end_is_found_to_the_last_block() -> None:
-    found = steadiness.other_level(np.concatenate((np.full(36, 100.0), np.full(4, 50.0))))
-    assert found is not None
+    found = not_none(steadiness.other_level(np.concatenate((np.full(36, 100.0), np.full(4, 50.0)))))
     assert (found.begin, found.end, round(found.relative, 9)) == (36, 40, 0.5)
 
 
 def test_a_window_that_did_all_of_its_work_at_once_is_compared_with_a_rest_that_has_some_of_it() -> None:
-    found = steadiness.other_level(np.where(np.arange(40) // 4 == 3, 1.0, 0.0))
-    assert found is not None
+    found = not_none(steadiness.other_level(np.where(np.arange(40) // 4 == 3, 1.0, 0.0)))
     assert (found.begin, found.end, found.relative) == (12, 15, 37)
 
 
@@ -159,8 +145,7 @@ def test_a_window_in_which_nothing_counts_tells_nothing() -> None:
 
 
 def test_a_third_less_in_the_first_half_is_refused_and_named() -> None:
-    found = steadiness.other_level(np.concatenate((np.full(30, 67.0), np.full(30, 100.0))))
-    assert found is not None
+    found = not_none(steadiness.other_level(np.concatenate((np.full(30, 67.0), np.full(30, 100.0)))))
     assert (found.begin, found.end) in ((0, 30), (30, 60))
     assert found.moved == pytest.approx(33 / 83.5 / 2)
 
@@ -173,8 +158,7 @@ def test_a_third_less_for_the_rest_of_the_window_is_refused(at: int) -> None:
 
 
 def test_a_warm_up_in_the_window_is_refused_and_not_cut_off() -> None:
-    found = steadiness.other_level(100 - 40 * np.exp(-np.arange(80) / 5) + noise(80, 0, seed=4)[:, 0])
-    assert found is not None
+    found = not_none(steadiness.other_level(100 - 40 * np.exp(-np.arange(80) / 5) + noise(80, 0, seed=4)[:, 0]))
     assert found.begin == 0 and found.end < 40 and found.relative < 1
 
 
