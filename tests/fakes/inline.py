@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import threading
@@ -14,7 +15,7 @@ from mixmark.harness.worker import child, messages
 class InlineProcess:
     """Stands in for `mixmark.harness.worker.process.child_process.ChildProcess`."""
 
-    pid = 0
+    pid = os.getpid()
 
     def __init__(
         self,

@@ -30,10 +30,12 @@ from mixmark.harness.measure.conformance.adapter_trials import AdapterTrials, _o
 from mixmark.harness.measure.conformance.first_contact import FirstContact
 from mixmark.harness.measure.conformance.report import CheckFailed, NotChecked, Report, apply
 from mixmark.harness.plugins import registry
+from mixmark.harness.worker import handle
 from mixmark.harness.worker.process import orphans
 from mixmark.submissions.redact import private
 from tests.docs.test_pages import anchors
 from tests.fakes import conformance, gauge
+from tests.fakes.inline import InlineProcess
 from tests.fakes.null import Null
 from tests.fakes.reference import NUMPY
 from tests.fakes.replay import recorded, replayed
@@ -262,7 +264,7 @@ def test_a_meter_that_raises_is_no_source_that_is_absent(gauges: None) -> None:
     )
 
 
-FAULTY = f"{ROOT / 'tests/fakes/faulty_suite.py'}:Faulty"
+FAULTY = "tests.fakes.faulty_suite:Faulty"
 CAUGHT_IN_SUITES = {
     "tiers_and_options_are_refused": ("lax", "it took an unknown tier: raise Unsupported"),
     "feeds_are_repeatable": ("forgets", "the same seed and nonce gave another feed"),
@@ -300,7 +302,7 @@ def test_each_check_of_a_suite_passes_and_catches_its_fault(
     check: Any, faultless: suite.SuiteTrials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suite, "ADAPTERS", ("torch",))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(handle, "ChildProcess", InlineProcess)
     fault, message = CAUGHT_IN_SUITES[check.__name__]
     passed, failed = apply(suite.blamed(check), faultless), of_a_suite(check, fault)
     assert passed.state == "passed", str(passed)
