@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -33,7 +34,12 @@ class InlineProcess:
         self._channel, far_end = socket.socketpair()
 
         def work() -> None:
-            with far_end, far_end.makefile("rb") as reader, far_end.makefile("wb") as writer:
+            with (
+                contextlib.suppress(BrokenPipeError),  # the parent has closed its end, where a process would be killed
+                far_end,
+                far_end.makefile("rb") as reader,
+                far_end.makefile("wb") as writer,
+            ):
                 child.work(reader, writer, setup)
 
         self._thread = threading.Thread(target=work, name="inline", daemon=True)
