@@ -43,7 +43,7 @@ class Engine:
         if self.compile_s and len(feed["x"]) not in self.compiled:
             time.sleep(self.compile_s)
             self.compiled.append(len(feed["x"]))
-            self.facts["compiled"] = ",".join(map(str, self.compiled))
+            self.facts |= {"compiled": ",".join(map(str, self.compiled)), "compiled_ns": str(time.monotonic_ns())}
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         self.prepare(feed)

@@ -23,11 +23,9 @@ from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
-from mixmark.harness.worker import handle
 from tests.cli.shell import ROOT, Shell
 from tests.discover.test_power_caps import laid_out, limit_w
 from tests.fakes.folders import with_outputs
-from tests.fakes.inline import InlineProcess
 from tests.golden import sample
 
 pytestmark = pytest.mark.slow
@@ -52,12 +50,6 @@ def shell(tmp_path: Path) -> Shell:
     made.install("duo", ENTRY_POINTS)
     (tmp_path / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 10, high = 10 }\n')
     return made
-
-
-@pytest.fixture
-def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers are threads of this process."""
-    monkeypatch.setattr(handle, "ChildProcess", InlineProcess)
 
 
 def run(shell: Shell, *words: str, **options: Any) -> Any:
@@ -170,7 +162,6 @@ class Limiter(Packages):
 AS_ROOT = """
 from pathlib import Path
 from mixmark.harness.discover import power_caps
-from mixmark.harness.worker import handle
 from tests.fakes.inline import InlineProcess
 handle.ChildProcess = InlineProcess
 power_caps.STATE = Path("power-limits.json").absolute()

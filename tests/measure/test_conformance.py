@@ -30,12 +30,10 @@ from mixmark.harness.measure.conformance.adapter_trials import AdapterTrials, _o
 from mixmark.harness.measure.conformance.first_contact import FirstContact
 from mixmark.harness.measure.conformance.report import CheckFailed, NotChecked, Report, apply
 from mixmark.harness.plugins import registry
-from mixmark.harness.worker import handle
 from mixmark.harness.worker.process import orphans
 from mixmark.submissions.redact import private
 from tests.docs.test_pages import anchors
 from tests.fakes import conformance, gauge
-from tests.fakes.inline import InlineProcess
 from tests.fakes.null import Null
 from tests.fakes.reference import NUMPY
 from tests.fakes.replay import recorded, replayed
@@ -140,14 +138,17 @@ def test_a_first_contact_is_recorded_without_private_texts_and_replays(toys: Pat
 
 
 @pytest.mark.slow
-def test_a_recording_that_cannot_be_written_loses_no_report(toys: Path) -> None:
+def test_a_recording_that_cannot_be_written_loses_no_report(
+    toys: Path, inline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "CHECKS", CHECKS[3:5])
     done = CliRunner().invoke(main, ["adapters", "check", ACME, "--device", "npu:acme0", "--record", "/dev/full"])
-    assert done.exit_code == 2 and "19 passed" in done.output
+    assert done.exit_code == 2 and "2 passed" in done.output
     assert "/dev/full cannot be written: No space left on device" in done.output and "Traceback" not in done.output
 
 
 @pytest.mark.slow
-def test_a_device_that_is_not_there_is_refused_with_those_that_are(toys: Path) -> None:
+def test_a_device_that_is_not_there_is_refused_with_those_that_are(toys: Path, inline: None) -> None:
     done = CliRunner().invoke(main, ["adapters", "check", ACME, "--device", "npu:none"])
     assert done.exit_code == 2 and "discovers no device npu:none" in done.output
     assert "it discovers: npu:acme0, npu:acme1" in done.output
@@ -163,7 +164,7 @@ def test_each_recorded_first_contact_comes_to_the_same_results(path: Path) -> No
 
 
 @pytest.mark.slow
-def test_checks_of_sessions_in_a_row_are_not_checked_if_the_sessions_fail(toys: Path) -> None:
+def test_checks_of_sessions_in_a_row_are_not_checked_if_the_sessions_fail(toys: Path, inline: None) -> None:
     chosen = Config(adapters={"acme": AdapterConfig(options={"broken": "once"})})
     acme = registry.find("adapters", [ACME])["acme"]
     trials = AdapterTrials(acme, chosen, setup.load_suites(chosen, "smoke"), toys / "kit", 60)
@@ -176,7 +177,7 @@ def test_checks_of_sessions_in_a_row_are_not_checked_if_the_sessions_fail(toys: 
 
 @pytest.mark.slow
 def test_what_others_write_into_the_current_folder_is_not_left_by_discover(
-    toys: Path, monkeypatch: pytest.MonkeyPatch
+    toys: Path, inline: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acme = registry.find("adapters", [ACME])["acme"]
     trials = AdapterTrials(acme, Config(), setup.load_suites(Config(), "smoke"), toys / "kit", 60)
@@ -231,7 +232,7 @@ CAUGHT_IN_METERS = {
 def gauges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No adapter is asked for its devices, and readings take a moment."""
     monkeypatch.setattr(setup, "find_devices", lambda adapters, config: Found((), ()))
-    monkeypatch.setattr(meter, "READ_S", 1.0)
+    monkeypatch.setattr(meter, "READ_S", 0.4)
     monkeypatch.setenv("MIXMARK_LOCK", str(tmp_path / "lock"))
     monkeypatch.chdir(tmp_path)
 
@@ -254,7 +255,7 @@ def test_each_check_of_a_meter_catches_its_fault(gauges: None, monkeypatch: pyte
         assert re.search(message, result.message), str(result)
 
 
-def test_a_meter_that_raises_is_no_source_that_is_absent(gauges: None) -> None:
+def test_a_meter_that_raises_is_no_source_that_is_absent(gauges: None, inline: None) -> None:
     found = registry.find("meters", [f"{ROOT / 'tests/fakes/meters.py'}:Joules"])["joules"]
     options = Config(meters={"joules": {"mode": "broken driver"}})
     result = apply(meter.absent_sources_say_why, meter.MeterTrials(found, options, ()))
@@ -299,10 +300,9 @@ def faultless() -> Iterator[suite.SuiteTrials]:
 @pytest.mark.slow
 @pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
 def test_each_check_of_a_suite_passes_and_catches_its_fault(
-    check: Any, faultless: suite.SuiteTrials, monkeypatch: pytest.MonkeyPatch
+    check: Any, faultless: suite.SuiteTrials, inline: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suite, "ADAPTERS", ("torch",))
-    monkeypatch.setattr(handle, "ChildProcess", InlineProcess)
     fault, message = CAUGHT_IN_SUITES[check.__name__]
     passed, failed = apply(suite.blamed(check), faultless), of_a_suite(check, fault)
     assert passed.state == "passed", str(passed)
@@ -325,7 +325,9 @@ def test_a_suite_is_supported_if_it_runs_or_fails_in_any_precision(kinds: list[s
 
 
 @pytest.mark.slow
-def test_an_adapter_that_cannot_run_a_suite_leaves_its_run_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_that_cannot_run_a_suite_leaves_its_run_unchecked(
+    inline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(suite, "ADAPTERS", ("onnxruntime",))
     with ExitStack() as stack:
         trials = suite.SuiteTrials(registry.find("suites")["train"], Config(), stack)

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
@@ -151,13 +150,13 @@ def meeting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("meeting")
 
 
-def test_accelerators_load_at_the_same_time(folder: Path, meeting: Path) -> None:
+def test_accelerators_load_at_the_same_time(folder: Path, meeting: Path, inline: None) -> None:
     records = attend(*several(3, meeting), folder, solo.drive)
     assert [record.key for record in records] == ["share0", "share1", "share2"]
     assert all(record.completions is not None for record in records)
 
 
-def test_devices_in_the_hosts_memory_load_one_after_the_other(folder: Path, meeting: Path) -> None:
+def test_devices_in_the_hosts_memory_load_one_after_the_other(folder: Path, meeting: Path, inline: None) -> None:
     alone, _ = attend(*several(2, meeting, pool="host", waits_s=1), folder, solo.drive)
     assert alone.error is not None and "no other device is being opened" in alone.error.message
 
@@ -267,16 +266,16 @@ def test_the_processes_that_a_runner_names_count_as_ours(folder: Path, server: i
 @pytest.mark.parametrize(
     ("scenario", "use"), [("single-stream", "single-stream, 1 in flight"), ("offline", "offline, all slots")]
 )
-def test_an_adapter_is_told_what_it_is_opened_for(folder: Path, scenario: ScenarioName, use: str) -> None:
+def test_an_adapter_is_told_what_it_is_opened_for(folder: Path, inline: None, scenario: ScenarioName, use: str) -> None:
     assert attended(folder, equipment(mode="two slots", shows_use="true"), scenario).facts["use"] == use
 
 
-def test_a_batch_size_is_prepared_outside_of_the_window(folder: Path) -> None:
+def test_a_batch_size_is_prepared_outside_of_the_window(folder: Path, inline: None) -> None:
     """The engine compiles for 0.3 s a shape, of a search of 0.1 s."""
     record = attended(folder, equipment(compile_s="0.3"), "offline")
     assert record.batch is not None and record.batch > 1
     assert sorted(map(int, record.facts["compiled"].split(","))) == [trial.batch for trial in record.trials]
     done = record.completions
     assert done is not None
-    assert np.diff(np.append(done.issued_ns, done.yielded_ns[-1])).max() < 250_000_000
+    assert int(record.facts["compiled_ns"]) < done.issued_ns[0]
     assert os.path.exists(kept_at(folder, "one"))

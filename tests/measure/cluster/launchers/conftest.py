@@ -64,7 +64,7 @@ class Way:
         return Host(f"host{number}", address, python, fault)
 
 
-@pytest.fixture(params=["local", "ssh", "ray"])
+@pytest.fixture(params=["local", "ssh", pytest.param("ray", marks=pytest.mark.exhaustive)])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Way:
     name: str = request.param
     if name == "ssh":
