@@ -162,6 +162,7 @@ class Limiter(Packages):
 AS_ROOT = """
 from pathlib import Path
 from mixmark.harness.discover import power_caps
+from mixmark.harness.worker import handle
 from tests.fakes.inline import InlineProcess
 handle.ChildProcess = InlineProcess
 power_caps.STATE = Path("power-limits.json").absolute()
@@ -190,7 +191,7 @@ def test_caps_follow_the_mix_and_leave_the_limit_as_it_was_also_after_a_kill(
     (shell.folder / "out").rename(shell.folder / "first")
     with shell.start("run", *MIXED, "--power-cap", "60", first=f"exec({AS_ROOT!r})") as child:
         while limit_w(tree) == 125:
-            assert child.poll() is None
+            assert child.poll() is None, child.communicate()
             time.sleep(0.01)
         child.kill()
     assert limit_w(tree) == 75

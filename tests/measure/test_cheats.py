@@ -56,7 +56,7 @@ pytestmark = pytest.mark.slow
 ROUTE = Route(suite="chain", tier="smoke", suite_version="1", device=DEVICE.id, adapter="cheats", precision="fp32")
 RATE_PER_S = 100.0
 LIMITS = Limits(
-    warmup_ns=20_000_000, search_ns=100_000_000, min_ns=200_000_000, max_ns=2 * 10**9, min_feeds=20, audits=30
+    warmup_ns=20_000_000, search_ns=100_000_000, min_ns=200_000_000, max_ns=20 * 10**9, min_feeds=20, audits=30
 )
 FEED_BYTES = TOKENS << 20  # of a feed of the suite `bulky`
 MIX = Mix(name="solo", tier="smoke", units={"chain": 40})
@@ -241,6 +241,7 @@ def _workers(importable: None, monkeypatch: pytest.MonkeyPatch) -> None:
         return (InlineProcess if engine in INLINE else ChildProcess)(python, code, arguments, *given)
 
     monkeypatch.setattr(handle, "ChildProcess", start)
+    monkeypatch.setattr(solo, "TURN_NS", 10**12)  # also where a busy machine makes a feed long
 
 
 How = Callable[[Path, str], Record]
@@ -332,7 +333,7 @@ def test_a_servers_latency_lasts_until_its_output_reaches_the_parent(tmp_path: P
     record = measured(tmp_path, "Forestalling", scenario="server")
     done = record.completions
     assert done is not None and record.stamped
-    assert np.median(timestamps.latencies_ns(done)) >= TOKENS * WORK_S * 1e9
+    assert timestamps.latencies_ns(done).mean() >= TOKENS * WORK_S * 1e9
 
 
 @pytest.fixture
@@ -345,8 +346,9 @@ def in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_feed_ends_when_its_output_reaches_the_parent(tmp_path: Path, in_turns: None, how: How) -> None:
     record = how(tmp_path, "Forestalling")
     assert record.completions is not None and record.stamped
-    assert np.median(timestamps.latencies_ns(record.completions)) >= TOKENS * WORK_S * 1e9
-    assert np.median(timestamps.first_unit_ns(record.completions)) >= WORK_S * 1e9
+    # Of single feeds this is not so if the parent reads late.
+    assert timestamps.latencies_ns(record.completions).mean() >= TOKENS * WORK_S * 1e9
+    assert timestamps.first_unit_ns(record.completions).mean() >= WORK_S * 1e9
 
 
 def test_a_brief_feed_is_timed_by_its_worker_and_said_so(tmp_path: Path) -> None:
@@ -383,9 +385,8 @@ def test_a_server_that_draws_its_own_arrivals_waits_for_turns_that_never_come(tm
 
 def test_what_is_computed_before_the_first_timestamp_counts(tmp_path: Path) -> None:
     """The window is open from the moment when its seed is sent."""
-    honest, preparing = (measured(tmp_path / each, each) for each in ("Honest", "Preparing"))
-    rates = [timestamps.rate_per_s(record) for record in (honest, preparing)]
-    assert rates[0] and rates[1] and rates[1] <= 2 * rates[0]  # ten times as much by its own timestamps
+    rate_per_s = timestamps.rate_per_s(measured(tmp_path, "Preparing"))
+    assert (rate_per_s or 0) <= 1.1 / WORK_S  # several times as much by its own timestamps
 
 
 def test_every_engine_is_tried() -> None:
