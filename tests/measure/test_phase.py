@@ -251,7 +251,7 @@ def test_the_processes_that_a_runner_names_count_as_ours(
 
     monkeypatch.setattr(measured_phase, "Watch", watch)
     with subprocess.Popen(["sleep", "600"]) as server:
-        attended(folder, equipment(**({"helper": str(server.pid)} if named else {})))
+        attended(folder, equipment(helper=str(server.pid)) if named else equipment())
         server.kill()
     assert (server.pid in watched) == named
 
