@@ -27,6 +27,15 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are threads of this process."""
+    from mixmark.harness.worker import handle
+    from tests.fakes.inline import InlineProcess
+
+    monkeypatch.setattr(handle, "ChildProcess", InlineProcess)
+
+
+@pytest.fixture
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers can import the fakes."""
     paths = (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", ""))

@@ -293,6 +293,7 @@ def test_this_machine_is_examined() -> None:
     assert {"governor", "load", "swap", "smt"} <= {each.name for each in found}
 
 
+@pytest.mark.slow
 def test_an_installed_package_brings_a_watcher_whose_printing_spoils_no_answer(tmp_path: Path) -> None:
     """A vendor's accelerator is one file and an entry point; its library prints to file descriptor 1."""
     info = tmp_path / "onyx_mixmark-1.dist-info"

@@ -91,6 +91,7 @@ def test_a_section_without_an_interpreter_is_what_it_configures() -> None:
     assert registry.identity(quick) == registry.identity(torch)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_read_before_anything_is_measured(tmp_path: Path) -> None:
     written = tmp_path / "written"
     written.mkdir()

@@ -17,7 +17,7 @@ WORDS = {"finished": "the measurement fails", "cut short": "its part of the mix 
 
 
 def table() -> str:
-    engines = {**caught.CAUGHT, **caught.CAUGHT_WITH_BULK, **caught.CAUGHT_AS_PROBES}
+    engines = {**caught.CAUGHT, **caught.PATCHING, **caught.CAUGHT_WITH_BULK, **caught.CAUGHT_AS_PROBES}
     found = {name: code for name, (code, _) in engines.items()}
     for name, (code, _) in caught.CAUGHT_AS_SERVERS.items():
         found.setdefault(name, code)

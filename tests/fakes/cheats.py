@@ -130,8 +130,12 @@ class Honest:
     facts: Mapping[str, str] = {"engine": "chain"}
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        self.suite = suite
+        self.suite: Any = suite
         self.options = options
+        self.start()
+
+    def start(self) -> None:
+        """What a cheat does when it is opened."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         for token in tokens(feed["ids"]):
@@ -154,8 +158,7 @@ class Skipping(Honest):
 class Caching(Honest):
     """Caches outputs by the prompt without its first token."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         self.known: dict[bytes, list[Array]] = {}
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
@@ -182,8 +185,7 @@ class Outliving(Honest):
 class Overhearing(Honest):
     """Reads every seed on the stack while it warms up, and computes the outputs that would follow from it."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         self.known: dict[bytes, list[Array]] = {}
         self.heard: set[int] = set()
 
@@ -209,8 +211,7 @@ class Overhearing(Honest):
 class Tiring(Skipping):
     """Works while it warms up and for a few feeds more."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         self.left = 10
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
@@ -221,8 +222,7 @@ class Tiring(Skipping):
 class EverySecond(Skipping):
     """Works on every second feed only."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         self.turn = 0
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
@@ -285,123 +285,46 @@ class Bundling(Honest):
 # --- nonsense ---------------------------------------------------------------------------------------------------
 
 
-class Odd(Honest):
-    """Puts something in the place of each token."""
-
-    def __call__(self, feed: Feed) -> Iterator[Array]:
-        for token in super().__call__(feed):
-            yield self.odd(token)
-
-    def odd(self, token: Array) -> Any:
-        return token
-
-
-class Wide(Odd):
-    """Yields two numbers for each token."""
-
-    def odd(self, token: Array) -> Any:
-        return np.repeat(token[:, None], 2, axis=1)
-
-
-class Scalar(Odd):
-    """Yields scalars."""
-
-    def odd(self, token: Array) -> Any:
-        return token[0]
-
-
-class Narrow(Odd):
-    """Yields int32."""
-
-    def odd(self, token: Array) -> Any:
-        return token.astype(np.int32)
-
-
-class Double(Odd):
-    """Yields float64."""
-
-    def odd(self, token: Array) -> Any:
-        return token.astype(np.float64)
-
-
-class NotANumber(Odd):
-    """Yields NaN."""
-
-    def odd(self, token: Array) -> Any:
-        return np.full(1, np.nan, np.float32)
-
-
-class Infinite(Odd):
-    """Yields infinity."""
-
-    def odd(self, token: Array) -> Any:
-        return np.full(1, np.inf, np.float32)
-
-
-class Nothing(Odd):
-    """Yields None."""
-
-    def odd(self, token: Array) -> Any:
-        return None
-
-
-class Ragged(Odd):
-    """Yields lists of different lengths."""
-
-    def odd(self, token: Array) -> Any:
-        return [[1], [1, 2]]
-
-
-class Empty(Odd):
-    """Yields arrays without a row."""
-
-    def odd(self, token: Array) -> Any:
-        return token[:0]
-
-
-class Nested(Odd):
-    """Yields generators."""
-
-    def odd(self, token: Array) -> Any:
-        return (each for each in [token])
-
-
-class Attached(Odd):
+class Attached(Honest):
     """Yields tensors that are attached to a graph of gradients."""
 
-    def odd(self, token: Array) -> Any:
-        return self
+    def __call__(self, feed: Feed) -> Iterator[Any]:
+        return (self for _ in super().__call__(feed))
 
     def __array__(self, *_: object, **__: object) -> Array:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
 
 
-class Hollow(Odd):
-    """Yields rows without a value."""
+def odd(deed: str, changed: Callable[[Array], Any]) -> type[Honest]:
+    """An engine that puts something in the place of each token."""
 
-    def odd(self, token: Array) -> Any:
-        return np.zeros((1, 0), np.float32)
+    class Odd(Honest):
+        def __call__(self, feed: Feed) -> Iterator[Array]:
+            return map(changed, super().__call__(feed))
 
-
-class Huge(Odd):
-    """Yields a gigabyte for each token."""
-
-    def odd(self, token: Array) -> Any:
-        return np.broadcast_to(np.float32(0), (1, 1 << 28))
+    Odd.__doc__ = deed
+    return Odd
 
 
-class Listed(Odd):
-    """Yields lists, which numpy takes for arrays."""
-
-    def odd(self, token: Array) -> Any:
-        return token.tolist()
+Wide = odd("Yields two numbers for each token.", lambda token: np.repeat(token[:, None], 2, axis=1))
+Scalar = odd("Yields scalars.", lambda token: token[0])
+Narrow = odd("Yields int32.", lambda token: token.astype(np.int32))
+Double = odd("Yields float64.", lambda token: token.astype(np.float64))
+NotANumber = odd("Yields NaN.", lambda token: np.full(1, np.nan, np.float32))
+Infinite = odd("Yields infinity.", lambda token: np.full(1, np.inf, np.float32))
+Nothing = odd("Yields None.", lambda token: None)
+Ragged = odd("Yields lists of different lengths.", lambda token: [[1], [1, 2]])
+Empty = odd("Yields arrays without a row.", lambda token: token[:0])
+Nested = odd("Yields generators.", lambda token: (each for each in [token]))
+Hollow = odd("Yields rows without a value.", lambda token: np.zeros((1, 0), np.float32))
+Huge = odd("Yields a gigabyte for each token.", lambda token: np.broadcast_to(np.float32(0), (1, 1 << 28)))
+Listed = odd("Yields lists, which numpy takes for arrays.", lambda token: token.tolist())
 
 
 class Reusing(Honest):
     """Uses one buffer for all tokens."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         self.buffer = np.zeros(1, np.int64)
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
@@ -432,8 +355,7 @@ class Returning(Honest):
 class Growing(Honest):
     """Yields pairs from the second feed on."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         self.width = 0
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
@@ -475,8 +397,8 @@ def _one_feed(*_: Any) -> Feeds:
 class Bending(Honest):
     """Changes the suite object that it was given: one feed for ever, of one unit."""
 
-    def __init__(self, suite: Any, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
+        suite = self.suite
         suite.feeds = _one_feed
         suite.units = lambda batch: 1
         suite.quality = lambda output, reference: 0.0
@@ -489,9 +411,9 @@ class Bending(Honest):
 class BendingFeeds(Bending):
     """Changes the suite's class: one feed for ever, and a gate that is always kept."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
-        kind: Any = type(suite)
+    def start(self) -> None:
+        super().start()
+        kind = type(self.suite)
         kind.feeds = _one_feed
         kind.quality = lambda suite, output, reference: 0.0
 
@@ -499,9 +421,8 @@ class BendingFeeds(Bending):
 class BendingUnits(Honest):
     """Changes the suite's class: a feed has one unit."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
-        kind: Any = type(suite)
+    def start(self) -> None:
+        kind = type(self.suite)
         kind.units = lambda suite, batch: 1
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
@@ -511,9 +432,8 @@ class BendingUnits(Honest):
 class Foreseeing(Honest):
     """Computes the output of a feed while the feed is made."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
-        kind: Any = type(suite)
+    def start(self) -> None:
+        kind = type(self.suite)
         feeds = kind.feeds
         self.ready: list[Array] = []
 
@@ -551,40 +471,35 @@ def _ticking_by(clock: load_generator.Clock) -> None:
 class SlowingTime(Honest):
     """Slows the clock of the module `time`."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         vars(time)["monotonic_ns"] = _slow()
 
 
 class SlowingTheLoop(Honest):
     """Slows the clock of the load generator."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         _ticking_by(_slow())
 
 
 class Shifting(Honest):
     """Draws arrivals of its own, which leave it more time."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         vars(child)["poisson"] = lambda rate_per_s, seed: (at * 10_000_000 for at in itertools.count(1))
 
 
 class Quitting(Honest):
     """Ends the schedule before a queue grows."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         vars(child)["poisson"] = lambda *given: itertools.chain(itertools.islice(poisson(*given), 20), [10**12])
 
 
 class Leaving(Honest):
     """Ends its window after the first feed."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         early = {"min_ns": 0, "min_feeds": 1}
         loop = load_generator.closed_loop
         vars(load_generator)["closed_loop"] = lambda runner, feeds, limits, **rest: loop(
@@ -595,8 +510,7 @@ class Leaving(Honest):
 class TurningBack(Honest):
     """Turns the clock of the load generator back at every second look."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         real, looks = time.monotonic_ns, iter(range(1 << 60))
         _ticking_by(lambda: real() - 100_000_000 * (next(looks) % 2))
 
@@ -604,8 +518,7 @@ class TurningBack(Honest):
 class TurningBackTime(Honest):
     """Turns the clock of the module `time` back at every second look."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         real, looks = time.monotonic_ns, iter(range(1 << 60))
         vars(time)["monotonic_ns"] = lambda: real() - 100_000_000 * (next(looks) % 2)
 
@@ -613,8 +526,7 @@ class TurningBackTime(Honest):
 class Owing(Honest):
     """Takes units back with each timestamp."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         log: Any = load_generator.FeedLog
         run = log.run
 
@@ -637,8 +549,7 @@ class Babbling(Honest):
 class Amending(Skipping):
     """Computes right outputs after the window."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         self.seen: dict[int, Feed] = {}
         log: Any = load_generator.FeedLog
         run = log.run
@@ -688,8 +599,8 @@ class AmendingSooner(Amending):
 class Choosing(EverySecond):
     """Keeps only the outputs for which it worked."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
+        super().start()
         outputs: Any = kept.Outputs
         add = outputs.add
 
@@ -702,8 +613,8 @@ class Choosing(EverySecond):
 class Hiding(EverySecond):
     """Keeps only the outputs for which it worked when some of them are dropped."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
+        super().start()
         outputs: Any = kept.Outputs
         drop = outputs._drop
 
@@ -720,8 +631,8 @@ class Hiding(EverySecond):
 class Loading(EverySecond):
     """Replaces the worker's random generator."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
+        super().start()
         dice: Any = random.SystemRandom
         dice.random = lambda dice: 0.0
         dice.sample = lambda dice, among, count: list(among)[:count]
@@ -730,8 +641,7 @@ class Loading(EverySecond):
 class Forging(Honest):
     """Reports two feeds for each that it finished."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         module: Any = load_generator
         merged = module.merged
 
@@ -748,8 +658,7 @@ class Forging(Honest):
 class Preparing(Honest):
     """Computes all feeds between the arrival of the seed and its first timestamp."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         self.known: dict[bytes, list[Array]] = {}
         module: Any = load_generator
         loop = module.closed_loop
@@ -792,24 +701,21 @@ def saying(before: Says | None = None, after: Says | None = None) -> None:
 class Resealing(Skipping):
     """Commits a second time, to better outputs."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         saying(after=lambda parent, key: parent.call(ParentCalls.sealed, key=key, commitment="00" * 32))
 
 
 class Reopening(Skipping):
     """Opens its window a second time."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         saying(before=lambda parent, key: parent.call(ParentCalls.stage, name="measuring"))
 
 
 class Piping(Honest):
     """Puts a pipe in the place of its timestamps, so that a reader would wait for ever."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         service: Any = child.AdapterService
         measure = service.measure
 
@@ -824,8 +730,7 @@ class Piping(Honest):
 class Negative(Honest):
     """Says that it was loaded in less than no time."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         opened: Any = messages.Opened
         vars(messages)["Opened"] = lambda **facts: opened.model_construct(**facts | {"load_ns": -5})
 
@@ -833,8 +738,7 @@ class Negative(Honest):
 class Unsealed(Honest):
     """Never commits to its outputs."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         channel: Any = child.Channel
         call = channel.call
         channel.call = lambda parent, method, **to: method is ParentCalls.sealed or call(parent, method, **to)
@@ -843,8 +747,7 @@ class Unsealed(Honest):
 class Forestalling(Honest):
     """Takes each timestamp of a feed as if the feed took a tenth of its time."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         log: Any = load_generator.FeedLog
         run = log.run
 
@@ -861,8 +764,7 @@ class Forestalling(Honest):
 class Announcing(Honest):
     """Reports its first token before it has computed it."""
 
-    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
-        super().__init__(suite, options)
+    def start(self) -> None:
         log: Any = load_generator.FeedLog
         run = log.run
 

@@ -38,6 +38,8 @@ FAULTS = (
     *("slow", "forgets", "leaves", "twice", "lax", "raises", "wide", "wrong", "elsewhere", "obliging", "lazy"),
     *("clings", "leaks", "spins", "mixes up", "stalls", "greedy", "prints"),
 )
+SPINS = "import time\nwhile sum(range(40_000)): time.sleep(0.002)"
+"""Burns a part of a CPU."""
 HELD: list[Any] = []
 CLOSED: list[str] = []
 
@@ -139,7 +141,7 @@ class Acme:
             HELD.append(np.ones(6 << 20))
         if "spins" in self.faults and not any(isinstance(each, subprocess.Popen) for each in HELD):
             # a process that outlives a killed worker
-            HELD.append(subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"], start_new_session=True))
+            HELD.append(subprocess.Popen([sys.executable, "-S", "-c", SPINS], start_new_session=True))
         if "greedy" not in self.faults:
             yield Engine(self.faults, precision, use, self.processes)
             CLOSED.append(suite.name)

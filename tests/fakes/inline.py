@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import select
 import socket
 import threading
@@ -14,7 +16,7 @@ from mixmark.harness.worker import child, messages
 class InlineProcess:
     """Stands in for `mixmark.harness.worker.process.child_process.ChildProcess`."""
 
-    pid = 0
+    pid = os.getpid()
 
     def __init__(
         self,
@@ -32,7 +34,12 @@ class InlineProcess:
         self._channel, far_end = socket.socketpair()
 
         def work() -> None:
-            with far_end, far_end.makefile("rb") as reader, far_end.makefile("wb") as writer:
+            with (
+                contextlib.suppress(BrokenPipeError),  # the parent has closed its end, where a process would be killed
+                far_end,
+                far_end.makefile("rb") as reader,
+                far_end.makefile("wb") as writer,
+            ):
                 child.work(reader, writer, setup)
 
         self._thread = threading.Thread(target=work, name="inline", daemon=True)

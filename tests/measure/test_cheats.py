@@ -5,12 +5,10 @@ A finding or a failure shows what each of them gains, or docs/method.md names it
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,19 +41,22 @@ from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker import handle
+from mixmark.harness.worker.messages import Setup
 from mixmark.harness.worker.outputs import KEPT_BYTES
+from mixmark.harness.worker.process.child_process import ChildProcess
 from tests.fakes import cheats
 from tests.fakes.cheats import DEVICE, TOKENS, WORK_S, Chain
+from tests.fakes.inline import InlineProcess
 from tests.fakes.reference import NUMPY
 from tests.golden.sample import result
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 ROUTE = Route(suite="chain", tier="smoke", suite_version="1", device=DEVICE.id, adapter="cheats", precision="fp32")
 RATE_PER_S = 100.0
 LIMITS = Limits(
-    warmup_ns=20_000_000, search_ns=100_000_000, min_ns=200_000_000, max_ns=2 * 10**9, min_feeds=20, audits=30
+    warmup_ns=20_000_000, search_ns=100_000_000, min_ns=200_000_000, max_ns=20 * 10**9, min_feeds=20, audits=30
 )
 FEED_BYTES = TOKENS << 20  # of a feed of the suite `bulky`
 MIX = Mix(name="solo", tier="smoke", units={"chain": 40})
@@ -172,8 +173,11 @@ CAUGHT = {
     "Mute": ("finished.failed", "the runner yielded nothing"),
     "Endless": ("finished.failed", "the runner yielded at least 5 units"),
     "Breaking": ("finished.failed", "ConnectionError: the engine is gone"),
-    # a suite bent to suit
     "Bending": ("audited.wrong", ""),
+}
+"""The code of the finding, and what its values hold. These engines change nothing but themselves."""
+PATCHING = {
+    # a suite bent to suit
     "BendingFeeds": ("audited.wrong", ""),
     "BendingUnits": ("units_counted.units", ""),
     "Foreseeing": ("device_busy", ""),
@@ -194,21 +198,17 @@ CAUGHT = {
     "Forging": ("finished.failed", "its feeds are not numbered one by one"),
     "Babbling": ("finished.failed", "cannot be read"),
 }
-"""The code of the finding, and what its values hold."""
+"""The same of engines that patch the code of their process."""
 GAIN_NOTHING = ("Overhearing", "SlowingTime", "TurningBackTime", "Owing", "Outliving", "Forestalling", "Shifting")
 """No rule is broken, and no figure is better."""
 HARMLESS = ("Honest", *GAIN_NOTHING[:4], "Listed", "Reusing", "Stubborn")
 CAUGHT_IN_THE_MIX = {
-    "Narrow": CAUGHT["Narrow"],
-    "NotANumber": CAUGHT["NotANumber"],
-    "Huge": CAUGHT["Huge"],
+    **{name: CAUGHT[name] for name in ("Narrow", "NotANumber", "Huge")},
     "Growing": ("cut short", "the outputs for two feeds differ in shape"),
     "TurningBackTime": ("finished.failed", "ValueError: time runs backwards"),
     "Owing": ("finished.failed", "ValueError: a yield without units"),
     "Babbling": ("finished.failed", "cannot be read"),
-    "Amending": CAUGHT["Amending"],
-    "AmendingSooner": CAUGHT["AmendingSooner"],
-    "Choosing": CAUGHT["Choosing"],
+    **{name: PATCHING[name] for name in ("Amending", "AmendingSooner", "Choosing")},
 }
 """Where the parent hands out the feeds; the other engines are caught as in a solo measurement."""
 CAUGHT_AS_SERVERS = {
@@ -225,52 +225,32 @@ GAIN_NOTHING_AS_PROBES = ("Anticipating",)
 """Their outputs are right, and no figure is compared with their ceiling."""
 
 
-@pytest.fixture(autouse=True, scope="module")
-def importable() -> Iterator[None]:
-    """The workers import this package. The auditor's adapter is that for suites without graphs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(registry.BUILT_IN, "adapters", {**registry.BUILT_IN["adapters"], **NUMPY})
-        patch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))))
-        yield
+INLINE = {*CAUGHT, "", "Honest", "Overhearing", "Listed", "Reusing", "Slipping", "Boasting", "Squeezing"}
+"""The engines whose worker may be a thread of this process, and the auditor's, which has no name."""
+ALIKE = {"TurningBackTime", "AmendingSooner", "Reopening", "Negative", "Loading"}
+"""What catches these catches others of the table too."""
 
 
-@pytest.fixture(scope="module")
-def records(importable: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
-    """The records of all engines, some run at a time; one auditor compares their outputs."""
-    folder = tmp_path_factory.mktemp("cheats")
-    solos, mixes = (*HARMLESS, *CAUGHT), ("Honest", "Overhearing", *CAUGHT_IN_THE_MIX)
-    servers, bulky = ("Honest", *CAUGHT_AS_SERVERS), ("Honest", *CAUGHT_WITH_BULK)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = {
-            **{each: pool.submit(measured, folder / each, each) for each in solos},
-            **{mixing(each): pool.submit(played, folder / mixing(each), each) for each in mixes},
-            **{
-                serving(each): pool.submit(measured, folder / serving(each), each, scenario="server")
-                for each in servers
-            },
-            **{with_bulk(each): pool.submit(stored, folder / with_bulk(each), each) for each in bulky},
-        }
-        kept = {name: each.result() for name, each in found.items()}
-    kept_at(folder, "all").parent.mkdir()
-    (folder / "logs").mkdir()
-    by_key = {record.key: engine for engine, record in kept.items()}
-    for key, engine in by_key.items():
-        with suppress(FileNotFoundError):  # of those that failed there is none
-            kept_at(folder / engine, key).rename(kept_at(folder, key))
-    auditor(equipment({}), folder, "smoke").run([*kept.values()], lambda each: kept.update({by_key[each.key]: each}))
-    return kept
+@pytest.fixture(autouse=True)
+def _workers(importable: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The auditor's adapter is that for suites without graphs."""
+    monkeypatch.setitem(registry.BUILT_IN, "adapters", {**registry.BUILT_IN["adapters"], **NUMPY})
+
+    def start(python: str, code: str, arguments: Sequence[str], *given: Any) -> ChildProcess | InlineProcess:
+        engine = Setup.model_validate_json(arguments[0]).options.get("as", "")
+        return (InlineProcess if engine in INLINE else ChildProcess)(python, code, arguments, *given)
+
+    monkeypatch.setattr(handle, "ChildProcess", start)
+    monkeypatch.setattr(solo, "TURN_NS", 10**12)  # also where a busy machine makes a feed long
 
 
-def mixing(engine: str) -> str:
-    return f"{engine} in the mix"
+How = Callable[[Path, str], Record]
 
 
-def serving(engine: str) -> str:
-    return f"{engine} as a server"
-
-
-def with_bulk(engine: str) -> str:
-    return f"{engine} with bulk"
+def audited(folder: Path, record: Record) -> Record:
+    kept = [record]
+    auditor(equipment({}), folder, "smoke").run(kept[:], kept.append)
+    return kept[-1]
 
 
 def findings(record: Record) -> Iterator[Finding]:
@@ -281,64 +261,50 @@ def findings(record: Record) -> Iterator[Finding]:
         yield from rule(gather(result(record).model_copy(update={"phases": (phase,)})))
 
 
-@pytest.mark.parametrize("engine", CAUGHT)
-def test_it_is_caught(records: dict[str, Record], engine: str) -> None:
-    code, text = CAUGHT[engine]
-    found = [(each.code, " ".join(map(str, each.values.values()))) for each in findings(records[engine])]
-    of_it = [values for named, values in found if named.startswith(code) and text in values]
-    assert of_it, (found, records[engine].error)  # beside other tests, `device_busy` names their load
+def cases() -> Iterator[Any]:
+    tables = {measured: {**CAUGHT, **PATCHING}, played: CAUGHT_IN_THE_MIX, served: CAUGHT_AS_SERVERS}
+    for how, table in {**tables, stored: CAUGHT_WITH_BULK}.items():
+        for engine, finding in table.items():
+            alike = engine in ALIKE or (how, engine) in ((played, "Babbling"), (played, "Choosing"))
+            marks = [pytest.mark.exhaustive] if alike else []
+            yield pytest.param(how, engine, *finding, id=f"{engine}-{how.__name__}", marks=marks)
 
 
-@pytest.mark.parametrize("engine", CAUGHT_IN_THE_MIX)
-def test_it_is_caught_in_the_mixed_phase(records: dict[str, Record], engine: str) -> None:
-    code, text = CAUGHT_IN_THE_MIX[engine]
-    record = records[mixing(engine)]
+@pytest.mark.parametrize(("how", "engine", "code", "text"), [*cases()])
+def test_it_is_caught(tmp_path: Path, how: How, engine: str, code: str, text: str) -> None:
+    record = audited(tmp_path, how(tmp_path, engine))
     found = [(each.code, " ".join(map(str, each.values.values()))) for each in findings(record)]
     if record.cut_short:
         found.append(("cut short", record.cut_short.message))
-    assert [values for named, values in found if named == code and text in values], (found, record.error)
+    of_it = [values for named, values in found if named.startswith(code) and text in values]
+    assert of_it, (found, record.error)  # beside other tests, `device_busy` names their load
+    assert how is not stored or len(record.completions or ()) * FEED_BYTES > KEPT_BYTES
 
 
-@pytest.mark.parametrize("engine", [serving(each) for each in CAUGHT_AS_SERVERS])
-def test_it_is_caught_as_a_server(records: dict[str, Record], engine: str) -> None:
-    code, text = CAUGHT_AS_SERVERS[engine.split()[0]]
-    found = [(each.code, " ".join(map(str, each.values.values()))) for each in findings(records[engine])]
-    assert [values for named, values in found if named == code and text in values], (found, records[engine].error)
+HONEST = [(measured, each) for each in HARMLESS] + [(played, "Honest"), (played, "Overhearing"), (served, "Honest")]
 
 
-@pytest.mark.parametrize("engine", [with_bulk(each) for each in CAUGHT_WITH_BULK])
-def test_it_is_caught_where_outputs_are_dropped(records: dict[str, Record], engine: str) -> None:
-    code, text = CAUGHT_WITH_BULK[engine.split()[0]]
-    audit, done = records[engine].audit, records[engine].completions
-    assert audit is not None and done is not None and len(done) * FEED_BYTES > KEPT_BYTES
-    found = [(each.code, " ".join(map(str, each.values.values()))) for each in findings(records[engine])]
-    assert [values for named, values in found if named == code and text in values], (found, records[engine].error)
-
-
-@pytest.mark.parametrize("engine", [*HARMLESS, mixing("Honest"), mixing("Overhearing"), serving("Honest")])
-def test_an_honest_engine_breaks_no_rule(records: dict[str, Record], engine: str) -> None:
+@pytest.mark.parametrize(("how", "engine"), HONEST)
+def test_an_honest_engine_breaks_no_rule(tmp_path: Path, how: How, engine: str) -> None:
     """And one that patches the time module gains nothing, since the loop holds the clock that it was defined with;
     nor does one that reads seeds, since those that it can read are of no feed that will be timed."""
-    broken = [each for each in findings(records[engine]) if each.severity != "note"]
+    record = audited(tmp_path, how(tmp_path, engine))
+    broken = [each for each in findings(record) if each.severity != "note"]
     # A window of 0.2 s on a busy machine; what other programs send counts too.
     assert {each.rule for each in broken} <= {"device_busy", "network_quiet"}
-    done = records[engine].completions
+    done = record.completions
     assert done is not None
     assert timestamps.in_flight_ns(done) >= len(done) * TOKENS * WORK_S * 1e9
+    audit = record.audit
+    assert audit is not None
+    assert audit.gate == Chain("smoke", {}).gate("fp32") != Chain("smoke", {}).gate("int4"), "that which is declared"
 
 
-def test_an_honest_engine_may_have_outputs_dropped(records: dict[str, Record]) -> None:
-    record = records[with_bulk("Honest")]
+def test_an_honest_engine_may_have_outputs_dropped(tmp_path: Path) -> None:
+    record = audited(tmp_path, stored(tmp_path, "Honest"))
     assert record.audit is not None and record.audit.passed
     assert len(record.completions or ()) * FEED_BYTES > KEPT_BYTES
     assert not any(each.severity == "invalid" for each in findings(record))
-
-
-@pytest.mark.parametrize("engine", ["Honest", mixing("Honest")])
-def test_the_gate_is_that_of_the_declared_precision(records: dict[str, Record], engine: str) -> None:
-    audit = records[engine].audit
-    assert audit is not None
-    assert audit.gate == Chain("smoke", {}).gate("fp32") != Chain("smoke", {}).gate("int4")
 
 
 @pytest.mark.parametrize(("precision", "wrong", "passes"), [("int8", 1, True), ("int8", 2, False), ("fp32", 1, False)])
@@ -346,10 +312,7 @@ def test_a_quantised_route_that_fails_its_gate_is_a_finding(
     tmp_path: Path, precision: Precision, wrong: int, passes: bool
 ) -> None:
     """Not a crash: the record is whole, and the finding says what failed."""
-    record = measured(tmp_path, "Slipping", precision=precision, wrong=str(wrong))
-    records: dict[str, Record] = {}
-    auditor(equipment({}), tmp_path, "smoke").run([record], lambda each: records.update({each.key: each}))
-    (judged,) = records.values()
+    judged = audited(tmp_path, measured(tmp_path, "Slipping", precision=precision, wrong=str(wrong)))
     assert judged.error is None and judged.completions
     invalid = [each.code for each in findings(judged) if each.severity == "invalid"]
     assert invalid == ([] if passes else ["audited.wrong"])
@@ -362,9 +325,7 @@ def test_outputs_that_are_rewritten_after_the_draw_fail_their_audit(tmp_path: Pa
     with np.load(path) as stored:
         arrays = dict(stored)
     np.savez(path, **(arrays | {"outputs": np.ones_like(arrays["outputs"])}))
-    records: dict[str, Record] = {}
-    auditor(equipment({}), tmp_path, "smoke").run([record], lambda each: records.update({each.key: each}))
-    audit = records[record.key].audit
+    audit = audited(tmp_path, record).audit
     assert audit is not None and audit.problem == "the file of the audited outputs was changed after they were drawn"
 
 
@@ -372,7 +333,7 @@ def test_a_servers_latency_lasts_until_its_output_reaches_the_parent(tmp_path: P
     record = measured(tmp_path, "Forestalling", scenario="server")
     done = record.completions
     assert done is not None and record.stamped
-    assert np.median(timestamps.latencies_ns(done)) >= TOKENS * WORK_S * 1e9
+    assert timestamps.latencies_ns(done).mean() >= TOKENS * WORK_S * 1e9
 
 
 @pytest.fixture
@@ -381,16 +342,13 @@ def in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solo, "TURN_NS", 1_000_000)
 
 
-def forestalled(folder: Path, how: str) -> Record:
-    return played(folder, "Forestalling") if how == "mixed" else measured(folder, "Forestalling")
-
-
-@pytest.mark.parametrize("how", ["single-stream", "mixed"])
-def test_a_feed_ends_when_its_output_reaches_the_parent(tmp_path: Path, in_turns: None, how: str) -> None:
-    record = forestalled(tmp_path, how)
+@pytest.mark.parametrize("how", [measured, played])
+def test_a_feed_ends_when_its_output_reaches_the_parent(tmp_path: Path, in_turns: None, how: How) -> None:
+    record = how(tmp_path, "Forestalling")
     assert record.completions is not None and record.stamped
-    assert np.median(timestamps.latencies_ns(record.completions)) >= TOKENS * WORK_S * 1e9
-    assert np.median(timestamps.first_unit_ns(record.completions)) >= WORK_S * 1e9
+    # Of single feeds this is not so if the parent reads late.
+    assert timestamps.latencies_ns(record.completions).mean() >= TOKENS * WORK_S * 1e9
+    assert timestamps.first_unit_ns(record.completions).mean() >= WORK_S * 1e9
 
 
 def test_a_brief_feed_is_timed_by_its_worker_and_said_so(tmp_path: Path) -> None:
@@ -399,16 +357,10 @@ def test_a_brief_feed_is_timed_by_its_worker_and_said_so(tmp_path: Path) -> None
     assert [each.code for each in integrity.latencies_bounded(gather(result(record)))] == ["latencies_bounded.window"]
 
 
-@pytest.mark.parametrize("how", ["single-stream", "server", "mixed"])
-def test_a_first_token_exists_once_it_is_the_beginning_of_its_output(
-    tmp_path: Path, in_turns: None, how: ScenarioName
-) -> None:
-    for engine, problem in (
-        ("Honest", ""),
-        ("Announcing", "a first yield is not the beginning of its output"),
-    ):
-        folder = tmp_path / engine
-        record = played(folder, engine) if how == "mixed" else measured(folder, engine, scenario=how)
+@pytest.mark.parametrize("how", [measured, served, played])
+def test_a_first_token_exists_once_it_is_the_beginning_of_its_output(tmp_path: Path, in_turns: None, how: How) -> None:
+    for engine, problem in (("Honest", ""), ("Announcing", "a first yield is not the beginning of its output")):
+        record = how(tmp_path / engine, engine)
         assert record.audit is not None, record.error
         assert record.audit.problem == problem
 
@@ -433,17 +385,17 @@ def test_a_server_that_draws_its_own_arrivals_waits_for_turns_that_never_come(tm
 
 def test_what_is_computed_before_the_first_timestamp_counts(tmp_path: Path) -> None:
     """The window is open from the moment when its seed is sent."""
-    honest, preparing = (measured(tmp_path / each, each) for each in ("Honest", "Preparing"))
-    rates = [timestamps.rate_per_s(record) for record in (honest, preparing)]
-    assert rates[0] and rates[1] and rates[1] <= 2 * rates[0]  # ten times as much by its own timestamps
+    rate_per_s = timestamps.rate_per_s(measured(tmp_path, "Preparing"))
+    assert (rate_per_s or 0) <= 1.1 / WORK_S  # several times as much by its own timestamps
 
 
 def test_every_engine_is_tried() -> None:
     classes = {
         name for name, each in vars(cheats).items() if isinstance(each, type) and issubclass(each, cheats.Honest)
     }
-    assert classes - {"Skipping", "Odd", "Slipping", "Forestalling", "Shifting", "Announcing", "Spying"} == {
+    assert classes - {"Skipping", "Slipping", "Forestalling", "Shifting", "Announcing", "Spying"} == {
         *CAUGHT,
+        *PATCHING,
         *HARMLESS,
         *CAUGHT_AS_SERVERS,
         *CAUGHT_WITH_BULK,
@@ -480,10 +432,8 @@ def probed(folder: Path, engine: str) -> Record:
     key, route = f"probe.{engine.lower()}", ROUTE.model_copy(update={"suite": "probe"})
     share = Share(key=key, route=route, scenario="probe", batch=1, limits=limits)
     phase = Phase(name=key, purpose="probe", tasks=(Task(device=DEVICE.id, shares=(share,)),))
-    using = equipment({"as": engine})
-    kept = attend(phase, using, folder, solo.drive)
-    auditor(using, folder, "smoke").run([*kept], lambda each: kept.__setitem__(0, each))
-    return kept[0].model_copy(update={"conditions": ()})  # other tests may run beside it
+    (record,) = attend(phase, equipment({"as": engine}), folder, solo.drive)
+    return audited(folder, record).model_copy(update={"conditions": ()})  # other tests may run beside it
 
 
 @pytest.mark.parametrize("engine", CAUGHT_AS_PROBES)

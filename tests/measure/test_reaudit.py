@@ -58,18 +58,18 @@ def test_the_audits_of_a_folder_are_repeated_and_nothing_is_written(shell: Shell
     assert "passes and agrees" in shell("audit", "out").stdout
 
 
-def test_values_that_were_written_by_hand_are_found(shell: Shell) -> None:
+def test_values_that_were_written_by_hand_are_found(shell: Shell, inline: None) -> None:
     audit = json.loads((shell.folder / "out/result.json").read_text())["records"][0]["audit"]
     change(shell, audit={**audit, "values": [value + 0.25 for value in audit["values"]]})
     assert "other values than in the folder" in audited(shell, 1)["problem"]
 
 
-def test_outputs_to_other_feeds_are_found(shell: Shell) -> None:
+def test_outputs_to_other_feeds_are_found(shell: Shell, inline: None) -> None:
     change(shell, seed=7)
     assert "wrong outputs" in audited(shell, 1)["problem"]
 
 
-def test_outputs_that_were_replaced_are_found(shell: Shell) -> None:
+def test_outputs_that_were_replaced_are_found(shell: Shell, inline: None) -> None:
     (path,) = (shell.folder / "out/raw").glob("*.outputs.npz")
     with np.load(path) as stored:
         outputs = dict(stored)
@@ -81,12 +81,12 @@ def test_outputs_that_were_replaced_are_found(shell: Shell) -> None:
     assert "wrong outputs" in audited(shell, 1)["problem"]
 
 
-def test_a_record_that_was_not_audited_does_not_pass(shell: Shell) -> None:
+def test_a_record_that_was_not_audited_does_not_pass(shell: Shell, inline: None) -> None:
     change(shell, audit=None, unaudited="torch is not installed")
     assert audited(shell, 1)["problem"] == "it was not audited: torch is not installed"
 
 
-def test_a_checkpoint_has_to_be_given(shell: Shell) -> None:
+def test_a_checkpoint_has_to_be_given(shell: Shell, inline: None) -> None:
     route = json.loads((shell.folder / "out/result.json").read_text())["records"][0]["route"]
     change(shell, route={**route, "weights": "acme sampled-sha256:00"})
     done = shell("audit", "out", "--json")

@@ -74,6 +74,18 @@ def test_an_adapter_that_tells_of_no_device_is_absent_with_its_reason(tmp_path: 
 
 
 @pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("class Bad: name = 'bad'", "lacks discover, open; docs/vendors/contract.md shows the shape"),
+        (SHAPE.replace('"bad"', '"other"').replace("DISCOVER", "..."), "calls itself other"),
+    ],
+)
+def test_an_adapter_of_another_shape_is_absent_with_its_reason(tmp_path: Path, source: str, said: str) -> None:
+    seen = found(tmp_path, source)
+    assert [said in each.reason for each in seen.absent] == [True], seen.absent
+
+
+@pytest.mark.parametrize(
     ("devices", "name", "said"),
     [
         ([NPU, NPU.replace("fp32", "int8")], "npu:acme0 by bad", "the adapter lists it twice"),

@@ -27,7 +27,7 @@ from mixmark.harness.worker.plugin_process import PolicyProcess, limiter_of, pol
 from tests.fakes.watchers import ID
 from tests.fakes.workers import FAKES
 
-pytestmark = pytest.mark.usefixtures("importable")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("importable")]
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 LOADS = (DeviceLoad("cpu:0", 0.0, True),)
@@ -40,7 +40,7 @@ def _no_suites() -> Iterator[None]:
     plugin_process.suite_process.cache_clear()
 
 
-def request(number: int) -> Request:
+def arrived(number: int) -> Request:
     return Request(number=number, suite="a", due_ns=number, limit_ns=None)
 
 
@@ -60,7 +60,7 @@ def of_a_meter(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def of_a_policy(monkeypatch: pytest.MonkeyPatch) -> str:
     policy = policy_of(plugin("policies", "Policy"))({"a": {}}, {})
-    choice = policy.choose((request(0),), LOADS, 0)
+    choice = policy.choose((arrived(0),), LOADS, 0)
     assert choice is not None
     return choice[1]
 
@@ -119,17 +119,19 @@ def policy(tmp_path: Path) -> Iterator[Callable[[str], PolicyProcess]]:
         each.end()
 
 
-def test_a_policy_sees_what_waits_in_the_order_of_arrival(policy: Callable[[str], PolicyProcess]) -> None:
+def test_a_policy_sees_what_waits_in_the_order_of_arrival(inline: None, policy: Callable[[str], PolicyProcess]) -> None:
     seen = "return waiting[-1], ' '.join(f'{r.number}' for r in waiting)"
     chosen = policy(seen)
     for numbers in ((0, 1), (0, 1), (1, 2, 3), (0, 3)):  # the request 0 waits again: its device was lost
-        waiting = tuple(map(request, numbers))
+        waiting = tuple(map(arrived, numbers))
         assert chosen.choose(waiting, LOADS, 5) == (waiting[-1], " ".join(map(str, numbers)))
 
 
-def test_a_policy_knows_the_seconds_the_loads_and_the_time(policy: Callable[[str], PolicyProcess]) -> None:
+def test_a_policy_knows_the_seconds_the_loads_and_the_time(
+    inline: None, policy: Callable[[str], PolicyProcess]
+) -> None:
     chosen = policy("return waiting[0], f'{self.seconds} {devices[0]} {now_ns}'")
-    choice = chosen.choose((request(0),), LOADS, 5)
+    choice = chosen.choose((arrived(0),), LOADS, 5)
     assert choice is not None
     assert choice[1] == f"{ {'a': {'cpu:0': 0.5}} } {LOADS[0]} 5"
 
@@ -146,15 +148,21 @@ def test_a_policy_knows_the_seconds_the_loads_and_the_time(policy: Callable[[str
     ],
 )
 def test_what_a_policy_does_is_its_own_failure(
-    policy: Callable[[str], PolicyProcess], monkeypatch: pytest.MonkeyPatch, body: str, reason: str | None
+    request: pytest.FixtureRequest,
+    policy: Callable[[str], PolicyProcess],
+    monkeypatch: pytest.MonkeyPatch,
+    body: str,
+    reason: str | None,
 ) -> None:
+    if body not in ("os._exit(3)", "time.sleep(1000)"):
+        request.getfixturevalue("inline")
     chosen = policy(body)
     monkeypatch.setattr(plugin_process, "CHOOSING_S", 0.4)
     if reason is None:
-        assert chosen.choose((request(0),), LOADS, 0) is None
+        assert chosen.choose((arrived(0),), LOADS, 0) is None
         return
     with pytest.raises(MixmarkError) as failed:
-        chosen.choose((request(0),), LOADS, 0)
+        chosen.choose((arrived(0),), LOADS, 0)
     assert str(failed.value).startswith(reason)
 
 
@@ -200,7 +208,7 @@ def test_a_watcher_that_fails_there_is_left_out(name: str, reason: str) -> None:
     assert states[-1] == () and absent.reason.startswith(reason)
 
 
-def test_a_suite_gives_its_facts_and_nothing_else() -> None:
+def test_a_suite_gives_its_facts_and_nothing_else(inline: None) -> None:
     null = plugin("suites", "Null", "null.py")
     source = suite_of(null)
     assert suite_of(null) is source, "it is loaded once"
@@ -213,7 +221,7 @@ def test_a_suite_gives_its_facts_and_nothing_else() -> None:
     assert [each.yields for each in built.costs("fp32", 1)] == [1]
 
 
-def test_a_suite_without_the_tier_is_unsupported(tmp_path: Path) -> None:
+def test_a_suite_without_the_tier_is_unsupported(inline: None, tmp_path: Path) -> None:
     refuses = "from mixmark import Unsupported\nfrom tests.fakes.null import Null\nclass Mine(Null):\n"
     refuses += "  def __init__(self, tier, options, weight_class): raise Unsupported(f'mine has no tier {tier}')\n"
     mine = written(tmp_path, "suites", refuses)

@@ -18,14 +18,6 @@ pytestmark = pytest.mark.slow
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-def test_nobody_is_left_behind(tmp_path: Path) -> None:
-    with worker(tmp_path, "hang") as acme:
-        opened(acme)
-        pid = acme.pid
-        assert psutil.pid_exists(pid)
-    assert not psutil.pid_exists(pid)
-
-
 def test_a_worker_dies_with_its_parent(tmp_path: Path) -> None:
     script = (
         "import sys, time; from tests.fakes.workers import *; from pathlib import Path\n"

@@ -18,7 +18,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "WATCH_FRACTION", 1.0)
 
 
-pytestmark = pytest.mark.usefixtures("importable")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("importable")]
 
 
 def until(clock: Clock, end_ns: int) -> None:

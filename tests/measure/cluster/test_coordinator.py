@@ -21,7 +21,7 @@ def test_two_hosts_do_what_one_machine_with_their_devices_does(link_s: float) ->
     assert cluster.run(1500) == pytest.approx(cluster.placement.bound_per_s, rel=0.01)
 
 
-@pytest.mark.parametrize("link_s", [0.001, 0.05])
+@pytest.mark.parametrize("link_s", [pytest.param(0.001, marks=pytest.mark.exhaustive), 0.05])
 @pytest.mark.slow
 def test_hosts_of_random_rates_reach_the_bound(link_s: float) -> None:
     cluster = many(hosts=20, devices=4, suites=4, seed=1, link_s=link_s)

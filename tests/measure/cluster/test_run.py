@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -36,6 +37,7 @@ def shell(tmp_path: Path) -> Shell:
     made = Shell(tmp_path)
     null = (ROOT / "tests/fakes/null.py").read_text()  # whole, since the auditor loads the suite's own module alone
     (tmp_path / "site/duo.py").write_text(null + SUITES)
+    shutil.rmtree(tmp_path / "site/null_suite-1.dist-info")
     made.install("duo", "[mixmark.suites]\nlow = duo:Low\nhigh = duo:High\n")
     (tmp_path / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 10, high = 10 }\n')
     hosts = ""
@@ -50,7 +52,8 @@ def lives(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-def test_a_run_over_two_agents_is_interrupted_and_goes_on(shell: Shell) -> None:
+def test_a_run_over_two_agents_is_interrupted_and_goes_on(shell: Shell, inline: None) -> None:
+    """What this process itself starts are threads; all else are processes."""
     words = ("--adapter", BAND, "--hosts", "hosts.toml")
     measured = ("--suite", "low", "--suite", "high", "--tier", "smoke", "--mix", "duo.toml", "--out", "out")
     begin_ns = time.monotonic_ns()

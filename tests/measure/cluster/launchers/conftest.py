@@ -64,8 +64,7 @@ class Way:
         return Host(f"host{number}", address, python, fault)
 
 
-@pytest.fixture(params=["local", "ssh", "ray"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Way:
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Way:
     name: str = request.param
     if name == "ssh":
         server: Machine = request.getfixturevalue("server")
@@ -75,3 +74,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Way:
         address = request.getfixturevalue("ray_address")
         return Way(name, f"ray.ray({address!r})", address)
     return Way(name, "process.local()")
+
+
+RAY = pytest.param("ray", marks=pytest.mark.exhaustive)
+way = pytest.fixture(params=["local", "ssh", RAY], name="way")(_way)
+a_way = pytest.fixture(params=["local", pytest.param("ssh", marks=pytest.mark.exhaustive), RAY], name="a_way")(_way)
+"""For faults that look alike on each way."""

@@ -61,12 +61,12 @@ def test_an_agent_that_is_killed_costs_only_itself(way: Way, tmp_path: Path, pyt
 
 
 def test_an_agent_that_stands_still_is_given_up(
-    way: Way, tmp_path: Path, python: str, monkeypatch: pytest.MonkeyPatch
+    a_way: Way, tmp_path: Path, python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agents_module, "PING_S", 0.1)
     monkeypatch.setattr(agents_module, "SILENT_S", 1)
     monkeypatch.setattr(process, "ENDS_WITHIN_S", 1)
-    with Agents(way.launcher(), [way.host(1, python), way.host(2, python)], tmp_path) as agents:
+    with Agents(a_way.launcher(), [a_way.host(1, python), a_way.host(2, python)], tmp_path) as agents:
         found = facts(agents)
         os.kill(found["host1"].pid, signal.SIGSTOP)
         try:
@@ -74,7 +74,7 @@ def test_an_agent_that_stands_still_is_given_up(
             assert agents["host1"].lost == "nothing was heard of it for 1 s"
             assert facts(agents).keys() == {"host2"}
         finally:
-            if way.name == "ssh":  # no signal reaches it through ssh
+            if a_way.name == "ssh":  # no signal reaches it through ssh
                 os.kill(found["host1"].pid, signal.SIGCONT)
     assert end_soon(fact.pid for fact in found.values())
 
@@ -131,10 +131,12 @@ def test_an_agent_that_sends_nothing_is_given_up(tmp_path: Path, python: str, mo
         assert agents.refused == {"host1": "its agent sent nothing within 0.5 s"}
 
 
-def test_an_agent_that_does_not_arrive_costs_only_itself(way: Way, tmp_path: Path, python: str) -> None:
-    faults = ["dies", "chatters"] if way.name == "ray" else ["dies", "chatters", "old"]
-    hosts = [Host(fault, f"rack{at}" if way.name == "ssh" else "", python, fault) for at, fault in enumerate(faults, 4)]
-    with Agents(way.launcher(), [*hosts, way.host(1, python)], tmp_path) as agents:
+def test_an_agent_that_does_not_arrive_costs_only_itself(a_way: Way, tmp_path: Path, python: str) -> None:
+    faults = ["dies", "chatters"] if a_way.name == "ray" else ["dies", "chatters", "old"]
+    hosts = [
+        Host(fault, f"rack{at}" if a_way.name == "ssh" else "", python, fault) for at, fault in enumerate(faults, 4)
+    ]
+    with Agents(a_way.launcher(), [*hosts, a_way.host(1, python)], tmp_path) as agents:
         assert facts(agents)["host1"].name == "host1"
         refused = agents.refused
     assert refused.pop("dies") == "its agent ended with exit status 1; its log ends with: no accelerator here"
@@ -147,8 +149,8 @@ def test_an_agent_that_does_not_arrive_costs_only_itself(way: Way, tmp_path: Pat
     assert (tmp_path / "agents/dies.log").read_text() == "no accelerator \x1b[31mhere\n"
 
 
-def test_a_flood_ends_the_stream(way: Way, tmp_path: Path, python: str) -> None:
-    with Agents(way.launcher(), [way.host(1, python, "floods"), way.host(2, python)], tmp_path) as agents:
+def test_a_flood_ends_the_stream(a_way: Way, tmp_path: Path, python: str) -> None:
+    with Agents(a_way.launcher(), [a_way.host(1, python, "floods"), a_way.host(2, python)], tmp_path) as agents:
         replies = agents.call(AgentCalls.free_memory, agents.present)
         assert replies["host1"] == "its agent broke the protocol: more than 16777216 bytes without an end of line"
         assert facts(agents).keys() == {"host2"}

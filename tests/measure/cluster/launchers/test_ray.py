@@ -18,6 +18,7 @@ from tests.measure.cluster.launchers import end_soon, facts, stand_in
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.exhaustive
 def test_each_node_gets_an_agent_with_the_environment_of_its_raylet(ray_address: str, tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
     launcher, hosts = choose.choose(None, "ray", ray_address)
@@ -41,6 +42,7 @@ def test_each_node_gets_an_agent_with_the_environment_of_its_raylet(ray_address:
     assert end_soon(pids)
 
 
+@pytest.mark.exhaustive
 def test_many_lines_arrive_in_their_order(ray_address: str, tmp_path: Path) -> None:
     with Agents(ray(ray_address), [Host("host1", python=stand_in(tmp_path))], tmp_path) as agents:
         for _ in range(200):
