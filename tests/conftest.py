@@ -7,13 +7,40 @@ import os
 import signal
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.fakes.clock import JumpingClock
 
 os.environ["MIXMARK_LOCK"] = str(Path(tempfile.gettempdir()) / f"mixmark-tests-{os.getpid()}.lock")
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"mixmark-tests-{os.getpid()}.state")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored below a shell's `&`, also by all child processes
+
+
+@pytest.fixture(autouse=True)
+def _no_real_waits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test waits in real time only if it is marked `realtime`. In one that is marked `slow` the harness may wait for
+    the processes that it starts."""
+    if request.node.get_closest_marker("realtime"):
+        yield
+        return
+    from tests.fakes.clock import refuse_real_waits
+
+    waits = refuse_real_waits(monkeypatch, harness_may=request.node.get_closest_marker("slow") is not None)
+    yield
+    assert not waits, "real waits: take the fixture `jumping_clock`, or mark the test as `realtime`"
+
+
+@pytest.fixture
+def jumping_clock(monkeypatch: pytest.MonkeyPatch) -> JumpingClock:
+    """A clock that jumps to the earliest time that a thread waits for, when all threads wait."""
+    from tests.fakes.clock import jumping
+
+    return jumping(monkeypatch)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import io
 import math
 import random
 import tempfile
-import time
 import zipfile
 import zlib
 from collections import defaultdict
@@ -40,7 +39,7 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.resources import memory
+from mixmark.harness.resources import clock, memory
 from mixmark.harness.resources.files import archive, regular
 from mixmark.harness.worker import isolation
 from mixmark.harness.worker.failures import WorkerFailed
@@ -231,7 +230,7 @@ class Auditor:
     def _audited(self, reference: Worker, record: Record) -> Record:
         audit = record.audit
         assert audit is not None  # it is pending
-        begin_ns = time.monotonic_ns()
+        begin_ns = clock.now_ns()
         found = self._compared(reference, record, audit.feeds, kept_at(self._folder, record.key), audit.sha256)
         if isolation.own_code() != self._code:
             message = "Mixmark's own files are not those that the run began with"
@@ -242,7 +241,7 @@ class Auditor:
                 "problem": found.problem,
                 "code": isolation.code_of(self._suite(record).spec),
                 "software": found.software,
-                "elapsed_ns": time.monotonic_ns() - begin_ns,
+                "elapsed_ns": clock.now_ns() - begin_ns,
                 "device": self._device.id,
             }
         )

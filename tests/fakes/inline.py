@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import select
-import socket
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from mixmark.harness.worker import child, messages
+from tests.fakes.streams import connection
 
 
 class InlineProcess:
@@ -29,11 +30,12 @@ class InlineProcess:
     ) -> None:
         log.touch()
         setup = messages.Setup.model_validate_json(arguments[0])
-        self._channel, far_end = socket.socketpair()
+        self._channel, far_end = connection()
 
         def work() -> None:
-            with far_end, far_end.makefile("rb") as reader, far_end.makefile("wb") as writer:
-                child.work(reader, writer, setup)
+            with suppress(BrokenPipeError):
+                child.work(cast(BinaryIO, far_end), cast(BinaryIO, far_end), setup)
+            far_end.close()
 
         self._thread = threading.Thread(target=work, name="inline", daemon=True)
         self._thread.start()
@@ -42,10 +44,10 @@ class InlineProcess:
         self._channel.sendall(line)
 
     def receive(self, timeout_s: float) -> bytes | None:
-        ready, _, _ = select.select([self._channel], [], [], timeout_s)
-        return self._channel.recv(1 << 16) if ready else None
+        return self._channel.recv(1 << 16, timeout_s)
 
-    def kill(self) -> None: ...
+    def kill(self) -> None:
+        self._channel.close()
 
     def wait(self) -> int:
         return 0
@@ -57,7 +59,6 @@ class InlineProcess:
         return False
 
     def close(self, spared: Collection[int] = ()) -> tuple[str, ...]:
-        self._channel.shutdown(socket.SHUT_RDWR)
         self._channel.close()
-        self._thread.join(1)
+        self._thread.join()
         return ()

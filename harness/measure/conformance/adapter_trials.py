@@ -6,7 +6,6 @@ tier makes them quick.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +44,7 @@ from mixmark.harness.measure.phase import Driver, Part, attend
 from mixmark.harness.plan import phases, presets
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import clock
 from mixmark.harness.resources.files import ROOT, table
 from mixmark.harness.worker import child
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
@@ -149,10 +149,10 @@ class AdapterTrials:
             (current / entry.name).symlink_to(entry)
         before = _files(current)
         identity = registry.identity(self.adapter, self._chosen.python)
-        begin_s = time.monotonic()
+        begin_s = clock.now_s()
         with self._worker(scratch=scratch, current=current) as worker:
             reply = worker.call(AdapterCalls.discover, self.timeout_s)()
-            took_s = time.monotonic() - begin_s
+            took_s = clock.now_s() - begin_s
             assert worker.hello is not None  # it comes before the reply
             process = psutil.Process(worker.pid)
             children = process.children(recursive=True)
@@ -466,10 +466,10 @@ def _feed_s(record: Record) -> float:
 
 def _cores(pids: Sequence[int]) -> float:
     """The number of CPU cores that the processes and their children keep busy, after they had time to settle."""
-    time.sleep(SETTLE_S)
-    before_s, begin_s = _cpu_s(pids), time.monotonic()
-    time.sleep(IDLE_S)
-    return max(0.0, _cpu_s(pids) - before_s) / (time.monotonic() - begin_s)
+    clock.sleep(SETTLE_S)
+    before_s, begin_s = _cpu_s(pids), clock.now_s()
+    clock.sleep(IDLE_S)
+    return max(0.0, _cpu_s(pids) - before_s) / (clock.now_s() - begin_s)
 
 
 def _cpu_s(pids: Sequence[int]) -> float:

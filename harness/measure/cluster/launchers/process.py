@@ -22,7 +22,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,6 +30,7 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.measure.cluster.launchers import Channel, Host, Launcher, command
 from mixmark.harness.measure.cluster.streams import CHUNK_BYTES
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.process import orphans
 
 ENDS_WITHIN_S = 10.0  # from the end of an agent's standard input to the end of the agent, before it is killed
@@ -90,9 +90,9 @@ def processes(
     finally:
         for process in started:
             process.close()
-        deadline = time.monotonic() + ENDS_WITHIN_S
+        deadline = clock.now_s() + ENDS_WITHIN_S
         for process in started:
-            process.wait(max(0.0, deadline - time.monotonic()))
+            process.wait(max(0.0, deadline - clock.now_s()))
         for process in started:
             process.kill()
 
