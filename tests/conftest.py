@@ -36,11 +36,24 @@ def _no_real_waits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def jumping_clock(monkeypatch: pytest.MonkeyPatch) -> JumpingClock:
+def jumping_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[JumpingClock]:
     """A clock that jumps to the earliest time that a thread waits for, when all threads wait."""
     from tests.fakes.clock import jumping
 
-    return jumping(monkeypatch)
+    made = jumping(monkeypatch)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def inline_workers(monkeypatch: pytest.MonkeyPatch, jumping_clock: JumpingClock, in_process: None) -> None:
+    """Workers are threads of this process, and time jumps."""
+    from mixmark.harness.measure import phase
+    from mixmark.harness.worker import handle
+    from tests.fakes.inline import InlineProcess, canary
+
+    monkeypatch.setattr(handle, "ChildProcess", InlineProcess)
+    monkeypatch.setattr(phase, "canary", canary)
 
 
 @pytest.fixture

@@ -62,6 +62,7 @@ class JumpingClock:
         self._running = 1
         self._main = threading.get_ident()
         self._known = {self._main}
+        self._over = False
         self._joins: dict[threading.Thread, list[_Wait]] = {}
         """The waits for the end of each known thread that was started and has not ended."""
         self._here = threading.local()
@@ -178,6 +179,15 @@ class JumpingClock:
                 frames = sys._current_frames()
                 stacks = ("".join(traceback.format_stack(frames[id])) for id in self._known if id in frames)
                 raise Stuck("all threads wait, and none of them for a time\n\n" + "\n".join(stacks))
+        if self._over:
+            raise SystemExit
+
+    def close(self) -> None:
+        """Ends the threads that still wait for a time: nothing would wake them any more."""
+        with self.lock:
+            self._over = True
+            for waited in [each for each in self.waiting if each.until_ns < inf]:
+                self.wake(waited)
 
     def _end(self, thread: threading.Thread) -> None:
         with self.lock:

@@ -8,8 +8,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from mixmark.harness.contracts.schema import Conditions
+from mixmark.harness.resources import clock
 from mixmark.harness.worker import child, messages
 from tests.fakes.streams import connection
+
+
+def canary() -> Conditions:
+    """`mixmark.harness.discover.machine.sampling.canary` of a core that is always as fast."""
+    begin_ns = clock.now_ns()
+    clock.sleep(0.02)
+    return Conditions(begin_ns=begin_ns, end_ns=clock.now_ns(), canary_ns=(4_000_000,) * 5)
 
 
 class InlineProcess:
