@@ -179,7 +179,7 @@ class JumpingClock:
                 frames = sys._current_frames()
                 stacks = ("".join(traceback.format_stack(frames[id])) for id in self._known if id in frames)
                 raise Stuck("all threads wait, and none of them for a time\n\n" + "\n".join(stacks))
-        if self._over:
+        if self._over and waited.until_ns < inf:
             raise SystemExit
 
     def close(self) -> None:

@@ -239,4 +239,5 @@ class Failing(HostCopy):
             os._exit(3)
         if self.path == "fakes/raises":
             raise RuntimeError("the engine is lost")
+        clock.sleep(times / 1e4)
         super().copy(times)

@@ -28,9 +28,17 @@ from tests.discover.test_power_caps import laid_out, limit_w
 from tests.fakes.folders import with_outputs
 from tests.golden import sample
 
-pytestmark = pytest.mark.slow
+REAL = (pytest.mark.slow, pytest.mark.realtime)
+
+
+@pytest.fixture(autouse=True)
+def _inline(request: pytest.FixtureRequest) -> None:
+    if not request.node.get_closest_marker("realtime"):
+        request.getfixturevalue("inline_workers")
+
 
 BAND = f"{ROOT / 'tests/fakes/band.py'}:Band"
+INTRUDER = f"{ROOT / 'tests/fakes/intruders.py'}:Policy"
 OPTIONS = {"s.a.low": 0.01, "s.a.high": 0.05, "s.b.low": 0.05, "s.b.high": 0.01}
 MIXED = ("--suite", "low", "--suite", "high", "--adapter", BAND, "--tier", "smoke", "--mix", "duo.toml", "--out", "out")
 ENTRY_POINTS = "[mixmark.suites]\nlow = duo:Low\nhigh = duo:High\n"
@@ -167,6 +175,8 @@ power_caps.os.geteuid = lambda: 0
 """
 
 
+@pytest.mark.slow
+@pytest.mark.realtime
 def test_caps_follow_the_mix_and_leave_the_limit_as_it_was_also_after_a_kill(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +225,7 @@ def test_each_weight_class_has_a_mix_and_what_was_measured_alone_is_measured_onc
     assert judge(low).exit_code == 0
 
 
-@pytest.mark.parametrize("more", [(), ("--policy", f"{ROOT / 'tests/fakes/intruders.py'}:Policy")])
+@pytest.mark.parametrize("more", [(), pytest.param(("--policy", INTRUDER), marks=REAL)])
 def test_no_mix_is_planned_from_wrong_outputs(shell: Shell, tmp_path: Path, more: tuple[str, ...]) -> None:
     """Also if a policy replaces the comparison of outputs where it runs."""
     wrong = (tmp_path / "site/duo.py").read_text() + "    def reference(self):\n        return Low(self.tier, {})\n"
@@ -250,6 +260,8 @@ def test_a_wrong_mix_is_refused_before_anything_runs(shell: Shell) -> None:
     assert not (shell.folder / "out").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.realtime
 def test_an_interrupted_mix_is_played_again(shell: Shell) -> None:
     lines = "".join(f'"{key}" = {value}\n' for key, value in OPTIONS.items())
     (shell.folder / "mixmark.toml").write_text(f"[adapter.band]\n{lines}")
@@ -313,6 +325,8 @@ def measured_alone(folder: Path, devices: str) -> None:
         keeper.append(with_outputs(folder, Record.model_validate({**fields, **own}), **arrays))
 
 
+@pytest.mark.slow
+@pytest.mark.realtime
 def test_faults_in_the_mix_are_named_and_what_was_done_is_kept(shell: Shell) -> None:
     """One device dies, one raises, one hangs, and at first the disk is full when that is to be written."""
 

@@ -201,13 +201,13 @@ def test_replies_that_are_none_are_named() -> None:
 
 
 def test_a_plug_that_answers_too_late_or_no_more_is_lost_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PATIENCE_S", 0.05)
     with plug("json") as server:
         found, meter = first_of(server)
         assert isinstance(found, Domain)
+        monkeypatch.setattr(http, "PATIENCE_S", 0.02)
 
         def late(request: Any, body: bytes) -> bytes:
-            time.sleep(0.3)
+            time.sleep(0.05)
             return body
 
         server.mangled = late
