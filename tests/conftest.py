@@ -8,6 +8,8 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,10 +40,14 @@ def _no_real_waits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def jumping_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[JumpingClock]:
     """A clock that jumps to the earliest time that a thread waits for, when all threads wait."""
+    from mixmark.harness.worker import plugin_process
     from tests.fakes.clock import jumping
 
     made = jumping(monkeypatch)
+    starter = cache(lambda: ThreadPoolExecutor(1))  # the thread that other tests share would be one it does not know
+    monkeypatch.setattr(plugin_process, "_starter", starter)
     yield made
+    plugin_process.suite_process.cache_clear()  # their processes end with the thread that started them
     made.close()
 
 

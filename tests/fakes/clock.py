@@ -32,6 +32,10 @@ class Stuck(Exception):
     """All threads wait, and none of them for a time."""
 
 
+class _Over(BaseException):
+    """The test is over, and nothing will wake the thread any more."""
+
+
 class _Wait:
     """A thread that waits. It stands in for the lock that a waiter of a condition has."""
 
@@ -110,7 +114,8 @@ class JumpingClock:
             def known() -> None:
                 self._known.add(threading.get_ident())
                 try:
-                    run()
+                    with suppress(_Over):
+                        run()
                 finally:
                     self._end(thread)
 
@@ -180,7 +185,7 @@ class JumpingClock:
                 stacks = ("".join(traceback.format_stack(frames[id])) for id in self._known if id in frames)
                 raise Stuck("all threads wait, and none of them for a time\n\n" + "\n".join(stacks))
         if self._over and waited.until_ns < inf:
-            raise SystemExit
+            raise _Over
 
     def close(self) -> None:
         """Ends the threads that still wait for a time: nothing would wake them any more."""
