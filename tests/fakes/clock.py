@@ -226,12 +226,6 @@ class Inbox:
     def get_nowait(self) -> Any:
         return self.get(block=False)
 
-    def empty(self) -> bool:
-        return not self._items
-
-    def qsize(self) -> int:
-        return len(self._items)
-
 
 def jumping(monkeypatch: pytest.MonkeyPatch, stuck_s: float = 5.0) -> JumpingClock:
     """Puts a clock that jumps in place of the real one."""
