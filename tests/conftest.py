@@ -52,8 +52,12 @@ def jumping_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[JumpingClock]:
 
 
 @pytest.fixture
-def inline_workers(monkeypatch: pytest.MonkeyPatch, jumping_clock: JumpingClock, in_process: None) -> None:
-    """Workers are threads of this process, and time jumps."""
+def inline_workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are threads of this process, and time jumps; but not if the test is marked `realtime`."""
+    if request.node.get_closest_marker("realtime"):
+        return
+    for name in ("jumping_clock", "in_process"):
+        request.getfixturevalue(name)
     from mixmark.harness.measure import phase
     from mixmark.harness.worker import handle
     from tests.fakes.inline import InlineProcess, canary

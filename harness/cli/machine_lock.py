@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING
 import click
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.resources import clock
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Tier
@@ -29,13 +29,13 @@ def reserve(folder: Path, tier: Tier, wait_idle_s: float | None) -> Iterator[Non
     UsageError if another run keeps the lock.
     """
     patience_s = wait_idle_s or 0.0
-    deadline_s = clock.now_s() + patience_s
+    deadline_s = time.monotonic() + patience_s
     with ExitStack() as stack:
         with Waiting(patience_s) as waiting:
             _lock(stack, folder, waiting, deadline_s)
             _restore_power()
             if tier != "smoke" or wait_idle_s is not None:
-                _report_load(waiting, deadline_s - clock.now_s())
+                _report_load(waiting, deadline_s - time.monotonic())
         yield
 
 
@@ -49,12 +49,12 @@ def _lock(stack: ExitStack, folder: Path, waiting: Waiting, deadline_s: float) -
         try:
             problem = stack.enter_context(machine_lock.hold(holder))
         except machine_lock.Taken as taken:
-            left_s = deadline_s - clock.now_s()
+            left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 hint = "wait until it has ended; --wait-idle 600 waits for that, at most 600 s"
                 raise UsageError(f"another run measures on this machine: {taken}", hint) from taken
             waiting(f"another run measures on this machine: {taken}")
-            clock.sleep(min(POLL_S, left_s))
+            time.sleep(min(POLL_S, left_s))
         else:
             if problem:
                 click.echo(f"mixmark: {problem}, so another run at the same time would not be noticed", err=True)

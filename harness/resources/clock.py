@@ -3,8 +3,9 @@
 It is used as a module, `clock.now_ns()`, so the functions are looked up at each call, and a test can replace them by a
 clock that jumps (tests/fakes/clock.py). No option and no variable of the environment reaches it.
 
-A limit on another process or on the system stays real, whatever the clock shows: the sockets of workers and agents, the
-end of a process, a lock on a file, HTTP, and the devices that built-in meters and adapters read.
+What waits for another process or for the system keeps the real time of `time`, since no clock of ours can hurry it: the
+sockets of workers and agents, the end of a process and of its descendants, a file lock, the CPU time of idle processes,
+HTTP, and whatever built-in meters and adapters read. The CPU time of a thread is real, too.
 """
 
 from __future__ import annotations

@@ -28,13 +28,8 @@ from tests.discover.test_power_caps import laid_out, limit_w
 from tests.fakes.folders import with_outputs
 from tests.golden import sample
 
+pytestmark = pytest.mark.usefixtures("inline_workers")
 REAL = (pytest.mark.slow, pytest.mark.realtime)
-
-
-@pytest.fixture(autouse=True)
-def _inline(request: pytest.FixtureRequest) -> None:
-    if not request.node.get_closest_marker("realtime"):
-        request.getfixturevalue("inline_workers")
 
 
 BAND = f"{ROOT / 'tests/fakes/band.py'}:Band"

@@ -43,6 +43,8 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
 from mixmark.harness.worker import outputs
 
+pytestmark = pytest.mark.usefixtures("inline_workers")
+
 FAKES = Path(__file__).parents[1] / "fakes"
 BAND = Plugin("adapters", "band", f"{FAKES / 'band.py'}:Band", "test")
 SECOND = 1_000_000_000
@@ -59,12 +61,6 @@ class High(Null):
     def given(self, output):
         return {{"x": output}}
 """
-
-
-@pytest.fixture(autouse=True)
-def _inline(request: pytest.FixtureRequest) -> None:
-    if not request.node.get_closest_marker("realtime"):
-        request.getfixturevalue("inline_workers")
 
 
 @dataclass

@@ -6,6 +6,7 @@ tier makes them quick.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -466,10 +467,10 @@ def _feed_s(record: Record) -> float:
 
 def _cores(pids: Sequence[int]) -> float:
     """The number of CPU cores that the processes and their children keep busy, after they had time to settle."""
-    clock.sleep(SETTLE_S)
-    before_s, begin_s = _cpu_s(pids), clock.now_s()
-    clock.sleep(IDLE_S)
-    return max(0.0, _cpu_s(pids) - before_s) / (clock.now_s() - begin_s)
+    time.sleep(SETTLE_S)
+    before_s, begin_s = _cpu_s(pids), time.monotonic()
+    time.sleep(IDLE_S)
+    return max(0.0, _cpu_s(pids) - before_s) / (time.monotonic() - begin_s)
 
 
 def _cpu_s(pids: Sequence[int]) -> float:

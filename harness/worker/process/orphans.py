@@ -16,13 +16,13 @@ import ctypes
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import psutil
 
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.resources import clock
 
 PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 3, 4, 36
 GRACE_S = 2.0  # a process that notices its worker's end may end by itself for this long
@@ -139,9 +139,9 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def _until(done: Callable[[], bool], seconds: float) -> None:
-    deadline = clock.now_s() + seconds
-    while not done() and clock.now_s() < deadline:
-        clock.sleep(POLL_S)
+    deadline = time.monotonic() + seconds
+    while not done() and time.monotonic() < deadline:
+        time.sleep(POLL_S)
 
 
 def _process(pid: int) -> list[psutil.Process]:

@@ -22,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,6 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.measure.cluster.launchers import Channel, Host, Launcher, command
 from mixmark.harness.measure.cluster.streams import CHUNK_BYTES
-from mixmark.harness.resources import clock
 from mixmark.harness.worker.process import orphans
 
 ENDS_WITHIN_S = 10.0  # from the end of an agent's standard input to the end of the agent, before it is killed
@@ -90,9 +90,9 @@ def processes(
     finally:
         for process in started:
             process.close()
-        deadline = clock.now_s() + ENDS_WITHIN_S
+        deadline = time.monotonic() + ENDS_WITHIN_S
         for process in started:
-            process.wait(max(0.0, deadline - clock.now_s()))
+            process.wait(max(0.0, deadline - time.monotonic()))
         for process in started:
             process.kill()
 
