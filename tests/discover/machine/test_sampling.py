@@ -29,6 +29,12 @@ def test_the_watch_leaves_blocks_without_a_gap(tmp_path: Path) -> None:
     assert [(each.end_ns - BEGIN_NS) / SECOND for each in blocks] == [1, 2, 3, 3.5]
 
 
+def test_a_watch_that_is_stopped_at_once_still_tells(tmp_path: Path) -> None:
+    watched = Watch([WORKER], quiet(tmp_path), watchers={}).start().stop()
+    [only] = watched.blocks
+    assert only.begin_ns < only.end_ns and watched.absent == ()
+
+
 @pytest.mark.usefixtures("free")
 def test_a_watcher_that_fails_takes_only_its_own_states_along(tmp_path: Path) -> None:
     watch = Watch([WORKER], quiet(tmp_path), watchers=found("Raising", "Onyx")).start()
