@@ -8,14 +8,64 @@ import os
 import signal
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+if TYPE_CHECKING:
+    from tests.fakes.clock import JumpingClock
+
 os.environ["MIXMARK_LOCK"] = str(Path(tempfile.gettempdir()) / f"mixmark-tests-{os.getpid()}.lock")
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"mixmark-tests-{os.getpid()}.state")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored below a shell's `&`, also by all child processes
+
+
+@pytest.fixture(autouse=True)
+def _no_real_waits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test waits in real time only if it is marked `realtime`. In one that is marked `slow` the harness may wait for
+    the processes that it starts."""
+    if request.node.get_closest_marker("realtime"):
+        yield
+        return
+    from tests.fakes.clock import refuse_real_waits
+
+    waits = refuse_real_waits(monkeypatch, harness_may=request.node.get_closest_marker("slow") is not None)
+    yield
+    assert not waits, "real waits: take the fixture `jumping_clock`, or mark the test as `realtime`"
+
+
+@pytest.fixture
+def jumping_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[JumpingClock]:
+    """A clock that jumps to the earliest time that a thread waits for, when all threads wait."""
+    from mixmark.harness.worker import plugin_process
+    from tests.fakes.clock import jumping
+
+    made = jumping(monkeypatch)
+    starter = cache(lambda: ThreadPoolExecutor(1))  # the thread that other tests share would be one it does not know
+    monkeypatch.setattr(plugin_process, "_starter", starter)
+    yield made
+    plugin_process.suite_process.cache_clear()  # their processes end with the thread that started them
+    made.close()
+
+
+@pytest.fixture
+def inline_workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are threads of this process, and time jumps; but not if the test is marked `realtime`."""
+    if request.node.get_closest_marker("realtime"):
+        return
+    for name in ("jumping_clock", "in_process"):
+        request.getfixturevalue(name)
+    from mixmark.harness.measure import phase
+    from mixmark.harness.worker import handle
+    from tests.fakes.inline import InlineProcess, canary
+
+    monkeypatch.setattr(handle, "ChildProcess", InlineProcess)
+    monkeypatch.setattr(phase, "canary", canary)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-import time
 from collections.abc import Callable
 from itertools import zip_longest
 from types import TracebackType
@@ -28,6 +27,7 @@ from mixmark.harness.measure.executor import PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.stages import Procedure
 from mixmark.harness.plan.presets import SECOND, longer
+from mixmark.harness.resources import clock
 
 BAR_COLUMNS = 60  # at most
 TIMES_COLUMNS = 30  # beside the bar: the time passed and the time left
@@ -54,7 +54,7 @@ class Progress:
         metered: bool = False,
         current_power: Callable[[], CurrentPower | None] = lambda: None,
         console: Console | None = None,
-        clock_s: Callable[[], float] = time.monotonic,
+        clock_s: Callable[[], float] = clock.now_s,
     ) -> None:
         """metered: whether meters read the idle machine around each phase. current_power: reads the meters."""
         self.console = console or Console(stderr=True)

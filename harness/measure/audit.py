@@ -14,7 +14,6 @@ import math
 import random
 import shutil
 import tempfile
-import time
 import zipfile
 import zlib
 from collections import defaultdict
@@ -43,7 +42,7 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.resources import memory
+from mixmark.harness.resources import clock, memory
 from mixmark.harness.resources.files import archive, regular
 from mixmark.harness.worker import isolation
 from mixmark.harness.worker.failures import WorkerFailed
@@ -272,7 +271,7 @@ class Auditor:
     def _audited(self, reference: Worker, record: Record) -> Record:
         audit = record.audit
         assert audit is not None  # it is pending
-        begin_ns = time.monotonic_ns()
+        begin_ns = clock.now_ns()
         found = self._compared(reference, record, audit.feeds, kept_at(self._folder, record.key), audit.sha256)
         done = audit.model_copy(
             update={
@@ -280,7 +279,7 @@ class Auditor:
                 "problem": found.problem,
                 "code": isolation.isolation(self._suite(record).spec).sha256,
                 "software": found.software,
-                "elapsed_ns": time.monotonic_ns() - begin_ns,
+                "elapsed_ns": clock.now_ns() - begin_ns,
                 "device": self._device.id,
             }
         )

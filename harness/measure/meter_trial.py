@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from mixmark.harness.discover.machine.other_load import OtherLoad
 from mixmark.harness.judge.energy.reading import EnergyReading, power, reading
 from mixmark.harness.judge.energy.step_response import StepResponse, step_response
 from mixmark.harness.measure.metering import Meters
-from mixmark.harness.resources import cpus
+from mixmark.harness.resources import clock, cpus
 
 SPIN = "while True: pass"
 SETTLE_S = 2.0
@@ -43,9 +42,9 @@ class LiveReading:
 def live(meters: Meters, seconds: float) -> list[LiveReading]:
     """Reads all domains for some seconds."""
     meters.begin(paced=False)
-    begin_ns = time.monotonic_ns()
-    time.sleep(seconds if meters.domains else 0)
-    end_ns = time.monotonic_ns()
+    begin_ns = clock.now_ns()
+    clock.sleep(seconds if meters.domains else 0)
+    end_ns = clock.now_ns()
     drained = meters.drain("live")
     return [_live(domain, drained, begin_ns, end_ns) for domain in meters.domains] if drained else []
 
@@ -90,7 +89,7 @@ def busy_cpus(settle_s: float = 0.0) -> Iterator[None]:
     """Keeps every CPU busy, within a quota. settle_s: until a power that is a mean over some time has risen."""
     spinning = [subprocess.Popen([sys.executable, "-S", "-c", SPIN]) for _ in range(cpus.count())]
     try:
-        time.sleep(settle_s)
+        clock.sleep(settle_s)
         yield
     finally:
         for process in spinning:
@@ -103,23 +102,21 @@ def trials(
     stretch_s: float,
     parts: int,
     load: Callable[[], AbstractContextManager[None]] = busy_cpus,
-    sleep: Callable[[float], None] = time.sleep,
-    clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> tuple[tuple[MeterTrial, ...], OtherLoad | None]:
     """Reads all sources for three stretches. Returns also the load of other programs while nothing should run, if it
     was above the limit. parts: of each source's chart."""
     if not meters.domains:
         return (), None
     meters.begin(paced=False)
-    sleep(SETTLE_S)
-    begin_ns = clock_ns()
-    others = other_load.sample(wait=lambda _: sleep(stretch_s))
+    clock.sleep(SETTLE_S)
+    begin_ns = clock.now_ns()
+    others = other_load.sample(wait=lambda _: clock.sleep(stretch_s))
     with load():
-        on_ns = clock_ns()
-        sleep(stretch_s)
-        off_ns = clock_ns()
-    sleep(stretch_s)
-    end_ns = clock_ns()
+        on_ns = clock.now_ns()
+        clock.sleep(stretch_s)
+        off_ns = clock.now_ns()
+    clock.sleep(stretch_s)
+    end_ns = clock.now_ns()
     drained = meters.drain("trial")
     assert drained is not None  # there is a domain
     found = []

@@ -35,6 +35,7 @@ from mixmark.harness.discover.setup import bystanders
 from mixmark.harness.judge.energy.total import CurrentPower, current_power
 from mixmark.harness.plugins import calls, registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.messages import MeterCalls
 from mixmark.harness.worker.plugin_process import PluginProxy
 
@@ -180,7 +181,7 @@ class Meters:
     def begin(self, paced: bool = True) -> None:
         """Drops all samples and starts to keep new ones. paced: whether counters are read so seldom that reading them
         takes at most COUNTING. A counter misses nothing between two reads; power does."""
-        self._begin_ns = time.monotonic_ns()
+        self._begin_ns = clock.now_ns()
         self._idle_ns, self._ready_ns = [], None
         for reader in self._readers:
             reader.begin(paced)
@@ -189,9 +190,9 @@ class Meters:
         """Waits, so that the idle power is measured. Without a meter it does not wait. ready: all suites are loaded;
         else no worker runs."""
         if self._readers and seconds > 0:
-            begin_ns = time.monotonic_ns()
-            time.sleep(seconds)
-            rested_ns = begin_ns, time.monotonic_ns()
+            begin_ns = clock.now_ns()
+            clock.sleep(seconds)
+            rested_ns = begin_ns, clock.now_ns()
             if ready:
                 self._ready_ns = rested_ns
             else:
@@ -201,7 +202,7 @@ class Meters:
         """The power of the last LOOK_BACK_S seconds. None if it is not known."""
         if not self._readers:
             return None
-        since_ns = time.monotonic_ns() - round(LOOK_BACK_S * 1e9)
+        since_ns = clock.now_ns() - round(LOOK_BACK_S * 1e9)
         samples = {id: samples for reader in self._readers for id, samples in reader.samples(since_ns).items()}
         return current_power(self.domains, samples, self.devices)
 
@@ -216,7 +217,7 @@ class Meters:
         return Metering(
             phase=phase,
             begin_ns=self._begin_ns,
-            end_ns=time.monotonic_ns(),
+            end_ns=clock.now_ns(),
             cpu_ns=sum(reader.cpu_ns - reader.cpu_before_ns for reader in self._readers),
             idle_ns=tuple(self._idle_ns),
             ready_ns=self._ready_ns,
@@ -267,7 +268,7 @@ class _Reader(threading.Thread):
 
     def wait(self) -> None:
         """Waits until the last read is done. A meter whose read takes longer than PATIENCE_S is not read again."""
-        if self.lost.keys() < self._domains.keys() and not self._rested.wait(PATIENCE_S):
+        if self.lost.keys() < self._domains.keys() and not clock.wait(self._rested, PATIENCE_S):
             for id in self._domains:
                 self.lost.setdefault(id, f"a read took longer than {PATIENCE_S:g} s")
             self.end()
@@ -286,7 +287,7 @@ class _Reader(threading.Thread):
         passes = 0
         while self._state != "ended":
             self._wake.clear()
-            begin_s = time.monotonic()
+            begin_s = clock.now_s()
             if self._state in ("reading", "finishing"):
                 finishing = self._state == "finishing"
                 for domain in self._domains.values():
@@ -302,7 +303,7 @@ class _Reader(threading.Thread):
                 if finishing:
                     self._state, passes = "resting", 0
                     self._rested.set()
-            self._wake.wait(begin_s + INTERVAL_S - time.monotonic() if self._state == "reading" else None)
+            clock.wait(self._wake, begin_s + INTERVAL_S - clock.now_s() if self._state == "reading" else None)
 
     def _passes_between_reads(self, domain: Domain) -> int:
         least_s = (domain.averaging_ns or 0) / 1e9 / PER_AVERAGE
@@ -335,13 +336,13 @@ class _Reader(threading.Thread):
     def _samples(self, domain: Domain) -> tuple[int, Sequence[Sample], int]:
         """What the meter reads, between two times. A file that another program writes may be empty for a moment, so a
         read that fails is repeated once. Raises what the first one raised if both fail."""
-        before_ns = time.monotonic_ns()
+        before_ns = clock.now_ns()
         try:
-            return before_ns, self._meter.read(domain), time.monotonic_ns()
+            return before_ns, self._meter.read(domain), clock.now_ns()
         except Exception as error:  # a plugin may raise anything
-            before_ns = time.monotonic_ns()
+            before_ns = clock.now_ns()
             try:
-                return before_ns, self._meter.read(domain), time.monotonic_ns()
+                return before_ns, self._meter.read(domain), clock.now_ns()
             except Exception:
                 raise error from None
 

@@ -10,7 +10,6 @@ decisions of the process that leads the run (see `measure.cluster`).
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -49,6 +48,7 @@ from mixmark.harness.measure.pipeline_queue import PipelineQueue
 from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan.placement import Planner
 from mixmark.harness.plan.policies import InProportion
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.calls import Garbled
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.messages import MAX_CONCURRENCY, AdapterCalls, Window
@@ -310,12 +310,12 @@ class _Devices(Window):
         self.least_surplus = by_plan if isinstance(self.source, Dispatcher) else 0.0
         self.lasts_ns: int | None = None
         """How long the phase lasted, by the process that leads it."""
-        self.begin_ns = time.monotonic_ns()
+        self.begin_ns = clock.now_ns()
 
     def run(self) -> tuple[int, int]:
         """Returns when the phase began and when it ended, on this process's clock."""
         threads = [threading.Thread(target=self._receive, args=(device,), name=device) for device in self.holding]
-        self.begin_ns = time.monotonic_ns()
+        self.begin_ns = clock.now_ns()
         self.source.begin(self.begin_ns)
         try:
             for thread in threads:
@@ -325,7 +325,7 @@ class _Devices(Window):
                     self._take_grant()
                     self._end_if_over(any_left=any(thread.is_alive() for thread in threads))
                 self.driver.watch(self._snapshot())
-                self._arrivals(time.monotonic_ns() + TICK_NS)
+                self._arrivals(clock.now_ns() + TICK_NS)
         except BaseException:
             self.stopping = True
             for stream in self.streams.values():
@@ -343,18 +343,18 @@ class _Devices(Window):
         grant, self.lasts_ns = self.driver.grants()
         if grant:
             assert isinstance(self.source, Dispatcher)  # several hosts run by the plan
-            self.source.granted(grant, time.monotonic_ns())
+            self.source.granted(grant, clock.now_ns())
             self.changed.notify_all()
 
     def _arrivals(self, until_ns: int) -> None:
         """Sends each request that arrives until then to its device. It sleeps rather than wait for a change, so that
         it takes no core from a device."""
-        while not self.stopping and (now_ns := time.monotonic_ns()) < until_ns:
+        while not self.stopping and (now_ns := clock.now_ns()) < until_ns:
             due_ns = self.queue.next_arrival_ns() if self.queue else None
-            time.sleep(max(0, min(until_ns, due_ns or until_ns) - now_ns) / 1e9)
+            clock.sleep(max(0, min(until_ns, due_ns or until_ns) - now_ns) / 1e9)
             if self.queue and due_ns is not None and due_ns < until_ns:
                 with self.changed:
-                    self.queue.arrive(time.monotonic_ns())  # also while no device has room for them
+                    self.queue.arrive(clock.now_ns())  # also while no device has room for them
                     self._send_all()
                     self.changed.notify_all()
 
@@ -367,7 +367,7 @@ class _Devices(Window):
 
     def _end_if_over(self, any_left: bool = True) -> None:
         """any_left: whether any device still works."""
-        now_ns = time.monotonic_ns()
+        now_ns = clock.now_ns()
         elapsed_ns = now_ns - self.begin_ns
         if self.driver.grants is None:
             over = is_over(elapsed_ns, self.source.surplus(now_ns), self.limits)
@@ -379,7 +379,7 @@ class _Devices(Window):
             self.changed.notify_all()
 
     def _snapshot(self) -> MixSnapshot:
-        elapsed_ns = time.monotonic_ns() - self.begin_ns
+        elapsed_ns = clock.now_ns() - self.begin_ns
         with self.changed:
             return MixSnapshot(
                 elapsed_ns=elapsed_ns,
@@ -400,9 +400,9 @@ class _Devices(Window):
             held = holding.feeds
             if holding.next is None and (not held or held[-1].stream.may_queue_behind(len(held))):
                 try:
-                    handed = self.source.next(device, time.monotonic_ns())
+                    handed = self.source.next(device, clock.now_ns())
                 except MixmarkError as error:
-                    self.error, self.stopping, self.stop_ns = error, True, time.monotonic_ns()
+                    self.error, self.stopping, self.stop_ns = error, True, clock.now_ns()
                     self.changed.notify_all()
                     return
                 holding.next = (self.streams[handed.suite, device], handed) if handed else None
@@ -410,7 +410,7 @@ class _Devices(Window):
                 return
             stream, handed = holding.next
             holding.next = None
-            now_ns = time.monotonic_ns()
+            now_ns = clock.now_ns()
             before = self.delivered.pop(handed.request, None) if handed.chained else None
             held.append(stream.send(handed, before))
             holding.take_turns(now_ns)
@@ -425,11 +425,11 @@ class _Devices(Window):
                     if not held:
                         if self.stopping:
                             return
-                        self.changed.wait(TICK_NS / 1e9)
+                        clock.wait(self.changed, TICK_NS / 1e9)
                         continue
                     part = held[0].stream.part
                 fed = part.worker.fed(part.timeout_s, window=self)
-                ended_ns = time.monotonic_ns()
+                ended_ns = clock.now_ns()
                 with self.changed:
                     (feed,) = (each for each in held if each.name == (fed.key, fed.serial))
                     held.remove(feed)
@@ -445,7 +445,7 @@ class _Devices(Window):
                     stream.part.worker.kill()
             with self.changed:
                 self.holding[device] = _Holding()
-                self.source.lost(device, time.monotonic_ns())
+                self.source.lost(device, clock.now_ns())
                 self.changed.notify_all()
 
     def outputs_full(self, *, key: str, done: int, commitment: str) -> int:

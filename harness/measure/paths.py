@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from math import prod
 from typing import Literal, Protocol
 
@@ -39,6 +37,7 @@ from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plan.phases import key_of
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import clock
 from mixmark.harness.resources.memory import available_bytes
 from mixmark.harness.worker.plugin_process import PathProcess
 
@@ -80,14 +79,6 @@ class Copies(Protocol):
     def copy(self, times: int, word_at: int) -> int: ...
 
     def take(self) -> Bytes: ...
-
-
-@dataclass(frozen=True)
-class Watch:
-    """The clock in nanoseconds, and how to wait some seconds."""
-
-    now_ns: Callable[[], int] = time.perf_counter_ns
-    wait: Callable[[float], None] = time.sleep
 
 
 class Data:
@@ -171,7 +162,6 @@ def measured(
     copies: Copies,
     data: Data,
     largest_bytes: int,
-    watch: Watch = Watch(),
     sizes: Sequence[int] | None = None,
 ) -> PathRecord:
     """Measures a path, the smallest size first. It ends at the first failure or wrong copy.
@@ -185,7 +175,7 @@ def measured(
             if size > largest_bytes:
                 raise Unsupported(f"copies of {size} bytes do not fit into the free memory", "end other programs")
             copies.open(path.id, size)
-            samples += _of_size(size, copies, data, watch)
+            samples += _of_size(size, copies, data)
         except Faulty as found:
             fault = found.fault
             break
@@ -207,7 +197,6 @@ def opposed(
     other: Copies,
     data: Data,
     largest_bytes: int,
-    watch: Watch = Watch(),
 ) -> PathRecord:
     """Measures the largest size of a path that fits, while another process copies on the way back. Nothing counts if
     that process fails, or if its copies are wrong."""
@@ -215,7 +204,7 @@ def opposed(
     try:
         opposing = SteadyCopies(CopyWork(path=back.id, size_bytes=size), other, data)
         with opposing.going_on():
-            record = measured(path, copies, data, largest_bytes, watch, (size,))
+            record = measured(path, copies, data, largest_bytes, (size,))
         opposing.check()
     except Faulty as found:
         record = PathRecord(path=path, fault=found.fault)
@@ -251,9 +240,9 @@ class SteadyCopies:
 
         def copy() -> None:
             while not over.is_set():
-                begin_ns = time.monotonic_ns()
+                begin_ns = clock.now_ns()
                 self._copies.copy(OPPOSING, 0)
-                self._calls_ns.append((begin_ns, time.monotonic_ns()))
+                self._calls_ns.append((begin_ns, clock.now_ns()))
 
         pool = ThreadPoolExecutor(1)
         self._ended = pool.submit(copy)
@@ -268,7 +257,7 @@ class SteadyCopies:
         if self._ended:
             self._ended.result()
         if not np.array_equal(taken := self._copies.take(), self._sent):
-            raise Faulty(_fault(self._sent, self._before, taken, self._copies, 0, Watch()))
+            raise Faulty(_fault(self._sent, self._before, taken, self._copies, 0))
 
     def record(self, phase: str, begin_ns: int, end_ns: int) -> PathRecord:
         """The copies within the window of a phase of the mix: SAMPLES samples of equally many calls. No sample counts
@@ -287,19 +276,19 @@ class SteadyCopies:
             failure = _failure(error)
         return PathRecord(path=self._path, beside=phase, samples=tuple(samples), fault=fault, failure=failure)
 
-    def duty(self, watch: Watch = Watch(time.monotonic_ns)) -> Iterator[DutyWindow]:
+    def duty(self) -> Iterator[DutyWindow]:
         """A window for each of DUTIES."""
         for part in DUTIES:
-            begin_ns = now_ns = watch.now_ns()
+            begin_ns = now_ns = clock.now_ns()
             busy_ns = copied_bytes = 0
             while now_ns - begin_ns < DUTY_NS:
                 if busy_ns < part * (now_ns - begin_ns):
                     self._copies.copy(1, 0)
-                    busy_ns += watch.now_ns() - now_ns
+                    busy_ns += clock.now_ns() - now_ns
                     copied_bytes += self._work.size_bytes
                 else:
-                    watch.wait(PAUSE_S)
-                now_ns = watch.now_ns()
+                    clock.sleep(PAUSE_S)
+                now_ns = clock.now_ns()
             yield DutyWindow(begin_ns=begin_ns, end_ns=now_ns, copied_bytes=copied_bytes)
 
 
@@ -334,7 +323,7 @@ def _metered(
     return alone.model_copy(update={"duty": windows, "metering": name}), metering
 
 
-def _of_size(size: int, copies: Copies, data: Data, watch: Watch) -> list[CopySample]:
+def _of_size(size: int, copies: Copies, data: Data) -> list[CopySample]:
     """The samples of a size. Raises Faulty, and MixmarkError if the plugin fails."""
     before, times, found = data.next(size), 1, list[CopySample]()
     copies.put(before)
@@ -343,12 +332,12 @@ def _of_size(size: int, copies: Copies, data: Data, watch: Watch) -> list[CopySa
         sent = data.next(size)
         copies.put(sent)
         copies.poison(POISON)
-        call = _timed(size, 0, copies, data.offset(size), watch)[0]
+        call = _timed(size, 0, copies, data.offset(size))[0]
         at = data.offset(size)
-        sample, word = _timed(size, times, copies, at, watch)
+        sample, word = _timed(size, times, copies, at)
         taken = copies.take()
         if word != int.from_bytes(sent[at : at + WORD].tobytes(), "little") or not np.array_equal(taken, sent):
-            raise Faulty(_fault(sent, before, taken, copies, at, watch))
+            raise Faulty(_fault(sent, before, taken, copies, at))
         before = sent
         if sample.ns - call.ns < SAMPLE_NS and times < MOST_COPIES:
             times *= 4
@@ -357,18 +346,18 @@ def _of_size(size: int, copies: Copies, data: Data, watch: Watch) -> list[CopySa
     return found
 
 
-def _timed(size: int, times: int, copies: Copies, at: int, watch: Watch) -> tuple[CopySample, int]:
-    begin_ns = watch.now_ns()
+def _timed(size: int, times: int, copies: Copies, at: int) -> tuple[CopySample, int]:
+    begin_ns = clock.now_ns()
     word = copies.copy(times, at)
-    return CopySample(size_bytes=size, copies=times, ns=watch.now_ns() - begin_ns), word
+    return CopySample(size_bytes=size, copies=times, ns=clock.now_ns() - begin_ns), word
 
 
-def _fault(sent: Bytes, before: Bytes, taken: Bytes, copies: Copies, at: int, watch: Watch) -> CopyFault:
+def _fault(sent: Bytes, before: Bytes, taken: Bytes, copies: Copies, at: int) -> CopyFault:
     """What is wrong with a destination. at: the offset of the word that the reply carried."""
     wrong = np.flatnonzero(taken != sent)
     first = int(wrong[0]) if len(wrong) else at
     kind = "corrupted"
-    watch.wait(LATE_S)
+    clock.sleep(LATE_S)
     if not len(wrong) or np.array_equal(copies.take(), sent):
         kind = "late"
     elif np.array_equal(taken[wrong], before[wrong]):

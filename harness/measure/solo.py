@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from mixmark.harness.contracts.schema import Completion, Completions, Failure, L
 from mixmark.harness.contracts.seeds import SLOT_NS, poisson, schedule
 from mixmark.harness.judge.statistics.intervals import sample_needed
 from mixmark.harness.measure.phase import SECOND, Part, stamped
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.load_generator import chains
 from mixmark.harness.worker.messages import MAX_CONCURRENCY, AdapterCalls
@@ -46,7 +46,7 @@ def _drive(part: Part) -> None:
     draft.stamped = part.commitments.reported = _reported(part)
     measure = worker.call(AdapterCalls.measure, part.timeout_s + longest_s, part.stage, window=part.commitments)
     part.stage("measuring")
-    begin_ns = time.monotonic_ns()
+    begin_ns = clock.now_ns()
     with _revealing(part, begin_ns) as loop_seed:
         measure(key=part.share.key, seed=loop_seed, limits=limits, report_feeds=draft.stamped, out=str(stamps))
     end_ns = part.commitments.sealed_ns
@@ -94,7 +94,7 @@ def _by_time(part: Part, seed: int, begin_ns: int, reveal: Callable[[int], None]
     def run() -> None:
         with suppress(WorkerFailed):  # the other thread finds it gone
             for turn, of_turn in itertools.groupby(due, lambda due_ns: due_ns // SLOT_NS):
-                if over.wait(max(0, begin_ns + next(of_turn) - time.monotonic_ns()) / SECOND):
+                if clock.wait(over, max(0, begin_ns + next(of_turn) - clock.now_ns()) / SECOND):
                     return
                 reveal(turn)
 

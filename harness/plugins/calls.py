@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.resources import clock
 
 MAX_REASON = 1000  # characters: some fixes are two commands
 MAX_MESSAGE = 500  # characters of an unexpected error's message
@@ -33,10 +34,11 @@ def call_within(seconds: float, call: Callable[[], Result], what: str) -> Result
             results.append(call())
         except BaseException as error:
             errors.append(error)
+        ended.set()
 
-    thread = threading.Thread(target=work, name="plugin call", daemon=True)
-    thread.start()
-    thread.join(seconds)
+    ended = threading.Event()
+    threading.Thread(target=work, name="plugin call", daemon=True).start()
+    clock.wait(ended, seconds)
     if errors:
         raise errors[0]
     if not results:

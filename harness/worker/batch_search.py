@@ -4,7 +4,6 @@ that keeps the latency limits."""
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,8 +14,9 @@ import numpy as np
 from mixmark.harness.contracts.protocols import Feed, Preparer, Runner
 from mixmark.harness.contracts.schema import Completions, Limits, RateTrial, SearchEnd, Trial
 from mixmark.harness.judge.statistics.timestamps import finished_by, steps_begin_ns
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.failures import out_of_memory
-from mixmark.harness.worker.load_generator import Clock, FeedLog, closed_loop
+from mixmark.harness.worker.load_generator import FeedLog, closed_loop
 
 STEP = 4  # from one batch size to the next: fewer shapes to compile, and larger differences than the noise
 RISE = 1.03  # the gain in rate that a batch size must show over another one
@@ -65,7 +65,6 @@ class BatchSearch:
     """Called before a batch size is prepared."""
     on_search: Callable[[], None] = lambda: None
     """Called before the turns of a batch size."""
-    clock: Clock = time.monotonic_ns
     _trials: dict[int, Trial] = field(default_factory=dict)
     _pools: dict[int, Iterator[Feed]] = field(default_factory=dict)
     _feed_ns: dict[int, int] = field(default_factory=dict)
@@ -145,10 +144,10 @@ class BatchSearch:
 
     def _turn(self, size: int) -> float:
         """Measures a size for the time of a turn. Returns its rate in units per ns."""
-        begin_ns = self.clock()
+        begin_ns = clock.now_ns()
         self._run(size, 0)
         done = self._run(size, self.search_ns // TURNS)
-        self._spent_ns += self.clock() - begin_ns
+        self._spent_ns += clock.now_ns() - begin_ns
         rate, units = busy_rate(done, self.threads), int(done.units.sum())
         known = self._trials.get(size)
         if known is None or rate > known.units / known.elapsed_ns:
@@ -163,7 +162,6 @@ class BatchSearch:
             self.runner,
             lambda serial, previous: next(pool),
             limits,
-            self.clock,
             self.threads,
             new_log=partial(FeedLog, self.units(size)),
             ahead=self.ahead(size),
@@ -194,7 +192,7 @@ def prepare(runner: Runner, feeds: Iterator[Feed]) -> None:
 
 
 def highest_rate(
-    keeps: Callable[[float], tuple[int, bool]], start_per_s: float, until_ns: int, clock: Clock = time.monotonic_ns
+    keeps: Callable[[float], tuple[int, bool]], start_per_s: float, until_ns: int
 ) -> tuple[float | None, tuple[RateTrial, ...]]:
     """The highest rate that keeps the latency limits, to 5 %: doubles or halves until one rate is kept and one is not,
     then bisects on a logarithmic scale, until `until_ns` on the clock. None if no rate was kept.
@@ -203,7 +201,7 @@ def highest_rate(
     """
     trials: list[RateTrial] = []
     rate, kept, broken = start_per_s, 0.0, math.inf
-    while not trials or (broken / max(kept, 1e-9) > CLOSE and clock() < until_ns):
+    while not trials or (broken / max(kept, 1e-9) > CLOSE and clock.now_ns() < until_ns):
         feeds, within = keeps(rate)
         trials.append(RateTrial(rate_per_s=rate, feeds=feeds, kept=within))
         if within:

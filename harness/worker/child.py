@@ -21,7 +21,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -63,7 +62,7 @@ from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Kind
-from mixmark.harness.resources import memory
+from mixmark.harness.resources import clock, memory
 from mixmark.harness.worker import batch_search, calls, load_generator, messages, services
 from mixmark.harness.worker.calls import Call, Later, P, Reply, failed, serve
 from mixmark.harness.worker.failures import Overloaded, WorkerFailed
@@ -216,12 +215,12 @@ class AdapterService(AdapterCalls):
             message = f"needs {needs} of {device.memory_pool} memory, {free} are free"
             failure = Failure(kind="refused", message=message, hint="take a smaller --tier, or --suite to leave it out")
             raise WorkerFailed(failure)
-        begin = time.monotonic_ns()
+        begin = clock.now_ns()
         opening: object = self.adapter.open(device, adapters, precision, Use.of(scenario))
         if not isinstance(opening, AbstractContextManager):
             raise MixmarkError(f"open returned {opening!r:.80}, and not a context manager")
         runner = self.stack.enter_context(opening)
-        took_ns = time.monotonic_ns() - begin
+        took_ns = clock.now_ns() - begin
         if missing := [name for name in ("concurrency", "facts", "__call__") if not hasattr(runner, name)]:
             raise MixmarkError(f"open gave {runner!r:.80}, which is not a runner: it lacks {', '.join(missing)}")
         if type(runner.concurrency) is not int or not 1 <= runner.concurrency <= messages.MAX_CONCURRENCY:
@@ -360,20 +359,20 @@ class AdapterService(AdapterCalls):
         assert loaded.feeds is not None  # `begin` made it
         feed, carried_ns = loaded.feeds(nonce), 0
         if take:
-            begin_ns = time.monotonic_ns()
+            begin_ns = clock.now_ns()
             feed = {**feed, **_given(loaded.suite, np.load(take, allow_pickle=False))}
-            carried_ns = time.monotonic_ns() - begin_ns
+            carried_ns = clock.now_ns() - begin_ns
 
         def write(output: Array) -> None:
             nonlocal carried_ns
-            begin_ns = time.monotonic_ns()
+            begin_ns = clock.now_ns()
             np.save(give, output)
-            carried_ns += time.monotonic_ns() - begin_ns
+            carried_ns += clock.now_ns() - begin_ns
 
         def run() -> None:
             try:
                 yields, hashed = loaded.log.run(
-                    loaded.runner, feed, time.monotonic_ns, serial=serial, on_output=write if give else None
+                    loaded.runner, feed, clock.now_ns, serial=serial, on_output=write if give else None
                 )
                 fed = messages.Fed(key=key, serial=serial, yields=yields, digest=hashed.hex(), carried_ns=carried_ns)
                 self.parent.send(calls.write_reply(AdapterCalls.feed, fed))
@@ -515,7 +514,7 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
         raise Unsupported(f"{loaded.suite.name} has no latency limits, so it has no highest rate", "give a --rate")
     trials_so_far = itertools.count()
     new_log = functools.partial(load_generator.FeedLog, loaded.suite.units(1))
-    begin = time.monotonic_ns()
+    begin = clock.now_ns()
     once = bounds.model_copy(update={"min_ns": bounds.warmup_ns // 2, "max_ns": bounds.warmup_ns, "min_feeds": 1})
     first = _untimed(loaded.suite, 1, seed, "rate", next(trials_so_far))
     closed = load_generator.closed_loop(loaded.runner, load_generator.independent_feeds(first), once, new_log=new_log)

@@ -12,7 +12,6 @@ import re
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -25,7 +24,7 @@ import platformdirs
 from mixmark.harness.contracts.schema import Completions, Failure, Int64s
 from mixmark.harness.plugins import install, registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.resources import cpus
+from mixmark.harness.resources import clock, cpus
 from mixmark.harness.resources.files import archive
 from mixmark.harness.worker import calls, messages, sealed
 from mixmark.harness.worker.calls import Call, Failed, P, T
@@ -158,7 +157,7 @@ class Worker:
         try:
             self._process.send(calls.write_call(method, *args, **arguments))
         except BrokenPipeError:
-            if self.hello is None and (line := self._line(time.monotonic())):
+            if self.hello is None and (line := self._line(clock.now_s())):
                 self._greeted(line)  # a worker that cannot run says so in its first line
             raise WorkerFailed(self._death()) from None
 
@@ -176,10 +175,10 @@ class Worker:
         per_stage: bool = False,
         window: Window = NO_WINDOW,
     ) -> T:
-        deadline = time.monotonic() + timeout_s
+        deadline = clock.now_s() + timeout_s
         while True:
             received = self._received(deadline, timeout_s)
-            if time.monotonic() > deadline:  # also if lines never stop to come
+            if clock.now_s() > deadline:  # also if lines never stop to come
                 raise self._hung(timeout_s)
             try:
                 if isinstance(received, Failed):
@@ -195,7 +194,7 @@ class Worker:
                     raise calls.Garbled(f"{method.__name__} was due, but stage came")
                 else:
                     if per_stage:
-                        deadline = time.monotonic() + timeout_s
+                        deadline = clock.now_s() + timeout_s
                     self._doing = received.arguments["name"]
                     on_stage(self._doing)
             except calls.Garbled as error:
@@ -257,7 +256,7 @@ class Worker:
         while b"\n" not in self._pending:
             if len(self._pending) > self._longest_bytes:
                 raise self._garbled(f"a line of more than {self._longest_bytes >> 20} MiB")
-            left_s = deadline - time.monotonic()
+            left_s = deadline - clock.now_s()
             received = self._process.receive(min(max(left_s, 0), SAMPLE_S))
             if received == b"":
                 return b""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +24,7 @@ from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.numbers import counted, duration
 from mixmark.harness.contracts.protocols import Array, Feed, Runner
 from mixmark.harness.contracts.schema import Completions, Device, Limits
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.failures import Overloaded
 from mixmark.harness.worker.messages import RunnerChecked
 from mixmark.harness.worker.outputs import Outputs, digest
@@ -85,7 +85,7 @@ class FeedLog:
         self,
         runner: Runner,
         feed: Feed,
-        clock: Clock,
+        now_ns: Clock,
         due_ns: int | None = None,
         serial: int = 0,
         until_ns: float = math.inf,
@@ -109,7 +109,7 @@ class FeedLog:
         complete = True
         on_first = self.on_first
         most = self.units and self.units + 1  # one yield more shows that there are too many
-        issued = clock()
+        issued = now_ns()
         for out in islice(runner(feed), most):
             if type(out) is not array_type or out.dtype is not checked:
                 out = host_array(out)
@@ -118,7 +118,7 @@ class FeedLog:
             if len(values) > UNIT_BYTES and len(values) > len(out) * UNIT_BYTES:
                 raise WrongOutput(f"a unit's output has {len(values) / max(1, len(out)) / 2**20:.0f} MiB")
             keep(values)
-            now = clock()
+            now = now_ns()
             append(now)
             append(len(out))
             if on_first:
@@ -176,7 +176,6 @@ def closed_loop(
     runner: Runner,
     feeds: NextFeed,
     limits: Limits,
-    clock: Clock = time.monotonic_ns,
     threads: int = 1,
     enough: Callable[[Completions], bool] = lambda done: True,
     new_log: Callable[[], FeedLog] = FeedLog,
@@ -193,7 +192,8 @@ def closed_loop(
     while a feed runs. Its feeds then form two chains that alternate; within a chain a feed follows from the previous
     output. A screening run breaks off the feeds that are still running at `max_ns`. A runner's error passes through.
     """
-    begin = clock()
+    now_ns = clock.now_ns
+    begin = now_ns()
     until_ns = begin + limits.max_ns if limits.screening else math.inf
     lock = threading.Lock()
     issued = done = 0
@@ -219,7 +219,7 @@ def closed_loop(
             while True:
                 log, made = waiting.popleft()
                 serial, feed = made()
-                elapsed = log.run(runner, feed, clock, serial=serial, until_ns=until_ns)[0][-2] - begin
+                elapsed = log.run(runner, feed, now_ns, serial=serial, until_ns=until_ns)[0][-2] - begin
                 done += 1
                 if over or elapsed >= limits.max_ns:
                     return
@@ -238,8 +238,6 @@ def open_loop(
     feeds: NextFeed,
     arrivals_ns: Iterator[int],
     limits: Limits,
-    clock: Clock = time.monotonic_ns,
-    sleep: Callable[[float], None] = time.sleep,
     threads: int = 1,
     new_log: Callable[[], FeedLog] = FeedLog,
 ) -> Completions:
@@ -249,7 +247,8 @@ def open_loop(
     `min_feeds` have arrived; all feeds that arrived are run to their end. An issue thread that waits sleeps, so that it
     takes no core from the device. Raises Overloaded if a feed would be issued more than `max_ns` after it was due.
     """
-    begin = clock()
+    now_ns = clock.now_ns
+    begin = now_ns()
     lock = threading.Lock()
     arrived = 0
 
@@ -264,11 +263,11 @@ def open_loop(
                 serial = arrived
                 arrived += 1
             feed = feeds(serial, log.digest)
-            while (late := clock() - begin - due) < 0:
-                sleep(-late / 1e9)
+            while (late := now_ns() - begin - due) < 0:
+                clock.sleep(-late / 1e9)
             if late > limits.max_ns:
                 raise Overloaded(f"feed {serial} waited {duration(late)} for its turn: the queue grows")
-            log.run(runner, feed, clock, begin + due, serial)
+            log.run(runner, feed, now_ns, begin + due, serial)
 
     return _in_threads(issue, [[new_log()] for _ in range(threads)])
 
@@ -319,16 +318,17 @@ def _in_threads(issue: Callable[[Sequence[FeedLog]], None], logs: Sequence[Seque
     return merged(log for group in logs for log in group if log.ends)
 
 
-def warm_up(runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock = time.monotonic_ns) -> int:
+def warm_up(runner: Runner, feeds: Iterator[Feed], limits: Limits) -> int:
     """Runs feeds for `warmup_ns`, and until one yield at least. The last feed is broken off: its generator is closed.
     Returns the longest time of a feed, in ns. Raises WrongOutput if the runner yields nothing."""
-    begin = issued = now = clock()
+    now_ns = clock.now_ns
+    begin = issued = now = now_ns()
     longest = 0
     while True:
         out = None
         for out in runner(next(feeds)):
             host_array(out)
-            now = clock()
+            now = now_ns()
             longest = max(longest, now - issued)
             if now - begin >= limits.warmup_ns:
                 return longest
@@ -337,7 +337,7 @@ def warm_up(runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock 
         issued = now
 
 
-def check_runner(runner: Runner, feeds: Iterator[Feed], clock: Callable[[], int] = time.monotonic_ns) -> RunnerChecked:
+def check_runner(runner: Runner, feeds: Iterator[Feed]) -> RunnerChecked:
     """Runs a whole feed, closes the next one after its first yield, and runs another whole one.
 
     Raises WrongOutput if the runner yields nothing or no arrays, and what the runner raises.
@@ -345,22 +345,22 @@ def check_runner(runner: Runner, feeds: Iterator[Feed], clock: Callable[[], int]
     types: dict[str, None] = {}
     held: list[tuple[object, bytes]] = []
     converting_ns = 0
-    begin_ns = clock()
+    begin_ns = clock.now_ns()
     for out in runner(next(feeds)):
-        yielded_ns = clock()
+        yielded_ns = clock.now_ns()
         array = host_array(out)
-        converting_ns += clock() - yielded_ns
+        converting_ns += clock.now_ns() - yielded_ns
         types[f"{type(out).__module__}.{type(out).__qualname__}"] = None
         held.append((out, array.tobytes()))
-    feed_ns = clock() - begin_ns
+    feed_ns = clock.now_ns() - begin_ns
     if not held:
         raise WrongOutput(NO_OUTPUT)
     broken_off = runner(next(feeds))
     host_array(next(broken_off))
-    begin_ns = clock()
+    begin_ns = clock.now_ns()
     if isinstance(broken_off, Iterator) and hasattr(broken_off, "close"):
         broken_off.close()
-    closing_ns = clock() - begin_ns
+    closing_ns = clock.now_ns() - begin_ns
     for out in runner(next(feeds)):
         host_array(out)
     return RunnerChecked(

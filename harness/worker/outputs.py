@@ -13,7 +13,6 @@ import hashlib
 import math
 import secrets
 import threading
-import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ import numpy.typing as npt
 from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import DIGEST_BYTES
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.calls import Garbled
 from mixmark.harness.worker.messages import Window
 
@@ -200,18 +200,18 @@ class Commitments(Window):
         self._check_open("first_yielded")
         if not self.reported or serial in self.firsts or serial in self.digests:
             raise Garbled(f"the first yield of feed {serial} came late or was not asked for")
-        self.firsts[serial], self.first_ns[serial] = (units, digest), time.monotonic_ns()
+        self.firsts[serial], self.first_ns[serial] = (units, digest), clock.now_ns()
 
     def feed_finished(self, *, key: str, serial: int, digest: str) -> None:
         self._check_open("feed_finished")
         if not self.reported or serial in self.digests:
             raise Garbled(f"feed {serial} is reported a second time, or no report was asked for")
-        self.digests[serial], self.ended_ns[serial] = digest, time.monotonic_ns()
+        self.digests[serial], self.ended_ns[serial] = digest, clock.now_ns()
         self.on_output(len(self.ended_ns))
 
     def sealed(self, *, key: str, commitment: str) -> None:
         self._check_open("sealed")
-        self.sealed_ns, self.window = time.monotonic_ns(), commitment
+        self.sealed_ns, self.window = clock.now_ns(), commitment
 
     def _check_open(self, call: str) -> None:
         if self.sealed_ns is not None:

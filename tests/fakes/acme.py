@@ -6,7 +6,6 @@ import ctypes
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import cast
 import numpy as np
 
 from mixmark import Array, Device, Feed, Runner, Suite, Unsupported, Use, refuse_options
+from mixmark.harness.resources import clock
 
 DEVICE = Device(
     id="npu:acme0",
@@ -41,7 +41,7 @@ class Engine:
 
     def prepare(self, feed: Feed) -> None:
         if self.compile_s and len(feed["x"]) not in self.compiled:
-            time.sleep(self.compile_s)
+            clock.sleep(self.compile_s)
             self.compiled.append(len(feed["x"]))
             self.facts["compiled"] = ",".join(map(str, self.compiled))
 
@@ -60,7 +60,7 @@ class Engine:
         if self.mode == "raises in the loop":
             raise RuntimeError("a kernel failed")
         if self.mode == "hang":
-            time.sleep(1000)
+            clock.sleep(1000)
         if self.mode == "hold the lock":
             ctypes.PyDLL(None).sleep(1000)
         if self.mode == "memory":
@@ -72,7 +72,7 @@ class Engine:
             print('{"done": {}}')
             os.write(1, b'{"failure": 1}\n')
             os.system("echo noise of a child")
-        time.sleep(self.work_s)
+        clock.sleep(self.work_s)
         yield feed["x"] + (self.mode == "wrong")
 
 
@@ -95,11 +95,11 @@ class Acme:
         """Waits `waits_s` until as many devices as `meets` says are being opened: each leaves a file in `at`."""
         place = Path(self.options["at"])
         (place / device.id.replace(":", "-")).touch()
-        until = time.monotonic() + float(self.options["waits_s"])
+        until = clock.now_s() + float(self.options["waits_s"])
         while len(list(place.iterdir())) < int(self.options["meets"]):
-            if time.monotonic() > until:
+            if clock.now_s() > until:
                 raise RuntimeError("no other device is being opened")
-            time.sleep(0.01)
+            clock.sleep(0.01)
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from mixmark import Array, Device, Feed, Precision, Runner, Suite, Unsupported, Use
+from mixmark.harness.resources import clock
 
 
 class Player:
@@ -34,8 +34,8 @@ class Player:
         if self.feeds == self.ends["raise"]:
             raise RuntimeError(self.says)
         if self.feeds == self.ends["hang"]:
-            time.sleep(1000)
-        time.sleep(self.sample_s * len(feed["x"]))
+            clock.sleep(1000)
+        clock.sleep(self.sample_s * len(feed["x"]))
         yield feed["x"]
 
 

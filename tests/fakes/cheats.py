@@ -40,6 +40,7 @@ from mixmark import (
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.schema import Completions, WeightClass
 from mixmark.harness.contracts.seeds import poisson
+from mixmark.harness.resources import clock
 from mixmark.harness.worker import child, load_generator, messages
 from mixmark.harness.worker import outputs as kept
 from mixmark.harness.worker.messages import ParentCalls
@@ -461,13 +462,6 @@ def _slow() -> load_generator.Clock:
     return lambda: begin_ns + (real() - begin_ns) // 4
 
 
-def _ticking_by(clock: load_generator.Clock) -> None:
-    """Both drive loops, whose clock is their default, bound when they were defined."""
-    loops: tuple[Any, ...] = (load_generator.closed_loop, load_generator.open_loop)
-    for loop in loops:
-        loop.__defaults__ = tuple(clock if each is time.monotonic_ns else each for each in loop.__defaults__)
-
-
 class SlowingTime(Honest):
     """Slows the clock of the module `time`."""
 
@@ -475,11 +469,11 @@ class SlowingTime(Honest):
         vars(time)["monotonic_ns"] = _slow()
 
 
-class SlowingTheLoop(Honest):
-    """Slows the clock of the load generator."""
+class SlowingTheClock(Honest):
+    """Slows the clock of the worker."""
 
     def start(self) -> None:
-        _ticking_by(_slow())
+        vars(clock)["now_ns"] = _slow()
 
 
 class Shifting(Honest):
@@ -508,19 +502,11 @@ class Leaving(Honest):
 
 
 class TurningBack(Honest):
-    """Turns the clock of the load generator back at every second look."""
+    """Turns the clock of the worker back at every second look."""
 
     def start(self) -> None:
         real, looks = time.monotonic_ns, iter(range(1 << 60))
-        _ticking_by(lambda: real() - 100_000_000 * (next(looks) % 2))
-
-
-class TurningBackTime(Honest):
-    """Turns the clock of the module `time` back at every second look."""
-
-    def start(self) -> None:
-        real, looks = time.monotonic_ns, iter(range(1 << 60))
-        vars(time)["monotonic_ns"] = lambda: real() - 100_000_000 * (next(looks) % 2)
+        vars(clock)["now_ns"] = lambda: real() - 100_000_000 * (next(looks) % 2)
 
 
 class Owing(Honest):

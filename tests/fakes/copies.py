@@ -1,9 +1,8 @@
-"""Paths that copy in a known time on a clock of their own, and paths that copy wrongly."""
+"""Paths that copy in a known time on a clock that jumps, and paths that copy wrongly."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -13,7 +12,8 @@ from mixmark.harness.adapters.host_paths import HostCopy
 from mixmark.harness.contracts.errors import PluginError
 from mixmark.harness.contracts.protocols import Array, Copy
 from mixmark.harness.contracts.schema import Absent, DataPath
-from mixmark.harness.measure.paths import Bytes, Watch
+from mixmark.harness.measure.paths import Bytes
+from mixmark.harness.resources import clock
 
 PATH = DataPath(id="fake/copy", source="host", destination="gpu:0", host_pages="pinned", through_caches=False)
 
@@ -25,12 +25,8 @@ class Known:
 
     def __init__(self, latency_ns: float, ns_per_byte: float, call_ns: int = 100_000) -> None:
         self.latency_ns, self.ns_per_byte, self.call_ns = latency_ns, ns_per_byte, call_ns
-        self.now = 0.0
-        self.watch = Watch(lambda: round(self.now), self.wait)
+        self.calls_begun = 0
         self.source, self.destination = np.zeros(0, np.uint8), np.zeros(0, np.uint8)
-
-    def wait(self, seconds: float) -> None:
-        self.now += seconds * 1e9
 
     def paths(self) -> tuple[DataPath, ...]:
         return PATH, BACK
@@ -45,7 +41,8 @@ class Known:
         self.destination[:] = byte
 
     def copy(self, times: int, word_at: int) -> int:
-        self.now += self.call_ns + times * (self.latency_ns + len(self.source) * self.ns_per_byte)
+        self.calls_begun += 1
+        clock.sleep((self.call_ns + times * (self.latency_ns + len(self.source) * self.ns_per_byte)) / 1e9)
         if times:
             self.arrive()
         return int.from_bytes(self.destination[word_at : word_at + 8].tobytes(), "little")
@@ -65,10 +62,7 @@ class Halved(Known):
         self._alone, self._rival = ns_per_byte, rival
 
     def copy(self, times: int, word_at: int) -> int:
-        before, deadline = self._rival.now, time.monotonic() + 10
-        while self._rival.now == before and time.monotonic() < deadline:
-            time.sleep(1e-4)
-        self.ns_per_byte = self._alone * (1 + (self._rival.now > before))
+        self.ns_per_byte = self._alone * (1 + (self._rival.calls_begun > 1))  # one call prepares
         return super().copy(times, word_at)
 
 
@@ -93,7 +87,7 @@ class Counted(Known):
         self.at_ns: list[int] = []
 
     def copy(self, times: int, word_at: int) -> int:
-        self.at_ns.append(time.monotonic_ns())
+        self.at_ns.append(clock.now_ns() + 1)
         word = super().copy(times, word_at)
         self.calls -= 1
         if self.calls <= 0:
@@ -113,7 +107,7 @@ class Held(Counted):
     def copy(self, times: int, word_at: int) -> int:
         if self.calls == 1:
             self.begun.set()
-            self.let_go.wait(10)
+            self.let_go.wait()
         word = super().copy(times, word_at)
         self.ended += 1
         return word
@@ -156,10 +150,10 @@ class Late(Known):
     """Acknowledges a copy whose bytes arrive a tenth of a second later."""
 
     def arrive(self) -> None:
-        self.due = self.now + 1e8
+        self.due = clock.now_ns() + 10**8
 
     def take(self) -> Bytes:
-        if self.now >= self.due:
+        if clock.now_ns() >= self.due:
             super().arrive()
         return super().take()
 
@@ -245,4 +239,5 @@ class Failing(HostCopy):
             os._exit(3)
         if self.path == "fakes/raises":
             raise RuntimeError("the engine is lost")
+        clock.sleep(times / 1e4)
         super().copy(times)

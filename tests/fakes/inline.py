@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import select
-import socket
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO, cast
 
+from mixmark.harness.contracts.schema import Conditions
+from mixmark.harness.resources import clock
 from mixmark.harness.worker import child, messages
+from tests.fakes.streams import connection
+
+
+def canary() -> Conditions:
+    """`mixmark.harness.discover.machine.sampling.canary` of a core that is always as fast."""
+    begin_ns = clock.now_ns()
+    clock.sleep(0.02)
+    return Conditions(begin_ns=begin_ns, end_ns=clock.now_ns(), canary_ns=(4_000_000,) * 5)
 
 
 class InlineProcess:
@@ -28,19 +37,16 @@ class InlineProcess:
         isolated: bool = False,
         tracked: bool = True,
         current: Path | None = None,
+        inherited: Sequence[int] = (),
     ) -> None:
         log.touch()
         setup = messages.Setup.model_validate_json(arguments[0])
-        self._channel, far_end = socket.socketpair()
+        self._channel, far_end = connection()
 
         def work() -> None:
-            with (
-                contextlib.suppress(BrokenPipeError),  # the parent has closed its end, where a process would be killed
-                far_end,
-                far_end.makefile("rb") as reader,
-                far_end.makefile("wb") as writer,
-            ):
-                child.work(reader, writer, setup)
+            with suppress(BrokenPipeError):
+                child.work(cast(BinaryIO, far_end), cast(BinaryIO, far_end), setup)
+            far_end.close()
 
         self._thread = threading.Thread(target=work, name="inline", daemon=True)
         self._thread.start()
@@ -49,10 +55,10 @@ class InlineProcess:
         self._channel.sendall(line)
 
     def receive(self, timeout_s: float) -> bytes | None:
-        ready, _, _ = select.select([self._channel], [], [], timeout_s)
-        return self._channel.recv(1 << 16) if ready else None
+        return self._channel.recv(1 << 16, timeout_s)
 
-    def kill(self) -> None: ...
+    def kill(self) -> None:
+        self._channel.close()
 
     def wait(self) -> int:
         return 0
@@ -64,7 +70,6 @@ class InlineProcess:
         return False
 
     def close(self, spared: Collection[int] = ()) -> tuple[str, ...]:
-        self._channel.shutdown(socket.SHUT_RDWR)
         self._channel.close()
-        self._thread.join(1)
+        self._thread.join()
         return ()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from mixmark import Absent, Device, Domain, Meter, MixmarkError, Sample
+from mixmark.harness.resources import clock
 
 WATTS = 50.0
 
@@ -61,7 +61,7 @@ class Joules:
         if self.mode == "dies" and self.reads > 3:
             raise MixmarkError("the probe was pulled out", hint="plug it in again")
         if self.mode == "hangs" and self.reads > 3:
-            time.sleep(1000)
+            clock.sleep(1000)
         if sys.platform != "win32" and self.mode == "is killed" and self.reads > 3:
             os.kill(os.getpid(), signal.SIGSEGV)
         if self.mode == "leaves":
@@ -69,13 +69,13 @@ class Joules:
         if self.mode in ("nan", "1e300"):
             return (Sample(float(self.mode)),)
         if self.mode == "falls":
-            return (Sample(-WATTS * time.monotonic_ns() / 1e9),)
+            return (Sample(-WATTS * clock.now_ns() / 1e9),)
         if self.mode == "late":
-            at_ns = time.monotonic_ns() - 3_000_000_000
+            at_ns = clock.now_ns() - 3_000_000_000
             return (Sample(WATTS * at_ns / 1e9, at_ns),)
         if self.mode == "backwards":
             return (Sample(1.0, 10), Sample(2.0, 9))
-        return (Sample(WATTS * time.monotonic_ns() / 1e9),)
+        return (Sample(WATTS * clock.now_ns() / 1e9),)
 
 
 class Plug(Joules):

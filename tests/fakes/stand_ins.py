@@ -1,4 +1,4 @@
-"""Stand-ins for agents: threads of the test, connected to the leading process by a pair of sockets.
+"""Stand-ins for agents: threads of the test, connected to the leading process within it.
 
 A `StandIn` has the methods of `AgentCalls`; a test overrides the methods that shall behave otherwise.
 """
@@ -9,9 +9,7 @@ import base64
 import contextlib
 import hashlib
 import queue
-import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +38,9 @@ from mixmark.harness.measure.dispatch import Grant, Tally
 from mixmark.harness.measure.mixed import LoadedSuites
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.record import store
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.calls import Call, Later, P, read, serve, write_call
+from tests.fakes.streams import End, connection
 from tests.golden import sample
 
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1_000_000_000, min_feeds=1, audits=0)
@@ -80,8 +80,8 @@ class StandIn:
         self.status: str | None = None
         self.folder = Path()
         self.sending = threading.Lock()
-        self.near: socket.socket
-        self.far: socket.socket
+        self.near: End
+        self.far: End
         self.thread: threading.Thread
 
     # --- a `launchers.Channel` ----------------------------------------------------------------------------------------
@@ -91,14 +91,10 @@ class StandIn:
             self.near.sendall(line)
 
     def receive(self) -> bytes:
-        try:
-            return self.near.recv(1 << 16)
-        except OSError:
-            return b""
+        return self.near.recv(1 << 16) or b""
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self.near.shutdown(socket.SHUT_RDWR)
+        self.near.close()
 
     def why_ended(self) -> str | None:
         return self.status
@@ -136,7 +132,7 @@ class StandIn:
     # --- what it does -------------------------------------------------------------------------------------------------
 
     def clock_ns(self) -> int:
-        return time.monotonic_ns() + self.ahead_ns
+        return clock.now_ns() + self.ahead_ns
 
     def measure(self, phase: Phase) -> messages.PhaseMeasured | None:
         """Measures the phase: each share has finished a few feeds. None: there is no reply."""
@@ -180,7 +176,7 @@ class StandIn:
 
     def sent(self, records: Sequence[Record]) -> messages.PhaseMeasured:
         """Sends the timestamps of records."""
-        made = self.folder / hashlib.sha256(str(time.monotonic_ns()).encode()).hexdigest()
+        made = self.folder / hashlib.sha256(str(clock.now_ns()).encode()).hexdigest()
         (made / "raw").mkdir(parents=True)
         store.Store(made).append(*records)
         sha256 = store.sums(made)
@@ -192,9 +188,9 @@ class StandIn:
     def file(self, name: str, data: bytes) -> None:
         self.call(LeaderCalls.file_part, name=name, base64=base64.b64encode(data).decode())
 
-    def sockets(self) -> tuple[socket.socket, socket.socket]:
+    def ends(self) -> tuple[End, End]:
         """The ends of its stream: of the leading process, and its own."""
-        return socket.socketpair()
+        return connection()
 
     # --- how it sends -------------------------------------------------------------------------------------------------
 
@@ -208,13 +204,10 @@ class StandIn:
     def die(self, status: str = "its agent was killed by signal 9") -> None:
         """As if the process were gone."""
         self.status = status
-        with contextlib.suppress(OSError):
-            self.far.shutdown(socket.SHUT_RDWR)
+        self.far.close()
 
     def read(self) -> bytes:
-        with contextlib.suppress(OSError):
-            return self.far.recv(1 << 16)
-        return b""
+        return self.far.recv(1 << 16) or b""
 
     def serve(self) -> None:
         self.write(self.arrival)
@@ -248,7 +241,7 @@ class StandInLauncher:
     @contextlib.contextmanager
     def __call__(self, hosts: Sequence[launchers.Host], logs: Path) -> Iterator[Mapping[str, launchers.Channel | str]]:
         for stand_in in self.stand_ins:
-            stand_in.near, stand_in.far = stand_in.sockets()
+            stand_in.near, stand_in.far = stand_in.ends()
             stand_in.thread = threading.Thread(target=stand_in.serve, daemon=True)
             stand_in.thread.start()
         try:
@@ -262,4 +255,3 @@ class StandInLauncher:
             stand_in.grants.put((Grant({}, {}), None))  # for a stand-in that waits
             stand_in.die()
             stand_in.thread.join()
-            stand_in.near.close()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from mixmark import AcceleratorState, Check, Watcher
+from mixmark.harness.resources import clock
 
 ID = "npu:onyx"
 
@@ -55,7 +56,7 @@ class Leaving(Onyx):
 
 class Hanging(Onyx):
     def read(self) -> Iterable[AcceleratorState]:
-        time.sleep(1000)
+        clock.sleep(1000)
         return []
 
 

@@ -28,7 +28,7 @@ from tests.discover.test_power_caps import laid_out, limit_w
 from tests.fakes.folders import with_outputs
 from tests.golden import sample
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.usefixtures("inline_workers")
 
 BAND = f"{ROOT / 'tests/fakes/band.py'}:Band"
 OPTIONS = {"s.a.low": 0.01, "s.a.high": 0.05, "s.b.low": 0.05, "s.b.high": 0.01}
@@ -62,7 +62,7 @@ def result(shell: Shell) -> dict[str, Any]:
     return dict(json.loads((shell.folder / "out/result.json").read_text()))
 
 
-def test_a_run_ends_with_its_mix(shell: Shell, inline: None) -> None:
+def test_a_run_ends_with_its_mix(shell: Shell) -> None:
     done = run(shell, **{"parts.both": "a+b", "s.both.low": 0.008})
     assert done.returncode == 0, done.stderr
     content = result(shell)
@@ -96,7 +96,7 @@ class Mine:
 
 
 def test_a_ladder_follows_the_mix_by_each_policy_and_levels_that_cannot_be_are_told(
-    shell: Shell, inline: None, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "SIZES", (4096, 1 << 16))
     monkeypatch.setattr(paths, "SAMPLE_NS", 10_000)
@@ -135,7 +135,7 @@ def test_a_ladder_follows_the_mix_by_each_policy_and_levels_that_cannot_be_are_t
     assert [each["policy"] for each in shown["ladder"]["levels"]] == ["plan", "mine"]
 
 
-def test_a_policy_that_fails_costs_its_own_phases_alone(shell: Shell, inline: None) -> None:
+def test_a_policy_that_fails_costs_its_own_phases_alone(shell: Shell) -> None:
     (shell.folder / "mine.py").write_text(MINE.replace("waiting[-1], next", "waiting[9999], next"))
     done = run(shell, "--policy", "./mine.py:Mine")
     assert done.returncode == 1
@@ -170,6 +170,8 @@ power_caps.os.geteuid = lambda: 0
 """
 
 
+@pytest.mark.slow
+@pytest.mark.realtime
 def test_caps_follow_the_mix_and_leave_the_limit_as_it_was_also_after_a_kill(
     shell: Shell, inline: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +203,7 @@ def test_caps_follow_the_mix_and_leave_the_limit_as_it_was_also_after_a_kill(
     assert limit_w(tree) == 125
 
 
-def test_each_weight_class_has_a_mix_and_what_was_measured_alone_is_measured_once(shell: Shell, inline: None) -> None:
+def test_each_weight_class_has_a_mix_and_what_was_measured_alone_is_measured_once(shell: Shell) -> None:
     (shell.folder / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 10 }\n')
     (shell.folder / "mixmark.toml").write_text('[adapter.band]\n"s.a.low" = 0.02\nint8 = 0.5\n')
     words = ("--suite", "low", "--adapter", BAND, "--tier", "smoke", "--mix", "duo.toml", "--out", "out")
@@ -218,7 +220,7 @@ def test_each_weight_class_has_a_mix_and_what_was_measured_alone_is_measured_onc
     assert judge(low).exit_code == 0
 
 
-def test_no_mix_is_planned_from_wrong_outputs(shell: Shell, inline: None, tmp_path: Path) -> None:
+def test_no_mix_is_planned_from_wrong_outputs(shell: Shell, tmp_path: Path) -> None:
     wrong = (tmp_path / "site/duo.py").read_text() + "    def reference(self):\n        return Low(self.tier, {})\n"
     wrong += "    def quality(self, output, reference):\n        return 9.0\n"
     (tmp_path / "site/duo.py").write_text(wrong)
@@ -234,7 +236,7 @@ def test_no_mix_is_planned_from_wrong_outputs(shell: Shell, inline: None, tmp_pa
         assert shell("report", "out", "--format", form).returncode == 1
 
 
-def test_a_wrong_mix_is_refused_before_anything_runs(shell: Shell, inline: None) -> None:
+def test_a_wrong_mix_is_refused_before_anything_runs(shell: Shell) -> None:
     (shell.folder / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 10, hihg = 10 }\n')
     done = run(shell)
     assert (done.returncode, "high" in done.stderr) == (2, True)
@@ -251,6 +253,8 @@ def test_a_wrong_mix_is_refused_before_anything_runs(shell: Shell, inline: None)
     assert not (shell.folder / "out").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.realtime
 def test_an_interrupted_mix_is_played_again(shell: Shell) -> None:
     lines = "".join(f'"{key}" = {value}\n' for key, value in OPTIONS.items())
     (shell.folder / "mixmark.toml").write_text(f"[adapter.band]\n{lines}")
@@ -314,6 +318,8 @@ def measured_alone(folder: Path, devices: str) -> None:
         keeper.append(with_outputs(folder, Record.model_validate({**fields, **own}), **arrays))
 
 
+@pytest.mark.slow
+@pytest.mark.realtime
 def test_faults_in_the_mix_are_named_and_what_was_done_is_kept(shell: Shell) -> None:
     """One device dies, one raises, one hangs, and at first the disk is full when that is to be written."""
 

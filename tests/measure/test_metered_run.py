@@ -111,7 +111,7 @@ def test_a_meter_that_sends_rubbish_costs_a_run_its_joules_and_nothing_else(tmp_
 def read(options: dict[str, str], seconds: float) -> tuple[Domain, Metering]:
     with Meters(Config(meters={"external": options}), (CPU,), {"external": find("meters")["external"]}) as meters:
         meters.begin()
-        time.sleep(seconds)
+        meters.rest(seconds)
         drained = meters.drain("a")
     assert drained is not None
     return meters.domains[0], drained
@@ -153,7 +153,7 @@ def test_a_meter_is_tried_against_a_load_and_its_section_is_printed(
 
     monkeypatch.setattr(other_load, "sample", waits(OtherLoad(1.82, 2, {})))
     monkeypatch.setattr(meter_trial, "SETTLE_S", 0.5)
-    monkeypatch.setattr(meter_trial.trials, "__defaults__", (load, time.sleep, time.monotonic_ns))
+    monkeypatch.setattr(meter_trial.trials, "__defaults__", (load,))
     server = PlugServer("shelly", lambda: now[0] + time.time() % 0.1, lambda: 0.0)
     try:
         lines = "".join(f'{name} = "{value}"\n' for name, value in server.options().items())

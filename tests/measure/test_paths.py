@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -45,8 +44,10 @@ from mixmark.harness.measure.phase import Driver
 from mixmark.harness.measure.stages import BESIDE
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.plugin_process import PathProcess
 from tests.fakes import copies
+from tests.fakes.clock import JumpingClock
 from tests.fakes.copies import BACK, PATH, Dying, Halved, Known
 from tests.fakes.machine import EDGE, one_run
 from tests.golden import sample
@@ -59,16 +60,20 @@ def absent(name: str) -> Absent:
 
 
 @pytest.fixture
+def _simulated(_small: None, jumping_clock: JumpingClock) -> None: ...
+
+
+@pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "SIZES", (4096, 1 << 16, 1 << 20))
     monkeypatch.setattr(measuring, "SAMPLE_NS", 10_000)
 
 
 def of(fake: Known) -> PathRecord:
-    return measured(PATH, fake, Data(1), 1 << 40, fake.watch)
+    return measured(PATH, fake, Data(1), 1 << 40)
 
 
-@pytest.mark.usefixtures("_small")
+@pytest.mark.usefixtures("_simulated")
 @pytest.mark.parametrize(("latency_ns", "ns_per_byte"), [(2_000, 0.05), (30_000, 0.5), (400, 0.01)])
 def test_a_known_path_is_recovered_within_two_percent(latency_ns: float, ns_per_byte: float) -> None:
     record = of(Known(latency_ns, ns_per_byte))
@@ -80,7 +85,7 @@ def test_a_known_path_is_recovered_within_two_percent(latency_ns: float, ns_per_
     assert (record.fault, record.failure) == (None, None)
 
 
-@pytest.mark.usefixtures("_small")
+@pytest.mark.usefixtures("_simulated")
 @pytest.mark.parametrize(
     ("fake", "kind", "first"),
     [
@@ -105,9 +110,9 @@ def test_the_bytes_differ_from_sample_to_sample() -> None:
     assert (Data(1).next(4096) == first).all()
 
 
-@pytest.mark.usefixtures("_small")
+@pytest.mark.usefixtures("_simulated")
 def test_what_does_not_fit_into_memory_is_left_out_with_its_reason() -> None:
-    record = measured(PATH, (fake := Known(2_000, 0.05)), Data(1), 1 << 16, fake.watch)
+    record = measured(PATH, Known(2_000, 0.05), Data(1), 1 << 16)
     assert {sample.size_bytes for sample in record.samples} == {4096, 1 << 16}
     assert record.failure is not None and record.failure.kind == "unsupported"
 
@@ -206,10 +211,10 @@ def test_paths_that_are_known_are_left_out() -> None:
 
 
 def with_back(fake: Known, other: Known) -> PathRecord:
-    return opposed(PATH, BACK, fake, other, Data(1), 1 << 40, fake.watch)
+    return opposed(PATH, BACK, fake, other, Data(1), 1 << 40)
 
 
-@pytest.mark.usefixtures("_small")
+@pytest.mark.usefixtures("_simulated")
 def test_beside_an_opposing_path_the_largest_size_is_measured() -> None:
     other = Known(2_000, 0.05)
     record = with_back(Halved(2_000, 0.05, rival=other), other)
@@ -223,7 +228,7 @@ def test_beside_an_opposing_path_the_largest_size_is_measured() -> None:
     assert (found.opposing, found.latency_s, found.moves, found.reason) == ("fake/back", None, (), None)
 
 
-@pytest.mark.usefixtures("_small")
+@pytest.mark.usefixtures("_simulated")
 @pytest.mark.parametrize(("rival", "kind"), [(copies.Corrupting, "corrupted"), (copies.Repeating, "repeated")])
 def test_an_opposing_path_that_copies_wrongly_opposes_nothing(rival: type[Known], kind: str) -> None:
     record = with_back(Known(2_000, 0.05), rival(2_000, 0.05))
@@ -231,7 +236,7 @@ def test_an_opposing_path_that_copies_wrongly_opposes_nothing(rival: type[Known]
     assert (record.fault.kind, record.opposing, record.samples) == (kind, "fake/back", ())
 
 
-@pytest.mark.usefixtures("_small")
+@pytest.mark.usefixtures("_simulated")
 def test_an_opposing_path_that_fails_leaves_its_reason() -> None:
     record = with_back(Known(2_000, 0.05), Dying(2_000, 0.05))
     assert record.failure is not None
@@ -291,10 +296,11 @@ def steady(fake: copies.Counted) -> PathRecord:
     """Its window reaches from within the fourth call to within the sixteenth, if there are so many."""
     made = SteadyCopies(WORK, fake, Data(1))
     with made.going_on():
-        assert fake.reached.wait(10)
+        fake.reached.wait()
     return made.record("path", fake.at_ns[min(3, len(fake.at_ns) - 1)], fake.at_ns[min(15, len(fake.at_ns) - 1)])
 
 
+@pytest.mark.usefixtures("jumping_clock")
 def test_copies_beside_a_phase_count_inside_of_its_window() -> None:
     record = steady(copies.Counted(calls=20))
     assert (record.key, record.alone, record.fault, record.failure) == ("fake/copy beside path", False, None, None)
@@ -302,6 +308,7 @@ def test_copies_beside_a_phase_count_inside_of_its_window() -> None:
     assert sum(sample.copies for sample in record.samples) == 11 * measuring.OPPOSING, "neither call at an edge"
 
 
+@pytest.mark.usefixtures("jumping_clock")
 @pytest.mark.parametrize(
     ("fake", "kind"), [(copies.CountedWrong(calls=2), "corrupted"), (copies.CountedDying(calls=2), "raised")]
 )
@@ -312,18 +319,20 @@ def test_copies_beside_a_phase_that_end_or_are_wrong_count_nothing(fake: copies.
     assert (ended.kind, record.samples) == (kind, ())
 
 
+@pytest.mark.usefixtures("jumping_clock")
 def test_a_phase_does_not_wait_for_the_last_call_of_its_copies() -> None:
     """The watch of a phase ends with its window."""
     fake = copies.Held()
     made = SteadyCopies(WORK, fake, Data(1))
     with made.going_on():
-        assert fake.begun.wait(10)
+        fake.begun.wait()
     assert fake.ended == 1, "the call that prepared"
     fake.let_go.set()
-    record = made.record("path", 0, time.monotonic_ns() + 10**10)
+    record = made.record("path", 0, clock.now_ns() + 10**10)
     assert (fake.ended, sum(sample.copies for sample in record.samples)) == (2, measuring.OPPOSING)
 
 
+@pytest.mark.usefixtures("jumping_clock")
 def test_a_path_that_is_gone_is_refused() -> None:
     with pytest.raises(Unsupported, match="gone/copy is no longer here"):
         SteadyCopies(CopyWork(path="gone/copy", size_bytes=8), Known(1, 1), Data(1))
@@ -339,12 +348,11 @@ def test_a_path_that_is_gone_is_refused() -> None:
         pass
 
 
-def test_the_windows_of_the_meters_have_the_parts_of_time_that_copies_take(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("jumping_clock")
+def test_the_windows_of_the_meters_have_the_parts_of_time_that_copies_take() -> None:
     """A copy of 1 MiB takes 1.05 ms, and each call 0.1 ms more."""
-    monkeypatch.setattr(measuring, "DUTY_NS", 200_000_000)
-    monkeypatch.setattr(measuring, "PAUSE_S", 1e-4)
     fake = Known(0, 1.0)
-    windows = tuple(SteadyCopies(WORK, fake, Data(1)).duty(fake.watch))
+    windows = tuple(SteadyCopies(WORK, fake, Data(1)).duty())
     took_ns = 100_000 + (1 << 20)
     parts = [each.copied_bytes / (1 << 20) * took_ns / (each.end_ns - each.begin_ns) for each in windows]
     assert parts == pytest.approx(measuring.DUTIES, abs=0.01)
@@ -357,10 +365,10 @@ class Reading:
     domains = ("wall",)
 
     def begin(self) -> None:
-        self.begin_ns = time.monotonic_ns()
+        self.begin_ns = clock.now_ns()
 
     def drain(self, name: str) -> Metering:
-        return Metering(phase=name, begin_ns=self.begin_ns, end_ns=time.monotonic_ns(), cpu_ns=0)
+        return Metering(phase=name, begin_ns=self.begin_ns, end_ns=clock.now_ns(), cpu_ns=0)
 
 
 @pytest.mark.slow

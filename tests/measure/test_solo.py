@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,8 +11,10 @@ from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.schema import Completion, LatencyLimits, Limits, ScenarioName
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.phase import Part, stamped
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.outputs import Commitments
+from tests.fakes.clock import JumpingClock
 from tests.golden.sample import closed_loop
 
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=10, max_ns=100, min_feeds=3)
@@ -104,7 +105,7 @@ def part_of(scenario: ScenarioName, sent: list[tuple[int, int]], concurrency: in
 
     def send(method: object, *, key: str, turn: int, secret: int) -> None:
         assert secret == seeds.secret(7, turn)
-        sent.append((turn, time.monotonic_ns()))
+        sent.append((turn, clock.now_ns()))
 
     part = SimpleNamespace(
         share=SimpleNamespace(key="a", scenario=scenario),
@@ -116,32 +117,28 @@ def part_of(scenario: ScenarioName, sent: list[tuple[int, int]], concurrency: in
     return cast(Part, part)
 
 
-def test_a_turn_of_a_closed_loop_comes_with_the_output_that_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_of_a_closed_loop_comes_with_the_output_that_makes_room(jumping_clock: JumpingClock) -> None:
     sent: list[tuple[int, int]] = []
     part = part_of("offline", sent, concurrency=2)
     with solo._revealing(part, 1_000) as seed:
         assert (seed, [turn for turn, _ in sent]) == (7, [0, 1])
         for number, serial in enumerate((1, 0, 2), 2):
-            monkeypatch.setattr(time, "monotonic_ns", lambda at=1_000 + 100 * number: at)
+            jumping_clock.time_ns = 1_000 + 100 * number
             part.commitments.feed_finished(key="a", serial=serial, digest="")
             assert [turn for turn, _ in sent] == [*range(number + 1)]
-    monkeypatch.undo()
     done = [*solo._by_parent(part, closed_loop([[5], [5], [5]]), [0, 1, 2], 1_000)]
     assert [(each.issued_ns, each.done_ns) for each in done] == [(1_000, 1_300), (1_000, 1_200), (1_200, 1_400)]
 
 
+@pytest.mark.usefixtures("jumping_clock")
 def test_no_secret_of_a_server_leaves_before_its_feed_is_due() -> None:
     sent: list[tuple[int, int]] = []
-    begin_ns = time.monotonic_ns()
+    begin_ns = clock.now_ns()
     with solo._revealing(part_of("server", sent, rate_per_s=500.0), begin_ns) as seed:
         assert seed == seeds.arrivals(7)
-        while len(sent) < 20:
-            time.sleep(0.001)
-    due_ns = seeds.schedule(500, seed, 200).tolist()
-    turns = dict.fromkeys(due // seeds.SLOT_NS for due in due_ns)
-    assert [turn for turn, _ in sent] == [*turns][: len(sent)]
-    for turn, at_ns in sent:
-        assert at_ns >= begin_ns + next(due for due in due_ns if due // seeds.SLOT_NS == turn)
+        clock.sleep(10)
+    first_ns = {due // seeds.SLOT_NS: begin_ns + due for due in reversed(seeds.schedule(500, seed, 6000).tolist())}
+    assert dict(sent) == {turn: at_ns for turn, at_ns in first_ns.items() if at_ns <= begin_ns + 10_000_000_000}
 
 
 @pytest.mark.parametrize(

@@ -390,7 +390,7 @@ class TestTcp:
         meter, domain, peer = self.joined(server)
         with peer:
             peer.sendall(b"100\n" * (CHUNK // 4) + b"250\n")
-            time.sleep(0.1)
+            time.sleep(0.05)
             assert [sample.value for sample in gather(meter, domain, 1)] == [250]
 
     @pytest.mark.parametrize(
@@ -503,8 +503,10 @@ class TestCommand:
     @pytest.mark.exhaustive
     def test_a_flood_waits_in_the_program(self, tmp_path: Path) -> None:
         meter, domain = opened(self.program(tmp_path, "while True: print(42)"))
-        time.sleep(0.3)
         pipe = meter._source._pipe  # type: ignore[union-attr]
+        deadline = time.monotonic() + PATIENCE_S
+        while len(pipe._waiting) < sources.PIPE_BYTES and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert len(pipe._waiting) <= sources.PIPE_BYTES + CHUNK
         assert meter.read(domain) == []  # of lines that waited the time is not known
         meter.close()

@@ -7,6 +7,7 @@ import gzip
 import json
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -146,11 +147,12 @@ def test_replies_that_are_none_are_named() -> None:
 
 def test_a_plug_that_answers_too_late_or_no_more_is_lost_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "PATIENCE_S", 0.05)
+    over = threading.Event()
     with plug("json") as server:
         found, meter = metered(server)
 
         def late(request: Any, body: bytes) -> bytes:
-            time.sleep(0.3)
+            over.wait()
             return body
 
         server.mangled = late
@@ -158,6 +160,7 @@ def test_a_plug_that_answers_too_late_or_no_more_is_lost_with_its_reason(monkeyp
             for _ in range(2000):
                 meter.read(found)
                 time.sleep(0.01)
+        over.set()
 
 
 def test_a_wrong_certificate_is_refused_and_the_right_one_taken(tmp_path: Path) -> None:

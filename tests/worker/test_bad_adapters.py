@@ -13,8 +13,6 @@ from mixmark.harness.discover.devices import Found
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import handle
-from tests.fakes.inline import InlineProcess
 from tests.measure.test_phase import equipment, phase, share
 
 SHAPE = """
@@ -30,9 +28,7 @@ NPU = DEVICE.format(id="npu:acme0", kind="npu", pool="npu:acme0")
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(handle, "ChildProcess", InlineProcess)
-    monkeypatch.setattr(discover, "TIMEOUT_S", 0.5)
+def _inline(inline_workers: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
@@ -58,7 +54,10 @@ def found(tmp_path: Path, source: str) -> Found:
         ("return ['cpu:0']", "discover yielded 'cpu:0', and not a Device"),
         ("return 'cpu:0'", "discover yielded 'c', and not a Device"),
         ("return [Device(id='no id', kind='cpu', memory_pool='host')]", "1 validation error for Device"),
-        ("import time; time.sleep(1000)", "no reply within 0 s while discovering devices"),
+        (
+            "from mixmark.harness.resources import clock; clock.sleep(1000)",
+            "no reply within 120 s while discovering devices",
+        ),
     ],
 )
 def test_an_adapter_that_tells_of_no_device_is_absent_with_its_reason(tmp_path: Path, source: str, said: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -16,6 +15,7 @@ from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Runner
 from mixmark.harness.contracts.schema import Completions, Device, Limits
 from mixmark.harness.judge.statistics import timestamps
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.batch_search import BatchFound, BatchSearch, busy_rate, highest_rate
 from mixmark.harness.worker.failures import Overloaded
 from mixmark.harness.worker.load_generator import (
@@ -29,20 +29,20 @@ from mixmark.harness.worker.load_generator import (
     warm_up,
 )
 from mixmark.harness.worker.outputs import Outputs, digest
+from tests.fakes.clock import JumpingClock
 
 
 def best_batch(*arguments: Any, **options: Any) -> BatchFound:
     return BatchSearch(*arguments, **options).run()
 
 
-class Clock:
-    """Moves only when somebody works."""
+@pytest.fixture(autouse=True)
+def _from_zero(jumping_clock: JumpingClock) -> None:
+    jumping_clock.time_ns = 0
 
-    def __init__(self) -> None:
-        self.now = 0
 
-    def __call__(self) -> int:
-        return self.now
+def work(ns: int) -> None:
+    clock.sleep(ns / 1e9)
 
 
 class Simulated:
@@ -51,30 +51,29 @@ class Simulated:
     concurrency = 1
     facts: Mapping[str, str] = {}
 
-    def __init__(self, clock: Clock, prefill: int, each: int = 0, units: int = 1) -> None:
-        self.clock, self.prefill, self.each, self.units = clock, prefill, each, units
+    def __init__(self, prefill: int, each: int = 0, units: int = 1) -> None:
+        self.prefill, self.each, self.units = prefill, each, units
         self.seen: list[int] = []
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         self.seen.append(int(feed["x"][0]))
-        self.clock.now += self.prefill
+        work(self.prefill)
         yield np.zeros(1, np.int64)
         for _ in range(self.units - 1):
-            self.clock.now += self.each
+            work(self.each)
             yield np.zeros(1, np.int64)
 
 
-def numbered(clock: Clock | None = None, making: int = 0) -> Iterator[Feed]:
+def numbered(making: int = 0) -> Iterator[Feed]:
     serial = 0
     while True:
-        if clock:
-            clock.now += making
+        work(making)
         yield {"x": np.array([serial])}
         serial += 1
 
 
-def given(clock: Clock | None = None, making: int = 0) -> NextFeed:
-    return independent_feeds(numbered(clock, making))
+def given(making: int = 0) -> NextFeed:
+    return independent_feeds(numbered(making))
 
 
 def limits(**changes: Any) -> Limits:
@@ -84,8 +83,7 @@ def limits(**changes: Any) -> Limits:
 
 
 def test_every_yield_is_a_stamp() -> None:
-    clock = Clock()
-    done = closed_loop(Simulated(clock, 100, 10, units=3), given(), limits(min_feeds=2), clock)
+    done = closed_loop(Simulated(100, 10, units=3), given(), limits(min_feeds=2))
     assert [(c.due_ns, c.issued_ns, c.yields) for c in done] == [
         (0, 0, ((100, 1), (110, 1), (120, 1))),
         (120, 120, ((220, 1), (230, 1), (240, 1))),
@@ -94,30 +92,27 @@ def test_every_yield_is_a_stamp() -> None:
 
 def test_a_pilot_breaks_off_the_feed_that_goes_on_when_its_time_is_over() -> None:
     screening = limits(max_ns=105).model_copy(update={"screening": True})
-    clock = Clock()
-    (cut,) = closed_loop(Simulated(clock, 100, 10, units=8), given(), screening, clock, new_log=partial(FeedLog, 8))
+    (cut,) = closed_loop(Simulated(100, 10, units=8), given(), screening, new_log=partial(FeedLog, 8))
     assert cut.yields == ((100, 1), (110, 1))
-    late = Clock()
-    (shown,) = closed_loop(Simulated(late, 200, 10, units=8), given(), screening, late, new_log=partial(FeedLog, 8))
-    assert shown.yields == ((200, 1), (210, 1))  # one stamp shows no pace
-    (whole,) = closed_loop(Simulated(Clock(), 1), given(), limits(max_ns=1), Clock(), new_log=partial(FeedLog, 1))
+    (shown,) = closed_loop(Simulated(200, 10, units=8), given(), screening, new_log=partial(FeedLog, 8))
+    assert shown.yields == ((310, 1), (320, 1))  # one stamp shows no pace
+    (whole,) = closed_loop(Simulated(1), given(), limits(max_ns=1), new_log=partial(FeedLog, 1))
     assert whole.yields
 
 
 def test_no_lane_goes_on_when_another_has_done_enough() -> None:
-    clock, asked, made = Clock(), itertools.count(1), itertools.count(1)
+    asked, made = itertools.count(1), itertools.count(1)
 
     def feed(serial: int, before: bytes) -> Feed:
         assert next(made) < 1000, "a lane went on alone"
         return {"x": np.array([serial])}
 
-    done = closed_loop(Simulated(clock, 1), feed, limits(), clock, 2, lambda done: next(asked) == 3)
+    done = closed_loop(Simulated(1), feed, limits(), 2, lambda done: next(asked) == 3)
     assert len(done) < 1000
 
 
 def test_making_a_feed_is_in_no_latency() -> None:
-    clock = Clock()
-    done = closed_loop(Simulated(clock, 100), given(clock, making=7), limits(min_feeds=2), clock)
+    done = closed_loop(Simulated(100), given(making=7), limits(min_feeds=2))
     assert [c.done_ns - c.issued_ns for c in done] == [100, 100]
     assert done.issued_ns.tolist() == [7, 114]
 
@@ -132,36 +127,33 @@ def test_making_a_feed_is_in_no_latency() -> None:
     ],
 )
 def test_the_window_ends_after_a_finished_feed(bounds: Limits, feeds: int) -> None:
-    clock = Clock()
-    assert len(closed_loop(Simulated(clock, 100), given(), bounds, clock)) == feeds
+    assert len(closed_loop(Simulated(100), given(), bounds)) == feeds
 
 
 def test_the_window_goes_on_until_enough_is_known() -> None:
-    clock = Clock()
     asked: list[int] = []
 
     def enough(done: Completions) -> bool:
         asked.append(len(done))
         return len(done) >= 20
 
-    done = closed_loop(Simulated(clock, 100), given(), limits(min_ns=1000), clock, enough=enough)
+    done = closed_loop(Simulated(100), given(), limits(min_ns=1000), enough=enough)
     assert asked == [10, 15, 23]  # ever more seldom
     assert len(done) == 23
-    assert len(closed_loop(Simulated(clock, 100), given(), limits(max_ns=500), clock, enough=lambda done: False)) == 5
+    assert len(closed_loop(Simulated(100), given(), limits(max_ns=500), enough=lambda done: False)) == 5
 
 
 def test_what_is_lazy_is_forced_before_the_stamp() -> None:
-    clock = Clock()
 
     class Lazy:
         def __array__(self, dtype: object = None, copy: object = None) -> Array:
-            clock.now += 50
+            work(50)
             return np.ones(4, np.float32)
 
     def runner(feed: Feed) -> Iterator[object]:
         yield Lazy()
 
-    done = closed_loop(as_runner(runner), given(), limits(), clock)
+    done = closed_loop(as_runner(runner), given(), limits())
     assert done.yielded_ns.tolist() == [50]
     assert done.units.tolist() == [4]
 
@@ -201,12 +193,12 @@ def test_only_plain_arrays_pass(value: object) -> None:
 
 def test_a_runner_must_yield() -> None:
     with pytest.raises(WrongOutput, match="yielded nothing"):
-        closed_loop(as_runner(lambda feed: iter(())), given(), limits(), Clock())
+        closed_loop(as_runner(lambda feed: iter(())), given(), limits())
 
 
 def test_a_yield_without_units_is_refused() -> None:
     with pytest.raises(ValueError, match="without units"):
-        closed_loop(as_runner(lambda feed: iter([np.zeros(0, np.int64)])), given(), limits(), Clock())
+        closed_loop(as_runner(lambda feed: iter([np.zeros(0, np.int64)])), given(), limits())
 
 
 def test_what_a_runner_raises_passes_through_every_lane() -> None:
@@ -216,35 +208,18 @@ def test_what_a_runner_raises_passes_through_every_lane() -> None:
 
     for lanes in (1, 3):
         with pytest.raises(OSError, match="device lost"):
-            closed_loop(as_runner(broken), given(), limits(), Clock(), threads=lanes)
+            closed_loop(as_runner(broken), given(), limits(), threads=lanes)
 
 
 def test_lanes_share_the_feeds_and_overlap() -> None:
-    meet = threading.Barrier(2, timeout=10)
-
-    def both_in_flight(feed: Feed) -> Iterator[Array]:
-        if feed["x"][0] < 2:
-            meet.wait()
-        yield feed["x"]
-
-    serial = iter(range(10**6))
-    lock = threading.Lock()
-
-    def ticking() -> int:
-        with lock:
-            return next(serial)
-
-    done = closed_loop(as_runner(both_in_flight), given(), limits(min_feeds=2), ticking, threads=2)
-    assert len(done) >= 2
-    assert done.issued_ns.tolist() == sorted(done.issued_ns.tolist())
-    assert done.issued_ns[1] < done.yielded_ns[0]
+    done = closed_loop(Simulated(100), given(), limits(min_feeds=3), threads=2)
+    assert (done.issued_ns.tolist(), done.yielded_ns.tolist()) == ([0, 0, 100, 100], [100, 100, 200, 200])
 
 
 def test_warm_up_drops_the_feed_it_does_not_need() -> None:
-    clock = Clock()
-    runner = Simulated(clock, 100, 10, units=1000)
-    warm_up(runner, numbered(), limits(warmup_ns=125), clock)
-    assert clock.now == 130
+    runner = Simulated(100, 10, units=1000)
+    warm_up(runner, numbered(), limits(warmup_ns=125))
+    assert clock.now_ns() == 130
     assert runner.seen == [0]
 
 
@@ -257,14 +232,13 @@ class Batched:
 
     def __init__(
         self,
-        clock: Clock,
         fixed: int,
         each: int,
         fits: int = 10**9,
         error: Exception | None = None,
         spills: int = 10**9,
     ) -> None:
-        self.clock, self.fixed, self.each, self.fits, self.spills = clock, fixed, each, fits, spills
+        self.fixed, self.each, self.fits, self.spills = fixed, each, fits, spills
         self.error = error or MemoryError()
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
@@ -275,23 +249,23 @@ class Batched:
         yield feed["x"]
 
     def work(self, took: int) -> None:
-        self.clock.now += took
+        work(took)
 
 
 class Noisy(Batched):
     """On a machine that is at half speed for a quarter of the time, in stretches of 2 s, and scatters by 30 % from one
     hundredth of a second to the next."""
 
-    def __init__(self, clock: Clock, fixed: int, each: int, spills: int, seed: int) -> None:
-        super().__init__(clock, fixed, each, spills=spills)
+    def __init__(self, fixed: int, each: int, spills: int, seed: int) -> None:
+        super().__init__(fixed, each, spills=spills)
         random = np.random.default_rng(seed)
         slow = np.repeat(random.random(100) < 0.25, 200)
         speeds = np.exp(0.3 * random.standard_normal(slow.size)) / (1 + slow)
         self.at_ns, self.done = np.arange(slow.size) * 10**7, np.cumsum(speeds) * 10**7
 
     def work(self, took: int) -> None:
-        done = np.interp(self.clock.now, self.at_ns, self.done) + took
-        self.clock.now = max(self.clock.now + 1, round(float(np.interp(done, self.done, self.at_ns))))
+        done = np.interp(clock.now_ns(), self.at_ns, self.done) + took
+        work(max(1, round(float(np.interp(done, self.done, self.at_ns))) - clock.now_ns()))
 
 
 def batches(size: int) -> Iterator[Feed]:
@@ -300,8 +274,7 @@ def batches(size: int) -> Iterator[Feed]:
 
 
 def test_the_batch_grows_until_the_rate_stops_rising() -> None:
-    clock = Clock()
-    found = best_batch(Batched(clock, 100, 10), batches, 10**7, clock=clock)
+    found = best_batch(Batched(100, 10), batches, 10**7)
     # rates 1/110, 4/140, … : 1024 brings 2.9 % over 256; the double of 256 brings 1.9 % over it, its half 3.6 % less
     assert [trial.batch for trial in found.trials] == [1, 4, 16, 64, 128, 256, 512, 1024]
     assert (found.batch, found.ended_by) == (256, "no gain")
@@ -310,8 +283,7 @@ def test_the_batch_grows_until_the_rate_stops_rising() -> None:
 
 
 def test_a_better_size_between_those_that_were_tried_is_found() -> None:
-    clock = Clock()
-    found = best_batch(Batched(clock, 100, 100, spills=8), batches, 10**6, clock=clock)
+    found = best_batch(Batched(100, 100, spills=8), batches, 10**6)
     assert (found.batch, [trial.batch for trial in found.trials]) == (8, [1, 2, 4, 8, 16])
 
 
@@ -322,65 +294,59 @@ def test_a_noisy_machine_finds_the_same_batch_again(fixed: int, each: int, spill
     """The curves of dlrm and of resnet50 on two cores. The search once stopped at 8 in place of 1024."""
     found = []
     for seed in range(12):
-        clock = Clock()
-        noisy = Noisy(clock, fixed, each, spills, seed)
-        found.append(best_batch(noisy, batches, 12 * 10**9, clock=clock).batch)
+        noisy = Noisy(fixed, each, spills, seed)
+        found.append(best_batch(noisy, batches, 12 * 10**9).batch)
     assert found.count(best) >= 10, found
 
 
 def test_the_search_ends_where_memory_does() -> None:
-    clock = Clock()
-    found = best_batch(Batched(clock, 100, 1, fits=40), batches, 10**6, clock=clock)
+    found = best_batch(Batched(100, 1, fits=40), batches, 10**6)
     assert (found.batch, found.ended_by) == (32, "memory")
     with pytest.raises(MemoryError):
-        best_batch(Batched(clock, 100, 1, fits=0), batches, 1000, clock=clock)
+        best_batch(Batched(100, 1, fits=0), batches, 1000)
 
 
 def test_a_frameworks_own_error_ends_the_search_only_where_it_means_memory() -> None:
-    clock = Clock()
     full, broken = RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), RuntimeError("shape mismatch")
-    assert best_batch(Batched(clock, 100, 1, 8, full), batches, 10**6, clock=clock).batch == 8
+    assert best_batch(Batched(100, 1, 8, full), batches, 10**6).batch == 8
     with pytest.raises(RuntimeError, match="shape"):
-        best_batch(Batched(clock, 100, 1, 8, broken), batches, 10**6, clock=clock)
+        best_batch(Batched(100, 1, 8, broken), batches, 10**6)
 
 
 def test_the_search_does_not_step_over_the_edge_of_memory() -> None:
-    clock = Clock()
     left = [1000]
 
     class Taking(Batched):
         def prepare(self, feed: Feed) -> None:
             left[0] -= 10 * len(feed["x"])
 
-    found = best_batch(Taking(clock, 100, 1), batches, 10**6, lambda: left[0], clock=clock)
+    found = best_batch(Taking(100, 1), batches, 10**6, lambda: left[0])
     # 1, 4 and 16 take 210 of 1,000: 64 would take 640 and leaves too little for 256, or for twice as much as 64 took
     assert (found.batch, found.ended_by, left[0]) == (64, "memory", 1000 - 10 * (1 + 4 + 16 + 64 + 32) + 320)
 
 
 def test_the_search_keeps_to_its_time() -> None:
-    clock = Clock()
-    found = best_batch(Batched(clock, 1000, 0), batches, 100_000, clock=clock)
+    found = best_batch(Batched(1000, 0), batches, 100_000)
     # turns of 3,000 ns, five a size: 1, 4, 16 and 64 fit into half of the time; then twice the best one is tried too
     assert (found.batch, found.ended_by) == (2 * 4**3, "time")
-    assert clock.now < 100_000 + 1000 * len(found.trials)  # the first feed of each size is not counted
+    assert clock.now_ns() < 100_000 + 1000 * len(found.trials)  # the first feed of each size is not counted
 
 
 def test_no_feed_is_longer_than_the_limits_of_a_mix_leave_on_a_busy_machine() -> None:
-    clock = Clock()
-    found = best_batch(Batched(clock, 10**9, 10**8), batches, 10**11, clock=clock)
+    found = best_batch(Batched(10**9, 10**8), batches, 10**11)
     assert (found.batch, found.ended_by, [trial.batch for trial in found.trials]) == (1, "long feeds", [1])
 
 
 @pytest.mark.parametrize("prepares", [True, False])
 def test_compiling_each_shape_does_not_change_the_batch_that_is_found(prepares: bool) -> None:
     """8 s a shape, in `prepare` or in the first feed, where the whole search has 12 s."""
-    clock, compiled = Clock(), set()
+    compiled = set()
 
     class Compiling(Batched):
         def compile(self, feed: Feed) -> None:
             if len(feed["x"]) not in compiled:
                 compiled.add(len(feed["x"]))
-                clock.now += 8 * 10**9
+                work(8 * 10**9)
 
         def __call__(self, feed: Feed) -> Iterator[Array]:
             self.compile(feed)
@@ -390,9 +356,9 @@ def test_compiling_each_shape_does_not_change_the_batch_that_is_found(prepares: 
         prepare = Compiling.compile
 
     ms = 10**6
-    plain = best_batch(Batched(clock, 10 * ms, 20 * ms // 100), batches, 12 * 10**9, clock=clock)
-    engine = (Preparing if prepares else Compiling)(clock, 10 * ms, 20 * ms // 100)
-    slow = best_batch(engine, batches, 12 * 10**9, clock=clock)
+    plain = best_batch(Batched(10 * ms, 20 * ms // 100), batches, 12 * 10**9)
+    engine = (Preparing if prepares else Compiling)(10 * ms, 20 * ms // 100)
+    slow = best_batch(engine, batches, 12 * 10**9)
     assert slow == plain
     assert plain.batch >= 64
     assert compiled == {trial.batch for trial in plain.trials}
@@ -400,7 +366,6 @@ def test_compiling_each_shape_does_not_change_the_batch_that_is_found(prepares: 
 
 def test_each_batch_size_is_prepared_once_before_its_first_feed() -> None:
     seen: list[str] = []
-    clock = Clock()
 
     class Preparing(Batched):
         def prepare(self, feed: Feed) -> None:
@@ -410,48 +375,32 @@ def test_each_batch_size_is_prepared_once_before_its_first_feed() -> None:
             seen.append(f"feed {len(feed['x'])}")
             return super().__call__(feed)
 
-    best_batch(Preparing(clock, 0, 1000), batches, 3000, clock=clock)
+    best_batch(Preparing(0, 1000), batches, 3000)
     assert seen == ["prepare 1", *["feed 1"] * 3]  # one for the preparation, and two of the turn
 
 
 class Streams:
-    """A device of two streams; the second one takes half as long again. Time goes on once each thread that may
-    still work on it does, so that no digit depends on when a thread gets a processor. Threads come in pairs."""
+    """A device of two streams; the second one takes half as long again. Threads come in pairs."""
 
     concurrency = 2
     facts: Mapping[str, str] = {"streams": "2"}
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock, self.changed = clock, threading.Condition()
+    def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
-        self.until: dict[threading.Thread, int] = {}
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         me = threading.current_thread()
-        with self.changed:
-            if me not in self.threads:
-                self.threads.append(me)
-            mine = self.threads.index(me)
-            self.until[me] = until = self.clock.now + len(feed["x"]) * (100, 150)[mine % 2]
-            while True:
-                pair = self.threads[mine & ~1 :][:2]
-                if len(pair) == 2 and all(each in self.until or not each.is_alive() for each in pair):
-                    self.clock.now = min(self.until.values())
-                    self.changed.notify_all()
-                if self.clock.now >= until:
-                    break
-                self.changed.wait(0.001)  # the end of a thread tells nobody
-            del self.until[me]
+        if me not in self.threads:
+            self.threads.append(me)
+        work(len(feed["x"]) * (100, 150)[self.threads.index(me) % 2])
         yield feed["x"]
 
 
 def test_a_turn_keeps_every_lane_busy_and_no_lane_waits_for_another() -> None:
-    clock = Clock()
     found = best_batch(
-        Streams(clock),
+        Streams(),
         lambda batch: itertools.repeat({"x": np.zeros(batch, np.int64)}),
         80 * 340,
-        clock=clock,
         units=lambda batch: batch,
         threads=2,
     )
@@ -475,11 +424,11 @@ def test_each_feed_is_asked_for_with_the_output_before_it_in_its_lane() -> None:
         asked.append((serial, before))
         return {"x": np.array([serial])}
 
-    closed_loop(units(1), feed, limits(min_feeds=3), Clock(), new_log=partial(FeedLog, outputs=kept))
+    closed_loop(units(1), feed, limits(min_feeds=3), new_log=partial(FeedLog, outputs=kept))
     nothing = np.zeros(1, np.float32).tobytes()
     assert asked == [(0, b""), (1, digest(0, nothing)), (2, digest(1, nothing))]
     once, asked = asked, []
-    open_loop(units(1), feed, iter([0] * 10), limits(min_feeds=3), Clock(), new_log=partial(FeedLog, outputs=Outputs()))
+    open_loop(units(1), feed, iter([0] * 10), limits(min_feeds=3), new_log=partial(FeedLog, outputs=Outputs()))
     assert asked == once
 
 
@@ -499,9 +448,7 @@ def test_made_ahead_a_feed_follows_from_the_output_two_before_and_is_made_while_
 
     follows: dict[int, bytes] = {}
     kept = Outputs()
-    ran = closed_loop(
-        as_runner(runner), feed, limits(min_feeds=5), Clock(), new_log=partial(FeedLog, outputs=kept), ahead=True
-    )
+    ran = closed_loop(as_runner(runner), feed, limits(min_feeds=5), new_log=partial(FeedLog, outputs=kept), ahead=True)
     assert len(ran) == 5 and running == [*range(5)]
     told = [digest(serial, np.array([serial]).tobytes()) for serial in range(5)]
     assert [follows[serial] for serial in range(5)] == [b"", b"", *told[:3]]
@@ -523,17 +470,12 @@ def test_lanes_make_their_feeds_at_the_same_time() -> None:
     def runner(feed: Feed) -> Iterator[Array]:
         yield feed["x"]
 
-    assert len(closed_loop(as_runner(runner), feed, limits(min_feeds=1), Clock(), threads=2)) == 2
+    assert len(closed_loop(as_runner(runner), feed, limits(min_feeds=1), threads=2)) == 2
 
 
 def test_in_an_open_loop_the_queue_shows() -> None:
-    clock = Clock()
-
-    def sleep(seconds: float) -> None:
-        clock.now += round(seconds * 1e9)
-
     arrivals = iter([10, 20, 30, 200, 10**6])
-    done = open_loop(Simulated(clock, 50), given(), arrivals, limits(min_ns=201), clock, sleep)
+    done = open_loop(Simulated(50), given(), arrivals, limits(min_ns=201))
     assert [(c.due_ns, c.issued_ns, c.done_ns) for c in done] == [
         (10, 10, 60),
         (20, 60, 110),
@@ -544,37 +486,24 @@ def test_in_an_open_loop_the_queue_shows() -> None:
 
 @pytest.mark.parametrize(("gap_ns", "concurrency", "kept_up"), [(45, 1, False), (60, 1, True), (45, 2, True)])
 def test_a_queue_that_grows_is_seen_before_a_limit_shows_it(gap_ns: int, concurrency: int, kept_up: bool) -> None:
-    clock = Clock()
-
-    def sleep(seconds: float) -> None:
-        clock.now += math.ceil(seconds * 1e9)
-
     arrivals = itertools.count(gap_ns, gap_ns)
-    done = open_loop(Simulated(clock, 50), given(), arrivals, limits(min_feeds=100), clock, sleep)
+    done = open_loop(Simulated(50), given(), arrivals, limits(min_feeds=100))
     assert timestamps.keeps_up(done, concurrency) is kept_up
 
 
 def test_an_open_loop_waits_for_its_feeds_however_few_arrive() -> None:
-    clock = Clock()
-
-    def sleep(seconds: float) -> None:
-        clock.now += round(seconds * 1e9)
-
     arrivals = iter(range(0, 10**6, 1000))
-    assert len(open_loop(Simulated(clock, 50), given(), arrivals, limits(min_feeds=7), clock, sleep)) == 7
+    assert len(open_loop(Simulated(50), given(), arrivals, limits(min_feeds=7))) == 7
 
 
 def test_a_queue_that_grows_is_given_up() -> None:
-    clock = Clock()
     with pytest.raises(Overloaded, match="the queue grows"):
         arrivals = iter(range(0, 10**9, 10))
         open_loop(
-            Simulated(clock, 50),
+            Simulated(50),
             given(),
             arrivals,
             limits(min_ns=10**6, max_ns=1000),
-            clock,
-            lambda s: None,
         )
 
 
@@ -586,7 +515,7 @@ def test_the_highest_rate_is_found_to_five_percent() -> None:
         return 64, rate <= 37.0
 
     for start in (1.0, 37.0, 900.0):
-        rate, trials = highest_rate(keeps, start, 10**18, Clock())
+        rate, trials = highest_rate(keeps, start, 10**18)
         assert rate is not None
         assert 37 / 1.05 <= rate <= 37
         assert {trial.kept for trial in trials} == {True, False}
@@ -594,13 +523,12 @@ def test_the_highest_rate_is_found_to_five_percent() -> None:
 
 
 def test_where_no_rate_is_kept_none_is_found() -> None:
-    clock = Clock()
 
     def never(rate: float) -> tuple[int, bool]:
-        clock.now += 10
+        work(10)
         return 0, False
 
-    rate, trials = highest_rate(never, 8.0, 35, clock)
+    rate, trials = highest_rate(never, 8.0, 35)
     assert rate is None
     assert [trial.rate_per_s for trial in trials] == [8, 4, 2, 1]
 
@@ -633,5 +561,5 @@ def units(*counts: int) -> Yielding:
 )
 def test_a_feed_holds_its_units(runner: Runner, told: str) -> None:
     with pytest.raises(WrongOutput, match=told):
-        closed_loop(runner, given(), limits(), Clock(), new_log=partial(FeedLog, 4))
-    assert len(closed_loop(units(3, 1), given(), limits(), Clock(), new_log=partial(FeedLog, 4))) == 1
+        closed_loop(runner, given(), limits(), new_log=partial(FeedLog, 4))
+    assert len(closed_loop(units(3, 1), given(), limits(), new_log=partial(FeedLog, 4))) == 1

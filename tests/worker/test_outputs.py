@@ -13,9 +13,10 @@ import pytest
 
 from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.load_generator import FeedLog, closed_loop
 from mixmark.harness.worker.outputs import AROUND_BYTES, Commitments, Outputs, capacity, digest, ranks, staying
-from tests.worker.test_load_generator import Clock, Yielding, given, limits, numbered, units
+from tests.worker.test_load_generator import Yielding, given, limits, numbered, units
 
 Handed = Mapping[str, Array]
 
@@ -36,7 +37,7 @@ def test_an_output_is_what_was_there_when_it_was_stamped(tmp_path: Path) -> None
             out[...] = 7
 
     kept = Outputs()
-    closed_loop(Late(), given(), limits(min_feeds=3), Clock(), new_log=partial(FeedLog, outputs=kept))
+    closed_loop(Late(), given(), limits(min_feeds=3), new_log=partial(FeedLog, outputs=kept))
     handed = saved(kept, tmp_path)
     assert handed["serials"].tolist() == handed["finished"].tolist() == [0, 1, 2]
     assert handed["outputs"].tolist() == [[[0, 0]]] * 3
@@ -48,7 +49,7 @@ def test_views_are_kept_as_what_they_show(tmp_path: Path) -> None:
     overlapping = np.lib.stride_tricks.as_strided(whole, (3, 4), (4, 4), writeable=False)
     for view in (whole, whole[:, ::-1], whole.reshape(4, 3).T, np.broadcast_to(whole[0], (3, 4)), overlapping):
         kept = Outputs()
-        closed_loop(Yielding(view), given(), limits(min_feeds=1), Clock(), new_log=partial(FeedLog, 3, kept))
+        closed_loop(Yielding(view), given(), limits(min_feeds=1), new_log=partial(FeedLog, 3, kept))
         assert np.array_equal(saved(kept, tmp_path)["outputs"], [view])
 
 
@@ -58,13 +59,13 @@ def test_outputs_of_different_shapes_are_wrong() -> None:
             yield np.zeros((1, 1 + int(feed["x"][0])), np.float32)
 
     with pytest.raises(WrongOutput, match="differ in shape"):
-        closed_loop(Growing(), given(), limits(min_feeds=3), Clock(), new_log=partial(FeedLog, outputs=Outputs()))
+        closed_loop(Growing(), given(), limits(min_feeds=3), new_log=partial(FeedLog, outputs=Outputs()))
 
 
 def test_each_feed_tells_the_digest_of_its_output() -> None:
     log = FeedLog(outputs=Outputs())
     feeds = numbered()
-    commitments = [log.run(units(1), next(feeds), Clock(), serial=serial)[1] for serial in range(2)]
+    commitments = [log.run(units(1), next(feeds), clock.now_ns, serial=serial)[1] for serial in range(2)]
     assert commitments == [digest(serial, bytes(4)) for serial in range(2)]
     assert commitments[0] != commitments[1]
 

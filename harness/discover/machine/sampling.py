@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from mixmark.harness.contracts.schema import Absent, Conditions
 from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.discover.machine.counters import MachineCounters, between
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.resources import cpus
+from mixmark.harness.resources import clock, cpus
 from mixmark.harness.resources.files import ROOT
 
 INTERVAL_S = 1.0
@@ -49,13 +49,12 @@ class Watch:
         self,
         pids: Sequence[int],
         root: Path = ROOT,
-        clock: Callable[[], int] = time.monotonic_ns,
         watchers: Mapping[str, Plugin] | None = None,
         pinned: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         self._accelerators = Accelerators(watchers)
         self._machine = MachineCounters(
-            pids, root, clock, accelerators=self._accelerators, pinned=pinned, usable=cpus.restricted()
+            pids, root, clock.now_ns, accelerators=self._accelerators, pinned=pinned, usable=cpus.restricted()
         )
         self._blocks: list[Conditions] = []
         self._begun, self._stopped = threading.Event(), threading.Event()
@@ -86,7 +85,7 @@ class Watch:
             pause_s = INTERVAL_S
             ended = False
             while not ended:
-                ended = self._stopped.wait(pause_s)
+                ended = clock.wait(self._stopped, pause_s)
                 before_ns = self._cpu_ns()
                 now = self._machine.read()
                 if now.at_ns > last.at_ns:
@@ -99,18 +98,18 @@ class Watch:
         return time.thread_time_ns() + self._accelerators.cpu_ns
 
 
-def canary(clock: Callable[[], int] = time.monotonic_ns) -> Conditions:
+def canary() -> Conditions:
     """The loop's times in ns. Run it before, between and after measurements, never beside a worker."""
-    begin_ns = clock()
+    begin_ns = clock.now_ns()
     warm_ns = time.monotonic_ns() + WARMUP_NS
     while time.monotonic_ns() < warm_ns:
         _fixed_work()
     times = []
     for _ in range(CANARY_TIMES):
-        start_ns = clock()
+        start_ns = clock.now_ns()
         _fixed_work()
-        times.append(clock() - start_ns)
-    return Conditions(begin_ns=begin_ns, end_ns=clock(), canary_ns=tuple(times))
+        times.append(clock.now_ns() - start_ns)
+    return Conditions(begin_ns=begin_ns, end_ns=clock.now_ns(), canary_ns=tuple(times))
 
 
 def _fixed_work() -> int:

@@ -7,7 +7,6 @@ import os
 import queue
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -47,6 +46,7 @@ from mixmark.harness.measure.phase import Driver, Part, attend
 from mixmark.harness.plan.placement import place
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.calls import Call, Garbled, P, read, serve, write_call
 from mixmark.harness.worker.messages import StageName
 
@@ -129,7 +129,7 @@ class Agent(AgentCalls):
         return self._bench
 
     def ping(self, *, sent_ns: int) -> tuple[int, int]:
-        return sent_ns, time.monotonic_ns()
+        return sent_ns, clock.now_ns()
 
     def grant(self, *, grant: Grant, lasts_ns: int | None, problem: Reason | None = None) -> None:
         self.grants.put((grant, lasts_ns, problem))

@@ -6,7 +6,6 @@ import queue
 import re
 import shutil
 import threading
-import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -23,6 +22,7 @@ from mixmark.harness.measure.cluster.launchers import Channel, Host, Launcher
 from mixmark.harness.measure.cluster.messages import AgentCalls, LeaderCalls
 from mixmark.harness.measure.cluster.streams import lines
 from mixmark.harness.plugins.calls import MAX_REASON
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.calls import Call, Failed, Garbled, P, Reply, T, read, write_call
 from mixmark.harness.worker.messages import Incompatible
 
@@ -68,7 +68,7 @@ class RemoteAgent:
             self.lost = plain(why, MAX_REASON)
 
     def ping(self) -> None:
-        sent_ns = time.monotonic_ns()
+        sent_ns = clock.now_ns()
         self.open_pings_ns.add(sent_ns)
         self.send(AgentCalls.ping, sent_ns=sent_ns)
 
@@ -154,11 +154,11 @@ class Agents:
 
     def _await_arrivals(self) -> None:
         """Refuses each host whose agent does not arrive in time, or is of another Mixmark."""
-        deadline_s = time.monotonic() + STARTS_WITHIN_S
+        deadline_s = clock.now_s() + STARTS_WITHIN_S
         waiting = set(self._agents)
         while waiting:
             try:
-                agent, message = self._inbox.get(timeout=max(0.0, deadline_s - time.monotonic()))
+                agent, message = clock.get(self._inbox, max(0.0, deadline_s - clock.now_s()))
             except queue.Empty:
                 break
             waiting.discard(agent.name)
@@ -177,7 +177,7 @@ class Agents:
         arrived = False
         try:
             for line in lines(agent.channel.receive):
-                back_ns = time.monotonic_ns()
+                back_ns = clock.now_ns()
                 agent.unheard_pings = 0
                 if not arrived:
                     messages.check_arrival(line)
@@ -200,7 +200,7 @@ class Agents:
         """Yields what the agents send until then, but not the parts of files, which are kept. Calls have the run's
         names. Pings are sent meanwhile, and a silent host is given up."""
         while True:
-            now_s = time.monotonic()
+            now_s = clock.now_s()
             if now_s - self._pinged_s >= PING_S:
                 self._ping()
                 for agent in self._agents.values():  # counted, not timed: this process itself may have stood still
@@ -208,7 +208,7 @@ class Agents:
                     if agent.unheard_pings > SILENT_S / PING_S:
                         agent.lose(f"nothing was heard of it for {SILENT_S:g} s")
             try:
-                agent, received = self._inbox.get(timeout=max(0.0, min(TICK_S, until_s - now_s)))
+                agent, received = clock.get(self._inbox, max(0.0, min(TICK_S, until_s - now_s)))
             except queue.Empty:
                 if now_s >= until_s:
                     return
@@ -228,7 +228,7 @@ class Agents:
                 yield agent, received
 
     def _ping(self) -> None:
-        self._pinged_s = time.monotonic()
+        self._pinged_s = clock.now_s()
         for name in self.present:
             self._agents[name].ping()
 
@@ -236,7 +236,7 @@ class Agents:
         """Sends several pings in a row, so that one of them meets no delay. No host is at work meanwhile."""
         for _ in range(BURST):
             self._ping()
-            for _ in self.received(time.monotonic() + 0.01):
+            for _ in self.received(clock.now_s() + 0.01):
                 pass
 
     def begin_phase(self) -> None:
@@ -257,10 +257,10 @@ class Agents:
         replies: dict[str, T | Reason] = {}
         for name in hosts:
             self._agents[name].send(method, *args, **arguments)
-        deadline_s = time.monotonic() + REPLIES_WITHIN_S
-        while (waiting := set(hosts) - replies.keys()) and time.monotonic() < deadline_s:
+        deadline_s = clock.now_s() + REPLIES_WITHIN_S
+        while (waiting := set(hosts) - replies.keys()) and clock.now_s() < deadline_s:
             replies |= {name: lost for name in waiting if (lost := self._agents[name].lost)}
-            for agent, received in self.received(time.monotonic() + TICK_S):
+            for agent, received in self.received(clock.now_s() + TICK_S):
                 try:
                     if agent.name in replies or agent.name not in waiting:
                         continue

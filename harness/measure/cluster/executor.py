@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -47,6 +46,7 @@ from mixmark.harness.measure.mixed import LoadedSuites, MixSnapshot
 from mixmark.harness.plan.placement import replanner
 from mixmark.harness.plugins.calls import MAX_REASON
 from mixmark.harness.record import store
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.calls import Call, Failed, Garbled
 
 
@@ -274,7 +274,7 @@ class _PhaseOnHosts:
                 host_fraction=placement.host_fraction if placement else 0.0,
             )
         while self.measuring:
-            for agent, received in self.agents.received(time.monotonic() + TICK_S):
+            for agent, received in self.agents.received(clock.now_s() + TICK_S):
                 host = self.hosts.get(agent.name)
                 if host and host.reply is None:
                     try:
@@ -303,13 +303,13 @@ class _PhaseOnHosts:
         """Ends the phase of a host that has replied or is lost. Before the end of the window the host's part of the mix
         then goes to the other hosts."""
         host.reply = reply
-        elapsed_s = time.monotonic() - self.begin_s
+        elapsed_s = clock.now_s() - self.begin_s
         if self.coordinator and host.name in self.coordinator.hosts and self.lasts_ns is None:
             self.coordinator.remove(host.name, elapsed_s)
 
     def _coordinate(self) -> None:
         """Begins a mixed phase when every remaining host is ready, and then grants work every EVERY_S."""
-        now_s = time.monotonic()
+        now_s = clock.now_s()
         if self.coordinator is None:
             if self.measuring and not self.problem and all(host.ready for host in self.measuring):
                 self._begin(now_s)

@@ -45,6 +45,7 @@ from mixmark.harness.measure.phase import Driver, Part, attend
 from mixmark.harness.plan import phases, presets
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import clock
 from mixmark.harness.resources.files import ROOT, table
 from mixmark.harness.worker import child
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
@@ -149,10 +150,10 @@ class AdapterTrials:
             (current / entry.name).symlink_to(entry)
         before = _files(current)
         identity = registry.identity(self.adapter, self._chosen.python)
-        begin_s = time.monotonic()
+        begin_s = clock.now_s()
         with self._worker(scratch=scratch, current=current) as worker:
             reply = worker.call(AdapterCalls.discover, self.timeout_s)()
-            took_s = time.monotonic() - begin_s
+            took_s = clock.now_s() - begin_s
             assert worker.hello is not None  # it comes before the reply
             process = psutil.Process(worker.pid)
             children = process.children(recursive=True)

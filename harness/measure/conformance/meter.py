@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -25,6 +24,7 @@ from mixmark.harness.measure.meter_trial import LiveReading, busy_cpus, config_o
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import clock
 
 READ_S = 3.0  # at rest, and as long under load
 BUSY_PERCENT = 50.0  # of the CPUs, above which rest cannot be told from load
@@ -62,11 +62,11 @@ class MeterTrials:
         none."""
         found = []
         for _ in range(2):
-            begin_s = time.monotonic()
+            begin_s = clock.now_s()
             with self._meters() as meters:
                 if meters.unconfigured:
                     raise NotChecked(f"it is read only if mixmark.toml has a section [meter.{self.meter.name}]")
-                found.append(DomainList(meters.domains, meters.absent, time.monotonic() - begin_s))
+                found.append(DomainList(meters.domains, meters.absent, clock.now_s() - begin_s))
         return tuple(found)
 
     @property

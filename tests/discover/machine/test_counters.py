@@ -250,6 +250,7 @@ def busy() -> Iterator[subprocess.Popen[bytes]]:
 
 @linux
 @pytest.mark.slow
+@pytest.mark.realtime
 def test_a_busy_process_is_foreign_and_a_worker_is_not(busy: subprocess.Popen[bytes]) -> None:
     """The same second, told with the process as a stranger and as a worker: whatever else runs here is in both."""
     stranger, worker = MachineCounters([]), MachineCounters([busy.pid])

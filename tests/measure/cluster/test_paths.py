@@ -20,7 +20,8 @@ from mixmark.harness.measure.cluster.launchers import Host, process
 from mixmark.harness.measure.cluster.messages import AgentCalls, MemoryPart
 from mixmark.harness.measure.cluster.paths import HostCopies, measure
 from mixmark.harness.measure.cluster.streams import Pipes
-from mixmark.harness.measure.paths import Data, Watch, measured
+from mixmark.harness.measure.paths import Data, measured
+from mixmark.harness.resources import clock
 from mixmark.harness.worker import calls
 from tests.fakes.stand_ins import StandIn, StandInLauncher
 from tests.golden import sample
@@ -35,7 +36,6 @@ PART_BYTES = 1 << 16
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "TICK_S", 0.02)
     monkeypatch.setattr(measuring, "SAMPLE_NS", 10_000)
     monkeypatch.setattr(cluster_paths, "SIZES", (*SIZES, 1 << 18))
     monkeypatch.setattr(cluster_paths, "LARGEST_BYTES", SIZES[-1])
@@ -43,11 +43,11 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Engine:
-    """Carries the messages of agents in a known time, on a clock of its own. A part that is sent arrives before the
+    """Carries the messages of agents in a known time. A part that is sent arrives before the
     next call of its host. broken: changes a part on its way to the host `right`; None loses it."""
 
     def __init__(self, *hosts: str, broken: Callable[[int, MemoryPart], MemoryPart | None] | None = None) -> None:
-        self.present, self.broken, self.now_ns = [*hosts], broken, 0
+        self.present, self.broken = [*hosts], broken
         self.sent: dict[str, list[tuple[int, MemoryPart]]] = {}
         self.agents = {host: Agent(Pipes(0, 0), None, Path()) for host in hosts}
 
@@ -56,18 +56,17 @@ class Engine:
 
     def ask(self, method: Callable[..., Any], host: str, **arguments: Any) -> Any:
         for offset, part in self.sent.pop(host, ()):
-            self.now_ns += IN_NS * len(part.data())
+            clock.sleep(IN_NS * len(part.data()) / 1e9)
             arrived = self.broken(offset, part) if self.broken and host == "right" else part
             if arrived is not None:
                 self.agents[host].write_memory(offset=offset, part=arrived)
-        self.now_ns += CALL_NS + OUT_NS * arguments.get("count", 0)
+        clock.sleep((CALL_NS + OUT_NS * arguments.get("count", 0)) / 1e9)
         return getattr(self.agents[host], method.__name__)(**arguments)
 
     def measured(self, path: str, sizes: tuple[int, ...]) -> PathRecord:
         copies = HostCopies(cast(Agents, self))
         (found,) = (each for each in copies.paths() if each.id == path)
-        watch = Watch(lambda: self.now_ns, lambda seconds: None)
-        return measured(found, copies, Data(1), 1 << 40, watch, sizes)
+        return measured(found, copies, Data(1), 1 << 40, sizes)
 
 
 class To:
@@ -81,6 +80,7 @@ class To:
         self.engine.sent.setdefault(self.host, []).append((offset, part))
 
 
+@pytest.mark.usefixtures("jumping_clock")
 def test_a_copy_takes_two_calls_and_the_way_of_its_bytes_from_one_agent_and_to_the_other() -> None:
     sizes = (4096, 1 << 14, 1 << 16)
     record = Engine("left", "right").measured("hosts/left:right", sizes)
@@ -107,6 +107,7 @@ def changed(part: MemoryPart, at: int) -> MemoryPart:
     return MemoryPart.of(bytes(data))
 
 
+@pytest.mark.usefixtures("jumping_clock")
 @pytest.mark.parametrize(
     ("broken", "kind", "first"),
     [
@@ -165,6 +166,7 @@ class Copying(StandIn):
         self.agent.write_memory(**arguments)
 
     def read_memory(self, *, offset: int, count: int) -> MemoryPart:
+        clock.sleep(CALL_NS / 1e9)
         return self.agent.read_memory(offset=offset, count=count)
 
 
@@ -175,6 +177,7 @@ def led(folder: Path, hosts: Mapping[str, StandIn]) -> Iterator[Agents]:
         yield started
 
 
+@pytest.mark.usefixtures("jumping_clock")
 def test_each_host_measures_its_own_paths_and_then_come_the_paths_between_hosts(tmp_path: Path) -> None:
     left, right = Copying(), Copying()
     before = (
@@ -218,6 +221,7 @@ class Lost(Copying):
         return super().read_memory(offset=offset, count=count)
 
 
+@pytest.mark.usefixtures("jumping_clock")
 def test_a_host_that_is_lost_meanwhile_costs_its_paths_alone_and_what_was_measured_stays(tmp_path: Path) -> None:
     with led(tmp_path, {"left": Copying(), "right": Lost(), "third": Copying()}) as started:
         found = {each.key: each for each in measure(started, ()) if isinstance(each, PathRecord)}
@@ -237,6 +241,7 @@ def test_a_host_that_is_lost_meanwhile_costs_its_paths_alone_and_what_was_measur
     ] * 2
 
 
+@pytest.mark.usefixtures("jumping_clock")
 def test_a_host_that_sends_something_else_has_no_figure(tmp_path: Path) -> None:
     class Odd(Copying):
         def read_memory(self, *, offset: int, count: int) -> MemoryPart:
@@ -274,9 +279,8 @@ def test_a_host_that_sends_something_else_has_no_figure(tmp_path: Path) -> None:
         assert list(measure(started, found)) == []
 
 
-def test_an_agent_that_does_not_reply_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "REPLIES_WITHIN_S", 0.1)
-
+@pytest.mark.usefixtures("jumping_clock")
+def test_an_agent_that_does_not_reply_is_given_up(tmp_path: Path) -> None:
     class Silent(Copying):
         def measure_path(self, *, known: tuple[PathRecord | Absent, ...]) -> Any:
             return calls.Later()
@@ -284,7 +288,10 @@ def test_an_agent_that_does_not_reply_is_given_up(tmp_path: Path, monkeypatch: p
     with led(tmp_path, {"left": Silent()}) as started:
         (absent,) = measure(started, ())
     assert isinstance(absent, Absent)
-    assert (absent.name, "no reply came within 0 s" in absent.reason) == ("left/paths", True)
+    assert (absent.name, f"no reply came within {agents.REPLIES_WITHIN_S:.0f} s" in absent.reason) == (
+        "left/paths",
+        True,
+    )
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.record import store
 from tests.cli.shell import ROOT, Shell
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.realtime]
 
 BAND = f"{ROOT / 'tests/fakes/band.py'}:Band"
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []

@@ -79,6 +79,7 @@ def test_an_agent_that_stands_still_is_given_up(
     assert end_soon(fact.pid for fact in found.values())
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize("signals", [(signal.SIGKILL,), (signal.SIGSTOP, signal.SIGCONT)], ids=["killed", "stopped"])
 def test_no_agent_outlives_a_leading_process_and_a_pause_of_it_loses_none(
     way: Way, tmp_path: Path, python: str, signals: tuple[signal.Signals, ...]
