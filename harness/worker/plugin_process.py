@@ -86,6 +86,7 @@ class PluginProcess:
         self.gone = False
         """Whether the process died, hung or sent garbage, so that no further call can succeed."""
         self._plugin = plugin
+        self._cpu_ns = 0
         self._calling = threading.Lock()
         folder = tempfile.TemporaryDirectory(prefix="mixmark-")
         scratch = Path(folder.name)
@@ -106,12 +107,13 @@ class PluginProcess:
 
     @property
     def cpu_ns(self) -> int:
-        """The CPU time of the process so far. 0 if it has ended."""
+        """The CPU time of the process so far; of one that has ended, as it was last read."""
         with suppress(OSError, psutil.Error):
             if sys.platform == "linux":
-                return time.clock_gettime_ns(~self.pid << 3 | CPU_TIME)
-            return round(sum(psutil.Process(self.pid).cpu_times()[:2]) * 1e9)
-        return 0
+                self._cpu_ns = time.clock_gettime_ns(~self.pid << 3 | CPU_TIME)
+            else:
+                self._cpu_ns = round(sum(psutil.Process(self.pid).cpu_times()[:2]) * 1e9)
+        return self._cpu_ns
 
     def call(self, method: Callable[Concatenate[Any, P], T], timeout_s: float, *_: P.args, **arguments: P.kwargs) -> T:
         """Calls a method of the plugin's kind. Raises UsageError and Unsupported if the plugin does, and MixmarkError

@@ -7,7 +7,7 @@ Each class serves the calls of its kind by the plugin's own methods. `plugin_pro
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -72,7 +72,11 @@ class PluginService:
         return bool(getattr(self._class, "needs_section", False))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return lambda **arguments: getattr(self._plugin(), name)(*arguments.values())
+        def call(**arguments: Any) -> Any:
+            value = getattr(self._plugin(), name)(*arguments.values())
+            return tuple(value) if isinstance(value, Iterator) else value  # its errors are the plugin's own
+
+        return call
 
     def _plugin(self) -> Any:
         if not self._built:

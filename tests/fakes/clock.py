@@ -245,13 +245,14 @@ class RealWait(Exception):
 
 def refuse_real_waits(monkeypatch: pytest.MonkeyPatch, harness_may: bool) -> list[str]:
     """Lets each wait of more than LONGEST_REAL_S raise. Returns the list of them, since a thread may swallow the error.
-    harness_may: only the waits of the tests' own code raise."""
+    harness_may: only the waits of test files raise, and not those of the harness and of fakes."""
     waits: list[str] = []
 
     def check(seconds: float) -> None:
         caller = sys._getframe(2)
         place = caller.f_code.co_filename
-        if seconds > LONGEST_REAL_S and ("/tests/" in place or not harness_may):
+        own = "/test_" in place
+        if seconds > LONGEST_REAL_S and (own or not harness_may):
             waits.append(f"{place}:{caller.f_lineno} waited {seconds:.2f} s")
             raise RealWait(f"{waits[-1]}: take the fixture `jumping_clock`, or mark the test as `realtime`")
 

@@ -205,7 +205,7 @@ HARMLESS = ("Honest", *GAIN_NOTHING[:3], "Listed", "Reusing", "Stubborn")
 CAUGHT_IN_THE_MIX = {
     **{name: CAUGHT[name] for name in ("Narrow", "NotANumber", "Huge")},
     "Growing": ("cut short", "the outputs for two feeds differ in shape"),
-    "TurningBack": CAUGHT["TurningBack"],
+    "TurningBack": PATCHING["TurningBack"],
     "Owing": ("finished.failed", "ValueError: a yield without units"),
     "Babbling": ("finished.failed", "cannot be read"),
     **{name: PATCHING[name] for name in ("Amending", "AmendingSooner", "Choosing")},
