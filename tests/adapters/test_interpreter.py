@@ -190,7 +190,7 @@ def test_two_versions_of_a_runtime_work_in_one_mixed_run(complete: Environment, 
     assert (there.origin, there.spec) == (ORIGIN, "acme_kit:Acme")
     assert "torch" in result.system.packages and "torch" not in there.packages
     assert [each.id for each in result.domains] == ["joules/plug"]
-    assert all(len(each.samples["joules/plug"].values) > 2 and not each.lost for each in result.meterings)
+    assert all(len(each.samples["joules/plug"].values) >= 2 and not each.lost for each in result.meterings)
     assert {each.surviving_processes for each in result.records} == {()}, "the meter's process is none of a worker"
     page = CliRunner().invoke(main, ["report", "out", "--format", "html"]).stdout
     assert f"acme_kit:Acme ({ORIGIN})" in page
