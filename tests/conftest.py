@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import tempfile
 from collections import Counter
@@ -101,9 +102,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leaves out files of slow tests where those are deselected: what they import takes seconds in each process."""
-    slow = ("\npytestmark = pytest.mark.slow\n", "\npytestmark = [pytest.mark.slow, ")
     if "not slow" in config.option.markexpr and collection_path.suffix == ".py":
-        return any(each in collection_path.read_text("utf-8") for each in slow) or None
+        return re.search(r"^pytestmark = \[?\s*pytest\.mark\.slow\b", collection_path.read_text("utf-8"), re.M) and True
     return None
 
 
