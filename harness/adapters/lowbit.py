@@ -48,16 +48,6 @@ class Quantised:
     """Whether the product equals the weight, up to float32's rounding."""
 
 
-def per_tensor(weight: Floats, bits: int = 8) -> Quantised:
-    """One scale, of shape (), for integers of the weight's shape."""
-    rows = _rows(weight)
-    scales = _shared_scale(rows, bits)
-    exact = scales is not None
-    if scales is None:
-        scales = np.full(len(rows), _coarse(_peak(_largest(rows)), bits))
-    return Quantised(_round(rows, scales, bits).reshape(weight.shape), scales[0].reshape(()), exact)
-
-
 def per_channel(weight: Floats, bits: int = 8) -> Quantised:
     """A scale for each index of axis 0, the output channels: integers of the weight's shape, scales [channels]."""
     rows = _rows(weight)

@@ -155,11 +155,6 @@ class Dispatcher:
         """The mixes that all streams with a device have finished."""
         return min((self._finished[suite] / count for suite, count in self._mix_units.items()), default=0.0)
 
-    @property
-    def abandoned(self) -> tuple[str, ...]:
-        """The suites that no device can run any more; the other suites continue in proportion."""
-        return tuple(suite for suite in self._finished if suite not in self._mix_units)
-
     def begin(self, begin_ns: int) -> None:
         """Begins the phase."""
         self._begin_ns = self._checked_ns = begin_ns

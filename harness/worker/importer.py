@@ -44,10 +44,8 @@ class Importer:
 
     def get_data(self, path: str) -> bytes:
         """The content of a file beside the modules. Raises OSError."""
-        return self.files[path] if path in self.files else Importer.read(path)
-
-    @staticmethod
-    def read(path: str) -> bytes:
+        if path in self.files:
+            return self.files[path]
         with open(path, "rb") as file:
             return file.read()
 

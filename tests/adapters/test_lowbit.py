@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from mixmark.harness.adapters.lowbit import GROUP, Quantised, in_groups, packed, per_channel, per_tensor
+from mixmark.harness.adapters.lowbit import GROUP, Quantised, in_groups, packed, per_channel
 from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.llm import Llm
 
@@ -26,8 +26,8 @@ def product(quantised: Quantised) -> Any:
 
 
 def test_a_tensor_takes_the_step_at_which_its_largest_value_is_eight() -> None:
-    got = per_tensor(np.array([[-4, 3.5], [1, 0]], np.float32))
-    assert (got.integers.tolist(), got.scales.item(), got.exact) == ([[-8, 7], [2, 0]], 0.5, True)
+    got = per_channel(np.array([[-4, 3.5], [1, 0]], np.float32))
+    assert (got.integers.tolist(), got.scales.tolist(), got.exact) == ([[-8, 7], [2, 0]], [0.5, 0.5], True)
 
 
 def test_channels_that_a_batch_norm_scaled_have_steps_of_their_own() -> None:
@@ -40,7 +40,6 @@ def test_channels_that_a_batch_norm_scaled_have_steps_of_their_own() -> None:
 def test_weights_without_a_step_are_rounded_at_the_scale_of_their_largest_value() -> None:
     weight = np.array([[127.0, -0.6, 50.4]], np.float32)
     assert (per_channel(weight).integers.tolist(), per_channel(weight).exact) == ([[127, -1, 50]], False)
-    assert (per_tensor(weight).integers.tolist(), per_tensor(weight).scales.item()) == ([[127, -1, 50]], 1)
     got = in_groups(np.array([[8, -7.9, 0.4, 3.6]], np.float32), group=4)  # the largest value is positive: -8 · -1
     assert (got.integers.tolist(), got.scales.tolist(), got.exact) == ([[[-8, 7, 0, -4]]], [[-1]], False)
 
@@ -61,9 +60,9 @@ def test_the_first_of_two_integers_lies_in_the_low_half_of_a_byte() -> None:
 def test_whole_steps_of_a_power_of_two_are_exact_to_the_bit(steps: Any, exponent: int) -> None:
     weight = np.ldexp(steps.astype(np.float32), exponent)
     for bits in (8, 4):
-        for got in (per_tensor(weight, bits), per_channel(weight, bits)):
-            assert got.exact
-            assert np.array_equal(product(got), weight)
+        got = per_channel(weight, bits)
+        assert got.exact
+        assert np.array_equal(product(got), weight)
         groups = in_groups(weight, bits)
         assert groups.exact
         assert np.array_equal(product(groups).reshape(len(weight), -1)[:, : weight.shape[1]], weight)
@@ -82,11 +81,11 @@ def test_whole_steps_of_any_size_are_exact_up_to_rounding(steps: Any, data: st.D
 
 @given(hnp.arrays(np.float32, SIZES, elements=st.floats(-1e3, 1e3, width=32).map(lambda x: x if abs(x) > 1e-3 else 0)))
 def test_any_weight_is_rounded_to_the_nearest_integer(weight: Any) -> None:
-    for got in (per_tensor(weight), per_channel(weight)):
-        assert np.abs(got.integers).max() <= 127
-        error = np.abs(product(got) - weight)
-        assert (error <= 0.501 * got.scales.reshape(-1, 1)).all()
-        assert not got.exact or error.max() <= 2e-5 * np.abs(weight).max()
+    got = per_channel(weight)
+    assert np.abs(got.integers).max() <= 127
+    error = np.abs(product(got) - weight)
+    assert (error <= 0.501 * got.scales.reshape(-1, 1)).all()
+    assert not got.exact or error.max() <= 2e-5 * np.abs(weight).max()
 
 
 @given(hnp.arrays(np.float32, SIZES, elements=st.floats(-1e3, 1e3, width=32).map(lambda x: x if abs(x) > 1e-3 else 0)))

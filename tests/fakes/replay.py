@@ -6,7 +6,9 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
-from mixmark.harness.contracts.schema import Device
+import numpy as np
+
+from mixmark.harness.contracts.schema import Completions, Device, Result
 from mixmark.harness.measure.conformance import adapter
 from mixmark.harness.measure.conformance.adapter_trials import AdapterTrials
 from mixmark.harness.measure.conformance.first_contact import FirstContact
@@ -27,8 +29,7 @@ class Replay(AdapterTrials):
     """The trials of a recording."""
 
     def __init__(self, contact: FirstContact) -> None:
-        result = contact.replayed()
-        assert result is not None
+        result = measured(contact)
         known: dict[str, Any] = {
             "adapter": SimpleNamespace(name=contact.report.name),
             "_header": result,
@@ -42,6 +43,18 @@ class Replay(AdapterTrials):
     @property
     def devices(self) -> tuple[Device, ...]:
         return tuple(self._header.devices)
+
+
+def measured(contact: FirstContact) -> Result:
+    """The result with its timestamps. Raises ValueError if they do not fit, TypeError if one lacks."""
+    assert contact.result is not None
+    records = [dict(record) for record in contact.result["records"]]
+    for record in records:
+        if columns := contact.completions.get(record["key"]):
+            record["completions"] = Completions(
+                **{name: np.array(column, np.int64) for name, column in columns.items()}
+            )
+    return Result.model_validate({**contact.result, "records": records})
 
 
 Found = tuple[str, list[str]]

@@ -18,8 +18,10 @@ from typing import Any, Concatenate
 import numpy as np
 
 from mixmark.harness.contracts.schema import (
+    Absent,
     Completions,
     Device,
+    Domain,
     Limits,
     Phase,
     Rate,
@@ -32,7 +34,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.discover.devices import Found
 from mixmark.harness.measure.cluster import launchers, messages
-from mixmark.harness.measure.cluster.messages import AgentCalls, Covered, LeaderCalls, MixProgress
+from mixmark.harness.measure.cluster.messages import AgentCalls, LeaderCalls, MixProgress
 from mixmark.harness.measure.cluster.streams import lines
 from mixmark.harness.measure.dispatch import Grant, Tally
 from mixmark.harness.measure.mixed import LoadedSuites
@@ -109,8 +111,8 @@ class StandIn:
             machine=self.machine or self.name,
         )
 
-    def open_meters(self) -> Covered:
-        return Covered(domains=(), absent=())
+    def open_meters(self) -> tuple[Domain | Absent, ...]:
+        return ()
 
     def free_memory(self) -> dict[str, int]:
         return {each.memory_pool: each.memory_bytes or 1 for each in self.devices}

@@ -36,7 +36,7 @@ from tests.docs.test_pages import anchors
 from tests.fakes import conformance, gauge
 from tests.fakes.null import Null
 from tests.fakes.reference import NUMPY
-from tests.fakes.replay import recorded, replayed
+from tests.fakes.replay import measured, recorded, replayed
 from tests.marks import linux
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +107,7 @@ def test_an_honest_adapter_passes_every_check_and_its_first_contact_is_recorded(
     content = json.loads((toys / "contact.json").read_text())
     contact = FirstContact.model_validate(content)
     assert replayed(contact) == recorded(contact) and len(replayed(contact)) == 6
-    result = contact.replayed()
+    result = measured(contact)
     assert result and [device.id for device in result.devices] == ["npu:acme0", "npu:acme1"]
     assert list(private(content)) == [], "the recording names no file and no user"
     assert {source.name for source in contact.no_energy} >= {"ipmi"}, "why no energy is known is told"

@@ -20,6 +20,7 @@ from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
     Absent,
     Device,
+    Domain,
     Metering,
     PathRecord,
     Phase,
@@ -36,7 +37,7 @@ from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.measure import paths, solo
 from mixmark.harness.measure.cluster import messages
 from mixmark.harness.measure.cluster.coordinator import EVERY_S
-from mixmark.harness.measure.cluster.messages import PART_BYTES, AgentCalls, Covered, LeaderCalls, MixProgress
+from mixmark.harness.measure.cluster.messages import PART_BYTES, AgentCalls, LeaderCalls, MixProgress
 from mixmark.harness.measure.cluster.streams import Pipes, lines
 from mixmark.harness.measure.dispatch import Dispatcher, Grant
 from mixmark.harness.measure.executor import LocalExecutor
@@ -134,10 +135,10 @@ class Agent(AgentCalls):
     def grant(self, *, grant: Grant, lasts_ns: int | None, problem: Reason | None = None) -> None:
         self.grants.put((grant, lasts_ns, problem))
 
-    def open_meters(self) -> Covered:
+    def open_meters(self) -> tuple[Domain | Absent, ...]:
         self._meters = metered(self._devices, self._adapters, self._config)
         self._meters.__enter__()
-        return Covered(domains=self._meters.domains, absent=self._meters.absent)
+        return *self._meters.domains, *self._meters.absent
 
     def free_memory(self) -> dict[str, int]:
         return dict(LocalExecutor(self._equipment, self._folder, self._meters).pool_bytes(self._devices))

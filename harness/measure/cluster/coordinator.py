@@ -83,11 +83,6 @@ class Coordinator:
         """See `dispatch.least_surplus`."""
         return least_surplus(self._placement, self._mix_units, self._quanta, window_s)
 
-    @property
-    def abandoned(self) -> tuple[str, ...]:
-        """The suites that no remaining host can run."""
-        return tuple(suite for suite in self._finished_by_lost if suite not in self._mix_units)
-
     def update(self, host: str, tally: Tally) -> None:
         """Replaces the progress of a host. Raises KeyError for a host that is lost."""
         if host not in self._tallies:

@@ -128,10 +128,12 @@ def _open_meters(
         if isinstance(reply, str):
             absent.append(Absent(kind="meter", name=on(name, "meters"), reason=reply))
             continue
-        for domain in reply.domains:
-            covers = tuple(on(host, local(id)) for host in neighbours[name] for id in domain.covers)
-            domains.append(domain.model_copy(update={"covers": covers}))
-        absent += reply.absent
+        for found in reply:
+            if isinstance(found, Absent):
+                absent.append(found)
+                continue
+            covers = tuple(on(host, local(id)) for host in neighbours[name] for id in found.covers)
+            domains.append(found.model_copy(update={"covers": covers}))
     return tuple(domains), absent
 
 

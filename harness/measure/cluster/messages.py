@@ -106,19 +106,12 @@ class MemoryPart(Message):
         return b64decode(self.base64)
 
 
-class Covered(Message):
-    """What the meters of a host cover, and the sources that cannot be read."""
-
-    domains: tuple[Domain, ...]
-    absent: tuple[Absent, ...]
-
-
 class AgentCalls(Protocol):
     def describe_host(self, *, query: HostQuery) -> HostDescription:
         """Finds the devices and the software of the host. It is the first call."""
 
-    def open_meters(self) -> Covered:
-        """Opens the meters of the host."""
+    def open_meters(self) -> tuple[Domain | Absent, ...]:
+        """Opens the meters of the host. Returns what they cover, and the sources that cannot be read."""
 
     def free_memory(self) -> dict[str, int]:
         """How many bytes of each memory pool may be filled."""

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import numpy as np
-
-from mixmark.harness.contracts.schema import Absent, Completions, Device, Domain, Fact, Result
+from mixmark.harness.contracts.schema import Absent, Device, Domain, Fact, Result
 from mixmark.harness.discover.config import Config
 from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.measure.meter_trial import live
@@ -43,18 +41,6 @@ class FirstContact(Fact):
     energy: tuple[EnergySource, ...]
     no_energy: tuple[Absent, ...]
     """The energy sources that could not be read."""
-
-    def replayed(self) -> Result | None:
-        """The result with its timestamps. Raises ValueError if they do not fit, TypeError if one lacks."""
-        if self.result is None:
-            return None
-        records = [dict(record) for record in self.result["records"]]
-        for record in records:
-            if columns := self.completions.get(record["key"]):
-                record["completions"] = Completions(
-                    **{name: np.array(column, np.int64) for name, column in columns.items()}
-                )
-        return Result.model_validate({**self.result, "records": records})
 
 
 def record(

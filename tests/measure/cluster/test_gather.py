@@ -15,7 +15,6 @@ from mixmark.harness.contracts.schema import Absent, Domain, Environment
 from mixmark.harness.measure.cluster import launchers, messages
 from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.gather import Gathered, gather
-from mixmark.harness.measure.cluster.messages import Covered
 from mixmark.harness.plan.phases import Workload
 from tests.fakes.stand_ins import StandIn, StandInLauncher, device
 from tests.golden import sample
@@ -169,11 +168,11 @@ def test_the_first_host_of_a_machine_reads_its_meters_for_all(tmp_path: Path) ->
     )
 
     class Metered(StandIn):
-        def open_meters(self) -> Covered:
-            return Covered(domains=(package,), absent=(Absent(kind="meter", name="nvml", reason="no driver"),))
+        def open_meters(self) -> tuple[Domain | Absent, ...]:
+            return package, Absent(kind="meter", name="nvml", reason="no driver")
 
     class Blind(StandIn):
-        def open_meters(self) -> Covered:
+        def open_meters(self) -> tuple[Domain | Absent, ...]:
             raise MixmarkError("PermissionError: /sys is not for you")
 
     hosts: dict[str, StandIn | str] = {
