@@ -15,9 +15,9 @@ from mixmark.harness.cli.options import (
     JSON,
     REPORT,
     WAIT_IDLE,
-    Seconds,
     SectionedGroup,
     refuse_before_subcommand,
+    timeout,
 )
 from mixmark.harness.cli.printing import print_absent, print_json, print_table, run_kit
 from mixmark.harness.contracts.errors import UsageError
@@ -84,15 +84,7 @@ def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | N
     show_default=True,
     help="Check an adapter, or a suite that adapters run.",
 )
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=Seconds(min=1),
-    default=60,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a worker may be silent, which is loading or compiling, before it counts as hung.",
-)
+@timeout(60, "How long a worker may be silent, which is loading or compiling, before it counts as hung.")
 @click.option("--device", metavar="ID", default="", help="Check this device only. By default one of each kind.")
 @click.option(
     "--record",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,14 @@ TIER = click.option(
     show_default=True,
     help="Size of the networks and of their inputs.",
 )
+
+
+def timeout(default_s: int, help: str) -> Callable[[Any], Any]:
+    """The option --timeout."""
+    seconds = Seconds(min=1)
+    return click.option(
+        "--timeout", "timeout_s", type=seconds, default=default_s, show_default=True, metavar="SECONDS", help=help
+    )
 
 
 def weight_classes(context: click.Context, option: click.Parameter, given: str | None) -> tuple[int, ...]:

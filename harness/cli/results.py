@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mixmark.harness.cli import complete
-from mixmark.harness.cli.options import JSON, Number, Seconds
+from mixmark.harness.cli.options import JSON, Number, timeout
 from mixmark.harness.cli.printing import print_json, print_table
 from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, result_or_newest
 from mixmark.harness.contracts.text import plain
@@ -141,15 +141,7 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str | None, 
     metavar="SUITE=PATH",
     help="Checkpoint of a suite that was measured with one. Repeatable.",
 )
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=Seconds(min=1),
-    default=600,
-    show_default=True,
-    metavar="SECONDS",
-    help="Seconds after which a reference that sends no reply counts as hung.",
-)
+@timeout(600, "Seconds after which a reference that sends no reply counts as hung.")
 @JSON
 def audit(folder: Path | None, weights: tuple[str, ...], timeout_s: float, as_json: bool) -> None:
     """Repeat the audits of a result folder, or of an entry of a board, on this or any other machine.

@@ -19,11 +19,11 @@ from mixmark.harness.cli.options import (
     JSON,
     TIER,
     WAIT_IDLE,
-    Seconds,
     SectionedCommand,
     arrival_rate,
     caps,
     levels,
+    timeout,
     weight_classes,
 )
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
@@ -206,15 +206,7 @@ SECTIONS = {
     help="Seed for the inputs. A score under a chosen seed is only indicative.  [default: each window draws its own]",
 )
 @click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER", help="Continue the interrupted run there.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=Seconds(min=1),
-    default=600,
-    show_default=True,
-    metavar="SECONDS",
-    help="Seconds after which a worker that sends no reply counts as hung.",
-)
+@timeout(600, "Seconds after which a worker that sends no reply counts as hung.")
 @WAIT_IDLE
 @AGAINST
 @VERBOSE
