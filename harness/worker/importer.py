@@ -6,6 +6,7 @@ A worker runs the text of this module before it imports Mixmark, so it needs the
 from __future__ import annotations
 
 import marshal
+import mmap
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,8 @@ class Importer:
     def __init__(self, descriptor: int) -> None:
         self.modules: Mapping[str, tuple[str, bool, bytes]]
         self.files: Mapping[str, bytes]
-        self.modules, self.files = marshal.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:  # several processes share one position
+            self.modules, self.files = marshal.loads(content)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

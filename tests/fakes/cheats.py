@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import os
 import random
+import re
 import sys
 import threading
 import time
@@ -41,7 +42,7 @@ from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.schema import Completions, WeightClass
 from mixmark.harness.contracts.seeds import poisson
 from mixmark.harness.resources import clock
-from mixmark.harness.worker import child, load_generator, messages
+from mixmark.harness.worker import calls, child, load_generator
 from mixmark.harness.worker import outputs as kept
 from mixmark.harness.worker.messages import ParentCalls
 from mixmark.suites.limits import check_output, gate_bound
@@ -717,8 +718,8 @@ class Negative(Honest):
     """Says that it was loaded in less than no time."""
 
     def start(self) -> None:
-        opened: Any = messages.Opened
-        vars(messages)["Opened"] = lambda **facts: opened.model_construct(**facts | {"load_ns": -5})
+        write = calls.write_reply
+        vars(calls)["write_reply"] = lambda *said: re.sub(rb'"load_ns": \d+', b'"load_ns": -5', write(*said))
 
 
 class Unsealed(Honest):
