@@ -246,7 +246,7 @@ class Auditor:
                 self._load(self._clean, suite, device)
                 yield self._clean
             finally:
-                shutil.copy(self._clean.log, log)
+                shutil.copy(self._clean.log, self._logs)
                 self._clean.call(AdapterCalls.close, self._timeout_s)()
             return
         try:

@@ -36,6 +36,7 @@ class Importer:
             return None
         file, package, _ = self.modules[name]
         folders = [os.path.dirname(file)] if package else None
+        # It is a loader by its methods; typeshed asks for a subclass.
         return spec_from_file_location(name, file, loader=self, submodule_search_locations=folders)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:

@@ -316,7 +316,7 @@ class TestTheCleanProcess:
         with clean_process() as clean:
             found = self.audited(tmp_path, clean)
         assert [each.audit and each.audit.passed for each in found] == [True, True]
-        assert (tmp_path / "logs" / "audit.null.log").exists()
+        assert (tmp_path / "logs" / "audit.log").exists(), "as a failure names it"
 
     def test_is_not_replaced_once_it_has_ended(self, tmp_path: Path) -> None:
         """A new one would read torch's files again, which a plugin may have changed by then."""
