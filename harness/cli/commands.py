@@ -7,6 +7,7 @@ Exit codes: 0 all went well (notes and warnings too), 1 an invalid finding or no
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
 from typing import Any
@@ -30,6 +31,7 @@ from mixmark.harness.cli import (
 from mixmark.harness.cli.options import SectionedGroup
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.plugins.manifest import BUILT_IN
 
 
 class Commands(SectionedGroup):
@@ -104,3 +106,6 @@ main.place(
     }
 )
 main.add_command(hosts.agent)
+for name, spec in BUILT_IN["commands"].items():
+    module, _, attribute = spec.partition(":")
+    main.hang(name.split(), getattr(importlib.import_module(module), attribute))

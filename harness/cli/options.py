@@ -154,18 +154,39 @@ def _shares(given: str) -> tuple[float, ...]:
         return ()
 
 
+class Placed(click.Command):
+    """A command of a capability. section: where the help of `mixmark` lists it."""
+
+    def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+
 class SectionedGroup(click.Group):
     """Lists its commands with their whole first sentence, in sections where `place` was called."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.sections: Mapping[str, Sequence[click.Command]] = {}
+        self.sections: dict[str, list[click.Command]] = {}
 
     def place(self, sections: Mapping[str, Sequence[click.Command]]) -> None:
         """Adds the commands of each section, by its title."""
-        self.sections = sections
+        self.sections = {title: list(commands) for title, commands in sections.items()}
         for command in (each for commands in sections.values() for each in commands):
             self.add_command(command)
+
+    def hang(self, path: Sequence[str], command: click.Command) -> None:
+        """Adds the command of a capability. path: the names of its groups, and its own. It is in the help's section
+        that it names; a command that names none is in a group, or hidden."""
+        *groups, name = path
+        parent: click.Group = self
+        for each in groups:
+            group = parent.commands[each]
+            assert isinstance(group, click.Group)
+            parent = group
+        parent.add_command(command, name)
+        if isinstance(command, Placed):
+            self.sections.setdefault(command.section, []).append(command)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         sections = self.sections or {"Commands": [*self.commands.values()]}

@@ -1,4 +1,4 @@
-"""Finds and loads plugins: the built-in table, entry points, and `--adapter ./acme.py:Acme`.
+"""Finds and loads plugins: those of the manifest `built_in.toml`, entry points, and `--adapter ./acme.py:Acme`.
 
 Finding a plugin does not import it. Loading it turns each of its errors into a `PluginError` that names the plugin, the
 cause and the missing member. The process that measures, draws and judges loads built-in plugins only, and no adapter:
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, distributions, entry_points
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.errors import PluginError, UsageError, choose_by_name
@@ -26,82 +26,8 @@ from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import Absent, WeightClass
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.plugins.calls import error_with_line
+from mixmark.harness.plugins.manifest import BUILT_IN, Kind
 
-Kind = Literal[
-    "adapters", "meters", "watchers", "limiters", "suites", "paths", "formats", "policies", "reporters", "comparisons"
-]
-
-BUILT_IN: dict[Kind, dict[str, str]] = {
-    "adapters": {
-        "torch": "mixmark.harness.adapters.torch:Torch",
-        "inductor": "mixmark.harness.adapters.torch.inductor:Inductor",
-        "onnxruntime": "mixmark.harness.adapters.onnxruntime:OnnxRuntime",
-        "openvino": "mixmark.harness.adapters.openvino:OpenVino",
-        "llamacpp": "mixmark.harness.adapters.llamacpp:LlamaCpp",
-        "endpoint": "mixmark.harness.adapters.endpoint:Endpoint",
-    },
-    "meters": {
-        "nvml": "mixmark.harness.meters.nvml:Nvml",
-        "rapl": "mixmark.harness.meters.rapl:Rapl",
-        "amdsmi": "mixmark.harness.meters.amdsmi:AmdSmi",
-        "hwmon": "mixmark.harness.meters.hwmon:Hwmon",
-        "ipmi": "mixmark.harness.meters.ipmi:Ipmi",
-        "redfish": "mixmark.harness.meters.redfish:Redfish",
-        "external": "mixmark.harness.meters.external:External",
-        "plug": "mixmark.harness.meters.plug:Plug",
-    },
-    "watchers": {
-        "nvidia": "mixmark.harness.discover.machine.nvidia:Nvidia",
-    },
-    "limiters": {
-        "rapl": "mixmark.harness.meters.power_limits:Packages",
-        "nvml": "mixmark.harness.meters.power_limits:Gpus",
-    },
-    "suites": {
-        "llm": "mixmark.suites.llm:Llm",
-        "diffusion": "mixmark.suites.diffusion:Diffusion",
-        "dlrm": "mixmark.suites.dlrm:Dlrm",
-        "resnet50": "mixmark.suites.resnet50:ResNet50",
-        "train": "mixmark.suites.train:Train",
-        "speech": "mixmark.suites.speech:Speech",
-        "ssm": "mixmark.suites.ssm:Ssm",
-        "llm-prefill": "mixmark.suites.llm_parts:Prefill",
-        "llm-decode": "mixmark.suites.llm_parts:Decode",
-        "probe": "mixmark.suites.probe:Probe",
-    },
-    "paths": {
-        "host": "mixmark.harness.adapters.host_paths:HostPaths",
-        "torch": "mixmark.harness.adapters.torch.paths:TorchPaths",
-        "onnxruntime": "mixmark.harness.adapters.onnxruntime.paths:OnnxRuntimePaths",
-    },
-    "formats": {
-        "safetensors": "mixmark.suites.formats.safetensors:prepare",
-        "onnx": "mixmark.suites.formats.onnx:prepare",
-        "gguf": "mixmark.harness.adapters.llamacpp.gguf:prepare",
-    },
-    "policies": {
-        "plan": "mixmark.harness.plan.policies:Planned",
-        "round-robin": "mixmark.harness.plan.policies:RoundRobin",
-        "fastest-device": "mixmark.harness.plan.policies:FastestDevice",
-        "greedy": "mixmark.harness.plan.policies:Greedy",
-        "deadline": "mixmark.harness.plan.policies:Deadline",
-    },
-    "reporters": {
-        "console": "mixmark.reporters.report:console",
-        "full": "mixmark.reporters.report:full",
-        "json": "mixmark.reporters.data:as_json",
-        "csv": "mixmark.reporters.data:as_csv",
-        "jsonl": "mixmark.reporters.data:as_json_lines",
-        "markdown": "mixmark.reporters.report:markdown",
-        "html": "mixmark.reporters.report:html",
-    },
-    "comparisons": {
-        "console": "mixmark.reporters.comparison:console",
-        "markdown": "mixmark.reporters.comparison:markdown",
-        "html": "mixmark.reporters.comparison:html",
-        "json": "mixmark.reporters.comparison:json",
-    },
-}
 ELSEWHERE = "another interpreter"
 """The end of the origin of a plugin whose interpreter is not the command's: what runs there is that interpreter's
 word."""
@@ -121,6 +47,8 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
     "policies": ("choose",),
     "reporters": ("__call__",),
     "comparisons": ("__call__",),
+    "experiments": ("name",),
+    "commands": ("name", "callback"),
 }
 
 
