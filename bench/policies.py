@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.dispatch import EDGE_1
 from mixmark.harness.contracts.protocols import Policy
-from mixmark.harness.measure.mixed import Source
+from mixmark.harness.measure.dispatch import Source
 from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan import policies
 from tests.fakes.machine import Machine, Rates

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from mixmark.harness.contracts.schema import BY_PLAN, Result
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.judge.drill import DrillOutcome
 from mixmark.harness.judge.findings import in_full
 from mixmark.harness.judge.load import Ladder, Level, PolicyRuns, Responses, ready_watts
 from mixmark.harness.judge.mixed_run import ScoredRun
@@ -24,23 +23,8 @@ def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
         for level in ladder.levels:
             for problem in level.problems:
                 yield f"at {_name(level)}", figures.void(problem, assessment.result)
-    if assessment.drill:
-        yield "a device lost", _drill(assessment.drill)
     for policy in assessment.policies:
         yield f"plan over {figures.name(policy.policy)}", _gain(policy)
-
-
-def _drill(found: DrillOutcome) -> str:
-    if found.problems or not found.before_per_hour or found.without_per_hour is None or found.after_per_hour is None:
-        return f"not known: {'; '.join(map(in_full, found.problems)) or 'nothing was completed before the loss'}"
-    best = found.best_without_per_hour
-    of_best = f" ({percent(found.without_per_hour / best)} of the plan of the rest)" if best else ""
-    coped = "never steady" if found.coped_after_ns is None else f"steady after {figures.duration(found.coped_after_ns)}"
-    return (
-        f"without {figures.name(found.device)} {percent(found.without_per_hour / found.before_per_hour)} of the mixes "
-        f"per hour before{of_best}, {coped}; {figures.counted(found.lost_feeds, 'feed')} lost; with it again "
-        f"{percent(found.after_per_hour / found.before_per_hour)}"
-    )
 
 
 def _in_words(ladder: Ladder) -> Iterator[str]:

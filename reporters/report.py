@@ -12,6 +12,7 @@ from typing import Literal
 from mixmark.harness.contracts.schema import Result, Route, System
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Relative
+from mixmark.harness.plugins.experiments import installed
 from mixmark.reporters import caps, document, figures, hosts, loads, measurements, paths, pictures, pipelines, scores
 from mixmark.reporters.document import Block, Bullets, Chart, Document, Facts, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
@@ -63,7 +64,10 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iter
     if found.score:
         yield Paragraph(found.score, style="strong")
     yield Paragraph(found.sentence, style="sentence")
-    if asked := [*loads.facts(assessment), *caps.facts(assessment), *pipelines.facts(assessment)]:
+    own = [(installed()[name], found) for name, found in assessment.experiments.items()]
+    asked = [*loads.facts(assessment), *caps.facts(assessment), *pipelines.facts(assessment)]
+    asked += [line for experiment, found in own for line in experiment.lines(assessment, found)]
+    if asked:
         yield Facts(asked)
     yield from mix
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
@@ -217,6 +221,8 @@ def _missing(result: Result) -> Iterator[tuple[str, str, str]]:
             yield "not reached", measurement, "the run ended before its turn"
     for absent in result.absent:
         yield "absent", absent.label, absent.reason
+    for name in result.experiments.keys() - installed().keys():
+        yield "absent", f"experiment {name}", "it is not installed here: its facts are kept, and not shown"
 
 
 def _system(result: Result) -> Iterator[Block]:

@@ -13,10 +13,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ROOMS = (
     "contracts",
-    "plan",
-    "judge",
     "resources",
     "plugins",
+    "plan",
+    "judge",
     "adapters",
     "meters",
     "record",
@@ -29,7 +29,7 @@ ROOMS = (
 PURE = ("contracts", "plan", "judge")
 """They read no file, clock or device; of files only those that are shipped beside them."""
 EFFECTS = {"os", "time", "subprocess", "threading", "socket", "tempfile", "shutil", "psutil", "platform", "signal"}
-FOR_PLUGINS = ("plugins.install", "plugins.model_cache", "resources.")
+FOR_PLUGINS = ("plugins.install", "plugins.experiments", "plugins.model_cache", "resources.")
 """What adapters, meters, suites and reporters may import of the harness beside the pure rooms."""
 PLUGINS = ("harness/adapters", "harness/meters", "suites", "reporters")
 VENDORS = {"pynvml", "amdsmi"}

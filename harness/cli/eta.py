@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from mixmark.harness.contracts.schema import Phase, Record, Result, Share
 from mixmark.harness.measure import audit
+from mixmark.harness.measure.stages import Outlook
 from mixmark.harness.plan.phases import scales
 from mixmark.harness.plan.presets import SECOND
+from mixmark.harness.plugins import experiments
 
 if TYPE_CHECKING:
     from mixmark.harness.measure.stages import Procedure
@@ -96,10 +98,12 @@ class Eta:
         policies = len(self._header.policies)
         others = policies * self._procedure.mixes - planned.count("policy")
         levels = len(self._header.levels) * (1 + policies) - planned.count("load")
-        drills = self._header.drills - planned.count("drill")
         caps = len(self._header.caps) - planned.count("cap")
         paths = self._header.measures_paths - planned.count("path")
-        yield from [mixed] * sum(max(0, each) for each in (mixes, parts, others, levels, drills, caps, paths))
+        yield from [mixed] * sum(max(0, each) for each in (mixes, parts, others, levels, caps, paths))
+        outlook = Outlook(self._header, self._phases, mixed)
+        for experiment in experiments.of(self._header):
+            yield from experiment.to_come(outlook)
 
 
 def _target(share: Share) -> tuple[str, str, str]:

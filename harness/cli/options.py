@@ -200,8 +200,8 @@ class SectionedGroup(click.Group):
 
 
 class SectionedCommand(click.Command):
-    """Lists its options in sections. sections: the options of each section, separated by spaces, by its title. It must
-    name every option."""
+    """Lists its options in sections. sections: the options of each section, separated by spaces, by its title. Options
+    that it does not name are those of experiments, and are listed last."""
 
     def __init__(self, *args: Any, sections: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -210,7 +210,7 @@ class SectionedCommand(click.Command):
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         records = {option.opts[-1]: option.get_help_record(context) for option in self.get_params(context)}
         named = {title: [records.pop(each) for each in names.split()] for title, names in self.sections.items()}
-        assert not records, f"{', '.join(records)} has no section"
+        named["Experiments, which are in no score"] = list(records.values())
         _write(formatter, {title: [each for each in rows if each] for title, rows in named.items()})
 
 

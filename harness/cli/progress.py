@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.numbers import percent, significant
-from mixmark.harness.contracts.schema import BY_PLAN, PathRecord, Phase, Record, Result
+from mixmark.harness.contracts.schema import BY_PLAN, Found, PathRecord, Phase, Record, Result
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.judge.findings import words
@@ -27,6 +27,7 @@ from mixmark.harness.measure.executor import PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.stages import Procedure
 from mixmark.harness.plan.presets import SECOND, longer
+from mixmark.harness.plugins import experiments
 from mixmark.harness.resources import clock
 
 BAR_COLUMNS = 60  # at most
@@ -39,7 +40,6 @@ PREFIXES = {
     "confirmation": "confirmation run, ",
     "screening": "quick check, ",
     "scaling": "in the mix on a part of the hosts, ",
-    "drill": "in the drill, ",
     "path": "in the mix beside copies, ",
 }
 
@@ -127,6 +127,8 @@ class Progress:
                 name = f"{path.id} beside the mix" if event.beside else event.key
                 failed = failure.cause if failure else fault and f"a wrong copy ({fault.kind})"
                 self._print(f"path {name}: {failed or 'measured'}")
+            case Found(experiment=name):
+                self._print(experiments.installed()[name].said(event))
             case Recorded(record=record):
                 self._recorded(record)
             case AuditStarted(record=record):
@@ -232,6 +234,8 @@ class Progress:
 def _prefix(phase: Phase) -> str:
     """What stands before the route of a record of the phase."""
     by = _by(phase)
+    if phase.experiment in experiments.installed():
+        return f"{experiments.installed()[phase.experiment].prefix(phase)}, "
     if phase.load:
         return f"at {percent(phase.load.level)} load{by}, "
     if phase.cap:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from mixmark.harness.cli import complete
 from mixmark.harness.cli.hosts import HOSTS, gathered, named
@@ -28,8 +29,10 @@ from mixmark.harness.cli.options import (
 )
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, write_page
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.presets import PRESETS
+from mixmark.harness.plugins.experiments import installed
 
 if TYPE_CHECKING:
     from mixmark.harness.cli.progress import Progress
@@ -45,10 +48,32 @@ SECTIONS = {
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
     "Where": "--device --adapter --split-cpu --hosts --config",
     "Output": "--out --resume --against --verbose --json --help",
-    "For experts": "--objective --ladder --policy --drill --power-cap --pipeline --paths --scaling --launcher "
-    "--address",
+    "For experts": "--objective --ladder --policy --power-cap --pipeline --paths --scaling --launcher --address",
 }
-"""The options of `mixmark run`, in the sections of its help."""
+"""The options of `mixmark run`, in the sections of its help; those of experiments stand in a section of their own."""
+WHEN_RESUMED = frozenset({"resume", "devices", "adapters", "split_cpu", "hosts", "launcher", "address", "weights"})
+WHEN_RESUMED |= {"config", "timeout_s", "wait_idle_s", "against", "verbose", "as_json"}
+"""The options that may be given with --resume: where the hosts, devices and checkpoints are, how long to wait, and what
+to print. The run that is resumed keeps all others."""
+
+
+def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The experiments that are asked for, with the values of their options, which are removed from the others. Raises
+    UsageError if an option is given that a run which is resumed keeps."""
+    context = click.get_current_context()
+    given = [
+        each
+        for each in context.command.params
+        if context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if options["resume"] and (kept := [each.opts[0] for each in given if each.name not in WHEN_RESUMED]):
+        raise UsageError(f"the run that is resumed keeps its own {', '.join(kept)}", f"leave {' and '.join(kept)} away")
+    found: dict[str, dict[str, Any]] = {}
+    for name, experiment in installed().items():
+        values = {option.name: options.pop(option.name) for option in experiment.options if option.name}
+        if any(option in given for option in experiment.options):
+            found[name] = values
+    return found
 
 
 @click.command(cls=SectionedCommand, sections=SECTIONS)
@@ -152,11 +177,6 @@ SECTIONS = {
     help="Also run the mix, serve it, and run a pipeline by this policy, in turns with the plan. Repeatable.",
 )
 @click.option(
-    "--drill",
-    type=click.Choice(["lose-device"]),
-    help="Also run the mix while the busiest device that others can replace is taken away and given back.",
-)
-@click.option(
     "--power-cap",
     "caps",
     callback=caps,
@@ -220,13 +240,14 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
               mixmark run --suite llm --adapter torch --preset standard
               mixmark run --hosts hosts.toml
     """
-    from mixmark.harness.contracts.errors import ResultError, UsageError
+    from mixmark.harness.contracts.errors import ResultError
     from mixmark.harness.discover.suite_claims import judge_stored
     from mixmark.harness.measure.audit import clean_process
     from mixmark.harness.measure.request import RunRequest, measure, prepare, this_machine
 
     form = form_of(None, verbose, as_json)
-    request = RunRequest(**options)
+    asked = _experiments(options)
+    request = RunRequest(**options, experiments=asked)
     if as_json and len(request.bits) > 1:
         raise UsageError(
             "--json prints one result, and several weight classes make several", hint="give one weight class"
@@ -256,6 +277,10 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     if problem:
         raise problem
     sys.exit(max(assessment.exit_code for assessment in assessments.values()))
+
+
+for _experiment in installed().values():
+    run.params += _experiment.options
 
 
 @click.command()

@@ -10,10 +10,9 @@ from functools import cached_property
 
 from mixmark.harness.contracts.figures import RAW, figure
 from mixmark.harness.contracts.schema import Absent, Finding, Rate, Result, Tier
-from mixmark.harness.judge import caps, drill, load, paths, pipelines, scaling, score, solo, solo_rates
+from mixmark.harness.judge import caps, load, paths, pipelines, scaling, score, solo, solo_rates
 from mixmark.harness.judge.caps import Frontier
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
-from mixmark.harness.judge.drill import DrillOutcome
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
 from mixmark.harness.judge.findings import RULES, words
 from mixmark.harness.judge.load import Ladder, PolicyRuns
@@ -27,6 +26,7 @@ from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Adaptability, Matrix, Solo
 from mixmark.harness.judge.verdict import Verdict, VerdictWord, disturbances, verdict
+from mixmark.harness.plugins.experiments import installed
 
 CHECKS: Mapping[str, Rule] = {
     name: check
@@ -72,6 +72,8 @@ class Assessment:
 
     evidence: Evidence = field(metadata=RAW)
     """The result, and the figures of its records that rules look at."""
+    doubts: tuple[Finding, ...] = field(metadata=RAW)
+    """The findings of the integrity rules, by which records count."""
     ceilings: tuple[Ceiling, ...]
     """What the probes reached on each device, by each adapter, at each precision."""
     runs: tuple[Solo, ...]
@@ -95,8 +97,6 @@ class Assessment:
     """How the rate of the mix grows with the hosts. Empty if it was not asked for."""
     ladder: Ladder | None
     """The mix at levels of load. None if it was not asked for, or the mixed runs have no rate."""
-    drill: DrillOutcome | None
-    """What the loss of a device cost. None if it was not asked for, or not run."""
     frontier: Frontier | None
     """The mix with less power. None if it was not asked for, or the mix has no run."""
     pipeline: PipelineFigures | None
@@ -147,6 +147,17 @@ class Assessment:
         return self.result.absent
 
     @cached_property
+    def _experiments(self) -> Mapping[str, object]:
+        figures = {name: each.figures(self) for name, each in installed().items() if name in self.result.experiments}
+        return {name: each for name, each in figures.items() if each is not None}
+
+    @property
+    @figure
+    def experiments(self) -> Mapping[str, object]:
+        """The figures of the experiments, which are in no score, by their names."""
+        return self._experiments
+
+    @cached_property
     def measured(self) -> Mapping[str, Measurement]:
         """The records with timestamps, by their keys: window, interval, energy, blocks of the watch."""
         return {measured.key: measured for measured in self.evidence.measured}
@@ -177,6 +188,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
     exit_code = _exit_code(evidence, bool(invalid))
     return Assessment(
         evidence=evidence,
+        doubts=tuple(doubts),
         ceilings=tuple(evidence.ceilings.values()),
         runs=runs,
         solos=solos,
@@ -188,7 +200,6 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         hardware_limit_per_hour=solo_rates.hardware_limit_per_hour(result, solos),
         scaling=steps,
         ladder=load.ladder(result, evidence.score, doubts),
-        drill=drill.outcome(result, evidence.score, doubts),
         frontier=caps.frontier(result, evidence.score, doubts),
         pipeline=pipelines.figures(result, doubts),
         paths=paths.paths(result, solos, evidence.score, doubts),
@@ -237,7 +248,13 @@ def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Assessment
         "paths",
         "moves",
     )
-    nothing = {**dict.fromkeys(facts, ()), "mix": None, "pipeline": None, "live": False}
+    nothing: dict[str, object] = {
+        **dict.fromkeys(facts, ()),
+        "mix": None,
+        "pipeline": None,
+        "experiments": {},
+        "live": False,
+    }
     blank = judge(result.model_copy(update=nothing))
     found = verdict(gather(blank.result), contradictions, (), exit_code=1)
     return replace(blank, findings=contradictions, verdict=found, exit_code=1)

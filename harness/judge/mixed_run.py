@@ -7,7 +7,7 @@ B   = min_w G_w / m_w        TX = λ = B / T   (mix/h)        MX = B / E   (mix/
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -239,23 +239,15 @@ def _edges(counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> Int64s:
     return np.asarray(np.linspace(begin_ns, end_ns, blocks + 1).round().astype(np.int64))
 
 
-def pace(result: Result, mix: Mix, phase: Phase, edges_ns: Int64s) -> Floats:
-    """[edges - 1], the mixes of a phase between neighbouring edges: the mean progress of all suites. The feeds that a
-    drill lost do not count."""
+def pace(
+    result: Result, mix: Mix, phase: Phase, edges_ns: Int64s, kept: Callable[[Record], npt.NDArray[np.bool_]]
+) -> Floats:
+    """[edges - 1], the mixes of a phase between neighbouring edges: the mean progress of all suites.
+
+    kept: [feeds] of a record, whether each may count."""
     records = [record for record in result.records if record.phase == phase.name and record.route.suite in mix.units]
     counted = [each for record in records if (each := _counted(record, mix)) is not None]
-    return _pace(mix, [replace(each, kept=each.kept & ~lost(each.record, phase)) for each in counted], edges_ns)
-
-
-def lost(record: Record, phase: Phase) -> npt.NDArray[np.bool_]:
-    """[feeds], whether each feed of a record with timestamps was with its device when a drill took that away. Until it
-    is back, the device gets no other feed."""
-    done, drill = record.completions, phase.drill
-    assert done is not None and record.parent_window_ns is not None  # the caller has checked it
-    if drill is None or drill.device != record.route.device:
-        return np.zeros(len(done), bool)
-    lost_ns, back_ns = (record.parent_window_ns[0] + each for each in (drill.lost_ns, drill.back_ns))
-    return np.asarray((done.issued_ns < back_ns) & (done.yielded_ns[done.ends - 1] > lost_ns))
+    return _pace(mix, [replace(each, kept=each.kept & kept(each.record)) for each in counted], edges_ns)
 
 
 def _pace(mix: Mix, counted: Sequence[_Counted], edges_ns: Int64s) -> Floats:

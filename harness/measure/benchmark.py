@@ -13,6 +13,7 @@ from mixmark.harness.contracts.schema import (
     Absent,
     Fact,
     Finding,
+    Found,
     Metering,
     PathRecord,
     Phase,
@@ -27,6 +28,7 @@ from mixmark.harness.measure.audit import Auditor
 from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
 from mixmark.harness.measure.stages import Procedure, RunState, makes_up_for, next_steps, procedure
 from mixmark.harness.plan.presets import SECOND
+from mixmark.harness.plugins import experiments
 from mixmark.harness.record.store import Store
 from mixmark.harness.worker.handle import Worker
 
@@ -57,7 +59,7 @@ class Audited:
     record: Record
 
 
-Event = Planned | PhaseEvent | PathRecord | Recorded | AuditStarted | Audited
+Event = Planned | PhaseEvent | PathRecord | Found | Recorded | AuditStarted | Audited
 Observer = Callable[[Event], None]
 """Follows a run by its events."""
 
@@ -104,12 +106,32 @@ class Benchmark:
 
     def run(self) -> None:
         """Runs until nothing is left to do. Exceptions pass through."""
+        if not self.result.records:
+            self._measure_before()
         if self.result.measures_paths and not self.result.records:
             self._measure_paths()
         self._measure_planned()
         while self._plan():
             self._measure_planned()
         self.result = self.result.model_copy(update={"finished": True})
+
+    def _measure_before(self) -> None:
+        """Measures what experiments measure before the first phase."""
+        for experiment in experiments.of(self.result):
+            for found in experiment.before(self.result, self._executor):
+                if isinstance(found, Metering):
+                    self._keeper.meter(found)
+                    self._extend("meterings", found)
+                elif isinstance(found, Absent):
+                    self._find(found)
+                else:
+                    self._find(Found(experiment=experiment.name, facts=found.model_dump(mode="json")))
+
+    def _find(self, found: Found | Absent) -> None:
+        self._keeper.find(found)
+        self._extend("absent" if isinstance(found, Absent) else "found", found)
+        if isinstance(found, Found):
+            self._notify(found)
 
     def _measure_paths(self) -> None:
         """Measures the paths that an interrupted run has not measured yet."""
@@ -179,6 +201,8 @@ class Benchmark:
             self._extend("connections", *facts.connections)
         for path in facts.paths:
             self._add_path(path)
+        for found in facts.found:
+            self._find(found)
         self._keep(*facts.records)
         for record in facts.records:
             self._notify(Recorded(record))

@@ -7,14 +7,15 @@ it returns None, the caller tries again after the next `finished` or `lost` of a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import fsum, isclose
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import Drill, Placement
+from mixmark.harness.contracts.schema import Placement
 from mixmark.harness.plan.placement import Planner
 
 REBALANCE_NS = 5_000_000_000
@@ -45,6 +46,8 @@ class Handed:
     """Whether the feed continues that output."""
     gives: bool = False
     """Whether the next feed of the request continues this one's output."""
+    last: bool = False
+    """Whether no feed of the request follows."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,70 @@ class _Observed:
         return self.due_s / self.took_s
 
 
-class Dispatcher:
+class WorkSource(ABC):
+    """Hands out the feeds of a phase: by the plan, or as requests that a policy assigns. What a source does not say has
+    no part in its phases."""
+
+    @property
+    @abstractmethod
+    def mixes(self) -> float:
+        """The whole mixes, or pipelines, that are finished."""
+
+    @abstractmethod
+    def begin(self, begin_ns: int) -> None:
+        """Begins the phase."""
+
+    @abstractmethod
+    def next(self, device: str, now_ns: int) -> Handed | None:
+        """The feed that the device gets next, which then counts as handed out, or None to wait. Raises MixmarkError if
+        no work can be handed out."""
+
+    @abstractmethod
+    def finished(self, device: str, handed: Handed, begin_ns: int, end_ns: int, units: int) -> None:
+        """Records that a feed which was handed out is finished or failed.
+
+        begin_ns: when the device began to work on it, without the time in the queue. units: those that count; 0 if the
+        feed failed or exceeded its latency limit."""
+
+    @abstractmethod
+    def lost(self, device: str, now_ns: int) -> object:
+        """Records that the device is gone, and with it the feeds that it held."""
+
+    @abstractmethod
+    def tally(self, now_ns: int) -> Tally:
+        """The sums, for the display and for the coordinator of several hosts."""
+
+    @abstractmethod
+    def surplus(self, now_ns: int) -> float:
+        """The fraction of all work that no mix counts yet. The phase may end when it is small."""
+
+    def least_surplus(self, window_s: float) -> float:
+        """The surplus with which a window of this length will end at least. 0 if the plan does not tell."""
+        return 0.0
+
+    def granted(self, grant: Grant, now_ns: int) -> None:
+        """Takes over this host's part of a mix that several hosts run. Only the plan does that."""
+        raise NotImplementedError
+
+    def next_arrival_ns(self) -> int | None:
+        """When the next request is due. None if no more will arrive, or requests do not arrive by time."""
+        return None
+
+    def arrive(self, now_ns: int) -> None:
+        """Takes up the requests that are due."""
+        return None
+
+    def arrival_delay_ns(self) -> int | None:
+        """The 99th percentile of the time from when a request was due until it was taken up. None if none arrived."""
+        return None
+
+
+Source = Callable[[Mapping[str, float], Placement, Mapping[Pair, int], Mapping[Pair, int]], WorkSource]
+"""Makes the source of a phase. Arguments: the units of a mix, the plan, the units of a feed of each loaded pair, the
+concurrency of each pair. Raises ValueError or MixmarkError."""
+
+
+class Dispatcher(WorkSource):
     """Keeps the streams of all suites in the proportion of the mix, while each device runs the suites of its plan.
 
     A stream is all work on one suite. Its progress is counted in mixes, as units / m_w, and a feed counts from when it
@@ -156,12 +222,10 @@ class Dispatcher:
         return min((self._finished[suite] / count for suite, count in self._mix_units.items()), default=0.0)
 
     def begin(self, begin_ns: int) -> None:
-        """Begins the phase."""
         self._begin_ns = self._checked_ns = begin_ns
         self._busy_since_ns = dict.fromkeys(self._concurrency, begin_ns)
 
     def next(self, device: str, now_ns: int) -> Handed | None:
-        """Returns the feed that the device gets next, which then counts as handed out, or None to wait."""
         if now_ns - self._checked_ns >= REBALANCE_NS:
             self._rebalance(now_ns)
         if device not in self._concurrency or self._held[device] > self._concurrency[device]:
@@ -191,10 +255,6 @@ class Dispatcher:
         return STAY_S * self._solo[suite, device].units_per_s / self._mix_units[suite]
 
     def finished(self, device: str, handed: Handed, begin_ns: int, end_ns: int, units: int) -> None:
-        """Records that a feed which was handed out is finished or failed.
-
-        begin_ns: when the device began to work on it, without the time in the queue. units: those that count; 0 if the
-        feed failed or exceeded its latency limit."""
         suite = handed.suite
         pair = suite, device
         if not self._in_flight[pair]:
@@ -214,7 +274,6 @@ class Dispatcher:
             seen.add(due_s, took_s, end_ns)
 
     def tally(self, now_ns: int) -> Tally:
-        """The sums for the coordinator of several hosts."""
         return Tally(
             finished=dict(self._finished),
             handed_out={suite: self._handed_out(suite) for suite in self._finished},
@@ -225,6 +284,10 @@ class Dispatcher:
     def surplus(self, now_ns: int) -> float:
         """See the function `surplus`."""
         return surplus(self._placement, self._mix_units, self._finished, self._unfinished_s(now_ns))
+
+    def least_surplus(self, window_s: float) -> float:
+        """See the function `least_surplus`, by the plan as it is now."""
+        return least_surplus(self._placement, self._mix_units, self._quanta, window_s)
 
     def _unfinished_s(self, now_ns: int) -> dict[str, float]:
         """The work of each device on feeds that are not finished."""
@@ -321,44 +384,6 @@ class Dispatcher:
             for device, suites in self._suites_of.items()
             if suites
         )
-
-
-class DrillDispatcher(Dispatcher):
-    """Takes a device away for the time of the drill. The feeds that it holds then are finished, and count nothing."""
-
-    def __init__(
-        self,
-        mix_units: Mapping[str, float],
-        placement: Placement,
-        quanta: Mapping[Pair, int],
-        concurrency: Mapping[Pair, int],
-        plan: Planner,
-        drill: Drill,
-    ) -> None:
-        super().__init__(mix_units, placement, quanta, concurrency, plan)
-        self._drill, self._state, self._stale = drill, "before", 0
-
-    def next(self, device: str, now_ns: int) -> Handed | None:
-        elapsed_ns, own = now_ns - self._begin_ns, self._drill.device
-        if self._state == "before" and elapsed_ns >= self._drill.lost_ns:
-            self._state, self._stale = "away", super().lost(own, now_ns)
-        if self._state == "away" and elapsed_ns >= self._drill.back_ns and not self._stale:
-            self._state = "over"
-            self.returned(own, now_ns)
-        return super().next(device, now_ns)
-
-    def finished(self, device: str, handed: Handed, begin_ns: int, end_ns: int, units: int) -> None:
-        if self._stale and device == self._drill.device:
-            self._stale -= 1
-        else:
-            super().finished(device, handed, begin_ns, end_ns, units)
-
-    def lost(self, device: str, now_ns: int) -> int:
-        if device == self._drill.device:
-            away, self._state = self._state == "away", "over"  # a device that has failed does not come back
-            if away:
-                return self._stale
-        return super().lost(device, now_ns)
 
 
 def most_at_once(concurrency: Mapping[Pair, int], device: str) -> int:

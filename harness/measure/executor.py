@@ -15,6 +15,7 @@ from mixmark.harness.contracts.schema import (
     Absent,
     Connection,
     Device,
+    Found,
     Metering,
     Mix,
     PathRecord,
@@ -33,6 +34,8 @@ from mixmark.harness.measure.paths import SteadyCopies
 from mixmark.harness.measure.phase import RESERVE, Part, attend
 from mixmark.harness.measure.stages import BESIDE
 from mixmark.harness.plan.placement import replanner
+from mixmark.harness.plugins import experiments
+from mixmark.harness.plugins.experiments import Attendant
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import memory
 from mixmark.harness.worker.plugin_process import PolicyProcess, policy_of
@@ -58,6 +61,8 @@ class PhaseFacts:
     records: Sequence[Record] = ()
     connections: Sequence[Connection] = ()
     paths: Sequence[PathRecord | Absent] = ()
+    found: Sequence[Found | Absent] = ()
+    """What the experiment of the phase found out."""
     metering: Metering | None = None
 
 
@@ -156,7 +161,10 @@ class LocalExecutor:
             stack.callback(policy.end)
             pids.append(policy.pid)
         planner = replanner(phase.placement, request.devices)
-        drive = mixed.local_driver(request.mix, phase, planner, notify, policy)
+        attendant = Attendant()
+        if phase.experiment:
+            attendant = experiments.installed()[phase.experiment].attendant(phase, self)
+        drive = mixed.local_driver(request.mix, phase, planner, notify, policy, attendant.source(planner))
 
         def on_ready(parts: Sequence[Part]) -> None:
             nonlocal copies
@@ -166,6 +174,7 @@ class LocalExecutor:
                     pids.append(pid)
                 except MixmarkError as error:  # the path's failure, and not that of the suites
                     found.append(Absent(kind="path", name=BESIDE, reason=str(error)))
+            attendant.ready(stack, pids)
             if phase.cap:
                 stack.enter_context(power_caps.lowered(self.power, phase.cap))
             self.meters.rest(request.idle_s, ready=True)
@@ -173,11 +182,11 @@ class LocalExecutor:
             drive.on_ready(parts)
 
         def drive_phase(parts: Sequence[Part]) -> None:
-            with copies.going_on() if copies else nullcontext():
-                drive(parts)
             try:
+                with copies.going_on() if copies else nullcontext(), attendant.window():
+                    drive(parts)
                 power_caps.check_lowered(self.power if phase.cap else (), phase.cap or 1)
-            except power_caps.CapFailed:
+            except MixmarkError:
                 for part in parts:
                     part.draft.completions = None
                 raise
@@ -186,7 +195,13 @@ class LocalExecutor:
         window_ns = next((each.parent_window_ns for each in records if each.parent_window_ns), None)
         if copies and window_ns:
             found.append(copies.record(phase.name, *window_ns))
-        return PhaseFacts(records, paths=found)
+        own = tuple(
+            each
+            if isinstance(each, Absent)
+            else Found(experiment=phase.experiment, phase=phase.name, facts=each.model_dump(mode="json"))
+            for each in attendant.found(records)
+        )
+        return PhaseFacts(records, paths=found, found=own)
 
     def measure_paths(self, known: Sequence[PathRecord | Absent]) -> Iterator[PathRecord | Metering | Absent]:
         return paths.measure(known, meters=self.meters)

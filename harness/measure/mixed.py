@@ -35,12 +35,11 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge.statistics.timestamps import is_in_time
 from mixmark.harness.measure.dispatch import (
     Dispatcher,
-    DrillDispatcher,
     Grant,
     Handed,
     Pair,
+    Source,
     Tally,
-    least_surplus,
     most_at_once,
 )
 from mixmark.harness.measure.phase import Part, stamped
@@ -95,31 +94,24 @@ class LoadedSuites:
     """The number of feeds that each device runs at a time."""
 
 
-Source = Callable[
-    [Mapping[str, float], Placement, Mapping[Pair, int], Mapping[Pair, int]], Dispatcher | RequestQueue | PipelineQueue
-]
-"""Makes the object that hands out the feeds, by the plan or by a policy. Arguments: the units of a mix, the plan, the
-units of a feed of each pair, the concurrency of each pair. Raises ValueError or MixmarkError."""
-
-
 def local_driver(
     mix: Mix | None,
     phase: Phase,
     plan: Planner,
     watch: Callable[[MixSnapshot], None] = lambda snapshot: None,
     policy: Callable[[Table, Table], Policy] | None = None,
+    source: Source | None = None,
 ) -> MixDriver:
     """The driver of a phase of a run with one host. plan: makes a new plan from observed rates. watch: gets a snapshot
-    now and then. policy: hands out the feeds; if None, the plan does. A phase of a pipeline needs no mix."""
+    now and then. policy: hands out the feeds; if None, the plan does. A phase of a pipeline needs no mix. source: hands
+    out the feeds of an experiment's phase."""
     placement = phase.placement
     assert placement is not None  # it is a phase of a mix or a pipeline
     units, limits = (mix.units, mix.limits) if mix else ({}, {})
-    source: Source = partial(Dispatcher, plan=plan)
+    source = source or partial(Dispatcher, plan=plan)
     if phase.pipeline:
         units, limits = phase.pipeline.mix_units, {}
         source = partial(PipelineQueue, work=phase.pipeline, policy=policy or InProportion)
-    elif phase.drill:
-        source = partial(DrillDispatcher, plan=plan, drill=phase.drill)
     elif policy:
         source = partial(RequestQueue, policy=policy, load=phase.load, limits=limits)
 
@@ -250,7 +242,7 @@ class MixDriver:
         parent_window_ns = devices.run()
         if devices.error is not None:
             raise WorkerFailed(Failure(kind="no result", message=str(devices.error))) from devices.error
-        delay_ns = devices.queue.arrival_delay_ns() if devices.queue else None
+        delay_ns = devices.source.arrival_delay_ns()
         for stream in devices.streams.values():
             if stream.done:
                 draft = stream.part.draft
@@ -303,11 +295,9 @@ class _Devices(Window):
         self.feeds = dict.fromkeys(self.mix_units, 0)
         self.planned_per_s = placement.mixes_per_s
         self.source = driver.source(self.mix_units, placement, quanta, concurrency)
-        self.queue = self.source if isinstance(self.source, RequestQueue) else None
         self.delivered: dict[int, _Delivered] = {}
         """The last output of each pipeline that is under way, by its number."""
-        by_plan = least_surplus(placement, self.mix_units, quanta, self.limits.max_ns / 1e9)
-        self.least_surplus = by_plan if isinstance(self.source, Dispatcher) else 0.0
+        self.least_surplus = self.source.least_surplus(self.limits.max_ns / 1e9)
         self.lasts_ns: int | None = None
         """How long the phase lasted, by the process that leads it."""
         self.begin_ns = clock.now_ns()
@@ -342,7 +332,6 @@ class _Devices(Window):
             return
         grant, self.lasts_ns = self.driver.grants()
         if grant:
-            assert isinstance(self.source, Dispatcher)  # several hosts run by the plan
             self.source.granted(grant, clock.now_ns())
             self.changed.notify_all()
 
@@ -350,11 +339,11 @@ class _Devices(Window):
         """Sends each request that arrives until then to its device. It sleeps rather than wait for a change, so that
         it takes no core from a device."""
         while not self.stopping and (now_ns := clock.now_ns()) < until_ns:
-            due_ns = self.queue.next_arrival_ns() if self.queue else None
+            due_ns = self.source.next_arrival_ns()
             clock.sleep(max(0, min(until_ns, due_ns or until_ns) - now_ns) / 1e9)
-            if self.queue and due_ns is not None and due_ns < until_ns:
+            if due_ns is not None and due_ns < until_ns:
                 with self.changed:
-                    self.queue.arrive(clock.now_ns())  # also while no device has room for them
+                    self.source.arrive(clock.now_ns())  # also while no device has room for them
                     self._send_all()
                     self.changed.notify_all()
 
@@ -477,7 +466,7 @@ class _Devices(Window):
         kept = is_in_time(service, done.yields[0][0] - due_ns, ended_ns - due_ns, sum(units[1:]))
         with self.changed:
             self.feeds[suite] = self.feeds.get(suite, 0) + 1
-            if handed.chained:
+            if handed.chained and not handed.last:
                 self.delivered[handed.request] = _Delivered(delivered, feed.serial, feed.gives)
             if feed.took and feed.took.file:
                 stream.part.commitments.keep_taken(feed.serial, feed.took.serial, feed.took.file)

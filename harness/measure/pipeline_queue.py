@@ -100,7 +100,8 @@ class PipelineQueue(RequestQueue):
         number, stage = divmod(request.number, len(self._work.suites))
         carried, later = self._work.carried, self._work.suites[stage + 1 :]
         takes, gives = request.suite in carried, bool(later) and later[0] in carried
-        return Handed(request.suite, request.due_ns, number, chained=True, takes=takes, gives=gives)
+        chain = {"takes": takes, "gives": gives, "last": not later}
+        return Handed(request.suite, request.due_ns, number, chained=True, **chain)
 
     def _number(self, pipeline: _UnderWay) -> int:
         """The number of the request for its stage."""

@@ -6,9 +6,10 @@ import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import (
@@ -39,7 +40,8 @@ from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.plan import mixes, phases, pipelines, presets
 from mixmark.harness.plan.phases import Workload
 from mixmark.harness.plan.placement import Objective
-from mixmark.harness.plugins import registry
+from mixmark.harness.plugins import experiments, registry
+from mixmark.harness.plugins.experiments import Experiment
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
@@ -71,7 +73,6 @@ class RunRequest:
     objective: Objective = "throughput"
     levels: tuple[float, ...] | None = ()
     """The loads at which the mix is also served. None means the preset's loads."""
-    drill: str | None = None
     caps: tuple[float, ...] = ()
     """The shares of the devices' power limits at which the mix is also run."""
     policies: tuple[str, ...] = ()
@@ -81,6 +82,8 @@ class RunRequest:
     pipeline: str | None = None
     """A published name, or a file that ends in .toml."""
     split_cpu: str | None = None
+    experiments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The experiments that are asked for, by their names, with the values of their options."""
     hosts: Path | None = None
     launcher: str | None = None
     address: str | None = None
@@ -108,13 +111,8 @@ class RunRequest:
             raise UsageError("--precision and --bits both choose number formats", hint="leave one of them away")
         if self.rate is not None and "server" not in self.scenarios:
             raise UsageError("--rate applies only to the server scenario", hint="add --scenario server")
-        if self.paths and self.resume:
-            raise UsageError("--paths measures before the first phase of a new run", hint="leave --paths away")
-        if self.pipeline and (self.on_hosts or self.resume):
-            why = "it runs on this machine alone" if self.on_hosts else "the run that is resumed keeps its own"
-            raise UsageError(f"--pipeline cannot be chosen here: {why}", hint="leave --pipeline away")
-        if self.resume and self.out:
-            raise UsageError("--resume continues in the folder of the interrupted run", hint="leave --out away")
+        if self.pipeline and self.on_hosts:
+            raise UsageError("--pipeline runs on this machine alone", hint="leave --pipeline away")
 
 
 @dataclass(frozen=True)
@@ -190,6 +188,8 @@ def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
         raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
     if request.scaling and not (mix and request.on_hosts) and not resumed:
         raise UsageError("--scaling runs a mix on a part of several hosts", hint="give --hosts, and a mix")
+    for name in request.experiments:
+        _refuse(experiments.installed()[name], request, mix)
     policies = _policies(request, resumed, mix, pipeline)
     if not request.on_hosts:
         setup.choose_adapters(
@@ -204,6 +204,13 @@ def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
         bench = setup.prepare(config, suites, request.adapters, request.split_cpu)
         bench.targets(request.devices)  # refuses a device that is not here
     return PreparedRun(request, resumed, config, suites, workloads, mix, pipeline, folders, policies, bench, clean)
+
+
+def _refuse(experiment: Experiment, request: RunRequest, mix: Mix | None) -> None:
+    """Raises UsageError if a run cannot have the experiment."""
+    if experiment.needs_mix and (request.on_hosts or not mix):
+        lacks = "it does not run on several hosts" if request.on_hosts else "it needs a mix: leave --mix none away"
+        raise UsageError(f"{experiment.options[0].opts[0]} runs or serves a mix on this machine", hint=lacks)
 
 
 def _measured(
@@ -231,7 +238,6 @@ def _policies(
         policy_of(found[policy])  # an error of its file comes before anything is measured
     options = {
         "--policy": request.policies if not pipeline else (),
-        "--drill": request.drill,
         "--ladder": request.levels != (),
         "--power-cap": request.caps,
     }
@@ -251,6 +257,8 @@ def _interrupted(folder: Path) -> Result:
     if result.live:
         raise store.still_going_on(folder)
     refuse_contradictions(result)
+    if lacking := result.experiments.keys() - experiments.installed().keys():
+        raise UsageError(f"the run in {folder} has experiments that are not installed: {', '.join(sorted(lacking))}")
     return result
 
 
@@ -383,7 +391,10 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
         "domains": machine.domains,
         "scaling": request.scaling,
         "levels": presets.PRESETS[request.preset].levels if request.levels is None else request.levels,
-        "drills": request.drill is not None,
+        "experiments": {
+            name: experiments.installed()[name].asked(run, given).model_dump(mode="json")
+            for name, given in request.experiments.items()
+        },
         "caps": request.caps,
         "power_limits": tuple(control.limit for control in machine.power),
         "pipeline": run.pipeline,

@@ -19,7 +19,7 @@ from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import DeviceLoad, Policy, Request
 from mixmark.harness.contracts.schema import Load, Placement, ServiceLimits
-from mixmark.harness.measure.dispatch import Handed, Pair, Tally, most_at_once, surplus
+from mixmark.harness.measure.dispatch import Handed, Pair, Tally, WorkSource, most_at_once, surplus
 from mixmark.harness.plan.load import due_ns, request_units
 from mixmark.harness.plugins.calls import error_text, error_with_line
 
@@ -62,7 +62,7 @@ class _Device:
         return DeviceLoad(device=name, busy_s=max(0.0, self.work_s - spent_s), has_room=feeds < room)
 
 
-class RequestQueue:
+class RequestQueue(WorkSource):
     """The requests of a phase, waiting or given to a device."""
 
     def __init__(
@@ -97,18 +97,15 @@ class RequestQueue:
         self._delays_ns: list[int] = []
 
     def begin(self, begin_ns: int) -> None:
-        """Begins the phase."""
         if self._load:
             due = due_ns(self._load).items()
             self._coming = deque(sorted((begin_ns + at, suite) for suite, at_ns in due for at in at_ns.tolist()))
 
     @property
     def mixes(self) -> float:
-        """The mixes that are finished."""
         return min((self._finished[suite] / count for suite, count in self._mix_units.items()), default=0.0)
 
     def next_arrival_ns(self) -> int | None:
-        """When the next request is due. None if no more will arrive, or requests do not arrive by time."""
         return self._coming[0][0] if self._coming else None
 
     def arrive(self, now_ns: int) -> None:
@@ -124,7 +121,6 @@ class RequestQueue:
             self._wait(behind, now_ns)
 
     def arrival_delay_ns(self) -> int | None:
-        """The 99th percentile of the time from when a request was due until it was taken up. None if none arrived."""
         delays_ns = sorted(self._delays_ns)
         return delays_ns[math.ceil(0.99 * len(delays_ns)) - 1] if delays_ns else None
 
@@ -172,7 +168,6 @@ class RequestQueue:
         self._coming = deque(each for each in self._coming if each[1] in self._mix_units)
 
     def tally(self, now_ns: int) -> Tally:
-        """The sums, for the display."""
         return Tally(finished=dict(self._finished), handed_out={}, paces={}, unfinished_s=self._unfinished_s(now_ns))
 
     def surplus(self, now_ns: int) -> float:

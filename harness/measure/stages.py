@@ -25,7 +25,7 @@ from mixmark.harness.contracts.schema import (
     Absent,
     CopyWork,
     Device,
-    Drill,
+    Fact,
     Finding,
     Limits,
     Load,
@@ -48,7 +48,6 @@ from mixmark.harness.plan.load import level_name, limits_of, load_at, request_un
 from mixmark.harness.plan.phases import (
     RouteKey,
     confirmations,
-    device_to_lose,
     key_of,
     of_mix,
     routes_of,
@@ -60,12 +59,29 @@ from mixmark.harness.plan.pipelines import limits_of as pipeline_limits
 from mixmark.harness.plan.pipelines import turns as pipeline_turns
 from mixmark.harness.plan.placement import Planner, Power, place
 from mixmark.harness.plan.presets import SECOND
+from mixmark.harness.plugins import experiments
 
 MOST_REPEATS = 2  # a machine that is always busy must not keep a run going
 REPEATS_S = {"smoke": 8, "edge": 60, "server": 300}
 """The most seconds that repeated screening runs take in a weight class, for each device of the run, by tier."""
 
 Steps = Sequence[Phase | Absent]
+Shares = Sequence[Share]
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What is known of a run's phases before they are planned, for its expected time."""
+
+    header: Result
+    planned: Sequence[Phase]
+    """The phases that are planned so far."""
+    mixed: Shares
+    """The shares of a mixed phase, as far as they are known."""
+
+    def count(self, name: str) -> int:
+        """The planned phases of a purpose, or of an experiment."""
+        return sum(name in (phase.purpose, phase.experiment) for phase in self.planned)
 
 
 @dataclass(frozen=True)
@@ -125,8 +141,9 @@ class RunState:
     def mixed(self) -> Sequence[Phase]:
         return self.of("mixed")
 
-    def of(self, purpose: Purpose) -> Sequence[Phase]:
-        return [phase for phase in self.result.phases if phase.purpose == purpose]
+    def of(self, name: str) -> Sequence[Phase]:
+        """The phases of a purpose, or of an experiment."""
+        return [phase for phase in self.result.phases if name in (phase.purpose, phase.experiment)]
 
     @cached_property
     def disturbed(self) -> Sequence[tuple[str, Finding]]:
@@ -156,6 +173,12 @@ class RunState:
             hint = "; ".join(f"{suite}: {message}" for suite, message in failures.items())
             return absent(self.mix.name, MixmarkError(str(error), hint or error.hint))
 
+    @property
+    def plan(self) -> Placement:
+        """The plan of all mixed phases, once there is one."""
+        assert isinstance(self.placement, Placement)
+        return self.placement
+
     def planner(self, devices: Sequence[Device], power: Power | None) -> Planner:
         """Plans for these devices as the run is to be planned."""
         return partial(
@@ -181,10 +204,12 @@ class RunState:
         **more: Any,
     ) -> Phase:
         """A phase of the mix, by default on the plan of the mixed phases and with their limits."""
-        chosen = placement or self.placement
-        assert isinstance(chosen, Placement)  # no stage after `mix` runs without one
         limits = limits or self.procedure.mix_limits
-        return of_mix(self.result, chosen, limits, name, purpose, run, self.pool_bytes, **more)
+        return of_mix(self.result, placement or self.plan, limits, name, purpose, run, self.pool_bytes, **more)
+
+    def experiment(self, name: str, facts: Fact, phase: str = "", **more: Any) -> Phase:
+        """A phase of an experiment; by default with its name, and as a mixed phase. more: as of `phase`."""
+        return self.phase(phase or name, "experiment", experiment=name, facts=facts, **more)
 
     def is_absent(self, name: str, kind: str = "mix") -> bool:
         return any((each.kind, each.name) == (kind, name) for each in self.result.absent)
@@ -338,24 +363,6 @@ def _served(state: RunState, load: Load, policy: str) -> Phase:
     return state.phase(name, "load", limits=limits, policy=policy, load=load)
 
 
-DRILL = "the drill"
-
-
-def drill(state: RunState) -> Steps:
-    """The mix in three parts of equal length: whole, without a device, and whole again."""
-    if not state.result.drills or state.of("drill") or state.is_absent(DRILL):
-        return ()
-    assert isinstance(state.placement, Placement)  # as in `RunState.phase`
-    limits = state.procedure.mix_limits
-    part_ns = min(limits.min_ns, limits.max_ns // 3)
-    try:
-        lost = Drill(device=device_to_lose(state.placement), lost_ns=part_ns, back_ns=2 * part_ns)
-    except UsageError as error:
-        return (absent(DRILL, error),)
-    limits = limits.model_copy(update={"min_ns": 3 * part_ns, "max_ns": 3 * part_ns})
-    return (state.phase("drill", "drill", limits=limits, drill=lost),)
-
-
 def caps(state: RunState) -> list[Phase]:
     """The mix with each lower limit of power, one after the other."""
     ran = {phase.cap for phase in state.result.phases}
@@ -450,18 +457,28 @@ def pipelines(state: RunState) -> Steps:
     return (state.phase(name, "pipeline", run + 1, turn.placement, limits, pipeline=turn.work, policy=turn.policy),)
 
 
-STAGES = (screen, choose, stages_alone, confirm, mix, policies, levels, drill, caps, copies, scaling, pipelines)
+def stages(state: RunState) -> Iterator[Callable[[RunState], Steps]]:
+    """The stages of a run in their order. No route changes once a mixed phase is planned."""
+    asked = [*experiments.of(state.result)]
+    if state.result.mix is None:
+        yield from (each.solo for each in asked)
+        yield from (stages_alone, pipelines)
+        yield from (each.next for each in asked if not each.needs_mix)
+        return
+    if not state.mixed:
+        yield from (screen, choose, stages_alone, *(each.solo for each in asked), confirm, mix)
+    else:
+        yield from (each.next for each in asked if each.takes_turns)
+        yield from (mix, policies, levels, caps, copies, scaling)
+    yield pipelines
+    yield from (each.next for each in asked if not each.takes_turns and (state.mixed or not each.needs_mix))
 
 
 def next_steps(state: RunState) -> Steps:
     """The next phases of the first stage that has any, with the absences that were found on the way. The run is over if
     there is no phase."""
     found: list[Phase | Absent] = []
-    at = STAGES.index(mix)
-    stages: Sequence[Callable[[RunState], Steps]] = (stages_alone, pipelines)
-    if state.result.mix:  # no route changes once a mixed phase is planned, and nothing but a pipeline follows no mix
-        stages = STAGES[at:] if state.mixed else (*STAGES[: at + 1], pipelines)
-    for stage in stages:
+    for stage in stages(state):
         found += stage(state)
         if any(isinstance(step, Phase) for step in found):
             break

@@ -17,7 +17,7 @@ from mixmark.harness.contracts.schema import (
     Absent,
     CopyWork,
     Device,
-    Drill,
+    Fact,
     Limits,
     Load,
     Phase,
@@ -252,6 +252,7 @@ def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], al
             "begun": tuple(name for name in before.begun if name in names),
             "records": tuple(record for record in before.records if record.phase in names),
             "paths": paths,
+            "found": tuple(each for each in before.found if each.phase is None),
             "meterings": tuple(each for each in before.meterings if each.phase in names | of_paths),
             "absent": tuple(
                 each for each in before.absent if each.kind != "mix" and (each.kind, each.name) not in used
@@ -307,7 +308,8 @@ def of_mix(
     pool_bytes: Mapping[str, int],
     policy: str = BY_PLAN,
     load: Load | None = None,
-    drill: Drill | None = None,
+    experiment: str = "",
+    facts: Fact | None = None,
     cap: float | None = None,
     copies: CopyWork | None = None,
     pipeline: PipelineWork | None = None,
@@ -347,28 +349,12 @@ def of_mix(
         placement=placement,
         policy=policy,
         load=load,
-        drill=drill,
+        experiment=experiment,
+        facts=facts.model_dump(mode="json") if facts else {},
         cap=cap,
         copies=copies,
         pipeline=pipeline,
     )
-
-
-def device_to_lose(placement: Placement) -> str:
-    """The device that does most of the mix, among devices that other devices can replace. Raises UsageError if there is
-    none."""
-    able: dict[str, set[str]] = defaultdict(set)
-    worth: dict[str, float] = defaultdict(float)
-    for rate in placement.rates:
-        able[rate.suite].add(rate.device)
-        part = placement.fractions.get(rate.suite, {}).get(rate.device, 0.0)
-        worth[rate.device] += part * rate.units_per_s * placement.suite_prices.get(rate.suite, 0.0)
-    spare = [device for device in worth if worth[device] and all(devices != {device} for devices in able.values())]
-    if not spare:
-        raise UsageError(
-            "no device can be taken away: each is the only device for a suite", "--split-cpu 2 makes two devices"
-        )
-    return max(spare, key=worth.__getitem__)
 
 
 def scales(result: Result) -> tuple[int, ...]:

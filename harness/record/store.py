@@ -5,8 +5,8 @@ While a run goes on, the journal is the result:
     journal.jsonl           the first line is the result as it began. Each later line holds facts that were added
                             together, {"records": […]}, {"meterings": […]}, {"connections": […]} or {"phases": […]};
                             the later of two facts with the same key counts. {"sha256": {…}} beside records and
-                            meterings holds the hashes of their raw files. {"paths": […]} and {"absent": […]} add a
-                            path between memories or its reason. {"begun": ["mixed"]} says that the windows of a
+                            meterings holds the hashes of their raw files. {"found": […]} and {"absent": […]} add what
+                            an experiment found out, or could not. {"begun": ["mixed"]} says that the windows of a
                             phase open, {"resumed": [12]} that the run was resumed after twelve records
     raw/<key>.npz           the timestamps of a record, and the record's key
     raw/<key>.outputs.npz   the audited outputs of a record, and the serial numbers of their feeds
@@ -48,6 +48,7 @@ from mixmark.harness.contracts.schema import (
     Absent,
     Connection,
     Fact,
+    Found,
     Metering,
     PathRecord,
     Phase,
@@ -116,6 +117,11 @@ class Store:
         """Adds how the hosts of a phase were reached, before the records of the phase."""
         with explained(f"cannot write the connections of {connections[0].phase} to {self.path}"):
             self._add("connections", connections)
+
+    def find(self, found: Found | Absent) -> None:
+        """Adds what an experiment found out, or could not."""
+        with explained(f"cannot write what was found to {self.path}"):
+            self._add("absent" if isinstance(found, Absent) else "found", (found,))
 
     def add_path(self, found: PathRecord | Absent) -> None:
         """Adds what was measured of a path between memories, or why there is no path."""
@@ -349,7 +355,7 @@ def _replayed(journal: Path) -> tuple[dict[str, Any], dict[str, str]]:
     _check_version(journal, header)
     found: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in KEYS}
     told: dict[str, list[Any]] = {"resumed": []}
-    for name in ("begun", "paths", "absent"):
+    for name in ("begun", "paths", "found", "absent"):
         told[name] = [*before] if isinstance(before := header.get(name), list) else []
     sha256: dict[str, str] = {}
     for number, text in enumerate(lines, 2):

@@ -12,6 +12,7 @@ import re
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -21,6 +22,7 @@ from mixmark.harness.contracts.figures import published
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import Assessment, Provenance
 from mixmark.harness.judge.compare.machines import MachineComparison
+from mixmark.harness.plugins.experiments import Experiment, installed
 from mixmark.reporters.data import ENERGY, MIXED, SOLO, columns
 from tests.docs import parts
 
@@ -47,13 +49,22 @@ UNITS = (
     (r".*_pct", "%"),
     (r".*(half_width|uncertainty|fraction|share)|surplus|planned|retained|kappa|busy|delta|accuracy", "fraction"),
 )
-NAMES: dict[object, str] = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
+NAMES: dict[object, str] = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    type(None): "null",
+    object: "its own",
+}
 
 
 def renewed(page: str) -> str:
     """The page with the fields and the columns as they are now."""
     kept = meanings(page)
     of_report = _reached(Assessment)
+    for experiment in installed().values():
+        of_report += [each for of in _figures(experiment) for each in _reached(of) if each not in of_report]
     more = [each for each in _reached(MachineComparison) if each not in of_report]
     report, comparison = ("\n".join(_section(each, kept) for each in classes) for classes in (of_report, more))
     return parts.renewed(page, report=report, comparison=comparison, columns=_columns())
@@ -61,6 +72,20 @@ def renewed(page: str) -> str:
 
 def schema() -> str:
     return json.dumps(Result.model_json_schema(mode="serialization"), indent=1, ensure_ascii=False) + "\n"
+
+
+def _figures(experiment: Experiment) -> list[type]:
+    """The class of an experiment's figures, as its module imports it for type checkers."""
+    method = type(experiment).figures
+    tree = ast.parse(inspect.getsource(inspect.getmodule(method) or method))
+    named = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    words = re.findall(r"\w+", str(method.__annotations__["return"]))
+    return [getattr(import_module(named[each]), each) for each in words if each in named]
 
 
 def _reached(root: type) -> list[type]:

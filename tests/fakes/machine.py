@@ -32,7 +32,7 @@ from mixmark.harness.contracts.schema import (
     Task,
 )
 from mixmark.harness.measure import mixed
-from mixmark.harness.measure.dispatch import Dispatcher, Handed, Pair
+from mixmark.harness.measure.dispatch import Dispatcher, Handed, Pair, Source
 from mixmark.harness.plan.placement import Planner, Power, place
 from tests.golden.sample import result as bare
 
@@ -81,7 +81,7 @@ class Machine:
         concurrency: int = 1,
         marks: Mapping[str, int] | None = None,
         may_wait: bool = False,
-        source: mixed.Source | None = None,
+        source: Source | None = None,
     ) -> None:
         """marks: the number of equal steps that a suite's feed has, 1 for a suite that is not named.
         may_wait: whether all devices may wait at once, as the devices of a host without credit do. source: makes what

@@ -1,14 +1,18 @@
 """Every figure of the JSON reports of made-up results and of the published entries, for the golden test of figures.
 
-python -m tests.golden.figures    writes figures.json; only a change of a formula or of a field needs that
+A capability with figures has made-up results in tests/capabilities/NAME/golden.py, and their figures beside it.
+
+python -m tests.golden.figures    writes figures.json and golden.json; only a change of a formula or of a field needs it
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -27,7 +31,6 @@ from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE, one_run
 from tests.golden import sample
 from tests.judge import test_caps, test_load
-from tests.measure import test_dispatch
 
 FILE = Path(__file__).with_name("figures.json")
 
@@ -70,7 +73,6 @@ def made() -> Mapping[str, Result]:
         "failed in the mix": failed_in_the_mix(),
         "ladder": policies(),
         "caps": test_caps.capped(one_run(600.0), (0.8, 0.9, 400), (0.6, 0.5, 380)),
-        "drill": test_dispatch.with_drill(test_dispatch.drilled()),
         "hosts": cluster(),
         "scaling": cluster(("host1", "host2", "host3"), parts={1: 1.0, 2: 0.8}),
     }
@@ -151,11 +153,38 @@ def figures() -> dict[str, Any]:
     return known
 
 
-def written() -> str:
+def capabilities() -> Mapping[str, ModuleType]:
+    """The module `golden` of each capability that has one, by its name."""
+    files = sorted((Path(__file__).parents[1] / "capabilities").glob("*/golden.py"))
+    return {file.parent.name: import_module(f"tests.capabilities.{file.parent.name}.golden") for file in files}
+
+
+def of_capability(name: str) -> dict[str, Any]:
+    """The figures of a capability's made-up results that are its own."""
+    found: dict[str, Any] = {}
+    with patch.object(mixes, "frozen", lambda: {"edge-9": EDGE}):
+        for title, result in capabilities()[name].made().items():
+            told = json.loads(data.as_json(judge(result)))["experiments"]
+            found |= below(told, title)
+    known: dict[str, Any] = json.loads(json.dumps(found))
+    return known
+
+
+def files() -> Mapping[Path, Callable[[], dict[str, Any]]]:
+    """Each golden file with its figures."""
+    return {FILE: figures} | {
+        Path(str(module.__file__)).with_name("golden.json"): partial(of_capability, name)
+        for name, module in capabilities().items()
+        if hasattr(module, "made")
+    }
+
+
+def written(found: Mapping[str, Any]) -> str:
     """One line for each object that has figures."""
-    lines = [f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in figures().items()]
+    lines = [f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in found.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 if __name__ == "__main__":
-    FILE.write_text(written(), encoding="utf-8")
+    for file, found in files().items():
+        file.write_text(written(found()), encoding="utf-8")

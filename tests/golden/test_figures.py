@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import json
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.golden.figures import FILE, figures
+from tests.golden.figures import files
 
 pytestmark = pytest.mark.slow  # it judges a published entry
 
-KNOWN: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+
+@cache
+def known(file: Path) -> dict[str, Any]:
+    of_file: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return of_file
 
 
-@pytest.mark.parametrize("result", sorted({name.partition(" / ")[0] for name in KNOWN}))
-def test_the_figures_of_a_result_are_the_same(result: str) -> None:
-    found, known = (
+@pytest.mark.parametrize(
+    ("file", "result"),
+    [(file, result) for file in files() for result in sorted({name.partition(" / ")[0] for name in known(file)})],
+)
+def test_the_figures_of_a_result_are_the_same(file: Path, result: str) -> None:
+    found, before = (
         {name: value for name, value in every.items() if name.partition(" / ")[0] == result}
-        for every in (figures(), KNOWN)
+        for every in (files()[file](), known(file))
     )
-    assert found.keys() == known.keys()
-    assert {name: (found[name], value) for name, value in known.items() if not same(found[name], value)} == {}
+    assert found.keys() == before.keys()
+    assert {name: (found[name], value) for name, value in before.items() if not same(found[name], value)} == {}
 
 
 def same(one: Any, other: Any) -> bool:

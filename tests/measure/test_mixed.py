@@ -355,7 +355,7 @@ def test_a_run_whose_cap_was_raised_meanwhile_keeps_no_timestamps(
         return []
 
     monkeypatch.setattr(executor, "attend", attend)
-    phase: Any = SimpleNamespace(placement=object(), purpose="cap", cap=0.6, load=None, policy="plan")
+    phase: Any = SimpleNamespace(placement=object(), purpose="cap", cap=0.6, load=None, policy="plan", experiment="")
     request: Any = SimpleNamespace(phase=phase, mix=MIX, devices=(), idle_s=0)
     nothing: Any = SimpleNamespace(pids=())
     here = executor.LocalExecutor(nothing, tmp_path, nothing, {}, (limit,))

@@ -428,11 +428,10 @@ def test_a_pipeline_whose_stage_has_no_rate_is_absent_with_the_reason() -> None:
     assert later(unaudited.model_copy(update={"absent": (absent,)})) == []
 
 
-@pytest.mark.parametrize("other", [{"address": "a"}, {"resume": Path("a")}])
-def test_a_pipeline_runs_on_this_machine_and_from_the_begin(other: dict[str, Any]) -> None:
+def test_a_pipeline_runs_on_this_machine() -> None:
     RunRequest(pipeline="assistant").check()
-    with pytest.raises(UsageError, match="--pipeline cannot be chosen here"):
-        RunRequest(pipeline="assistant", **other).check()
+    with pytest.raises(UsageError, match="--pipeline runs on this machine alone"):
+        RunRequest(pipeline="assistant", address="a").check()
 
 
 def test_only_a_feed_of_the_stages_samples_is_its_time_alone() -> None:

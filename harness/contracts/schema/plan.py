@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from mixmark.harness.contracts.schema.device import Fact, Precision, Route, ScenarioName, Tier
 
+F = TypeVar("F", bound=Fact)
 Purpose = Literal[
     "probe",
     "screening",
@@ -18,7 +19,7 @@ Purpose = Literal[
     "scaling",
     "policy",
     "load",
-    "drill",
+    "experiment",
     "cap",
     "path",
     "pipeline",
@@ -33,12 +34,12 @@ Purpose = Literal[
     scaling       runs the mix on the first 1, 2, 4, … of several hosts, to show how the rate grows with the hosts
     policy        runs the mix by another policy than the plan, to show what the plan gains
     load          serves arriving requests of the mix, at a fraction of the rate of the mixed runs
-    drill         runs the mix while a device is taken away and given back
+    experiment    belongs to an experiment, which is in no score; most run the mix in another way
     cap           runs the mix with lower power limits of the devices
     path          runs the mix while copies on a path between memories go on
     pipeline      runs a chain of stages, several pipelines at a time
 """
-MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load", "drill", "cap", "path", "pipeline")
+MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load", "experiment", "cap", "path", "pipeline")
 """The purposes of the phases with a placement, of a mix or of the stages of a pipeline."""
 
 
@@ -123,16 +124,6 @@ class Load(Fact):
     """The units in a request of each suite. A request is one feed, or several feeds in a row."""
     seed: int = Field(ge=0)
     """The seed of the due times, drawn when the level was planned."""
-
-
-class Drill(Fact):
-    """A device that gets no work for a part of a phase, as if it had failed."""
-
-    device: str
-    lost_ns: int = Field(gt=0)
-    """When the device is taken away, from the begin of the phase. Its unfinished work is lost."""
-    back_ns: int = Field(gt=0)
-    """When the device is given back, from the begin of the phase."""
 
 
 class PowerLimit(Fact):
@@ -244,8 +235,10 @@ class Phase(Fact):
     """The policy that assigned the work of a phase with a mix."""
     load: Load | None = None
     """The arriving requests. None if the purpose is not `load`."""
-    drill: Drill | None = None
-    """The device that is lost. None if the purpose is not `drill`."""
+    experiment: str = ""
+    """The experiment that the phase belongs to. Empty if it belongs to none."""
+    facts: dict[str, JsonValue] = {}
+    """What the experiment keeps of the phase."""
     cap: float | None = Field(default=None, gt=0, lt=1)
     """The devices' power limits, as a fraction of the limits before the run. None if the purpose is not `cap`."""
     copies: CopyWork | None = None
@@ -257,6 +250,10 @@ class Phase(Fact):
     def shares(self) -> tuple[Share, ...]:
         """The shares of all tasks."""
         return tuple(share for task in self.tasks for share in task.shares)
+
+    def told(self, shape: type[F]) -> F:
+        """The facts of the experiment, which `consistency` has checked in a result that was read."""
+        return shape.model_validate(self.facts)
 
     @model_validator(mode="after")
     def _each_device_once(self) -> Phase:
@@ -274,13 +271,14 @@ class Phase(Fact):
             )
         for purpose, facts in (
             ("load", self.load),
-            ("drill", self.drill),
             ("cap", self.cap),
             ("path", self.copies),
             ("pipeline", self.pipeline),
         ):
             if (self.purpose == purpose) != (facts is not None):
                 raise ValueError(f"phase {self.name} is {self.purpose}: it has facts of a {purpose}, or lacks them")
+        if (self.purpose == "experiment") != bool(self.experiment):
+            raise ValueError(f"phase {self.name} is {self.purpose}: it names an experiment, or lacks its name")
         return self
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, SkipValidation, model_validator
+from pydantic import Field, JsonValue, SkipValidation, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from mixmark.harness.contracts.schema.device import HOST_PROCESSOR, LARGEST, Fact, Int64s, Route, ScenarioName
@@ -332,6 +332,15 @@ class Conditions(Fact):
         if self.busy_ns is None or self.own_ns is None:
             return None
         return self.busy_ns - self.own_ns - (self.kernel_ns or 0)
+
+
+class Found(Fact):
+    """Something that an experiment found out, and that is no record of a share."""
+
+    experiment: str
+    phase: str | None = None
+    """The phase in which it was found. None: before the first phase."""
+    facts: dict[str, JsonValue]
 
 
 class Absent(Fact):

@@ -9,16 +9,16 @@ from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, SkipValidation, model_validator
+from pydantic import Field, JsonValue, SkipValidation, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, Fact, Int64s, Route, Tier, WeightClass
 from mixmark.harness.contracts.schema.path import Move, PathRecord
 from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase, Pipeline, PowerLimit
-from mixmark.harness.contracts.schema.record import Absent, PowerSource, Record
+from mixmark.harness.contracts.schema.record import Absent, Found, PowerSource, Record
 
-SCHEMA: Literal[9] = 9
+SCHEMA: Literal[10] = 10
 Boundary = Literal["wall", "node", "devices"]
 
 
@@ -286,7 +286,7 @@ class Metering(Fact):
 class Result(Fact):
     """A whole run."""
 
-    schema_version: Literal[9] = SCHEMA
+    schema_version: Literal[10] = SCHEMA
     created_utc: str
     seed: int | None = Field(default=None, ge=0)
     """The seed that the user gave, which makes all feeds predictable. None if each window drew a seed."""
@@ -322,8 +322,8 @@ class Result(Fact):
     """Whether the mix is also run on the first 1, 2, 4, … of several hosts."""
     levels: tuple[Annotated[float, Field(gt=0, le=HIGHEST_LEVEL)], ...] = ()
     """The loads of the load phases, as fractions of the rate of the mixed runs."""
-    drills: bool = False
-    """Whether the mix is also run while its busiest device is taken away and given back."""
+    experiments: dict[str, dict[str, JsonValue]] = {}
+    """The experiments that the run was asked for, by their names, with what each keeps of its options."""
     caps: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = ()
     """The power caps of the cap phases, as fractions of `power_limits`."""
     power_limits: tuple[PowerLimit, ...] = ()
@@ -341,6 +341,8 @@ class Result(Fact):
     suites: tuple[SuiteFacts, ...] = ()
     """All suites that loaded, also unused ones."""
     records: tuple[Record, ...]
+    found: tuple[Found, ...] = ()
+    """What experiments found out, in the order in which they did."""
     meterings: tuple[Metering, ...] = ()
     connections: tuple[Connection, ...] = ()
     """One connection for each phase and each of its hosts besides this machine."""

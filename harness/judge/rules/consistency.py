@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
 import numpy as np
+from pydantic import ValidationError
 
 from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.numbers import counted
@@ -37,6 +38,7 @@ from mixmark.harness.judge.hosts import clock_bound_ns
 from mixmark.harness.judge.load import unknown_due
 from mixmark.harness.judge.pipelines import out_of_turn
 from mixmark.harness.judge.statistics.copies import copies, fingerprint
+from mixmark.harness.plugins import experiments
 
 RULE = "consistency"
 MOST_FINDINGS = 20  # a folder that contradicts itself everywhere would have more
@@ -96,6 +98,7 @@ def contradictions(result: Result, claims: SuiteClaims) -> Iterator[str]:
     yield from _complete(result)
     yield from _weight_class(result)
     yield from _mixes(result)
+    yield from _experiments(result)
     yield from _arrivals(result)
     yield from _chains(result)
     yield from _times(result)
@@ -312,6 +315,25 @@ class _Span:
 
     def add(self, begin_ns: int, end_ns: int) -> None:
         self.begin_ns, self.end_ns = min(self.begin_ns, begin_ns), max(self.end_ns, end_ns)
+
+
+def _experiments(result: Result) -> Iterator[str]:
+    """The facts of each installed experiment are its own, and agree with each other."""
+    wrong = []
+    for phase in (phase for phase in result.phases if phase.experiment):
+        if phase.experiment not in result.experiments:
+            wrong.append(f"{phase.name} is of {phase.experiment}, which the run was not asked for")
+    for experiment in experiments.of(result):
+        of_run, of_phase = experiment.facts()
+        own = [(phase.name, of_phase, phase.facts) for phase in result.phases if phase.experiment == experiment.name]
+        for name, shape, facts in (("the run", of_run, result.experiments[experiment.name]), *own):
+            try:
+                shape.model_validate(facts)
+            except ValidationError:
+                wrong.append(f"{name} has other facts than {experiment.name} keeps")
+    yield from wrong
+    for experiment in () if wrong else experiments.of(result):
+        yield from experiment.contradictions(result)
 
 
 def _arrivals(result: Result) -> Iterator[str]:
