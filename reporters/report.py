@@ -12,8 +12,8 @@ from typing import Literal
 from mixmark.harness.contracts.schema import Result, Route, System
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Relative
-from mixmark.harness.plugins.experiments import installed
-from mixmark.reporters import caps, document, figures, hosts, loads, measurements, paths, pictures, pipelines, scores
+from mixmark.harness.plugins.experiments import Experiment, installed
+from mixmark.reporters import document, figures, hosts, loads, measurements, paths, pictures, pipelines, scores
 from mixmark.reporters.document import Block, Bullets, Chart, Document, Facts, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.summary import Summary, summary
@@ -64,8 +64,8 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iter
     if found.score:
         yield Paragraph(found.score, style="strong")
     yield Paragraph(found.sentence, style="sentence")
-    own = [(installed()[name], found) for name, found in assessment.experiments.items()]
-    asked = [*loads.facts(assessment), *caps.facts(assessment), *pipelines.facts(assessment)]
+    own = _experiments(assessment)
+    asked = [*loads.facts(assessment), *pipelines.facts(assessment)]
     asked += [line for experiment, found in own for line in experiment.lines(assessment, found)]
     if asked:
         yield Facts(asked)
@@ -73,7 +73,8 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iter
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
         yield Table(title, ("suite", "throughput", "best route", "against other routes"), rows, text_columns=4)
-    yield from filter(None, (loads.table(assessment), caps.table(assessment), paths.table(assessment)))
+    yield from filter(None, (loads.table(assessment), paths.table(assessment)))
+    yield from filter(None, (experiment.table(assessment, found) for experiment, found in own))
     yield Facts([("energy", found.energy)])
     if found.standing:
         kwh = ["mixes per kWh"] if found.metered else []
@@ -88,7 +89,9 @@ def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iter
         yield from explained
         yield from mixes
         if is_page:
-            yield from (*loads.charts_of(assessment), *caps.charts_of(assessment))
+            yield from loads.charts_of(assessment)
+            for experiment, found in _experiments(assessment):
+                yield from experiment.charts(assessment, found)
     yield Heading("Each suite alone", "results")
     if assessment.solos:
         if is_page:
@@ -106,6 +109,8 @@ def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iter
     yield from _ceilings(assessment)
     yield from pipelines.in_full(assessment)
     yield from paths.in_full(assessment)
+    for experiment, found in _experiments(assessment):
+        yield from experiment.section(assessment, found)
     yield from _findings(assessment)
     if is_page and (each := list(measurements.each(assessment))):
         yield Heading("Measurements", "records")
@@ -114,6 +119,11 @@ def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iter
     if is_page:
         yield Facts([*_systems(assessment.result), *_environments(assessment.result)], folded="Disclosure")
         yield Facts(list(_run(assessment.result)), folded="The run")
+
+
+def _experiments(assessment: Assessment) -> list[tuple[Experiment, object]]:
+    """The experiments with figures."""
+    return [(installed()[name], found) for name, found in assessment.experiments.items()]
 
 
 def _matrix(assessment: Assessment) -> Iterator[Block]:

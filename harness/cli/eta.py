@@ -98,9 +98,8 @@ class Eta:
         policies = len(self._header.policies)
         others = policies * self._procedure.mixes - planned.count("policy")
         levels = len(self._header.levels) * (1 + policies) - planned.count("load")
-        caps = len(self._header.caps) - planned.count("cap")
         paths = self._header.measures_paths - planned.count("path")
-        yield from [mixed] * sum(max(0, each) for each in (mixes, parts, others, levels, caps, paths))
+        yield from [mixed] * sum(max(0, each) for each in (mixes, parts, others, levels, paths))
         outlook = Outlook(self._header, self._phases, mixed)
         for experiment in experiments.of(self._header):
             yield from experiment.to_come(outlook)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.plugins import experiments
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Tier
@@ -33,7 +34,8 @@ def reserve(folder: Path, tier: Tier, wait_idle_s: float | None) -> Iterator[Non
     with ExitStack() as stack:
         with Waiting(patience_s) as waiting:
             _lock(stack, folder, waiting, deadline_s)
-            _restore_power()
+            for undone in (each for experiment in experiments.installed().values() for each in experiment.recover()):
+                click.echo(f"mixmark: {undone}", err=True)
             if tier != "smoke" or wait_idle_s is not None:
                 _report_load(waiting, deadline_s - time.monotonic())
         yield
@@ -59,14 +61,6 @@ def _lock(stack: ExitStack, folder: Path, waiting: Waiting, deadline_s: float) -
             if problem:
                 click.echo(f"mixmark: {problem}, so another run at the same time would not be noticed", err=True)
             return
-
-
-def _restore_power() -> None:
-    """Restores the power limits that a killed run left lowered. Raises UsageError if it cannot."""
-    from mixmark.harness.discover import power_caps
-
-    for id in power_caps.recover():
-        click.echo(f"mixmark: a killed run left the power limit of {id} lowered; it is restored", err=True)
 
 
 def _report_load(waiting: Waiting, patience_s: float) -> None:

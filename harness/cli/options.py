@@ -126,7 +126,7 @@ def levels(context: click.Context, option: click.Parameter, given: str | None) -
     list."""
     if given is None or given == "":
         return None if given == "" else ()
-    shares = _shares(given)
+    shares = fractions(given)
     if not shares or not all(0 < share <= HIGHEST for share in shares):
         raise click.BadParameter(
             f"{given!r} is not a list of levels of load: give percentages above 0 and up to 90, such as 75,50,25. The "
@@ -135,18 +135,7 @@ def levels(context: click.Context, option: click.Parameter, given: str | None) -
     return shares
 
 
-def caps(context: click.Context, option: click.Parameter, given: str | None) -> tuple[float, ...]:
-    """Parses a list of percentages such as 100,80,60; the mixed runs are the 100 %."""
-    shares = _shares(given or "")
-    if given is not None and (not shares or not all(0 < share <= 1 for share in shares) or shares == (1.0,)):
-        raise click.BadParameter(
-            f"{given!r} is not a list of power caps: give percentages of the devices' limits above 0 and below 100, "
-            "such as 80,60. The mixed runs are the 100 %."
-        )
-    return tuple(share for share in shares if share < 1)
-
-
-def _shares(given: str) -> tuple[float, ...]:
+def fractions(given: str) -> tuple[float, ...]:
     """Percentages as fractions, the largest first. Empty if it is no list of numbers."""
     try:
         return tuple(sorted({float(word) / 100 for word in given.split(",")}, reverse=True))

@@ -238,8 +238,6 @@ def _prefix(phase: Phase) -> str:
         return f"{experiments.installed()[phase.experiment].prefix(phase)}, "
     if phase.load:
         return f"at {percent(phase.load.level)} load{by}, "
-    if phase.cap:
-        return f"at {percent(phase.cap)} power, "
     if phase.pipeline:
         return f"in the pipeline{by}, "
     return f"in the mix{by}, " if by else PREFIXES.get(phase.purpose, "")

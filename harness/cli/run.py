@@ -22,7 +22,6 @@ from mixmark.harness.cli.options import (
     WAIT_IDLE,
     SectionedCommand,
     arrival_rate,
-    caps,
     levels,
     timeout,
     weight_classes,
@@ -32,7 +31,7 @@ from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, refer
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.presets import PRESETS
-from mixmark.harness.plugins.experiments import installed
+from mixmark.harness.plugins import experiments
 
 if TYPE_CHECKING:
     from mixmark.harness.cli.progress import Progress
@@ -48,7 +47,7 @@ SECTIONS = {
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
     "Where": "--device --adapter --split-cpu --hosts --config",
     "Output": "--out --resume --against --verbose --json --help",
-    "For experts": "--objective --ladder --policy --power-cap --pipeline --paths --scaling --launcher --address",
+    "For experts": "--objective --ladder --policy --pipeline --paths --scaling --launcher --address",
 }
 """The options of `mixmark run`, in the sections of its help; those of experiments stand in a section of their own."""
 WHEN_RESUMED = frozenset({"resume", "devices", "adapters", "split_cpu", "hosts", "launcher", "address", "weights"})
@@ -69,9 +68,9 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     if options["resume"] and (kept := [each.opts[0] for each in given if each.name not in WHEN_RESUMED]):
         raise UsageError(f"the run that is resumed keeps its own {', '.join(kept)}", f"leave {' and '.join(kept)} away")
     found: dict[str, dict[str, Any]] = {}
-    for name, experiment in installed().items():
-        values = {option.name: options.pop(option.name) for option in experiment.options if option.name}
-        if any(option in given for option in experiment.options):
+    for name, own in experiments.options().items():
+        values = {option.name: options.pop(option.name) for option in own if option.name}
+        if any(option in given for option in own):
             found[name] = values
     return found
 
@@ -177,13 +176,6 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     help="Also run the mix, serve it, and run a pipeline by this policy, in turns with the plan. Repeatable.",
 )
 @click.option(
-    "--power-cap",
-    "caps",
-    callback=caps,
-    metavar="PERCENT,…",
-    help="Also run the mix with the devices' limits of power lowered to these shares, and restore them. Needs root.",
-)
-@click.option(
     "--pipeline",
     metavar="NAME|FILE",
     shell_complete=complete.PIPELINE,
@@ -279,8 +271,8 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     sys.exit(max(assessment.exit_code for assessment in assessments.values()))
 
 
-for _experiment in installed().values():
-    run.params += _experiment.options
+for _options in experiments.options().values():
+    run.params += _options
 
 
 @click.command()
@@ -396,10 +388,10 @@ def _on_hosts(hosts: tuple[Launcher, tuple[Host, ...]], run: PreparedRun, stack:
     bench = Workbench(run.config, {}, run.suites, gathering.found, gathering.hosts)
     units = {name: suite.unit for name, suite in run.suites.facts.items()}
 
-    def executor(folder: Path) -> Executor:
+    def executor(folder: Path, experiments: Mapping[str, Mapping[str, Any]]) -> Executor:
         return Cluster(agents, gathering.domains, units, folder, gathering.neighbours)
 
-    return MeasuredMachine(bench, gathering.found.devices, gathering.domains, (), (), executor)
+    return MeasuredMachine(bench, gathering.found.devices, gathering.domains, (), executor)
 
 
 def _progress(header: Result, procedure: Procedure, executor: Executor) -> Progress:

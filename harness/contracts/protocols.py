@@ -6,8 +6,7 @@
     Session   graphs on an open device: what most vendors write; `GraphRunner` makes a Runner of it
     Meter     names the domains of an energy source and reads their raw samples
     Watcher   describes a vendor's accelerators and reads their state
-    Limiter   reads and sets the power limits of a vendor's devices
-    Policy    assigns the requests of a mix to devices
+      Policy    assigns the requests of a mix to devices
     Paths     names the ways between memories and copies on them
     Format    writes a suite in files that other programs read
     Reporter  writes an assessment as text
@@ -50,7 +49,6 @@ from mixmark.harness.contracts.schema import (
     Domain,
     Gate,
     LatencyLimits,
-    PowerLimit,
     ScenarioName,
     UnitNames,
     WeightClass,
@@ -413,25 +411,6 @@ class Watcher(Protocol):
 
     def close(self) -> None:
         """Releases the vendor's library. It is the last call."""
-
-
-class Limiter(Protocol):
-    """Reads and sets the power limits of a vendor's devices, for `mixmark run --power-cap`. The class is called without
-    arguments. All methods but `limits` raise OSError, and each may take 10 seconds."""
-
-    name: str
-
-    def limits(self, devices: Iterable[str]) -> Iterable[PowerLimit]:
-        """The power limits of devices, by their ids. The id of a limit begins with the limiter's name and a slash."""
-
-    def read(self, id: str) -> float:
-        """The limit in force, in watts."""
-
-    def write(self, id: str, watts: float) -> None:
-        """Sets the limit. The harness reads it back."""
-
-    def processes(self, id: str) -> Sequence[int]:
-        """The ids of the processes that compute on the device."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from functools import cached_property
 
 from mixmark.harness.contracts.figures import RAW, figure
 from mixmark.harness.contracts.schema import Absent, Finding, Rate, Result, Tier
-from mixmark.harness.judge import caps, load, paths, pipelines, scaling, score, solo, solo_rates
-from mixmark.harness.judge.caps import Frontier
+from mixmark.harness.judge import load, paths, pipelines, scaling, score, solo, solo_rates
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
 from mixmark.harness.judge.findings import RULES, words
@@ -97,8 +96,6 @@ class Assessment:
     """How the rate of the mix grows with the hosts. Empty if it was not asked for."""
     ladder: Ladder | None
     """The mix at levels of load. None if it was not asked for, or the mixed runs have no rate."""
-    frontier: Frontier | None
-    """The mix with less power. None if it was not asked for, or the mix has no run."""
     pipeline: PipelineFigures | None
     """The chain of stages with a deadline. None if it was not asked for."""
     paths: tuple[PathFigures, ...]
@@ -200,7 +197,6 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         hardware_limit_per_hour=solo_rates.hardware_limit_per_hour(result, solos),
         scaling=steps,
         ladder=load.ladder(result, evidence.score, doubts),
-        frontier=caps.frontier(result, evidence.score, doubts),
         pipeline=pipelines.figures(result, doubts),
         paths=paths.paths(result, solos, evidence.score, doubts),
         policies=load.policy_runs(result, evidence.score, doubts),

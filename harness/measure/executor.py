@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
@@ -23,8 +23,6 @@ from mixmark.harness.contracts.schema import (
     Record,
     Share,
 )
-from mixmark.harness.discover import power_caps
-from mixmark.harness.discover.power_caps import Control
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed, paths, solo
@@ -124,8 +122,8 @@ class LocalExecutor:
     meters: Meters
     policies: Mapping[str, Plugin] = field(default_factory=dict)
     """The policies that phases of the mix name."""
-    power: Sequence[Control] = ()
-    """The limits of power that phases with a cap lower."""
+    experiments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the run keeps of its experiments: `Result.experiments`."""
 
     @property
     def metered(self) -> bool:
@@ -142,7 +140,7 @@ class LocalExecutor:
         yield PhaseFacts(metering=self.meters.drain(request.phase.name))
 
     def _attended(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None], stack: ExitStack) -> PhaseFacts:
-        """stack: keeps a cap of the power, and the processes of a policy and of copies, until it is closed."""
+        """stack: keeps what an experiment does, and the processes of a policy and of copies, until it is closed."""
         phase, pids = request.phase, [*self.meters.pids]
         copies: SteadyCopies | None = None
         found: list[PathRecord | Absent] = []
@@ -175,8 +173,6 @@ class LocalExecutor:
                 except MixmarkError as error:  # the path's failure, and not that of the suites
                     found.append(Absent(kind="path", name=BESIDE, reason=str(error)))
             attendant.ready(stack, pids)
-            if phase.cap:
-                stack.enter_context(power_caps.lowered(self.power, phase.cap))
             self.meters.rest(request.idle_s, ready=True)
             notify(WindowOpens(phase))
             drive.on_ready(parts)
@@ -185,7 +181,6 @@ class LocalExecutor:
             try:
                 with copies.going_on() if copies else nullcontext(), attendant.window():
                     drive(parts)
-                power_caps.check_lowered(self.power if phase.cap else (), phase.cap or 1)
             except MixmarkError:
                 for part in parts:
                     part.draft.completions = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,9 +27,8 @@ from mixmark.harness.contracts.schema import (
     WeightClass,
 )
 from mixmark.harness.discover import config as configuration
-from mixmark.harness.discover import power_caps, setup
+from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.power_caps import Control
 from mixmark.harness.discover.setup import Equipment, Suites, Workbench
 from mixmark.harness.discover.suite_claims import refuse_contradictions
 from mixmark.harness.measure import paths
@@ -73,8 +71,6 @@ class RunRequest:
     objective: Objective = "throughput"
     levels: tuple[float, ...] | None = ()
     """The loads at which the mix is also served. None means the preset's loads."""
-    caps: tuple[float, ...] = ()
-    """The shares of the devices' power limits at which the mix is also run."""
     policies: tuple[str, ...] = ()
     """Names, or specs such as ./mine.py:Mine."""
     paths: bool = False
@@ -152,10 +148,8 @@ class MeasuredMachine:
     domains: tuple[Domain, ...]
     absent: tuple[Absent, ...]
     """The meters that cannot be read."""
-    power: tuple[Control, ...]
-    """The limits of power that the run lowers."""
-    executor: Callable[[Path], Executor]
-    """Where the phases of a result folder are measured."""
+    executor: Callable[[Path, Mapping[str, Mapping[str, Any]]], Executor]
+    """Where the phases of a run are measured. Arguments: its result folder, and what it keeps of its experiments."""
 
 
 def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
@@ -210,7 +204,8 @@ def _refuse(experiment: Experiment, request: RunRequest, mix: Mix | None) -> Non
     """Raises UsageError if a run cannot have the experiment."""
     if experiment.needs_mix and (request.on_hosts or not mix):
         lacks = "it does not run on several hosts" if request.on_hosts else "it needs a mix: leave --mix none away"
-        raise UsageError(f"{experiment.options[0].opts[0]} runs or serves a mix on this machine", hint=lacks)
+        option = experiments.options()[experiment.name][0].opts[0]
+        raise UsageError(f"{option} runs or serves a mix on this machine", hint=lacks)
 
 
 def _measured(
@@ -239,7 +234,6 @@ def _policies(
     options = {
         "--policy": request.policies if not pipeline else (),
         "--ladder": request.levels != (),
-        "--power-cap": request.caps,
     }
     option = next((name for name, given in options.items() if given), None)
     if option and not resumed and (request.on_hosts or not mix):
@@ -276,7 +270,6 @@ def this_machine(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
     request = run.request
     bench = run.bench or setup.prepare(run.config, run.suites, request.adapters, request.split_cpu)
     devices = run.resumed.devices if run.resumed else bench.found.devices
-    power = _power(bench, request, run.resumed)
     meters = stack.enter_context(metered(devices, () if run.resumed else request.adapters, run.config))
     equipment = _equipment(bench, request)
     return MeasuredMachine(
@@ -284,29 +277,8 @@ def this_machine(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
         meters.devices,
         meters.domains,
         meters.absent,
-        power,
-        lambda folder: LocalExecutor(equipment, folder, meters, run.policies, power),
+        lambda folder, asked: LocalExecutor(equipment, folder, meters, run.policies, asked),
     )
-
-
-def _power(bench: Workbench, request: RunRequest, resumed: Result | None) -> tuple[Control, ...]:
-    """The limits of power that the run lowers. Raises UsageError if a cap cannot be."""
-    caps = resumed.caps if resumed else request.caps
-    if not caps:
-        return ()
-    measured = dict.fromkeys(target.device.id for target in bench.targets(request.devices))
-    before = {limit.id: limit for limit in resumed.power_limits} if resumed else {}
-    controls = tuple(
-        replace(control, limit=before.get(control.limit.id, control.limit)) for control in power_caps.find(measured)
-    )
-    for limit in (control.limit for control in controls):
-        if min(caps) * limit.watts < limit.least_watts:
-            lowest = math.ceil(limit.least_watts / limit.watts * 100)
-            raise UsageError(
-                f"{limit.id} cannot be limited to {min(caps) * limit.watts:g} W of {limit.watts:g} W",
-                f"its driver takes {limit.least_watts:g} W and more: give a cap of {lowest} or more",
-            )
-    return controls
 
 
 def measure(run: PreparedRun, machine: MeasuredMachine, observed: Observed) -> Iterator[tuple[Path, Result]]:
@@ -346,7 +318,7 @@ def _perform(
     equipment = _equipment(machine.bench, run.request)
     with store.locked(folder), _models_of(folder):
         keeper = keeper or store.resume(folder)
-        return perform(header, machine.executor(folder), equipment, keeper, observed, run.clean)
+        return perform(header, machine.executor(folder, header.experiments), equipment, keeper, observed, run.clean)
 
 
 def _equipment(bench: Workbench, request: RunRequest) -> Equipment:
@@ -392,11 +364,9 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
         "scaling": request.scaling,
         "levels": presets.PRESETS[request.preset].levels if request.levels is None else request.levels,
         "experiments": {
-            name: experiments.installed()[name].asked(run, given).model_dump(mode="json")
+            name: experiments.installed()[name].asked(run, machine, given).model_dump(mode="json")
             for name, given in request.experiments.items()
         },
-        "caps": request.caps,
-        "power_limits": tuple(control.limit for control in machine.power),
         "pipeline": run.pipeline,
         "policies": tuple(name for name in run.policies if name != BY_PLAN),
         "absent": (*header.absent, *machine.absent, *unused),

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from itertools import takewhile
 from operator import itemgetter
 from statistics import geometric_mean
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
@@ -67,6 +67,7 @@ REPEATS_S = {"smoke": 8, "edge": 60, "server": 300}
 
 Steps = Sequence[Phase | Absent]
 Shares = Sequence[Share]
+F = TypeVar("F", bound=Fact)
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,10 @@ class Outlook:
     """The phases that are planned so far."""
     mixed: Shares
     """The shares of a mixed phase, as far as they are known."""
+
+    def asked(self, name: str, shape: type[F]) -> F:
+        """What the run keeps of an experiment."""
+        return shape.model_validate(self.header.experiments[name])
 
     def count(self, name: str) -> int:
         """The planned phases of a purpose, or of an experiment."""
@@ -136,6 +141,10 @@ class RunState:
     def invalid(self) -> Collection[str]:
         """The keys of the records that a rule of integrity found invalid."""
         return integrity.invalid(self.doubts)
+
+    def asked(self, name: str, shape: type[F]) -> F:
+        """What the run keeps of an experiment."""
+        return shape.model_validate(self.result.experiments[name])
 
     @cached_property
     def mixed(self) -> Sequence[Phase]:
@@ -363,12 +372,6 @@ def _served(state: RunState, load: Load, policy: str) -> Phase:
     return state.phase(name, "load", limits=limits, policy=policy, load=load)
 
 
-def caps(state: RunState) -> list[Phase]:
-    """The mix with each lower limit of power, one after the other."""
-    ran = {phase.cap for phase in state.result.phases}
-    return [state.phase(f"cap{round(cap * 100)}", "cap", cap=cap) for cap in state.result.caps if cap not in ran][:1]
-
-
 BESIDE = "copies beside the mix"
 
 
@@ -469,7 +472,7 @@ def stages(state: RunState) -> Iterator[Callable[[RunState], Steps]]:
         yield from (screen, choose, stages_alone, *(each.solo for each in asked), confirm, mix)
     else:
         yield from (each.next for each in asked if each.takes_turns)
-        yield from (mix, policies, levels, caps, copies, scaling)
+        yield from (mix, policies, levels, copies, scaling)
     yield pipelines
     yield from (each.next for each in asked if not each.takes_turns and (state.mixed or not each.needs_mix))
 

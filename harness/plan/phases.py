@@ -310,7 +310,6 @@ def of_mix(
     load: Load | None = None,
     experiment: str = "",
     facts: Fact | None = None,
-    cap: float | None = None,
     copies: CopyWork | None = None,
     pipeline: PipelineWork | None = None,
 ) -> Phase:
@@ -351,7 +350,6 @@ def of_mix(
         load=load,
         experiment=experiment,
         facts=facts.model_dump(mode="json") if facts else {},
-        cap=cap,
         copies=copies,
         pipeline=pipeline,
     )

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mixmark.harness.plugins.manifest import BUILT_IN
+from mixmark.harness.plugins.manifest import BUILT_IN, OPTIONS
 
 if TYPE_CHECKING:
     import click
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.measure.dispatch import Source
     from mixmark.harness.measure.executor import Executor, LocalExecutor
-    from mixmark.harness.measure.request import PreparedRun
+    from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
     from mixmark.harness.measure.stages import Outlook, RunState, Shares, Steps
     from mixmark.harness.plan.placement import Planner
     from mixmark.reporters.document import Block, Chart, Table
@@ -49,25 +49,28 @@ class Attendant:
 
 
 class Experiment:
-    """Its module imports nothing heavy, since `mixmark run --help` shows its options; its methods may."""
+    """What is run beside the mix. Its options are in the manifest."""
 
     name: ClassVar[str]
-    """The name of its facts and figures, and of its option unless `options` says otherwise."""
-    options: ClassVar[Sequence[click.Option]] = ()
-    """Its options of `mixmark run`. It is asked for if one of them is given."""
+    """The name of its facts and figures."""
+    facts: ClassVar[tuple[type[Fact], type[Fact]]]
+    """The models of `Result.experiments` and of `Phase.facts`. A result with other facts contradicts itself."""
     needs_mix: ClassVar[bool] = True
     """Whether it runs or serves the mix, on this machine alone, after the mixed phases."""
     takes_turns: ClassVar[bool] = False
     """Whether its phases take turns with the mixed ones, so that both have the same minutes."""
 
-    def facts(self) -> tuple[type[Fact], type[Fact]]:
-        """The facts of a run with it, and of its phases. A result with others contradicts itself."""
-        raise NotImplementedError
+    def check(self, run: PreparedRun, given: Mapping[str, Any]) -> None:
+        """Refuses a new run, before it waits for the machine. given: the values of its options, by their names. Raises
+        UsageError."""
 
-    def asked(self, run: PreparedRun, given: Mapping[str, Any]) -> Fact:
-        """What the result of a new run keeps of it. given: the values of its options, by their names. Raises UsageError
-        if the run cannot have it."""
-        return self.facts()[0].model_validate(given)
+    def asked(self, run: PreparedRun, machine: MeasuredMachine, given: Mapping[str, Any]) -> Fact:
+        """What the result of a new run keeps of it. Raises UsageError if the run cannot have it."""
+        return self.facts[0].model_validate(given)
+
+    def recover(self) -> Iterable[str]:
+        """Undoes what a killed run left on the machine, and says what. Raises UsageError if it cannot."""
+        return ()
 
     def solo(self, state: RunState) -> Steps:
         """The solo measurements that it lacks, before a plan is made of the others."""
@@ -124,15 +127,22 @@ class Experiment:
 
 
 @cache
+def options() -> Mapping[str, Sequence[click.Option]]:
+    """The options of `mixmark run` that ask for an experiment, by its name."""
+    return {name: _attribute(spec) for name, spec in OPTIONS.items()}
+
+
+@cache
 def installed() -> Mapping[str, Experiment]:
     """All experiments by their names, in the order in which their phases are run."""
-    found: dict[str, Experiment] = {}
-    for name, spec in BUILT_IN["experiments"].items():
-        module, _, attribute = spec.partition(":")
-        found[name] = getattr(importlib.import_module(module), attribute)()
-    return found
+    return {name: _attribute(spec)() for name, spec in BUILT_IN["experiments"].items()}
 
 
 def of(result: Result) -> Iterator[Experiment]:
     """The installed experiments that the run was asked for."""
     yield from (each for name, each in installed().items() if name in result.experiments)
+
+
+def _attribute(spec: str) -> Any:
+    module, _, attribute = spec.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -5,23 +5,9 @@ from __future__ import annotations
 import pkgutil
 import tomllib
 from pathlib import Path
-from typing import Literal, cast
 
-Kind = Literal[
-    "adapters",
-    "meters",
-    "watchers",
-    "limiters",
-    "suites",
-    "paths",
-    "formats",
-    "policies",
-    "reporters",
-    "comparisons",
-    "experiments",
-    "commands",
-]
-
+Kind = str
+"""`adapters`, `suites`, …: a table of the manifest."""
 PACKAGE = Path(__file__).absolute().parents[2]
 """The folder of the package `mixmark`."""
 
@@ -32,10 +18,13 @@ def _built_in() -> dict[Kind, dict[str, str]]:
 
     def is_there(spec: str) -> bool:
         module = PACKAGE.joinpath(*spec.partition(":")[0].split(".")[1:])
-        return module.is_dir() or module.with_suffix(".py").is_file()
+        return (module / "__init__.py").is_file() or module.with_suffix(".py").is_file()
 
-    kinds = cast(dict[Kind, dict[str, str]], manifest)
-    return {kind: {name: spec for name, spec in specs.items() if is_there(spec)} for kind, specs in kinds.items()}
+    return {kind: {name: spec for name, spec in specs.items() if is_there(spec)} for kind, specs in manifest.items()}
 
 
 BUILT_IN = _built_in()
+OPTIONS = BUILT_IN.pop("options")
+"""The options of `mixmark run` that ask for experiments."""
+KINDS = BUILT_IN.pop("kinds")
+"""The kinds of plugins whose contract a capability has, each with its `PluginKind`."""

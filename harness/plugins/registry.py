@@ -13,7 +13,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, distributions, entry_points
@@ -27,6 +27,7 @@ from mixmark.harness.contracts.schema import Absent, WeightClass
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.plugins.calls import error_with_line
 from mixmark.harness.plugins.manifest import BUILT_IN as BUILT_IN
+from mixmark.harness.plugins.manifest import KINDS
 from mixmark.harness.plugins.manifest import Kind as Kind
 
 ELSEWHERE = "another interpreter"
@@ -38,7 +39,6 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
     "adapters": ("name", "discover", "open"),
     "meters": ("name", "domains", "read"),
     "watchers": ("name", "disclose", "read", "checks", "close"),
-    "limiters": ("name", "limits", "read", "write", "processes"),
     "suites": (
         *("name", "version", "unit", "unit_names", "scenarios", "weights", "graphs", "feeds", "units"),
         *("infer", "gate", "reference", "quality", "costs"),
@@ -51,6 +51,29 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
     "experiments": ("name",),
     "commands": ("name", "callback"),
 }
+
+
+@dataclass(frozen=True)
+class PluginKind:
+    """A kind of plugin whose contract a capability has."""
+
+    members: tuple[str, ...]
+    """What each plugin of the kind has."""
+    calls: type
+    """The calls that a worker with such a plugin takes."""
+    service: Callable[..., object]
+    """The class that serves them. Arguments: the setup of the worker, and the channel to its parent."""
+
+    @property
+    def served(self) -> tuple[type, Callable[..., object]]:
+        return self.calls, self.service
+
+
+def kind_of(kind: Kind) -> PluginKind:
+    """The kind as a capability describes it. Raises KeyError if no capability has it."""
+    module, _, attribute = KINDS[kind].partition(":")
+    found: PluginKind = getattr(importlib.import_module(module), attribute)
+    return found
 
 
 @dataclass(frozen=True)
@@ -83,7 +106,8 @@ class Plugin:
             raise PluginError(
                 f"{singular(self.kind)} {self.name} ({self.spec}) does not load: {error_with_line(error)}"
             ) from error
-        missing = [member for member in MEMBERS[self.kind] if not hasattr(loaded, member)]
+        members = MEMBERS.get(self.kind) or kind_of(self.kind).members
+        missing = [member for member in members if not hasattr(loaded, member)]
         if missing:
             raise PluginError(
                 f"{singular(self.kind)} {self.name} ({self.spec}) lacks {', '.join(missing)}",

@@ -68,7 +68,6 @@ from mixmark.harness.worker.calls import Call, Later, P, Reply, failed, serve
 from mixmark.harness.worker.failures import Overloaded, WorkerFailed
 from mixmark.harness.worker.messages import (
     AdapterCalls,
-    LimiterCalls,
     MeterCalls,
     ParentCalls,
     PathCalls,
@@ -570,16 +569,15 @@ SERVED: Mapping[Kind, tuple[type, Callable[[messages.Setup, Channel], object]]] 
     "meters": (MeterCalls, services.PluginService),
     "policies": (PolicyCalls, services.PolicyService),
     "watchers": (WatcherCalls, services.PluginService),
-    "limiters": (LimiterCalls, services.PluginService),
     "paths": (PathCalls, services.PathService),
     "suites": (SuiteCalls, services.SuiteService),
 }
-"""The calls that the worker of each kind of plugin takes, and the class that serves them."""
+"""The calls that the worker of each kind of the core takes, and the class that serves them."""
 
 
 def work(reader: BinaryIO, writer: BinaryIO, setup: messages.Setup) -> None:
     """Serves calls until the parent closes its end. The plugin is loaded at the first call."""
-    interface, make = SERVED[setup.kind]
+    interface, make = SERVED.get(setup.kind) or registry.kind_of(setup.kind).served
     parent = Channel(reader, writer, interface)
     parent.send(_hello().model_dump_json().encode() + b"\n")
     made: list[object] = []

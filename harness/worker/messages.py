@@ -21,7 +21,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import Field
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.protocols import DeviceLoad, Limiter, Meter, Request, Watcher
+from mixmark.harness.contracts.protocols import DeviceLoad, Meter, Request, Watcher
 from mixmark.harness.contracts.schema import (
     Absent,
     Cost,
@@ -316,10 +316,6 @@ class WatcherCalls(PluginCalls, Watcher, Protocol):
     """The methods of the protocol."""
 
 
-class LimiterCalls(PluginCalls, Limiter, Protocol):
-    """The methods of the protocol."""
-
-
 class PolicyCalls(Protocol):
     def load(self) -> None:
         """Loads the class."""
@@ -403,9 +399,6 @@ DOING: Mapping[str, str] = {
     "choose": "choosing",
     "disclose": "disclosing its accelerators",
     "checks": "checking its accelerators",
-    "limits": "listing its limits",
-    "write": "setting a limit",
-    "processes": "listing processes",
     "list_paths": "listing its paths",
     "open_path": "opening a path",
     "put": "writing the data of a copy",
@@ -419,7 +412,8 @@ DOING: Mapping[str, str] = {
     "gate": "computing a gate",
     "check_weights": "reading the weights",
 }
-"""What the worker does in each call until it names a stage, for the message about a hang or a death."""
+"""What the worker does in each call until it names a stage, for the message about a hang or a death. A call that is not
+here is named."""
 
 
 # --- what the parent does ---------------------------------------------------------------------------------------------

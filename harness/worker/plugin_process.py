@@ -30,7 +30,6 @@ import psutil
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
 from mixmark.harness.contracts.protocols import (
     DeviceLoad,
-    Limiter,
     Policy,
     Request,
     Watcher,
@@ -52,7 +51,6 @@ from mixmark.harness.worker.calls import P, T
 from mixmark.harness.worker.failures import Misused, WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
 from mixmark.harness.worker.messages import (
-    LimiterCalls,
     PathCalls,
     PluginCalls,
     PolicyCalls,
@@ -66,7 +64,6 @@ from mixmark.harness.worker.services import described
 LOADING_S = 120.0  # a cold import of a vendor's framework from a slow disk
 CHOOSING_S = 5.0  # a decision of a policy takes well below a millisecond
 EXCHANGED_BYTES = 64 << 20  # the largest file between the two processes
-LIMIT_S = 10.0  # a driver may have to wake its device
 SLOWEST_BYTES_PER_S = 10e6  # of a folder on a network
 COPYING_S = 60.0  # a page that the system swapped out comes back slowly
 WATCHING_S = 60.0  # a watcher's caller gives up before
@@ -152,7 +149,7 @@ def _starter() -> ThreadPoolExecutor:
 
 
 class PluginProxy(PluginProcess):
-    """A meter, a watcher or a limiter: it has the methods of the plugin's protocol.
+    """A meter, a watcher or another simple plugin: it has the methods of the plugin's protocol.
 
     calls: the calls of the plugin's kind. limits_s: the longest time of each method, after which its process is ended.
     Raises PluginError.
@@ -366,13 +363,6 @@ def watcher_of(plugin: Plugin) -> Watcher:
     limits_s = dict.fromkeys(("disclose", "read", "checks", "close"), WATCHING_S)
     made: Any = plugin.load()() if plugin.built_in else PluginProxy(plugin, WatcherCalls, limits_s)
     return cast(Watcher, made)
-
-
-def limiter_of(plugin: Plugin) -> Limiter:
-    """Raises PluginError."""
-    limits_s = dict.fromkeys(("limits", "read", "write", "processes"), LIMIT_S)
-    made: Any = plugin.load()() if plugin.built_in else PluginProxy(plugin, LimiterCalls, limits_s)
-    return cast(Limiter, made)
 
 
 def suite_of(plugin: Plugin) -> SuiteSource:

@@ -59,7 +59,7 @@ def plugin_of(setup: messages.Setup) -> Plugin:
 
 
 class PluginService:
-    """A meter, a watcher or a limiter. Its calls are the methods of its protocol, and `load`."""
+    """A meter, a watcher or another simple plugin. Its calls are the methods of its protocol, and `load`."""
 
     def __init__(self, setup: messages.Setup, parent: object) -> None:
         self._class = plugin_of(setup).load()

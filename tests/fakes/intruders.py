@@ -8,7 +8,6 @@ from typing import Any
 
 from mixmark import Absent, AcceleratorState, Check, Device, Domain, Sample
 from mixmark.harness.contracts.protocols import DeviceLoad, Request
-from mixmark.harness.contracts.schema import PowerLimit
 from mixmark.harness.measure.audit import Auditor
 from mixmark.harness.worker.messages import OutputsCompared
 from tests.fakes.null import Null
@@ -64,22 +63,6 @@ class Watcher:
 
     def close(self) -> None:
         pass
-
-
-class Limiter:
-    name = "limiter"
-
-    def limits(self, devices: Iterable[str]) -> Iterable[PowerLimit]:
-        return [PowerLimit(id=f"limiter/{PID}", watts=100)]
-
-    def read(self, id: str) -> float:
-        return 100.0
-
-    def write(self, id: str, watts: float) -> None:
-        raise OSError(PID)
-
-    def processes(self, id: str) -> Sequence[int]:
-        return ()
 
 
 class Suite(Null):

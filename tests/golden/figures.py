@@ -30,7 +30,7 @@ from tests.fakes.folders import Maker
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE, one_run
 from tests.golden import sample
-from tests.judge import test_caps, test_load
+from tests.judge import test_load
 
 FILE = Path(__file__).with_name("figures.json")
 
@@ -72,7 +72,6 @@ def made() -> Mapping[str, Result]:
         "unmetered": one_run(None),
         "failed in the mix": failed_in_the_mix(),
         "ladder": policies(),
-        "caps": test_caps.capped(one_run(600.0), (0.8, 0.9, 400), (0.6, 0.5, 380)),
         "hosts": cluster(),
         "scaling": cluster(("host1", "host2", "host3"), parts={1: 1.0, 2: 0.8}),
     }

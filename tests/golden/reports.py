@@ -1,9 +1,11 @@
-"""Results that have what the sample has not: of each the full report, byte for byte, in full-NAME.txt."""
+"""Results that have what the sample has not: of each the full report, byte for byte, in full-NAME.txt. Those of a
+capability lie beside its tests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 from mixmark.harness.contracts.figures import Estimate
@@ -15,7 +17,8 @@ from mixmark.harness.plan import mixes
 from tests.fakes.copies import PATH
 from tests.fakes.machine import EDGE, WALL, one_run
 from tests.golden import figures
-from tests.judge import test_caps, test_paths, test_pipelines, test_score
+from tests.golden.sample import FOLDER
+from tests.judge import test_paths, test_pipelines, test_score
 
 
 def paths() -> Assessment:
@@ -37,11 +40,13 @@ def paths() -> Assessment:
     return replace(judged, paths=seen)
 
 
-def reports() -> Iterator[tuple[str, Assessment]]:
-    """(name, what is reported) of each."""
+def reports() -> Iterator[tuple[Path, Assessment]]:
+    """(golden file, what is reported in it) of each."""
     with patch.object(mixes, "frozen", lambda: {"edge-9": EDGE}):
-        yield "paths", paths()
-        yield "runs", judge(test_score.loaded(one_run(600.0, runs=4), "mixed.2"))
-        yield "load", judge(figures.policies())
-        yield "caps", judge(test_caps.capped(one_run(600.0), (0.8, 1.0, 600), (0.6, 0.9, 400)))
-        yield "pipeline", judge(test_pipelines.result(*test_pipelines.both()))
+        for module in figures.capabilities().values():
+            for name, result in module.reports() if hasattr(module, "reports") else ():
+                yield Path(str(module.__file__)).with_name(f"full-{name}.txt"), judge(result)
+        yield FOLDER / "full-paths.txt", paths()
+        yield FOLDER / "full-runs.txt", judge(test_score.loaded(one_run(600.0, runs=4), "mixed.2"))
+        yield FOLDER / "full-load.txt", judge(figures.policies())
+        yield FOLDER / "full-pipeline.txt", judge(test_pipelines.result(*test_pipelines.both()))

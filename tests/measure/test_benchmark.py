@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 import time
 from pathlib import Path
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import Audit, Cost, Device, Gate, Mix, Record
-from mixmark.harness.discover import power_caps
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.measure import paths
 from mixmark.harness.measure.audit import kept_at
@@ -24,7 +22,6 @@ from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 from tests.cli.shell import ROOT, Shell
-from tests.discover.test_power_caps import laid_out, limit_w
 from tests.fakes.folders import with_outputs
 from tests.golden import sample
 
@@ -140,64 +137,6 @@ def test_a_policy_that_fails_costs_its_own_phases_alone(shell: Shell) -> None:
     judged = judge(store.open(shell.folder / "out"))
     assert judged.score is not None and judged.score.mixes_per_hour is not None
     assert judged.policies[0].gain is None
-
-
-PACKAGE = """
-from pathlib import Path
-from mixmark.harness.contracts.schema import PowerLimit
-from mixmark.harness.meters.power_limits import Packages
-
-class Limiter(Packages):
-    name = "duo"
-
-    def __init__(self):
-        super().__init__(Path(__file__).parents[1] / "root")
-
-    def limits(self, devices):
-        yield PowerLimit(id="duo/intel-rapl:0", watts=self.read("duo/intel-rapl:0"))
-"""
-AS_ROOT = """
-from pathlib import Path
-from mixmark.harness.discover import power_caps
-from mixmark.harness.worker import handle
-from tests.fakes.inline import InlineProcess
-handle.ChildProcess = InlineProcess
-power_caps.STATE = Path("power-limits.json").absolute()
-power_caps.os.geteuid = lambda: 0
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.realtime
-def test_caps_follow_the_mix_and_leave_the_limit_as_it_was_also_after_a_kill(
-    shell: Shell, inline: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(power_caps, "STATE", shell.folder / "power-limits.json")
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    shell.install("duo", f"{ENTRY_POINTS}[mixmark.limiters]\nduo = duo:Limiter\n")
-    with (shell.folder / "site/duo.py").open("a") as suites:
-        suites.write(PACKAGE)
-    tree = laid_out(shell.folder / "root")
-    done = run(shell, "--power-cap", "100,80,60")
-    assert done.returncode == 0, done.stderr
-    content = result(shell)
-    assert [phase["name"] for phase in content["phases"] if phase["placement"]] == ["mix1", "cap80", "cap60"]
-    assert content["power_limits"] == [{"id": "duo/intel-rapl:0", "watts": 125.0, "least_watts": 0.0}]
-    assert "at 80 % power, low on npu:" in " ".join(done.stderr.split())
-    assert "less power" in done.stdout
-    assert limit_w(tree) == 125
-
-    (shell.folder / "out").rename(shell.folder / "first")
-    with shell.start("run", *MIXED, "--power-cap", "60", first=f"exec({AS_ROOT!r})") as child:
-        while limit_w(tree) == 125:
-            assert child.poll() is None, child.communicate()
-            time.sleep(0.01)
-        child.kill()
-    assert limit_w(tree) == 75
-    again = shell("run", "--adapter", BAND, "--resume", "out")
-    assert "a killed run left the power limit of duo/intel-rapl:0 lowered; it is restored" in again.stderr
-    assert again.returncode == 0, again.stderr
-    assert limit_w(tree) == 125
 
 
 def test_each_weight_class_has_a_mix_and_what_was_measured_alone_is_measured_once(shell: Shell) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,6 @@ from mixmark.harness.contracts.schema import (
     Mix,
     Phase,
     PipelineWork,
-    PowerLimit,
     Rate,
     Record,
     Route,
@@ -29,12 +27,11 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.contracts.seeds import nonce
 from mixmark.harness.discover.config import AdapterConfig, Config
-from mixmark.harness.discover.power_caps import CapFailed
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.load import requests_ns, unknown_due
 from mixmark.harness.judge.pipelines import out_of_turn, steps_of
 from mixmark.harness.judge.statistics import timestamps
-from mixmark.harness.measure import audit, executor, mixed
+from mixmark.harness.measure import audit, mixed
 from mixmark.harness.measure.dispatch import Handed
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.phase import attend
@@ -339,29 +336,6 @@ def test_a_feed_begins_when_all_runners_before_it_take_as_many_at_once(
     holding.feeds.popleft()
     holding.take_turns(9)
     assert holding.feeds[0].begun_ns == (begun[1] or 9)
-
-
-@pytest.mark.parametrize(("now_w", "kept"), [(75.0, True), (125.0, False)])
-def test_a_run_whose_cap_was_raised_meanwhile_keeps_no_timestamps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now_w: float, kept: bool
-) -> None:
-    part: Any = SimpleNamespace(draft=SimpleNamespace(completions="timestamps"))
-    limit: Any = SimpleNamespace(limit=PowerLimit(id="rapl/0", watts=125), read=lambda: now_w)
-    monkeypatch.setattr(executor, "replanner", lambda *given: None)
-    monkeypatch.setattr(mixed, "local_driver", lambda *given: lambda parts: None)
-
-    def attend(phase: Phase, equipment: Equipment, folder: Path, drive: Any, *rest: Any) -> list[Record]:
-        drive([part])
-        return []
-
-    monkeypatch.setattr(executor, "attend", attend)
-    phase: Any = SimpleNamespace(placement=object(), purpose="cap", cap=0.6, load=None, policy="plan", experiment="")
-    request: Any = SimpleNamespace(phase=phase, mix=MIX, devices=(), idle_s=0)
-    nothing: Any = SimpleNamespace(pids=())
-    here = executor.LocalExecutor(nothing, tmp_path, nothing, {}, (limit,))
-    with nullcontext() if kept else pytest.raises(CapFailed), ExitStack() as stack:
-        here._attended(request, lambda event: None, stack)
-    assert part.draft.completions == ("timestamps" if kept else None)
 
 
 WORK = PipelineWork(suites=("low", "high"), units=(2, 2), in_flight=3, deadline_ns=10**9)

@@ -17,7 +17,6 @@ from mixmark.harness.contracts.schema import (
     Domain,
     Failure,
     LatencyLimits,
-    PowerLimit,
     RateTrial,
     Trial,
     UnitNames,
@@ -25,7 +24,6 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.worker import calls, child, messages
 from mixmark.harness.worker.messages import (
     AdapterCalls,
-    LimiterCalls,
     MeterCalls,
     ParentCalls,
     PathCalls,
@@ -112,10 +110,6 @@ EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
     (WatcherCalls, WatcherCalls.read, {}, (AcceleratorState("npu:onyx", reasons=["power cap"], pids=[1, 2]),)),
     (WatcherCalls, WatcherCalls.checks, {}, (Check("npu Onyx fan", "warn", "off", "onyxctl fan on"),)),
     (WatcherCalls, WatcherCalls.close, {}, None),
-    (LimiterCalls, LimiterCalls.limits, {"devices": ("npu:onyx",)}, (PowerLimit(id="onyx/0", watts=0.1 + 0.2),)),
-    (LimiterCalls, LimiterCalls.read, {"id": "onyx/0"}, 1 / 3),
-    (LimiterCalls, LimiterCalls.write, {"id": "onyx/0", "watts": 1 / 3}, None),
-    (LimiterCalls, LimiterCalls.processes, {"id": "onyx/0"}, (1, 2)),
     (PathCalls, PathCalls.list_paths, {}, (copies.PATH, Absent(kind="path", name="onyx", reason="no path: no onyx"))),
     (PathCalls, PathCalls.open_path, {"path": "onyx/in", "size_bytes": 4096}, None),
     (PathCalls, PathCalls.put, {"offset": 0, "file": "bytes"}, None),

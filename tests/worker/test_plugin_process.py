@@ -14,7 +14,6 @@ import pytest
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
 from mixmark.harness.contracts.protocols import DeviceLoad, Request, Watcher
 from mixmark.harness.contracts.schema import AcceleratorConditions, Device
-from mixmark.harness.discover import power_caps
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.measure.audit import Auditor
@@ -23,7 +22,7 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Kind, Plugin
 from mixmark.harness.worker import plugin_process
 from mixmark.harness.worker.messages import SuiteChoice
-from mixmark.harness.worker.plugin_process import PolicyProcess, limiter_of, policy_of, suite_of, watcher_of
+from mixmark.harness.worker.plugin_process import PolicyProcess, policy_of, suite_of, watcher_of
 from tests.fakes.watchers import ID
 from tests.fakes.workers import FAKES
 
@@ -71,21 +70,11 @@ def of_a_watcher(monkeypatch: pytest.MonkeyPatch) -> str:
         return accelerators.disclose()[0]["id"]
 
 
-def of_a_limiter(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(registry, "find", lambda kind: {"limiter": plugin("limiters", "Limiter")})
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    (control,) = power_caps.find(["cpu:0"])
-    assert control.read() == 100
-    with pytest.raises(MixmarkError, match="OSError: "):
-        control.write(80)
-    return control.limit.id.partition("/")[2]
-
-
 def of_a_suite(monkeypatch: pytest.MonkeyPatch) -> str:
     return suite_of(plugin("suites", "Suite")).describe().version
 
 
-@pytest.mark.parametrize("where", [of_a_meter, of_a_policy, of_a_watcher, of_a_limiter, of_a_suite])
+@pytest.mark.parametrize("where", [of_a_meter, of_a_policy, of_a_watcher, of_a_suite])
 def test_a_plugin_cannot_replace_the_comparison_of_outputs(
     where: Callable[[pytest.MonkeyPatch], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,8 +86,8 @@ def test_a_plugin_cannot_replace_the_comparison_of_outputs(
 
 
 def test_built_in_plugins_run_here() -> None:
-    names = ("policies", "greedy"), ("watchers", "nvidia"), ("limiters", "rapl"), ("suites", "llm")
-    assert all(registry.find(kind)[name].built_in for kind, name in names)  # type: ignore[arg-type]
+    names = ("policies", "greedy"), ("watchers", "nvidia"), ("suites", "llm")
+    assert all(registry.find(kind)[name].built_in for kind, name in names)
     assert policy_of(registry.find("policies")["greedy"]) is registry.find("policies")["greedy"].load()
     assert not psutil.Process().children()
 
@@ -173,7 +162,7 @@ def test_a_plugin_that_does_not_load_is_named_and_leaves_no_process(tmp_path: Pa
 
 
 def test_a_process_ends_with_the_last_reference(tmp_path: Path) -> None:
-    process: Any = limiter_of(plugin("limiters", "Limiter"))
+    process: Any = watcher_of(plugin("watchers", "Watcher"))
     pid = process.pid
     assert psutil.pid_exists(pid)
     del process

@@ -20,7 +20,6 @@ Purpose = Literal[
     "policy",
     "load",
     "experiment",
-    "cap",
     "path",
     "pipeline",
 ]
@@ -35,11 +34,10 @@ Purpose = Literal[
     policy        runs the mix by another policy than the plan, to show what the plan gains
     load          serves arriving requests of the mix, at a fraction of the rate of the mixed runs
     experiment    belongs to an experiment, which is in no score; most run the mix in another way
-    cap           runs the mix with lower power limits of the devices
     path          runs the mix while copies on a path between memories go on
     pipeline      runs a chain of stages, several pipelines at a time
 """
-MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load", "experiment", "cap", "path", "pipeline")
+MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load", "experiment", "path", "pipeline")
 """The purposes of the phases with a placement, of a mix or of the stages of a pipeline."""
 
 
@@ -124,17 +122,6 @@ class Load(Fact):
     """The units in a request of each suite. A request is one feed, or several feeds in a row."""
     seed: int = Field(ge=0)
     """The seed of the due times, drawn when the level was planned."""
-
-
-class PowerLimit(Fact):
-    """A power limit of a device or its driver, which a run may lower."""
-
-    id: str
-    """`rapl/intel-rapl:0`, the domain that meters the same package, or `nvml/<UUID>`, whose domains begin with it."""
-    watts: float = Field(gt=0)
-    """The limit before the run. A cap is a fraction of it, and the run never exceeds it."""
-    least_watts: float = Field(default=0.0, ge=0)
-    """The lowest limit that the driver accepts; 0 if the driver does not report it."""
 
 
 class CopyWork(Fact):
@@ -239,8 +226,6 @@ class Phase(Fact):
     """The experiment that the phase belongs to. Empty if it belongs to none."""
     facts: dict[str, JsonValue] = {}
     """What the experiment keeps of the phase."""
-    cap: float | None = Field(default=None, gt=0, lt=1)
-    """The devices' power limits, as a fraction of the limits before the run. None if the purpose is not `cap`."""
     copies: CopyWork | None = None
     """The copies that go on beside the mix. None if the purpose is not `path`."""
     pipeline: PipelineWork | None = None
@@ -271,7 +256,6 @@ class Phase(Fact):
             )
         for purpose, facts in (
             ("load", self.load),
-            ("cap", self.cap),
             ("path", self.copies),
             ("pipeline", self.pipeline),
         ):

@@ -15,7 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, Fact, Int64s, Route, Tier, WeightClass
 from mixmark.harness.contracts.schema.path import Move, PathRecord
-from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase, Pipeline, PowerLimit
+from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase, Pipeline
 from mixmark.harness.contracts.schema.record import Absent, Found, PowerSource, Record
 
 SCHEMA: Literal[10] = 10
@@ -324,10 +324,6 @@ class Result(Fact):
     """The loads of the load phases, as fractions of the rate of the mixed runs."""
     experiments: dict[str, dict[str, JsonValue]] = {}
     """The experiments that the run was asked for, by their names, with what each keeps of its options."""
-    caps: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = ()
-    """The power caps of the cap phases, as fractions of `power_limits`."""
-    power_limits: tuple[PowerLimit, ...] = ()
-    """The power limits that the cap phases lower."""
     pipeline: Pipeline | None = None
     """The pipeline that is run after everything else. None if it was not asked for."""
     policies: tuple[str, ...] = ()

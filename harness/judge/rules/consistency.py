@@ -324,7 +324,7 @@ def _experiments(result: Result) -> Iterator[str]:
         if phase.experiment not in result.experiments:
             wrong.append(f"{phase.name} is of {phase.experiment}, which the run was not asked for")
     for experiment in experiments.of(result):
-        of_run, of_phase = experiment.facts()
+        of_run, of_phase = experiment.facts
         own = [(phase.name, of_phase, phase.facts) for phase in result.phases if phase.experiment == experiment.name]
         for name, shape, facts in (("the run", of_run, result.experiments[experiment.name]), *own):
             try:

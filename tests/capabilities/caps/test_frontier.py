@@ -6,9 +6,10 @@ from functools import partial
 
 import pytest
 
-from mixmark.harness.contracts.schema import Failure, Phase, PowerLimit, Result
+from mixmark.harness.capabilities.caps.facts import Caps, PowerLimit
+from mixmark.harness.capabilities.caps.frontier import Frontier
+from mixmark.harness.contracts.schema import Failure, Phase, Result
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.caps import Frontier
 from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.plan.placement import place
 from mixmark.reporters import report
@@ -47,7 +48,9 @@ def capped(base: Result, *runs: tuple[float, float, float], packages: tuple[floa
         name = f"cap{cap * 100:.0f}"
         made, placement = recorded(machine, name)
         whole = phase(made, placement).model_dump()
-        phases.append(Phase.model_validate(whole | {"purpose": "cap", "cap": cap}))
+        phases.append(
+            Phase.model_validate(whole | {"purpose": "experiment", "experiment": "caps", "facts": {"cap": cap}})
+        )
         records += made
         meterings.append(metering(name, WALL, watts, 600 * SECOND))
     of_score = base.phases[0].name
@@ -58,8 +61,9 @@ def capped(base: Result, *runs: tuple[float, float, float], packages: tuple[floa
     others = [each for each in base.meterings if each.phase != of_score]
     return base.model_copy(
         update={
-            "caps": tuple(cap for cap, _, _ in runs),
-            "power_limits": (LIMIT,),
+            "experiments": {
+                "caps": Caps(caps=tuple(cap for cap, _, _ in runs), limits=(LIMIT,)).model_dump(mode="json")
+            },
             "domains": (*base.domains, *[PACKAGE] * bool(packages)),
             "phases": (*base.phases, *phases),
             "records": (*base.records, *records),
@@ -74,7 +78,8 @@ def base() -> Result:
 
 
 def frontier(result: Result) -> Frontier:
-    found = not_none(judge(result).frontier)
+    found = judge(result).experiments["caps"]
+    assert isinstance(found, Frontier)
     return found
 
 
@@ -96,16 +101,13 @@ def test_a_cap_binds_if_the_device_took_more(base: Result) -> None:
 
 def test_without_a_meter_there_is_the_pace_alone() -> None:
     base = one_run(None)
+    metered = capped(one_run(FULL_W), (0.8, 0.9, 400))
     [run] = frontier(
-        base.model_copy(update={"caps": (0.8,), **_facts_of(capped(one_run(FULL_W), (0.8, 0.9, 400)))})
+        base.model_copy(update={name: getattr(metered, name) for name in ("phases", "records", "experiments")})
     ).runs
     assert run.run.mixes_per_kwh is None
     assert run.run.mixes_per_hour.estimate > 0
     assert run.binds is None
-
-
-def _facts_of(result: Result) -> dict[str, object]:
-    return {"phases": result.phases, "records": result.records, "power_limits": result.power_limits}
 
 
 def test_a_cap_that_was_not_set_has_its_reason_and_costs_no_other(base: Result) -> None:
@@ -127,7 +129,7 @@ def test_the_score_is_that_of_all_power(base: Result) -> None:
     alone, beside = judge(base).score, judge(capped(base, (0.8, 0.9, 100))).score
     assert alone is not None and beside is not None
     assert beside.mixes_per_kwh == alone.mixes_per_kwh
-    assert judge(base).frontier is None
+    assert not judge(base).experiments
 
 
 def test_a_cap_whose_meter_was_lost_is_the_reason_why_no_cap_is_best(base: Result) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from mixmark.harness.contracts.schema import PowerLimit
+from mixmark.harness.capabilities.caps.facts import PowerLimit
 
 ROOT = Path("/")
 

@@ -14,11 +14,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from mixmark.harness.capabilities.caps import power_caps
+from mixmark.harness.capabilities.caps.facts import PowerLimit
+from mixmark.harness.capabilities.caps.limiters import Gpus, Packages
+from mixmark.harness.capabilities.caps.power_caps import (
+    CapFailed,
+    Control,
+    LimitLeft,
+    check_lowered,
+    find,
+    lowered,
+    recover,
+)
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import PowerLimit
-from mixmark.harness.discover import power_caps
-from mixmark.harness.discover.power_caps import CapFailed, Control, LimitLeft, check_lowered, find, lowered, recover
-from mixmark.harness.meters.power_limits import Gpus, Packages
 
 PACKAGE = "intel-rapl:0"
 
@@ -236,8 +244,8 @@ def killed(tree: Path, tmp_path: Path) -> Iterator[Path]:
     state = tmp_path / "state.json"
     code = (
         "import os, sys, time; from pathlib import Path\n"
-        "from mixmark.harness.discover import power_caps\n"
-        "from mixmark.harness.meters.power_limits import Gpus, Packages\n"
+        "from mixmark.harness.capabilities.caps import power_caps\n"
+        "from mixmark.harness.capabilities.caps.limiters import Gpus, Packages\n"
         "Packages.__init__.__defaults__ = (Path(sys.argv[1]),)\n"
         "os.geteuid = lambda: 0\n"
         "with power_caps.lowered(power_caps.find(['cpu:0']), 0.6, Path(sys.argv[2])):\n"

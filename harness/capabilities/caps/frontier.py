@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from mixmark.harness.capabilities.caps.facts import Capped, Caps, PowerLimit
 from mixmark.harness.contracts.figures import figure
-from mixmark.harness.contracts.schema import Finding, PowerLimit, Result
 from mixmark.harness.contracts.text import Reason
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy.reading import EnergyReading
 from mixmark.harness.judge.mixed_run import ScoredRun, run_of
-from mixmark.harness.judge.score import Score
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,22 @@ class Frontier:
         return max(known, key=known.__getitem__) if 1.0 in known and len(known) > 1 else None
 
 
-def frontier(result: Result, score: Score | None, doubts: Sequence[Finding]) -> Frontier | None:
-    """None if no cap was asked for, or there is no run of the score. doubts: of the integrity rules."""
+def frontier(judged: Assessment) -> Frontier | None:
+    """None if there is no run of the score."""
+    result, score = judged.result, judged.score
     full = score.median_run() if score else None
-    if score is None or full is None or not result.caps:
+    if score is None or full is None:
         return None
+    asked = Caps.model_validate(result.experiments["caps"])
     runs, missing = [], []
-    for phase in (phase for phase in result.phases if phase.cap):
-        assert phase.cap is not None  # the line above
+    for phase in (phase for phase in result.phases if phase.experiment == "caps"):
+        cap = phase.told(Capped).cap
         failures = [record.error for record in result.records if record.phase == phase.name and record.error]
-        run = run_of(result, score.mix, phase, doubts)
+        run = run_of(result, score.mix, phase, judged.doubts)
         if run is None:
             missing += [f"{phase.name}: {failures[0].message if failures else 'nothing was recorded'}"]
             continue
-        binds = _binds(phase.cap, result.power_limits, full.total.readings)
-        runs.append(CappedRun(phase.cap, run, binds))
+        runs.append(CappedRun(cap, run, _binds(cap, asked.limits, full.total.readings)))
     return Frontier(full, tuple(sorted(runs, key=lambda each: -each.cap)), tuple(missing))
 
 

@@ -1,11 +1,11 @@
-"""The mix with less power, in words, a table and a chart. Empty where no cap was asked for."""
+"""The mix with less power, in words, a table and charts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.judge.caps import CappedRun, Frontier
+from mixmark.harness.capabilities.caps.frontier import CappedRun, Frontier
+from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.energy.total import unmeasured
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.reporters import charts, figures
@@ -15,15 +15,12 @@ from mixmark.reporters.figures import UNKNOWN, percent, significant
 BINDS = {True: "binds", False: "does not bind", None: UNKNOWN}
 
 
-def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
+def lines(found: Frontier, result: Result) -> Iterator[tuple[str, str]]:
     """Where the machine does the most per joule, and the caps that tell nothing."""
-    found = assessment.frontier
-    if found is None:
-        return
     yield "less power", _in_words(found)
     for run in found.runs:
         for problem in run.run.problems:
-            yield f"at {percent(run.cap)} power", figures.void(problem, assessment.result)
+            yield f"at {percent(run.cap)} power", figures.void(problem, result)
     for why in found.missing:
         yield "not run", why
 
@@ -48,11 +45,8 @@ def _beside(run: ScoredRun, full: ScoredRun) -> str:
     return f"{significant(gain)} × those at all power, at {significant(pace)} × its mixes per hour"
 
 
-def table(assessment: Assessment) -> Table | None:
+def table(found: Frontier) -> Table:
     """All power, and each cap."""
-    found = assessment.frontier
-    if found is None:
-        return None
     rows = [("100 %", *_figures(found.full), UNKNOWN)]
     rows += [(percent(run.cap), *_figures(run.run), _state(run)) for run in found.runs]
     return Table("Less power", ("power cap", "mix/h", "power", "mix/kWh", "J/mix", "cap"), rows)
@@ -72,11 +66,8 @@ def _figures(run: ScoredRun) -> tuple[str, ...]:
     )
 
 
-def charts_of(assessment: Assessment) -> list[Chart]:
+def charts_of(found: Frontier) -> list[Chart]:
     """Charts of the mixes per hour and per kWh over the cap, where they are known."""
-    found = assessment.frontier
-    if found is None:
-        return []
     runs = [*((run.cap, run.run) for run in reversed(found.runs) if not run.run.problems), (1.0, found.full)]
     per_hour = [(cap * 100, run.mixes_per_hour.estimate) for cap, run in runs]
     per_kwh = [(cap * 100, run.mixes_per_kwh.estimate) for cap, run in runs if run.mixes_per_kwh]

@@ -14,18 +14,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
+from mixmark.harness.capabilities.caps.facts import KIND, Limiter, PowerLimit
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
-from mixmark.harness.contracts.protocols import Limiter
-from mixmark.harness.contracts.schema import PowerLimit
 from mixmark.harness.plugins import registry
-from mixmark.harness.worker.plugin_process import limiter_of
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker.plugin_process import PluginProxy
 
 STATE = Path("/var/lib/mixmark/power-limits.json")
 """One file for all users: whoever measures next must learn that a limit was left lowered."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SLACK = 0.01  # of a limit: drivers round to steps of an eighth of a watt and more
 ATTEMPTS = 3
+LIMIT_S = 10.0  # a driver may have to wake its device
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,23 @@ class CapFailed(MixmarkError):
 
 class LimitLeft(MixmarkError):
     """A limit could not be restored."""
+
+
+def limiter_of(plugin: Plugin) -> Limiter:
+    """Raises PluginError."""
+    limits_s = dict.fromkeys(KIND.members[1:], LIMIT_S)
+    made: Any = plugin.load()() if plugin.built_in else PluginProxy(plugin, KIND.calls, limits_s)
+    return cast(Limiter, made)
+
+
+def controls_of(limits: Sequence[PowerLimit]) -> list[Control]:
+    """What sets these limits. Raises CapFailed if a plugin is gone."""
+    plugins = registry.find("limiters")
+    names = dict.fromkeys(limit.id.partition("/")[0] for limit in limits)
+    if gone := names.keys() - plugins.keys():
+        raise CapFailed(f"nothing sets the limits of {', '.join(sorted(gone))} any more")
+    limiters = {name: limiter_of(plugins[name]) for name in names}
+    return [Control(limit, limiters[limit.id.partition("/")[0]]) for limit in limits]
 
 
 def find(devices: Iterable[str]) -> list[Control]:
