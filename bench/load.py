@@ -23,13 +23,14 @@ from pathlib import Path
 
 from bench.dispatch import SECONDS, rate_per_s, stand
 from bench.policies import COMPARED
+from mixmark.harness.capabilities.policies import policies
+from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.protocols import DeviceLoad, Policy, Request
-from mixmark.harness.contracts.schema import BY_PLAN, Load
+from mixmark.harness.contracts.schema import BY_PLAN
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.phase import attend
-from mixmark.harness.measure.request_queue import Table
+from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan import placement as place
-from mixmark.harness.plan import policies
 from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker.plugin_process import PolicyProcess
@@ -48,7 +49,8 @@ def throughputs(blocks: int, folder: Path, elsewhere: PolicyProcess) -> None:
     others: dict[str, list[float]] = {name: [] for name in compared}
     for _ in range(blocks):
         for name in (BY_PLAN, *compared):
-            drive = mixed.local_driver(made.mix, made.together, made.plan, policy=compared.get(name))
+            by = partial(RequestQueue, policy=compared[name], limits={}) if name in compared else None
+            drive = mixed.local_driver(made.mix, made.together, made.plan, source=by)
             [record] = attend(made.together, made.equipment, folder, drive, on_ready=drive.on_ready)
             others.get(name, by_plan).append(rate_per_s(record))
     for name, rates in others.items():
@@ -76,17 +78,14 @@ def delay(folder: Path, name: str, policy: Callable[[Table, Table], Policy]) -> 
     even = {"low": 0.002, "high": 0.002}
     stage = Stage(folder, {"a": even, "b": even}, {})
     phase = stage.phase(SECONDS)
-    load = Load(
-        level=0.5,
-        mixes_per_s=1,
-        length_ns=round(SECONDS * SECOND),
-        requests=dict.fromkeys(MIX.units, round(PER_S * SECONDS)),
-        request_units=dict.fromkeys(MIX.units, 2),
-        seed=1,
-    )
-    phase = phase.model_copy(update={"purpose": "load", "load": load})
+    due_ns = {
+        suite: seeds.arrivals_within(round(SECONDS * SECOND), round(PER_S * SECONDS), seeds.derived(1, suite))
+        for suite in MIX.units
+    }
     plan = partial(place.place, devices=stage.devices())
-    drive = mixed.local_driver(MIX, phase, plan, policy=policy)
+    units = dict.fromkeys(MIX.units, 2)
+    source = partial(RequestQueue, policy=policy, limits=MIX.limits, due_ns=due_ns, units=units)
+    drive = mixed.local_driver(MIX, phase, plan, source=source)
     before = os.times()
     records = attend(phase, stage.equipment(), folder, drive, on_ready=drive.on_ready)
     after = os.times()

@@ -16,10 +16,10 @@ from functools import partial
 import numpy as np
 
 from bench.dispatch import EDGE_1
+from mixmark.harness.capabilities.policies import policies
 from mixmark.harness.contracts.protocols import Policy
 from mixmark.harness.measure.dispatch import Source
 from mixmark.harness.measure.request_queue import RequestQueue, Table
-from mixmark.harness.plan import policies
 from tests.fakes.machine import Machine, Rates
 
 COMPARED: dict[str, Callable[[Table, Table], Policy]] = {
@@ -35,7 +35,7 @@ NOISE = 0.02
 
 def by(policy: Callable[[Table, Table], Policy]) -> Source:
     """A closed run by a policy."""
-    return partial(RequestQueue, policy=policy, load=None, limits={})
+    return partial(RequestQueue, policy=policy, limits={})
 
 
 def random_rates(seed: int) -> Rates:

@@ -1,16 +1,14 @@
-"""The hosts of a run for a reader: what they are, their clocks and traffic, and how the rate grows with them."""
+"""The hosts of a run for a reader: what they are, their clocks and traffic."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from mixmark.harness.contracts.schema import Hosts, Result, System
-from mixmark.harness.judge.findings import in_full
 from mixmark.harness.judge.mixed_run import ScoredRun
-from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.reporters import figures
 from mixmark.reporters.document import Table
-from mixmark.reporters.figures import UNKNOWN, significant
+from mixmark.reporters.figures import UNKNOWN
 
 MOST = 12  # hosts that a table lists; the others are in the JSON
 YES_OR_NO = {True: "yes", False: "NO", None: "not known"}
@@ -40,18 +38,13 @@ def described(system: System) -> str:
     return " · ".join(figures.name(part) for part in (*parts, system.virtualization, system.container) if part)
 
 
-def facts(run: ScoredRun, steps: Sequence[ScalingStep]) -> Iterator[tuple[str, str]]:
-    """How well the clocks of the hosts were known, whether the run was self-contained, and why a step of the scaling
-    has no figure. The last step is the score, which has its own reason."""
+def facts(run: ScoredRun) -> Iterator[tuple[str, str]]:
+    """How well the clocks of the hosts were known, and whether the run was self-contained."""
     if run.traffic:
         longer = figures.duration(2 * run.clock_bound_ns)
         known = f"known to ±{figures.duration(run.clock_bound_ns)}; the window is counted {longer} longer for it"
         yield "clocks", known
         yield "traffic", _traffic(run)
-    for step in steps[:-1]:
-        if why := "; ".join(map(in_full, step.problems)) or step.unmeasured:
-            lacks = "no rate" if step.problems else "no mix/kWh"
-            yield f"on {figures.counted(len(step.hosts), 'host')}", f"{lacks}: {why}"
 
 
 def _traffic(run: ScoredRun) -> str:
@@ -63,8 +56,8 @@ def _traffic(run: ScoredRun) -> str:
     return f"{figures.prefixed(outside, 'B')} beside the agents' own {figures.prefixed(agents, 'B')}: {conclusion}"
 
 
-def tables(run: ScoredRun, steps: Sequence[ScalingStep]) -> Iterator[Table]:
-    """The hosts with the most other traffic, and the mix on the first hosts and on all of them."""
+def table(run: ScoredRun) -> Table:
+    """The hosts with the most other traffic."""
     rows = [
         (
             traffic.host,
@@ -75,15 +68,4 @@ def tables(run: ScoredRun, steps: Sequence[ScalingStep]) -> Iterator[Table]:
         )
         for traffic in sorted(run.traffic, key=lambda traffic: -traffic.outside_per_s)[:MOST]
     ]
-    yield Table("Hosts", ("host", "its agent", "other traffic", "a second", "self-contained"), rows)
-    rows = [
-        (
-            str(len(step.hosts)),
-            figures.estimate(step.mixes_per_hour),
-            figures.estimate(step.mixes_per_kwh),
-            significant(step.bound_per_hour),
-            figures.whole_percent(step.efficiency),
-        )
-        for step in steps
-    ]
-    yield Table("Scaling", ("hosts", "mix/h", "mix/kWh", "λ*", "efficiency"), rows)
+    return Table("Hosts", ("host", "its agent", "other traffic", "a second", "self-contained"), rows)

@@ -13,7 +13,7 @@ from mixmark.harness.contracts.schema import Result, Route, System
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Relative
 from mixmark.harness.plugins.experiments import Experiment, installed
-from mixmark.reporters import document, figures, hosts, loads, measurements, paths, pictures, pipelines, scores
+from mixmark.reporters import document, figures, hosts, measurements, paths, pictures, pipelines, scores
 from mixmark.reporters.document import Block, Bullets, Chart, Document, Facts, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.summary import Summary, summary
@@ -65,7 +65,7 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iter
         yield Paragraph(found.score, style="strong")
     yield Paragraph(found.sentence, style="sentence")
     own = _experiments(assessment)
-    asked = [*loads.facts(assessment), *pipelines.facts(assessment)]
+    asked = [*pipelines.facts(assessment)]
     asked += [line for experiment, found in own for line in experiment.lines(assessment, found)]
     if asked:
         yield Facts(asked)
@@ -73,7 +73,7 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iter
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
         yield Table(title, ("suite", "throughput", "best route", "against other routes"), rows, text_columns=4)
-    yield from filter(None, (loads.table(assessment), paths.table(assessment)))
+    yield from filter(None, (paths.table(assessment),))
     yield from filter(None, (experiment.table(assessment, found) for experiment, found in own))
     yield Facts([("energy", found.energy)])
     if found.standing:
@@ -89,7 +89,6 @@ def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iter
         yield from explained
         yield from mixes
         if is_page:
-            yield from loads.charts_of(assessment)
             for experiment, found in _experiments(assessment):
                 yield from experiment.charts(assessment, found)
     yield Heading("Each suite alone", "results")

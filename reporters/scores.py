@@ -9,10 +9,11 @@ from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Mix, Placement, Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.diagnosis import Diagnosis
+from mixmark.harness.judge.energy.total import ready_watts
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, ScoredRun
 from mixmark.harness.judge.score import Score
-from mixmark.reporters import figures, hosts, loads
+from mixmark.reporters import figures, hosts
 from mixmark.reporters.document import Facts, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN, significant
 from mixmark.reporters.summary import summary
@@ -29,9 +30,9 @@ def explained(assessment: Assessment) -> Iterator[Paragraph | Facts | Table]:
     facts.append(("mixed runs", f"{counted(found.started, 'run')} begun, {len(found.counted())} in the figures"))
     if run := found.median_run():
         diagnosis = assessment.diagnoses[run.phase]
-        facts += [*_facts(run, diagnosis, assessment.result), *_nominal(found), *hosts.facts(run, assessment.scaling)]
+        facts += [*_facts(run, diagnosis, assessment.result), *_nominal(found), *hosts.facts(run)]
         tables += [_streams(run, found.mix), _parts(diagnosis, figures.device_names(assessment.result))]
-        tables += hosts.tables(run, assessment.scaling)
+        tables.append(hosts.table(run))
     if len(found.runs) > 1:
         tables.append(_runs(assessment, found))
     yield Paragraph(summary(assessment).limits)
@@ -56,7 +57,7 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis, result: Result) -> list[tuple[s
         ("window", f"{run.phase}: {figures.duration(run.length_ns)}, {STEADINESS[run.steady]}"),
         ("completed", f"{significant(run.mixes)} mixes"),
         ("energy", joules),
-        *loads.idle(run, result),
+        *_idle(run, result),
         ("best possible, λ*", f"{significant(diagnosis.bound_per_hour.estimate)} mixes per hour{estimated}, {proof}"),
         ("reached, κ", _interval(diagnosis.kappa)),
         ("surplus", f"{figures.percent(run.surplus)} of the work, which no mix counts"),
@@ -68,6 +69,16 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis, result: Result) -> list[tuple[s
         gain = significant(diagnosis.heterogeneity_gain)
         facts.append(("heterogeneity gain", f"{gain} × the best possible of the {diagnosis.best_kind} devices alone"))
     return facts
+
+
+def _idle(run: ScoredRun, result: Result) -> Iterator[tuple[str, str]]:
+    """The power at rest around a run: without any worker, and with everything loaded."""
+    bare = [watts for watts in run.total.idle_watts if watts is not None]
+    ready = ready_watts(result, run.phase)
+    told = [f"bare {figures.prefixed(sum(bare) / len(bare), 'W')}"] if bare else []
+    told += [f"ready {figures.prefixed(ready, 'W')}, with everything loaded"] if ready is not None else []
+    if told:
+        yield "idle", "; ".join(told)
 
 
 def _nominal(found: Score) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from mixmark.harness.contracts.schema import MIXES, Finding, Result, Route, WeightClass
 from mixmark.harness.contracts.text import Reason
@@ -15,7 +15,6 @@ from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.catalogue import retained
 from mixmark.harness.judge.findings import in_full, words
-from mixmark.harness.judge.load import Ladder
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.statistics.copies import fingerprint
@@ -93,7 +92,7 @@ def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contrib
         findings=assessment.findings,
         disturbed=tuple(map(in_full, verdict.reasons)) if verdict.word == "disturbed" else (),
         retained=retained(assessment),
-        load=_load(assessment.ladder),
+        load=_load(assessment.experiments.get("ladder")),
         solos=tuple(solo for solo in assessment.solos if solo.status == "ok" and solo.units_per_s),
         fingerprints=(*_timestamps(result), *_samples(result)),
     )
@@ -267,7 +266,8 @@ def _runs(result: Contribution) -> Iterator[MixedRun]:
         )
 
 
-def _load(ladder: Ladder | None) -> LoadFigures | None:
+def _load(ladder: Any) -> LoadFigures | None:
+    """What an entry says of a ladder. ladder: the figures of that experiment; None if the run has none."""
     levels = [level.target for level in ladder.of()] if ladder else []
     if ladder is None or not levels:
         return None

@@ -63,7 +63,6 @@ def _launchers() -> Iterable[str]:
 SUITE = plugins("suites")
 ADAPTER = plugins("adapters", or_file=True)
 METER = plugins("meters", or_file=True)
-POLICY = plugins("policies", or_file=True)
 PRECISION = names(_precisions)
 SCENARIO = names(lambda: ("single-stream", "offline", "server"))
 MIX = names(_mixes, or_file=True)

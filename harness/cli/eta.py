@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from mixmark.harness.contracts.schema import Phase, Record, Result, Share
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.stages import Outlook
-from mixmark.harness.plan.phases import scales
 from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.plugins import experiments
 
@@ -87,20 +86,17 @@ class Eta:
         mixed = [share.model_copy(update=of_mix) for share in routes.values()]
         if pipeline := self._header.pipeline:
             devices = {device.whole.id for device in self._header.devices}
-            turns = 1 + len(self._header.policies) + (pipeline.whole is not None) + (len(devices) > 1)
+            others = experiments.fact(self._header, "policies", "policies", ())
+            turns = 1 + len(others) + (pipeline.whole is not None) + (len(devices) > 1)
             yield from [mixed] * (turns * self._procedure.mixes - planned.count("pipeline"))
         if self._header.mix is None:
             return
         if self._procedure.confirm and not {"confirmation", "mixed"} & set(planned):
             yield from ([share] for share in routes.values())
         mixes = self._procedure.mixes - planned.count("mixed")
-        parts = len(scales(self._header)) - planned.count("scaling")
-        policies = len(self._header.policies)
-        others = policies * self._procedure.mixes - planned.count("policy")
-        levels = len(self._header.levels) * (1 + policies) - planned.count("load")
         paths = self._header.measures_paths - planned.count("path")
-        yield from [mixed] * sum(max(0, each) for each in (mixes, parts, others, levels, paths))
-        outlook = Outlook(self._header, self._phases, mixed)
+        yield from [mixed] * sum(max(0, each) for each in (mixes, paths))
+        outlook = Outlook(self._header, self._procedure, self._phases, mixed)
         for experiment in experiments.of(self._header):
             yield from experiment.to_come(outlook)
 

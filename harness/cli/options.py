@@ -13,8 +13,6 @@ from mixmark.harness.cli import complete
 from mixmark.harness.contracts.toml import LARGEST, is_reckonable
 
 COLUMN = 30  # characters of the first column of a help; a longer name has a line of its own
-HIGHEST = 0.9
-"""The highest level of load; see `contracts.schema.HIGHEST_LEVEL`."""
 CONFIG = click.option(
     "--config", type=click.Path(path_type=Path), help="Configuration file.  [default: mixmark.toml, if it exists]"
 )
@@ -121,20 +119,6 @@ def arrival_rate(context: click.Context, option: click.Parameter, given: str | N
     return rate_per_s
 
 
-def levels(context: click.Context, option: click.Parameter, given: str | None) -> tuple[float, ...] | None:
-    """Parses a list of percentages such as 75,50,25. Empty if the option was not given; None if given without a
-    list."""
-    if given is None or given == "":
-        return None if given == "" else ()
-    shares = fractions(given)
-    if not shares or not all(0 < share <= HIGHEST for share in shares):
-        raise click.BadParameter(
-            f"{given!r} is not a list of levels of load: give percentages above 0 and up to 90, such as 75,50,25. The "
-            "mixed runs are the 100 %; nearer to it the queue of what arrives does not settle."
-        )
-    return shares
-
-
 def fractions(given: str) -> tuple[float, ...]:
     """Percentages as fractions, the largest first. Empty if it is no list of numbers."""
     try:
@@ -149,6 +133,10 @@ class Placed(click.Command):
     def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.section = section
+
+
+class AgainOption(click.Option):
+    """An option that a resumed run needs again."""
 
 
 class SectionedGroup(click.Group):

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
-from mixmark.harness.contracts.numbers import percent, significant
+from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.contracts.schema import BY_PLAN, Found, PathRecord, Phase, Record, Result
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.energy.total import CurrentPower
@@ -39,7 +39,6 @@ PREFIXES = {
     "mixed": "in the mix, ",
     "confirmation": "confirmation run, ",
     "screening": "quick check, ",
-    "scaling": "in the mix on a part of the hosts, ",
     "path": "in the mix beside copies, ",
 }
 
@@ -236,8 +235,6 @@ def _prefix(phase: Phase) -> str:
     by = _by(phase)
     if phase.experiment in experiments.installed():
         return f"{experiments.installed()[phase.experiment].prefix(phase)}, "
-    if phase.load:
-        return f"at {percent(phase.load.level)} load{by}, "
     if phase.pipeline:
         return f"in the pipeline{by}, "
     return f"in the mix{by}, " if by else PREFIXES.get(phase.purpose, "")

@@ -20,9 +20,9 @@ from mixmark.harness.cli.options import (
     JSON,
     TIER,
     WAIT_IDLE,
+    AgainOption,
     SectionedCommand,
     arrival_rate,
-    levels,
     timeout,
     weight_classes,
 )
@@ -47,7 +47,7 @@ SECTIONS = {
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
     "Where": "--device --adapter --split-cpu --hosts --config",
     "Output": "--out --resume --against --verbose --json --help",
-    "For experts": "--objective --ladder --policy --pipeline --paths --scaling --launcher --address",
+    "For experts": "--objective --pipeline --paths --launcher --address",
 }
 """The options of `mixmark run`, in the sections of its help; those of experiments stand in a section of their own."""
 WHEN_RESUMED = frozenset({"resume", "devices", "adapters", "split_cpu", "hosts", "launcher", "address", "weights"})
@@ -65,7 +65,8 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
         for each in context.command.params
         if context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
     ]
-    if options["resume"] and (kept := [each.opts[0] for each in given if each.name not in WHEN_RESUMED]):
+    again = [each for each in given if each.name in WHEN_RESUMED or isinstance(each, AgainOption)]
+    if options["resume"] and (kept := [each.opts[0] for each in given if each not in again]):
         raise UsageError(f"the run that is resumed keeps its own {', '.join(kept)}", f"leave {' and '.join(kept)} away")
     found: dict[str, dict[str, Any]] = {}
     for name, own in experiments.options().items():
@@ -158,24 +159,6 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     help="Optimise the mix for mixes per hour or for mixes per kWh.",
 )
 @click.option(
-    "--ladder",
-    "levels",
-    callback=levels,
-    is_flag=False,
-    flag_value="",
-    metavar="[PERCENT,…]",
-    help="Also serve the mix as requests that arrive, at shares of the rate of the mixed runs.  [default: without a "
-    "list 75,50,25,10; --preset official 90 to 10 in tens]",
-)
-@click.option(
-    "--policy",
-    "policies",
-    multiple=True,
-    metavar="NAME|FILE:CLASS",
-    shell_complete=complete.POLICY,
-    help="Also run the mix, serve it, and run a pipeline by this policy, in turns with the plan. Repeatable.",
-)
-@click.option(
     "--pipeline",
     metavar="NAME|FILE",
     shell_complete=complete.PIPELINE,
@@ -195,11 +178,6 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     help="Split the CPU into several devices: N equal ones, one for each NUMA node, or one for each type of core.",
 )
 @HOSTS
-@click.option(
-    "--scaling",
-    is_flag=True,
-    help="Also run the mix on the first 1, 2, 4, … of several hosts, which shows how its rate grows with them.",
-)
 @click.option(
     "--weights",
     multiple=True,

@@ -10,18 +10,16 @@ from functools import cached_property
 
 from mixmark.harness.contracts.figures import RAW, figure
 from mixmark.harness.contracts.schema import Absent, Finding, Rate, Result, Tier
-from mixmark.harness.judge import load, paths, pipelines, scaling, score, solo, solo_rates
+from mixmark.harness.judge import paths, pipelines, score, solo, solo_rates
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
 from mixmark.harness.judge.findings import RULES, words
-from mixmark.harness.judge.load import Ladder, PolicyRuns
 from mixmark.harness.judge.paths import PathFigures
 from mixmark.harness.judge.pipelines import PipelineFigures
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rules import Rule, consistency, energy, integrity, interference, mix, records
 from mixmark.harness.judge.rules.consistency import SuiteClaims
-from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Adaptability, Matrix, Solo
 from mixmark.harness.judge.verdict import Verdict, VerdictWord, disturbances, verdict
@@ -92,16 +90,10 @@ class Assessment:
     hardware_limit_per_hour: float | None
     """The mix by the rooflines of its routes: what the probed ceilings of the devices would allow. None if a suite of
     the mix has no roofline fraction."""
-    scaling: tuple[ScalingStep, ...]
-    """How the rate of the mix grows with the hosts. Empty if it was not asked for."""
-    ladder: Ladder | None
-    """The mix at levels of load. None if it was not asked for, or the mixed runs have no rate."""
     pipeline: PipelineFigures | None
     """The chain of stages with a deadline. None if it was not asked for."""
     paths: tuple[PathFigures, ...]
     """The paths between memories. Empty if it was not asked for."""
-    policies: tuple[PolicyRuns, ...]
-    """The mix by other policies than the plan. Empty if it was not asked for."""
     findings: tuple[Finding, ...]
     verdict: Verdict
     """Whether the figures can be relied on, in one word with its reasons."""
@@ -176,7 +168,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         return _rejected(result, contradictions)
     evidence = gather(result, claims.unknown if claims else {})
     doubts = integrity.findings(evidence)
-    evidence, steps = _scored(evidence, doubts)
+    evidence = _scored(evidence, doubts)
     after = (finding for rule, check in CHECKS.items() if rule not in integrity.RULES for finding in check(evidence))
     findings = tuple(sorted((*doubts, *after), key=lambda finding: RULES.index(finding.rule)))
     invalid = integrity.invalid(findings)
@@ -195,11 +187,8 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         score=evidence.score,
         diagnoses=evidence.diagnoses,
         hardware_limit_per_hour=solo_rates.hardware_limit_per_hour(result, solos),
-        scaling=steps,
-        ladder=load.ladder(result, evidence.score, doubts),
         pipeline=pipelines.figures(result, doubts),
         paths=paths.paths(result, solos, evidence.score, doubts),
-        policies=load.policy_runs(result, evidence.score, doubts),
         findings=findings,
         verdict=verdict(evidence, findings, (*solos, *hosted), exit_code),
         against=tuple(other for other in against if result.mix and other.mix == result.mix.name),
@@ -207,8 +196,8 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
     )
 
 
-def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> tuple[Evidence, tuple[ScalingStep, ...]]:
-    """The evidence with the score and what explains it, and the mix on some of the hosts.
+def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> Evidence:
+    """The evidence with the score and what explains it.
 
     doubts: the findings of the integrity rules.
     """
@@ -227,7 +216,7 @@ def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> tuple[Evidence, tu
         evidence = replace(evidence, mixed_runs=runs, diagnoses=explained)
     unproven = [finding for diagnosis in evidence.diagnoses.values() for finding in diagnosis.unproven]
     found = score.score(result, runs, unproven, doubts, disturbances(evidence))
-    return replace(evidence, score=found), scaling.steps(result, found, doubts, rates)
+    return replace(evidence, score=found)
 
 
 def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Assessment:

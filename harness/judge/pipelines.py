@@ -43,6 +43,7 @@ from mixmark.harness.judge.solo import Latency, latency
 from mixmark.harness.judge.statistics.intervals import early_stopping, over_runs
 from mixmark.harness.judge.statistics.timestamps import Floats, flights_ns
 from mixmark.harness.plan.pipelines import best_single, fastest_s
+from mixmark.harness.plugins.experiments import fact
 
 SLOW = 0.05
 """How much faster than alone, as a fraction, a turn must be to show that the times alone are too long."""
@@ -157,7 +158,9 @@ def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures | None
     phases = [phase for phase in result.phases if phase.pipeline]
     turns = tuple(_turn(result, pipeline, phase, phase.pipeline, doubts) for phase in phases if phase.pipeline)
     own = [each for each in turns if each.by_plan]
-    policies = {each: [turn for turn in turns if turn.policy == each] for each in result.policies}
+    policies = {
+        each: [turn for turn in turns if turn.policy == each] for each in fact(result, "policies", "policies", ())
+    }
     single, whole = [each for each in turns if each.device], [each for each in turns if each.whole]
     path_ns, bound_per_hour, exceeded = _bounds(phases[0], own) if phases else (None, None, False)
     counts = bool(own) and not any(each.problems for each in own)

@@ -27,7 +27,6 @@ from mixmark.harness.measure import audit
 from mixmark.harness.measure.audit import Auditor
 from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
 from mixmark.harness.measure.stages import Procedure, RunState, makes_up_for, next_steps, procedure
-from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.plugins import experiments
 from mixmark.harness.record.store import Store
 from mixmark.harness.worker.handle import Worker
@@ -185,12 +184,11 @@ class Benchmark:
         return bool(phases)
 
     def _idle_s(self, phase: Phase) -> float:
-        """How long the meters read the idle machine around a phase. Around the first level of load as long as a level
-        lasts at least: the idle machine is a level of the ladder."""
+        """How long the meters read the idle machine around a phase."""
         if phase.purpose in ("probe", "screening"):
             return 0.0
-        levels = [each.name for each in self.result.phases if each.load]
-        shortest_s = self._procedure.mix_limits.min_ns / SECOND if phase.name in levels[:1] else 0.0
+        own = experiments.installed().get(phase.experiment)
+        shortest_s = own.idle_s(phase, self.result, self._procedure) if own else 0.0
         return max(self._procedure.idle_s, shortest_s)
 
     def _add(self, facts: PhaseFacts) -> None:

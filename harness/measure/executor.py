@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
-    BY_PLAN,
     HOST_POOL,
     Absent,
     Connection,
     Device,
     Found,
+    Int64s,
     Metering,
     Mix,
     PathRecord,
@@ -26,12 +27,14 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed, paths, solo
+from mixmark.harness.measure.dispatch import Source
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.paths import SteadyCopies
 from mixmark.harness.measure.phase import RESERVE, Part, attend
+from mixmark.harness.measure.request_queue import RequestQueue
 from mixmark.harness.measure.stages import BESIDE
-from mixmark.harness.plan.placement import replanner
+from mixmark.harness.plan.placement import Planner, replanner
 from mixmark.harness.plugins import experiments
 from mixmark.harness.plugins.experiments import Attendant
 from mixmark.harness.plugins.registry import Plugin
@@ -113,6 +116,30 @@ class Executor(Protocol):
         """The power at this moment. None if it is not known."""
 
 
+class ServedByPolicy(Attendant):
+    """Lets a policy assign the requests of a phase of the mix."""
+
+    def __init__(
+        self,
+        plugin: Plugin,
+        request: PhaseRequest,
+        due_ns: Mapping[str, Int64s] | None = None,
+        units: Mapping[str, int] | None = None,
+    ) -> None:
+        """due_ns, units: see `RequestQueue`. Raises PluginError."""
+        assert request.mix is not None  # its requests are of the mix
+        self._policy, self._limits = policy_of(plugin), request.mix.limits
+        self._due_ns, self._units = due_ns, units
+
+    def source(self, plan: Planner) -> Source:
+        return partial(RequestQueue, policy=self._policy, limits=self._limits, due_ns=self._due_ns, units=self._units)
+
+    def ready(self, stack: ExitStack, pids: list[int]) -> None:
+        if isinstance(self._policy, PolicyProcess):
+            stack.callback(self._policy.end)
+            pids.append(self._policy.pid)
+
+
 @dataclass(frozen=True)
 class LocalExecutor:
     """This machine. folder: of the result, to which logs and audited outputs are added."""
@@ -120,8 +147,8 @@ class LocalExecutor:
     equipment: Equipment
     folder: Path
     meters: Meters
-    policies: Mapping[str, Plugin] = field(default_factory=dict)
-    """The policies that phases of the mix name."""
+    prepared: Mapping[str, Any] = field(default_factory=dict)
+    """What experiments prepared for the run, by their names."""
     experiments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What the run keeps of its experiments: `Result.experiments`."""
 
@@ -140,7 +167,7 @@ class LocalExecutor:
         yield PhaseFacts(metering=self.meters.drain(request.phase.name))
 
     def _attended(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None], stack: ExitStack) -> PhaseFacts:
-        """stack: keeps what an experiment does, and the processes of a policy and of copies, until it is closed."""
+        """stack: keeps what an experiment does, and the process of copies, until it is closed."""
         phase, pids = request.phase, [*self.meters.pids]
         copies: SteadyCopies | None = None
         found: list[PathRecord | Absent] = []
@@ -153,16 +180,11 @@ class LocalExecutor:
             alone = attend(phase, self.equipment, self.folder, solo.drive, staged, pids, lambda parts: notify(opens))
             return PhaseFacts(alone)
         assert request.mix or phase.pipeline  # a placement is of one of them
-        chooses = phase.load is not None or phase.policy != BY_PLAN
-        policy = policy_of(self.policies[phase.policy]) if chooses else None
-        if isinstance(policy, PolicyProcess):
-            stack.callback(policy.end)
-            pids.append(policy.pid)
         planner = replanner(phase.placement, request.devices)
         attendant = Attendant()
         if phase.experiment:
-            attendant = experiments.installed()[phase.experiment].attendant(phase, self)
-        drive = mixed.local_driver(request.mix, phase, planner, notify, policy, attendant.source(planner))
+            attendant = experiments.installed()[phase.experiment].attendant(request, self)
+        drive = mixed.local_driver(request.mix, phase, planner, notify, attendant.source(planner))
 
         def on_ready(parts: Sequence[Part]) -> None:
             nonlocal copies

@@ -44,7 +44,7 @@ from mixmark.harness.measure.dispatch import (
 )
 from mixmark.harness.measure.phase import Part, stamped
 from mixmark.harness.measure.pipeline_queue import PipelineQueue
-from mixmark.harness.measure.request_queue import RequestQueue, Table
+from mixmark.harness.measure.request_queue import Table
 from mixmark.harness.plan.placement import Planner
 from mixmark.harness.plan.policies import InProportion
 from mixmark.harness.resources import clock
@@ -99,8 +99,8 @@ def local_driver(
     phase: Phase,
     plan: Planner,
     watch: Callable[[MixSnapshot], None] = lambda snapshot: None,
-    policy: Callable[[Table, Table], Policy] | None = None,
     source: Source | None = None,
+    policy: Callable[[Table, Table], Policy] | None = None,
 ) -> MixDriver:
     """The driver of a phase of a run with one host. plan: makes a new plan from observed rates. watch: gets a snapshot
     now and then. policy: hands out the feeds; if None, the plan does. A phase of a pipeline needs no mix. source: hands
@@ -112,8 +112,6 @@ def local_driver(
     if phase.pipeline:
         units, limits = phase.pipeline.mix_units, {}
         source = partial(PipelineQueue, work=phase.pipeline, policy=policy or InProportion)
-    elif policy:
-        source = partial(RequestQueue, policy=policy, load=phase.load, limits=limits)
 
     def begin(loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement]:
         return units, planned(placement, loaded, units, plan)

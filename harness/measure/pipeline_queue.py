@@ -44,7 +44,7 @@ class PipelineQueue(RequestQueue):
         runs at a time. Raises PolicyFailed, and ValueError if the feed of a loaded pair is no stage."""
         if wrong := [pair for pair, units in quanta.items() if units != mix_units[pair[0]]]:
             raise ValueError(f"no feed of a stage: {', '.join(' on '.join(pair) for pair in wrong)}")
-        super().__init__(mix_units, placement, quanta, concurrency, policy, None, {})
+        super().__init__(mix_units, placement, quanta, concurrency, policy, {})
         self._work = work
         self._under_way: dict[int, _UnderWay] = {}
         """The pipelines by their numbers."""

@@ -13,7 +13,6 @@ from typing import Any
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
-    BY_PLAN,
     Absent,
     Device,
     Domain,
@@ -38,13 +37,10 @@ from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.plan import mixes, phases, pipelines, presets
 from mixmark.harness.plan.phases import Workload
 from mixmark.harness.plan.placement import Objective
-from mixmark.harness.plugins import experiments, registry
-from mixmark.harness.plugins.experiments import Experiment
-from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.plugins import experiments
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
 from mixmark.harness.worker.handle import Worker
-from mixmark.harness.worker.plugin_process import policy_of
 
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
 SELFTEST_TIMEOUT_S = 600
@@ -69,10 +65,6 @@ class RunRequest:
     preset: str = "quick"
     mix: str | None = None
     objective: Objective = "throughput"
-    levels: tuple[float, ...] | None = ()
-    """The loads at which the mix is also served. None means the preset's loads."""
-    policies: tuple[str, ...] = ()
-    """Names, or specs such as ./mine.py:Mine."""
     paths: bool = False
     """Whether the paths between memories are measured before the first phase."""
     pipeline: str | None = None
@@ -83,7 +75,6 @@ class RunRequest:
     hosts: Path | None = None
     launcher: str | None = None
     address: str | None = None
-    scaling: bool = False
     weights: tuple[str, ...] = ()
     out: Path | None = None
     seed: int | None = None
@@ -125,8 +116,8 @@ class PreparedRun:
     pipeline: Pipeline | None
     folders: Mapping[WeightClass, Path]
     """The result folder of each weight class, the most bits first."""
-    policies: Mapping[str, Plugin]
-    """The policies that the run names, and the plan's policy."""
+    experiments: Mapping[str, Any] = field(default_factory=dict)
+    """What the experiments of the run prepared, by their names."""
     bench: Workbench | None = None
     """What was found where the command line names devices. None if no device was looked for yet."""
     clean: Worker | None = None
@@ -180,11 +171,6 @@ def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
         raise UsageError(why, hint="leave --suite and --scenario away")
     if len(request.classes) > 1 and (resumed or not mix):
         raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
-    if request.scaling and not (mix and request.on_hosts) and not resumed:
-        raise UsageError("--scaling runs a mix on a part of several hosts", hint="give --hosts, and a mix")
-    for name in request.experiments:
-        _refuse(experiments.installed()[name], request, mix)
-    policies = _policies(request, resumed, mix, pipeline)
     if not request.on_hosts:
         setup.choose_adapters(
             request.adapters, config
@@ -193,19 +179,26 @@ def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
     for folder in () if resumed else folders.values():
         store.refuse_used(folder)
     setup.check_checkpoints(suites, request.tier)
-    bench = None
+    run = PreparedRun(request, resumed, config, suites, workloads, mix, pipeline, folders, clean=clean)
+    run = replace(run, experiments=_prepared(run))
     if request.devices and not request.on_hosts and not resumed:
         bench = setup.prepare(config, suites, request.adapters, request.split_cpu)
         bench.targets(request.devices)  # refuses a device that is not here
-    return PreparedRun(request, resumed, config, suites, workloads, mix, pipeline, folders, policies, bench, clean)
+        run = replace(run, bench=bench)
+    return run
 
 
-def _refuse(experiment: Experiment, request: RunRequest, mix: Mix | None) -> None:
-    """Raises UsageError if a run cannot have the experiment."""
-    if experiment.needs_mix and (request.on_hosts or not mix):
-        lacks = "it does not run on several hosts" if request.on_hosts else "it needs a mix: leave --mix none away"
-        option = experiments.options()[experiment.name][0].opts[0]
-        raise UsageError(f"{option} runs or serves a mix on this machine", hint=lacks)
+def _prepared(run: PreparedRun) -> dict[str, Any]:
+    """What the experiments of a run prepare, by their names. Raises UsageError if the run cannot have one."""
+    request, found = run.request, {}
+    names = [each.name for each in experiments.of(run.resumed)] if run.resumed else [*request.experiments]
+    for experiment in (experiments.installed()[name] for name in names):
+        if experiment.needs_mix and not run.resumed and (request.on_hosts or not run.mix):
+            lacks = "it does not run on several hosts" if request.on_hosts else "it needs a mix: leave --mix none away"
+            option = experiments.options()[experiment.name][0].opts[0]
+            raise UsageError(f"{option} runs or serves a mix on this machine", hint=lacks)
+        found[experiment.name] = experiment.prepare(run, request.experiments.get(experiment.name, {}))
+    return found
 
 
 def _measured(
@@ -218,28 +211,6 @@ def _measured(
         for workload in workloads
         if workload.name in needed or not (only or suites.plugins[workload.name].built_in)
     )
-
-
-def _policies(
-    request: RunRequest, resumed: Result | None, mix: Mix | None, pipeline: Pipeline | None
-) -> Mapping[str, Plugin]:
-    """The policies that the run names, and the plan's policy. Raises UsageError for an unknown one, and if the run has
-    nothing that they assign."""
-    specs = {registry.name_of_spec(name): name for name in request.policies if registry.is_spec(name)}
-    found = registry.find("policies", specs.values())
-    names = resumed.policies if resumed else [name for name in request.policies if name not in specs.values()]
-    chosen = choose_by_name("policy", [BY_PLAN, *names, *specs], found)
-    for policy in chosen:
-        policy_of(found[policy])  # an error of its file comes before anything is measured
-    options = {
-        "--policy": request.policies if not pipeline else (),
-        "--ladder": request.levels != (),
-    }
-    option = next((name for name, given in options.items() if given), None)
-    if option and not resumed and (request.on_hosts or not mix):
-        lacks = "it does not run on several hosts" if request.on_hosts else "it needs a mix: leave --mix none away"
-        raise UsageError(f"{option} runs or serves a mix on this machine", hint=lacks)
-    return {name: found[name] for name in chosen}
 
 
 def _interrupted(folder: Path) -> Result:
@@ -277,7 +248,7 @@ def this_machine(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
         meters.devices,
         meters.domains,
         meters.absent,
-        lambda folder, asked: LocalExecutor(equipment, folder, meters, run.policies, asked),
+        lambda folder, asked: LocalExecutor(equipment, folder, meters, run.experiments, asked),
     )
 
 
@@ -361,14 +332,11 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
         "candidates": candidates if screenings else (),
         "devices": machine.devices,
         "domains": machine.domains,
-        "scaling": request.scaling,
-        "levels": presets.PRESETS[request.preset].levels if request.levels is None else request.levels,
         "experiments": {
             name: experiments.installed()[name].asked(run, machine, given).model_dump(mode="json")
             for name, given in request.experiments.items()
         },
         "pipeline": run.pipeline,
-        "policies": tuple(name for name in run.policies if name != BY_PLAN),
         "absent": (*header.absent, *machine.absent, *unused),
     }
     return header.model_copy(update=update)
@@ -399,7 +367,7 @@ def prepare_selftest(request: RunRequest) -> PreparedRun:
     setup.choose_adapters(request.adapters, config)
     folder = request.out or store.RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
     store.refuse_used(folder)
-    return PreparedRun(request, None, config, suites, workloads, None, None, {16: folder}, {})
+    return PreparedRun(request, None, config, suites, workloads, None, None, {16: folder})
 
 
 def measure_selftest(run: PreparedRun, pairs: int, observed: Observed) -> Result:

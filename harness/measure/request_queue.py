@@ -18,15 +18,25 @@ from dataclasses import dataclass
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import DeviceLoad, Policy, Request
-from mixmark.harness.contracts.schema import Load, Placement, ServiceLimits
+from mixmark.harness.contracts.schema import Int64s, Placement, ServiceLimits
 from mixmark.harness.measure.dispatch import Handed, Pair, Tally, WorkSource, most_at_once, surplus
-from mixmark.harness.plan.load import due_ns, request_units
 from mixmark.harness.plugins.calls import error_text, error_with_line
 
 STUCK_NS = 10_000_000_000  # for which a policy may leave requests waiting while no device has anything to do
 BRIEF_S = 0.25  # of work in hand: a device with less has room for one more feed, which need not wait for the parent
 Table = Mapping[str, Mapping[str, float]]
 """A number for each suite and device."""
+
+
+def request_units(quanta: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    """The units in a request of each suite: the smallest whole number of feeds on every device.
+
+    quanta: the units of a feed, by suite and device.
+    """
+    units: dict[str, int] = {}
+    for (suite, _), quantum in quanta.items():
+        units[suite] = math.lcm(units.get(suite, 1), quantum)
+    return units
 
 
 class PolicyFailed(MixmarkError):
@@ -72,14 +82,17 @@ class RequestQueue(WorkSource):
         quanta: Mapping[Pair, int],
         concurrency: Mapping[Pair, int],
         policy: Callable[[Table, Table], Policy],
-        load: Load | None,
         limits: Mapping[str, ServiceLimits],
+        due_ns: Mapping[str, Int64s] | None = None,
+        units: Mapping[str, int] | None = None,
     ) -> None:
         """quanta: the units of a feed for every pair that is loaded. concurrency: the number of feeds that each of them
-        runs at a time. limits: of a feed of each suite. Raises PolicyFailed."""
+        runs at a time. limits: of a feed of each suite. due_ns: when the requests of each suite are due, from the begin
+        of the phase; None if they do not arrive by time. units: in a request of each suite; by default the fewest.
+        Raises PolicyFailed."""
         self._placement, self._mix_units, self._quanta = placement, dict(mix_units), quanta
-        self._load, self._limits = load, limits
-        self._units = dict(load.request_units) if load else request_units(quanta)
+        self._due_ns, self._limits = due_ns, limits
+        self._units = dict(units or request_units(quanta))
         self._seconds: dict[str, dict[str, float]] = {suite: {} for suite in mix_units}
         for rate in placement.rates:
             if (rate.suite, rate.device) in quanta:
@@ -97,8 +110,8 @@ class RequestQueue(WorkSource):
         self._delays_ns: list[int] = []
 
     def begin(self, begin_ns: int) -> None:
-        if self._load:
-            due = due_ns(self._load).items()
+        if self._due_ns:
+            due = self._due_ns.items()
             self._coming = deque(sorted((begin_ns + at, suite) for suite, at_ns in due for at in at_ns.tolist()))
 
     @property
@@ -114,7 +127,7 @@ class RequestQueue(WorkSource):
             at_ns, suite = self._coming.popleft()
             self._delays_ns.append(now_ns - at_ns)
             self._wait(suite, at_ns)
-        while not self._load and self._mix_units and len(self._waiting) + len(self._given) < self._most:
+        while not self._due_ns and self._mix_units and len(self._waiting) + len(self._given) < self._most:
             behind = min(
                 self._mix_units, key=lambda each: self._arrived[each] * self._units[each] / self._mix_units[each]
             )
@@ -139,7 +152,7 @@ class RequestQueue(WorkSource):
         return self._handed(given.request)
 
     def _handed(self, request: Request) -> Handed:
-        return Handed(request.suite, request.due_ns if self._load else None, request.number)
+        return Handed(request.suite, request.due_ns if self._due_ns else None, request.number)
 
     def finished(self, device: str, handed: Handed, begin_ns: int, end_ns: int, units: int) -> None:
         """Records that a feed is finished. units: those that count."""
@@ -172,7 +185,7 @@ class RequestQueue(WorkSource):
 
     def surplus(self, now_ns: int) -> float:
         """1 while a request that arrives is left, then 0. Without arrivals, a mixed phase's surplus by the plan."""
-        if self._load:
+        if self._due_ns:
             return 1.0 if self._coming or self._waiting or self._given else 0.0
         return surplus(self._placement, self._mix_units, self._finished, self._unfinished_s(now_ns))
 

@@ -6,21 +6,16 @@ phase that cannot be; nothing, if it is done or has nothing to do.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import takewhile
 from operator import itemgetter
-from statistics import geometric_mean
 from typing import Any, Literal, TypeVar
 
-from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
-    BY_PLAN,
     HOST_POOL,
     Absent,
     CopyWork,
@@ -28,7 +23,6 @@ from mixmark.harness.contracts.schema import (
     Fact,
     Finding,
     Limits,
-    Load,
     Mix,
     Phase,
     Placement,
@@ -40,18 +34,15 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge import paths, screening, solo_rates
 from mixmark.harness.judge.evidence import Evidence
-from mixmark.harness.judge.mixed_run import HOUR_S, run_of
 from mixmark.harness.judge.rules import integrity, interference
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.bound import fastest_routes
-from mixmark.harness.plan.load import level_name, limits_of, load_at, request_units
 from mixmark.harness.plan.phases import (
     RouteKey,
     confirmations,
     key_of,
     of_mix,
     routes_of,
-    scales,
     screening_phase,
     stage_alone,
 )
@@ -75,6 +66,7 @@ class Outlook:
     """What is known of a run's phases before they are planned, for its expected time."""
 
     header: Result
+    procedure: Procedure
     planned: Sequence[Phase]
     """The phases that are planned so far."""
     mixed: Shares
@@ -303,7 +295,7 @@ def mix(state: RunState) -> Steps:
     if isinstance(state.placement, Absent):
         return () if state.is_absent(state.mix.name) else (state.placement,)
     run = len(state.mixed) + 1
-    if _behind(state) or run > state.procedure.mixes + len(state.disturbed):
+    if run > state.procedure.mixes + len(state.disturbed):
         return ()
     return (state.phase(f"mix{run}", "mixed", run),)
 
@@ -312,64 +304,6 @@ def makes_up_for(state: RunState, phase: Phase) -> tuple[str, Finding] | None:
     """The disturbed mixed phase that this mixed phase repeats, and the reason. None if it repeats none."""
     extra = len(state.mixed) - state.procedure.mixes
     return state.disturbed[extra] if phase.purpose == "mixed" and extra >= 0 else None
-
-
-def policies(state: RunState) -> Steps:
-    """The mix by each other policy, as often as by the plan and in turns with it, so that all have the same minutes."""
-    if not (policy := _behind(state)):
-        return ()
-    run = 1 + sum(phase.policy == policy for phase in state.of("policy"))
-    return (state.phase(key_of(f"{policy}{run}"), "policy", run, policy=policy),)
-
-
-def _behind(state: RunState) -> str | None:
-    """The first policy that ran the mix less often than the plan did."""
-    runs = Counter(phase.policy for phase in state.of("policy"))
-    return next((policy for policy in state.result.policies if runs[policy] < len(state.mixed)), None)
-
-
-def levels(state: RunState) -> Steps:
-    """The mix as requests that arrive, at one level of load after the other, by the plan and each other policy."""
-    known = {(phase.load.level, phase.policy) for phase in state.result.phases if phase.load}
-    missing: list[Absent] = []
-    for level in state.result.levels:
-        waiting = [each for each in (BY_PLAN, *state.result.policies) if (level, each) not in known]
-        name = level_name(state.mix.name, level)
-        if not waiting or state.is_absent(name):
-            continue
-        try:
-            load = _load(state, level, name)
-        except UsageError as error:
-            missing.append(absent(name, error))
-            continue
-        return (*missing, _served(state, load, waiting[0]))
-    return missing
-
-
-def _load(state: RunState, level: float, name: str) -> Load:
-    """Raises UsageError if the level cannot be served."""
-    records = [record for record in state.result.records if record.scenario == "mixed"]
-    seed = next((record.seed for record in records if record.seed), None)
-    rate_per_s = _rate_per_s(state)
-    if seed is None or not rate_per_s:
-        raise UsageError("the mixed runs have no rate, so a level has no meaning")
-    quanta = {(each.route.suite, each.route.device): each.feed_units for each in records if each.feed_units}
-    units = request_units(quanta)
-    return load_at(level, rate_per_s, state.mix.units, units, state.procedure.mix_limits, seeds.derived(seed, name))
-
-
-def _rate_per_s(state: RunState) -> float | None:
-    """The geometric mean of the mixed phases' mixes per second. None if one of them has no rate."""
-    runs = [run_of(state.result, state.mix, phase, state.doubts) for phase in state.mixed]
-    rates = [run.mixes_per_hour.estimate / HOUR_S if run and not run.problems else 0.0 for run in runs]
-    return geometric_mean(rates) if rates and min(rates) > 0 else None
-
-
-def _served(state: RunState, load: Load, policy: str) -> Phase:
-    assert isinstance(state.placement, Placement)  # as in `RunState.phase`
-    name = key_of(f"load{round(load.level * 100)}" + ("" if policy == BY_PLAN else f"-{policy}"))
-    limits = limits_of(load, state.placement, state.procedure.mix_limits)
-    return state.phase(name, "load", limits=limits, policy=policy, load=load)
 
 
 BESIDE = "copies beside the mix"
@@ -403,23 +337,6 @@ def _slowest(state: RunState) -> CopyWork | None:
     return max(found, key=itemgetter(0, 1))[2] if found else None
 
 
-def scaling(state: RunState) -> Steps:
-    """The mix on the first 1, 2, 4, … hosts, one phase after the other. Hosts that cannot run every suite have none."""
-    hosts = list(dict.fromkeys(device.host for device in state.result.devices))
-    known = {phase.name for phase in state.result.phases}
-    for count in scales(state.result):
-        devices = [device for device in state.result.devices if device.host in hosts[:count]]
-        if (name := f"scaling{count}") in known:
-            continue
-        power = state.power and Power(
-            {device.id: state.power.idle_watts[device.id] for device in devices},
-            state.power.rest_watts * count / len(hosts),
-        )
-        with suppress(MixmarkError):
-            return (state.phase(name, "scaling", placement=state.place(devices, power)),)
-    return ()
-
-
 def stages_alone(state: RunState) -> list[Phase]:
     """The solo measurements that a pipeline lacks: the feed of each stage alone, on each device by the fastest route
     there."""
@@ -448,7 +365,9 @@ def pipelines(state: RunState) -> Steps:
     units, rates = solo_rates.of_stages(state.evidence, pipeline, state.invalid)
     try:
         planner = state.planner(devices, state.power)
-        turns = pipeline_turns(pipeline, units, rates, devices, planner, state.result.policies)
+        turns = pipeline_turns(
+            pipeline, units, rates, devices, planner, experiments.fact(state.result, "policies", "policies", ())
+        )
     except MixmarkError as error:
         return (absent(pipeline.name, error, "pipeline"),)
     run, at = divmod(len(ran), len(turns))
@@ -472,7 +391,7 @@ def stages(state: RunState) -> Iterator[Callable[[RunState], Steps]]:
         yield from (screen, choose, stages_alone, *(each.solo for each in asked), confirm, mix)
     else:
         yield from (each.next for each in asked if each.takes_turns)
-        yield from (mix, policies, levels, copies, scaling)
+        yield from (mix, copies)
     yield pipelines
     yield from (each.next for each in asked if not each.takes_turns and (state.mixed or not each.needs_mix))
 

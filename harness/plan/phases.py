@@ -19,7 +19,6 @@ from mixmark.harness.contracts.schema import (
     Device,
     Fact,
     Limits,
-    Load,
     Phase,
     PipelineWork,
     Placement,
@@ -307,7 +306,6 @@ def of_mix(
     run: int,
     pool_bytes: Mapping[str, int],
     policy: str = BY_PLAN,
-    load: Load | None = None,
     experiment: str = "",
     facts: Fact | None = None,
     copies: CopyWork | None = None,
@@ -347,18 +345,11 @@ def of_mix(
         tasks=tasks,
         placement=placement,
         policy=policy,
-        load=load,
         experiment=experiment,
         facts=facts.model_dump(mode="json") if facts else {},
         copies=copies,
         pipeline=pipeline,
     )
-
-
-def scales(result: Result) -> tuple[int, ...]:
-    """The numbers of hosts of the scaling runs: 1, 2, 4, … below the number of hosts; none if not requested."""
-    hosts = len({device.host for device in result.devices})
-    return tuple(1 << power for power in range(hosts.bit_length()) if 1 << power < hosts) if result.scaling else ()
 
 
 def _share_of(result: Result, rate: Rate) -> Share:

@@ -29,8 +29,6 @@ class Preset:
     """The number of mixed phases, each with fresh workers."""
     confirm: bool = True
     """Whether the chosen routes are measured once more, so that a lucky rate does not decide the bound."""
-    levels: tuple[float, ...] = (0.75, 0.5, 0.25, 0.1)
-    """The levels of `--ladder`, as fractions of the rate of the mixed runs."""
 
 
 def _limits(
@@ -67,7 +65,6 @@ PRESETS = {
         _limits(60, 0, 240, 3600, 1, audits=30),
         60,
         runs=5,
-        levels=(0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1),
     ),
 }
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Absent, Fact, Found, Metering, Phase, Record, Result
     from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.measure.dispatch import Source
-    from mixmark.harness.measure.executor import Executor, LocalExecutor
+    from mixmark.harness.measure.executor import Executor, LocalExecutor, PhaseRequest
     from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
-    from mixmark.harness.measure.stages import Outlook, RunState, Shares, Steps
+    from mixmark.harness.measure.stages import Outlook, Procedure, RunState, Shares, Steps
     from mixmark.harness.plan.placement import Planner
     from mixmark.reporters.document import Block, Chart, Table
 
@@ -60,9 +60,11 @@ class Experiment:
     takes_turns: ClassVar[bool] = False
     """Whether its phases take turns with the mixed ones, so that both have the same minutes."""
 
-    def check(self, run: PreparedRun, given: Mapping[str, Any]) -> None:
-        """Refuses a new run, before it waits for the machine. given: the values of its options, by their names. Raises
+    def prepare(self, run: PreparedRun, given: Mapping[str, Any]) -> Any:
+        """Checks a run before it waits for the machine, also one that is resumed. What it returns is kept for the run,
+        under its name. given: the values of its options, by their names; nothing if none was given. Raises
         UsageError."""
+        return None
 
     def asked(self, run: PreparedRun, machine: MeasuredMachine, given: Mapping[str, Any]) -> Fact:
         """What the result of a new run keeps of it. Raises UsageError if the run cannot have it."""
@@ -93,7 +95,11 @@ class Experiment:
         """Measures what it measures before the first phase, and is not in the result yet."""
         yield from ()
 
-    def attendant(self, phase: Phase, executor: LocalExecutor) -> Attendant:
+    def idle_s(self, phase: Phase, result: Result, procedure: Procedure) -> float:
+        """How long the meters read the idle machine around its phase at least."""
+        return 0.0
+
+    def attendant(self, request: PhaseRequest, executor: LocalExecutor) -> Attendant:
         """What it does while its phase is measured on this machine. Raises MixmarkError if it cannot be."""
         return Attendant()
 
@@ -141,6 +147,11 @@ def installed() -> Mapping[str, Experiment]:
 def of(result: Result) -> Iterator[Experiment]:
     """The installed experiments that the run was asked for."""
     yield from (each for name, each in installed().items() if name in result.experiments)
+
+
+def fact(result: Result, experiment: str, name: str, default: Any) -> Any:
+    """A fact of another experiment, which may not be installed. default: if the run was not asked for it."""
+    return result.experiments.get(experiment, {}).get(name, default)
 
 
 def _attribute(spec: str) -> Any:

@@ -109,7 +109,7 @@ def cluster(
     for count, slowed in parts.items():
         own = {pair: rate for pair, rate in known.items() if host_of(pair[1]) in names[:count]}
         done, placement = recorded(busy(own, slowed, seconds), f"scaling{count}")
-        phases.append(phase(done, placement).model_copy(update={"purpose": "scaling"}))
+        phases.append(phase(done, placement).model_copy(update={"purpose": "experiment", "experiment": "scaling"}))
         records += done
     records = list(map(timed, records))
     domains = tuple(map(wall, names))
@@ -118,7 +118,7 @@ def cluster(
         update={
             "phases": tuple(phases),
             "records": tuple(records),
-            "scaling": bool(parts),
+            "experiments": {"scaling": {"scaling": True}} if parts else {},
             "domains": domains,
             "hosts": (Hosts(names=tuple(names), system=system()),),
             "meterings": tuple(metering(name, domains, WATTS, *span) for name, span in spans.items()),

@@ -30,7 +30,6 @@ from tests.fakes.folders import Maker
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE, one_run
 from tests.golden import sample
-from tests.judge import test_load
 
 FILE = Path(__file__).with_name("figures.json")
 
@@ -54,13 +53,6 @@ def failed_in_the_mix() -> Result:
     return whole.model_copy(update={"records": records})
 
 
-def policies() -> Result:
-    """The mix by the plan at three levels, and by another policy at one."""
-    base = one_run(600.0)
-    levels = [test_load.level_of(base, level) for level in test_load.LEVELS]
-    return test_load.with_ladder(base, *levels, test_load.level_of(base, 0.5, "greedy"), policies=("greedy",))
-
-
 def made() -> Mapping[str, Result]:
     """Results that are made up, by name."""
     return {
@@ -71,9 +63,7 @@ def made() -> Mapping[str, Result]:
         "metered": one_run(600.0, runs=3),
         "unmetered": one_run(None),
         "failed in the mix": failed_in_the_mix(),
-        "ladder": policies(),
         "hosts": cluster(),
-        "scaling": cluster(("host1", "host2", "host3"), parts={1: 1.0, 2: 0.8}),
     }
 
 

@@ -48,5 +48,4 @@ def reports() -> Iterator[tuple[Path, Assessment]]:
                 yield Path(str(module.__file__)).with_name(f"full-{name}.txt"), judge(result)
         yield FOLDER / "full-paths.txt", paths()
         yield FOLDER / "full-runs.txt", judge(test_score.loaded(one_run(600.0, runs=4), "mixed.2"))
-        yield FOLDER / "full-load.txt", judge(figures.policies())
         yield FOLDER / "full-pipeline.txt", judge(test_pipelines.result(*test_pipelines.both()))

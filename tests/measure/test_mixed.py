@@ -15,7 +15,6 @@ import pytest
 from mixmark.harness.contracts.schema import (
     Device,
     Limits,
-    Load,
     Mix,
     Phase,
     PipelineWork,
@@ -28,14 +27,13 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.contracts.seeds import nonce
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.setup import Equipment
-from mixmark.harness.judge.load import requests_ns, unknown_due
 from mixmark.harness.judge.pipelines import out_of_turn, steps_of
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit, mixed
 from mixmark.harness.measure.dispatch import Handed
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.phase import attend
-from mixmark.harness.plan import placement, policies
+from mixmark.harness.plan import placement
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
 from mixmark.harness.worker import outputs
@@ -233,85 +231,6 @@ def test_nothing_that_loads_is_told_and_no_hang(tmp_path: Path) -> None:
     drive = mixed.local_driver(MIX, phase, lambda units, rates: placement.place(units, rates, stage.devices()))
     records = attend(phase, stage.equipment(), tmp_path, drive, on_ready=drive.on_ready)
     assert {record.error.kind for record in records if record.error} == {"unsupported", "no result"}
-
-
-def serving(stage: Stage, policy: Any, requests: int = 40, length_s: float = 3) -> dict[tuple[str, str], Record]:
-    """Serves as many requests of both suites as arrive in so many seconds."""
-    phase = stage.phase(length_s)
-    load = Load(
-        level=0.5,
-        mixes_per_s=1,
-        length_ns=round(length_s * SECOND),
-        requests={"low": requests, "high": requests},
-        request_units={"low": 4, "high": 2},
-        seed=5,
-    )
-    limits = phase.shares[0].limits.model_copy(update={"min_ns": load.length_ns, "max_ns": 4 * load.length_ns})
-    tasks = [
-        task.model_copy(update={"shares": tuple(each.model_copy(update={"limits": limits}) for each in task.shares)})
-        for task in phase.tasks
-    ]
-    phase = phase.model_copy(update={"purpose": "load", "load": load, "tasks": tuple(tasks)})
-
-    def planner(units: Any, rates: Any) -> Any:
-        return placement.place(units, rates, stage.devices())
-
-    drive = mixed.local_driver(MIX, phase, planner, policy=policy)
-    records = attend(phase, stage.equipment(), stage.folder, drive, on_ready=drive.on_ready)
-    assert not any(unknown_due(phase, [record]) for record in records)
-    return {(record.route.suite, record.route.device): record for record in records}
-
-
-@pytest.mark.parametrize("slots", ["1", "3"])
-def test_requests_that_arrive_are_all_answered_and_never_before_they_are_due(tmp_path: Path, slots: str) -> None:
-    """A request of `low` is two feeds. With three slots a device begins requests while others run."""
-    even = {"low": 0.01, "high": 0.01}
-    records = serving(Stage(tmp_path, {"a": even, "b": even}, {"slots": slots}), policies.Greedy)
-    for suite, feed_units in (("low", 4), ("high", 2)):
-        own = [record for (name, _), record in records.items() if name == suite]
-        first, total, _ = requests_ns(own, feed_units)
-        assert len(total) == 40
-        assert (first > 0).all() and (total >= first).all()
-    for record in records.values():
-        assert record.completions is not None
-        most = timestamps.most_in_flight(*(each.completions for each in records.values() if each.completions))
-        assert (most > 2) == (slots == "3")
-        assert (record.completions.due_ns <= record.completions.issued_ns).all() and record.arrival_delay_ns == 0
-        assert record.audit is not None
-        begin_ns, end_ns = record.parent_window_ns or (0, 0)
-        assert end_ns - begin_ns >= 3 * SECOND, "an answer at once does not shorten the level"
-
-
-def test_a_level_ends_though_its_queue_does_not(tmp_path: Path) -> None:
-    """Four seconds of work arrive each second, and the phase waits for three times as long as requests arrive."""
-    slow = {"low": 0.1, "high": 0.1}
-    records = serving(Stage(tmp_path, {"a": slow}, {}), policies.Greedy, requests=60, length_s=1)
-    answered = sum(len(requests_ns([record], units)[1]) for units, record in zip((4, 2), records.values(), strict=True))
-    assert 0 < answered < 120
-
-
-def test_requests_are_taken_up_while_no_device_has_room_for_them(tmp_path: Path) -> None:
-    slow = {"low": 0.3, "high": 0.3}
-    records = serving(Stage(tmp_path, {"a": slow}, {}), policies.Greedy, requests=10, length_s=1)
-    feed_ns = max(int(np.ptp(timestamps.flights_ns(c), axis=0).max()) for r in records.values() if (c := r.completions))
-    assert all((record.arrival_delay_ns or 0) < feed_ns / 2 for record in records.values())
-
-
-def test_a_policy_that_fails_ends_the_phase_and_is_named(tmp_path: Path) -> None:
-    class Broken:
-        def __init__(self, seconds: Any, plan: Any) -> None: ...
-
-        def choose(self, waiting: Any, devices: Any, now_ns: int) -> Any:
-            if waiting[0].number == 2:
-                raise KeyError("lost my list")
-            return waiting[0], devices[0].device
-
-    even = {"low": 0.05, "high": 0.05}
-    records = serving(Stage(tmp_path, {"a": even, "b": even}, {}), Broken, requests=4000)
-    errors = {record.error.message for record in records.values() if record.error}
-    assert len(errors) == 1
-    assert "the policy failed: KeyError: 'lost my list'" in errors.pop()
-    assert all(record.completions is None for record in records.values())
 
 
 @pytest.mark.parametrize(

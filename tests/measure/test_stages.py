@@ -396,7 +396,7 @@ def test_a_pipeline_runs_on_all_devices_and_on_the_best_single_one_in_turns() ->
 
 
 def test_each_policy_has_its_turn_of_the_pipeline() -> None:
-    header, seen = with_stages(chained()).model_copy(update={"policies": ("greedy", "mine_2")}), []
+    header, seen = with_stages(chained()).model_copy(update={"experiments": {"policies": {"policies": ["greedy", "mine_2"]}}}), []
     while steps := later(header):
         (step,) = steps
         seen.append((step.name, step.policy, step.pipeline and step.pipeline.deadline_ns == CHAIN.deadline_ns))

@@ -59,7 +59,7 @@ def test_scaling_is_a_small_table(clustered: Assessment) -> None:
     assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["1", "2", "3"]
     assert lines[at + 1].endswith("100 %") and lines[at + 2].endswith("80 %")
     found = json.loads(mixmark.reporters.data.as_json(clustered))
-    grown = [(len(each["hosts"]), round(each["efficiency"], 1)) for each in found["scaling"]]
+    grown = [(len(each["hosts"]), round(each["efficiency"], 1)) for each in found["experiments"]["scaling"]]
     assert grown == [(1, 1), (2, 0.8), (3, 1)]
     [run] = found["score"]["runs"]
     assert run["clock_bound_ns"] == 200_000

@@ -13,9 +13,7 @@ from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
 from mixmark.reporters import charts, figures, measurements, report
-from tests.fakes.machine import one_run
 from tests.golden.sample import GPU, MS, closed_loop, record, result, sample, unmetered
-from tests.judge.test_load import LEVELS, level_of, with_ladder
 from tests.reporters.hostile import LONG, hostile
 from tests.reporters.parsed import Page
 
@@ -218,12 +216,6 @@ def luminance(colour: str) -> float:
         weight * (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4)
         for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True)
     )
-
-
-def test_what_was_asked_for_beside_the_mix_stands_before_its_picture() -> None:
-    base = one_run(600.0)
-    text = report.html(judge(with_ladder(base, *(level_of(base, level) for level in LEVELS))))
-    assert text.index("all latency limits are kept up to") < text.index('<figure class="timeline')
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])

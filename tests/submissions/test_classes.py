@@ -17,9 +17,7 @@ from mixmark.harness.plan import mixes
 from mixmark.submissions.conclude import Contribution, contribution_of, entry, whole
 from mixmark.submissions.entry import Entry, Signed
 from tests.fakes.folders import SECOND, Maker
-from tests.fakes.machine import one_run
 from tests.judge.found import not_none
-from tests.judge.test_load import LEVELS, level_of, with_ladder
 from tests.submissions.made import DECLARED
 
 RESULT = Maker().result(runs=2)
@@ -133,17 +131,6 @@ def test_an_entry_is_ranked_only_without_a_reason_against_it() -> None:
 
 
 # Several results
-
-
-def test_the_load_of_an_entry_is_that_of_its_first_result_with_a_ladder() -> None:
-    base = one_run(600.0)
-    judged = judge(with_ladder(base, *(level_of(base, level) for level in LEVELS)))
-    found = concluded(contribution_of(1, judge(base), "0" * 64), contribution_of(2, judged, "1" * 64)).load
-    assert found is not None and judged.ladder is not None
-    assert (found.highest, found.lowest) == (0.75, 0.25)
-    assert found.mixes_per_kwh == judged.ladder.mixes_per_kwh
-    assert found.idle_over_full == pytest.approx(1 / 6, rel=1e-3)
-    assert CLOSED.load is None
 
 
 def test_the_score_of_several_results_is_that_of_all_their_runs() -> None:

@@ -13,7 +13,7 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import percent
 from mixmark.harness.contracts.schema import Phase
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.measure.executor import LocalExecutor
+from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 from mixmark.harness.measure.stages import Outlook, RunState, Shares
 from mixmark.harness.plugins.experiments import Attendant, Experiment
@@ -53,9 +53,9 @@ class PowerCaps(Experiment):
     def prefix(self, phase: Phase) -> str:
         return f"at {percent(phase.told(Capped).cap)} power"
 
-    def attendant(self, phase: Phase, executor: LocalExecutor) -> Attendant:
+    def attendant(self, request: PhaseRequest, executor: LocalExecutor) -> Attendant:
         limits = Caps.model_validate(executor.experiments[self.name]).limits
-        return Lowering(power_caps.controls_of(limits), phase.told(Capped).cap)
+        return Lowering(power_caps.controls_of(limits), request.phase.told(Capped).cap)
 
     def figures(self, judged: Assessment) -> Frontier | None:
         return frontier(judged)

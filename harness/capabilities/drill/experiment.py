@@ -7,7 +7,7 @@ from mixmark.harness.capabilities.drill.outcome import DrillOutcome, in_words, o
 from mixmark.harness.capabilities.drill.phase import Asked, Drill, Losing
 from mixmark.harness.contracts.schema import Phase
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.measure.executor import LocalExecutor
+from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.stages import RunState, Steps
 from mixmark.harness.plugins.experiments import Attendant, Experiment
 
@@ -22,8 +22,8 @@ class LoseDevice(Experiment):
     def prefix(self, phase: Phase) -> str:
         return "in the drill"
 
-    def attendant(self, phase: Phase, executor: LocalExecutor) -> Attendant:
-        return Losing(phase.told(Drill))
+    def attendant(self, request: PhaseRequest, executor: LocalExecutor) -> Attendant:
+        return Losing(request.phase.told(Drill))
 
     def figures(self, judged: Assessment) -> DrillOutcome | None:
         return outcome(judged)

@@ -32,12 +32,10 @@ from mixmark.harness.contracts.schema.device import (
 from mixmark.harness.contracts.schema.path import CopyFault, CopySample, DataPath, DutyWindow, Move, PathRecord
 from mixmark.harness.contracts.schema.plan import (
     BY_PLAN,
-    HIGHEST_LEVEL,
     MIXES,
     CopyWork,
     LatencyLimits,
     Limits,
-    Load,
     Mix,
     Phase,
     Pipeline,
@@ -99,7 +97,6 @@ __all__ = [
     "BUILT_IN",
     "BY_PLAN",
     "DIGEST_BYTES",
-    "HIGHEST_LEVEL",
     "HOSTED",
     "HOST_NAME",
     "HOST_POOL",
@@ -138,7 +135,6 @@ __all__ = [
     "Int64s",
     "LatencyLimits",
     "Limits",
-    "Load",
     "Metering",
     "Mix",
     "Move",

@@ -16,9 +16,6 @@ Purpose = Literal[
     "solo",
     "confirmation",
     "mixed",
-    "scaling",
-    "policy",
-    "load",
     "experiment",
     "path",
     "pipeline",
@@ -30,14 +27,11 @@ Purpose = Literal[
     solo          measures a route alone
     confirmation  measures a route of the placement alone once more
     mixed         runs the mix
-    scaling       runs the mix on the first 1, 2, 4, … of several hosts, to show how the rate grows with the hosts
-    policy        runs the mix by another policy than the plan, to show what the plan gains
-    load          serves arriving requests of the mix, at a fraction of the rate of the mixed runs
     experiment    belongs to an experiment, which is in no score; most run the mix in another way
     path          runs the mix while copies on a path between memories go on
     pipeline      runs a chain of stages, several pipelines at a time
 """
-MIXES: tuple[Purpose, ...] = ("mixed", "scaling", "policy", "load", "experiment", "path", "pipeline")
+MIXES: tuple[Purpose, ...] = ("mixed", "experiment", "path", "pipeline")
 """The purposes of the phases with a placement, of a mix or of the stages of a pipeline."""
 
 
@@ -97,31 +91,8 @@ class Task(Fact):
     shares: tuple[Share, ...] = Field(min_length=1)
 
 
-HIGHEST_LEVEL = 0.9
-"""The highest load of arriving requests. At loads closer to 1 the queue needs too long to settle."""
 BY_PLAN = "plan"
 """The name of the policy that the score is measured with."""
-
-
-class Load(Fact):
-    """Requests of a mix that arrive during a phase by independent Poisson processes, one for each suite.
-
-    A suite's due times, from the begin of the phase, are `contracts.seeds.arrivals_within` with the seed
-    `seeds.derived(seed, suite)`.
-    """
-
-    level: float = Field(gt=0, le=HIGHEST_LEVEL)
-    """The arrival rate, as a fraction of the rate of the mixed runs."""
-    mixes_per_s: float = Field(gt=0)
-    """The arrival rate in mixes per second."""
-    length_ns: int = Field(gt=0)
-    """The time during which requests arrive."""
-    requests: dict[str, int] = Field(min_length=1)
-    """The number of requests of each suite."""
-    request_units: dict[str, int]
-    """The units in a request of each suite. A request is one feed, or several feeds in a row."""
-    seed: int = Field(ge=0)
-    """The seed of the due times, drawn when the level was planned."""
 
 
 class CopyWork(Fact):
@@ -220,8 +191,6 @@ class Phase(Fact):
     """The placement of a phase with a mix or a pipeline. None if the phase has neither."""
     policy: str = BY_PLAN
     """The policy that assigned the work of a phase with a mix."""
-    load: Load | None = None
-    """The arriving requests. None if the purpose is not `load`."""
     experiment: str = ""
     """The experiment that the phase belongs to. Empty if it belongs to none."""
     facts: dict[str, JsonValue] = {}
@@ -255,7 +224,6 @@ class Phase(Fact):
                 "stages of a pipeline"
             )
         for purpose, facts in (
-            ("load", self.load),
             ("path", self.copies),
             ("pipeline", self.pipeline),
         ):

@@ -15,7 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, Fact, Int64s, Route, Tier, WeightClass
 from mixmark.harness.contracts.schema.path import Move, PathRecord
-from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase, Pipeline
+from mixmark.harness.contracts.schema.plan import Mix, Phase, Pipeline
 from mixmark.harness.contracts.schema.record import Absent, Found, PowerSource, Record
 
 SCHEMA: Literal[10] = 10
@@ -318,16 +318,10 @@ class Result(Fact):
     """The mix of the run. None if the run has no mixed phase."""
     objective: Literal["throughput", "efficiency"] = "throughput"
     """The objective of the plan of the mixed phases."""
-    scaling: bool = False
-    """Whether the mix is also run on the first 1, 2, 4, … of several hosts."""
-    levels: tuple[Annotated[float, Field(gt=0, le=HIGHEST_LEVEL)], ...] = ()
-    """The loads of the load phases, as fractions of the rate of the mixed runs."""
     experiments: dict[str, dict[str, JsonValue]] = {}
     """The experiments that the run was asked for, by their names, with what each keeps of its options."""
     pipeline: Pipeline | None = None
     """The pipeline that is run after everything else. None if it was not asked for."""
-    policies: tuple[str, ...] = ()
-    """The policies that are compared with the plan: the mix is also run and served by each of them."""
     measures_paths: bool = False
     """Whether the paths between memories are measured before the first phase."""
     paths: tuple[PathRecord, ...] = ()

@@ -383,3 +383,11 @@ def _wholly(domains: Sequence[Domain]) -> frozenset[str]:
 def _in_part(domain: Domain) -> bool:
     """Whether it covers one of several parts of its host, such as one power supply."""
     return any(local(name) == WHOLE and of > 1 for name, _, of in map(piece, domain.covers))
+
+
+def ready_watts(result: Result, phase: str) -> float | None:
+    """The power while everything was loaded before a phase of the mix, and nothing was asked. None if not measured."""
+    metering = metered(result, phase)
+    if metering is None or metering.ready_ns is None:
+        return None
+    return total(result, phase, *metering.ready_ns).watts

@@ -35,7 +35,6 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.hosts import clock_bound_ns
-from mixmark.harness.judge.load import unknown_due
 from mixmark.harness.judge.pipelines import out_of_turn
 from mixmark.harness.judge.statistics.copies import copies, fingerprint
 from mixmark.harness.plugins import experiments
@@ -99,7 +98,6 @@ def contradictions(result: Result, claims: SuiteClaims) -> Iterator[str]:
     yield from _weight_class(result)
     yield from _mixes(result)
     yield from _experiments(result)
-    yield from _arrivals(result)
     yield from _chains(result)
     yield from _times(result)
     yield from _copies(result)
@@ -334,14 +332,6 @@ def _experiments(result: Result) -> Iterator[str]:
     yield from wrong
     for experiment in () if wrong else experiments.of(result):
         yield from experiment.contradictions(result)
-
-
-def _arrivals(result: Result) -> Iterator[str]:
-    """The requests of a load were due when its seed says."""
-    for phase in (phase for phase in result.phases if phase.load):
-        records = [record for record in result.records if record.phase == phase.name]
-        if unknown := unknown_due(phase, records):
-            yield f"{counted(unknown, 'feed')} of {phase.name} answered no request that arrived"
 
 
 def _chains(result: Result) -> Iterator[str]:

@@ -1,30 +1,24 @@
-"""The mix at levels of load and by other policies, in words, tables and charts. Empty where neither was asked for."""
+"""The mix at levels of load, in words, a table and charts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from mixmark.harness.capabilities.ladder.levels import Ladder, Level, Responses
 from mixmark.harness.contracts.schema import BY_PLAN, Result
-from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.judge.findings import in_full
-from mixmark.harness.judge.load import Ladder, Level, PolicyRuns, Responses, ready_watts
-from mixmark.harness.judge.mixed_run import ScoredRun
+from mixmark.harness.plugins.experiments import fact
 from mixmark.reporters import charts, figures
 from mixmark.reporters.document import Chart, Table
 from mixmark.reporters.figures import UNKNOWN, percent, significant
 
 
-def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
-    """What the ladder and the policies show, in a few lines."""
-    if ladder := assessment.ladder:
-        yield "load", "; ".join(_in_words(ladder))
-        for name, why in ladder.missing.items():
-            yield f"not served: {figures.name(name)}", why
-        for level in ladder.levels:
-            for problem in level.problems:
-                yield f"at {_name(level)}", figures.void(problem, assessment.result)
-    for policy in assessment.policies:
-        yield f"plan over {figures.name(policy.policy)}", _gain(policy)
+def lines(ladder: Ladder, result: Result) -> Iterator[tuple[str, str]]:
+    yield "load", "; ".join(_in_words(ladder))
+    for name, why in ladder.missing.items():
+        yield f"not served: {figures.name(name)}", why
+    for level in ladder.levels:
+        for problem in level.problems:
+            yield f"at {_name(level)}", figures.void(problem, result)
 
 
 def _in_words(ladder: Ladder) -> Iterator[str]:
@@ -45,31 +39,10 @@ def _signed(ladder: Ladder) -> str:
     return f"{(ladder.departure or 0.0) * 100:+.1f} %"
 
 
-def _gain(policy: PolicyRuns) -> str:
-    if policy.problems or policy.gain is None:
-        return f"not known: {'; '.join(map(in_full, policy.problems)) or 'no pair of runs'}"
-    within = f" {figures.within(policy.gain)}" if policy.gain.half_width else "; one pair of runs has no interval"
-    by = UNKNOWN if policy.mixes_per_hour is None else significant(policy.mixes_per_hour.estimate)
-    return f"{significant(policy.gain.estimate)} × its {by} mixes per hour{within}"
-
-
-def idle(run: ScoredRun, result: Result) -> Iterator[tuple[str, str]]:
-    """The power at rest around a run: without any worker, and with everything loaded."""
-    bare = [watts for watts in run.total.idle_watts if watts is not None]
-    ready = ready_watts(result, run.phase)
-    told = [f"bare {figures.prefixed(sum(bare) / len(bare), 'W')}"] if bare else []
-    told += [f"ready {figures.prefixed(ready, 'W')}, with everything loaded"] if ready is not None else []
-    if told:
-        yield "idle", "; ".join(told)
-
-
-def table(assessment: Assessment) -> Table | None:
+def table(ladder: Ladder, result: Result) -> Table:
     """The full load, each level, and the machine at rest."""
-    ladder = assessment.ladder
-    if ladder is None:
-        return None
     metered = ladder.watts is not None
-    by = bool(assessment.result.policies)
+    by = bool(fact(result, "policies", "policies", ()))
     suites = [each.suite for each in ladder.levels[0].responses] if ladder.levels else []
     unknown = [UNKNOWN] * (len(suites) + 1)
     full = _rates(ladder.mixes_per_hour.estimate, ladder.watts, metered)
@@ -104,10 +77,9 @@ def _response(found: Responses) -> str:
     return " / ".join(UNKNOWN if ns is None else figures.duration(ns) for ns in (found.p50_ns, found.p90_ns))
 
 
-def charts_of(assessment: Assessment) -> list[Chart]:
+def charts_of(ladder: Ladder) -> list[Chart]:
     """Charts of the power and of the efficiency over the load, if they are known, and of the response times."""
-    ladder = assessment.ladder
-    if ladder is None or len(ladder.of()) < 2:
+    if len(ladder.of()) < 2:
         return []
     levels = ladder.of()
     watts = [(level.actual, level.run.total.watts) for level in levels]

@@ -1,7 +1,8 @@
-"""The ladder and the policies of a made-up machine, to the digit."""
+"""The ladder of a made-up machine, to the digit."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.policies import by
+from mixmark.harness.capabilities.ladder.levels import LARGEST_DELAY, Ladder, Level, requests_ns
+from mixmark.harness.capabilities.ladder.load import Served, due_ns, load_at
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import (
     Absent,
@@ -24,11 +26,9 @@ from mixmark.harness.contracts.schema import (
     Samples,
 )
 from mixmark.harness.judge.assessment import Assessment, judge
-from mixmark.harness.judge.load import LARGEST_DELAY, Ladder, Level, requests_ns
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
-from mixmark.harness.measure.request_queue import RequestQueue
+from mixmark.harness.measure.request_queue import RequestQueue, request_units
 from mixmark.harness.plan import policies
-from mixmark.harness.plan.load import load_at, request_units
 from mixmark.harness.plan.presets import PRESETS
 from mixmark.reporters import report
 from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, SECOND, WALL, Machine, one_run, phase, record
@@ -67,7 +67,7 @@ def level_of(result: Result, level: float, policy: str = "plan", delay_ns: int =
     rate_per_s = placement.mixes_per_s
     limits = PRESETS["quick"].mix.model_copy(update={"max_ns": 10**13})
     load = load_at(level, rate_per_s, MIX, request_units(QUANTA), limits, seed=7)
-    source = partial(RequestQueue, policy=policies.Planned, load=load, limits={})
+    source = partial(RequestQueue, policy=policies.Planned, limits={}, due_ns=due_ns(load), units=load.request_units)
     machine = Machine(MIX, GPU_AND_CPU, QUANTA, source=source, may_wait=True)
     machine.run(1e6)
     end_ns = max(machine.now_ns, load.length_ns)
@@ -85,10 +85,11 @@ def level_of(result: Result, level: float, policy: str = "plan", delay_ns: int =
             made = record(name, pair, done, (0, end_ns))
             records.append(made.model_copy(update={"arrival_delay_ns": delay_ns, "latency_limits": LIMIT}))
     whole = phase(records, placement).model_dump()
-    return Phase.model_validate(whole | {"purpose": "load", "policy": policy, "load": load}), records
+    own = {"purpose": "experiment", "experiment": "ladder", "facts": Served(load=load, policy=policy).model_dump()}
+    return Phase.model_validate(whole | own), records
 
 
-def with_ladder(base: Result, *levels: tuple[Phase, list[Record]], **more: Any) -> Result:
+def with_ladder(base: Result, *levels: tuple[Phase, list[Record]], policies: Sequence[str] = ()) -> Result:
     names = [each.name for each in base.phases]
     ends = {
         each.phase: each.parent_window_ns[1]
@@ -96,16 +97,15 @@ def with_ladder(base: Result, *levels: tuple[Phase, list[Record]], **more: Any) 
         if each.parent_window_ns
     }
     powers = dict.fromkeys(names, watts_at(1)) | {
-        each.name: watts_at(each.load.level) for each, _ in levels if each.load
+        each.name: watts_at(each.told(Served).load.level) for each, _ in levels
     }
     kept = [each for each in base.meterings if each.phase not in powers]
     return base.model_copy(
         update={
-            "levels": LEVELS,
+            "experiments": {"ladder": {"levels": list(LEVELS)}, "policies": {"policies": list(policies)}},
             "phases": (*base.phases, *(each for each, _ in levels)),
             "records": (*base.records, *(record for _, records in levels for record in records)),
             "meterings": (*kept, *(metering(name, watts, ends[name]) for name, watts in powers.items())),
-            **more,
         }
     )
 
@@ -121,8 +121,9 @@ def ladder_result(base: Result) -> Result:
 
 
 def ladder_of(judged: Assessment) -> Ladder:
-    assert judged.ladder is not None
-    return judged.ladder
+    found = judged.experiments["ladder"]
+    assert isinstance(found, Ladder)
+    return found
 
 
 def test_the_arithmetic_of_the_ladder(ladder_result: Result) -> None:
@@ -195,44 +196,12 @@ def test_a_feed_that_answers_what_never_arrived_contradicts_the_result(base: Res
 
 def test_a_level_that_was_not_served_says_why(ladder_result: Result) -> None:
     why = Absent(kind="mix", name="edge-9 at 10 %", reason="one request takes longer")
-    judged = judge(ladder_result.model_copy(update={"absent": (why,), "levels": (*ladder_result.levels, 0.1)}))
+    asked = {"ladder": {"levels": [*LEVELS, 0.1]}}
+    judged = judge(ladder_result.model_copy(update={"absent": (why,), "experiments": asked}))
     assert judged.score is not None and not judged.score.problems, "the score does not depend on the ladder"
     text = report.console(judged)
     assert "not served: edge-9 at 10 %" in text
     assert "one request takes longer" in text
-
-
-def test_policies_are_compared_with_the_plan_of_the_same_minutes() -> None:
-    base = one_run(None, runs=3)
-    machine = Machine(MIX, GPU_AND_CPU, QUANTA, source=by(policies.FastestDevice))
-    machine.run(600)
-    placement = not_none(base.phases[0].placement)
-    phases, records = [], []
-    for run in (1, 2, 3):
-        own = [
-            record(f"fastest-device{run}", pair, _whole(spans, QUANTA[pair]), (0, machine.now_ns))
-            for pair, spans in machine.done.items()
-            if spans
-        ]
-        whole = phase(own, placement).model_dump() | {"purpose": "policy", "policy": "fastest-device"}
-        phases.append(Phase.model_validate(whole))
-        records += own
-    result = base.model_copy(
-        update={
-            "policies": ("fastest-device",),
-            "phases": (*base.phases, *phases),
-            "records": (*base.records, *records),
-        }
-    )
-    judged = judge(result)
-    [found] = judged.policies
-    assert found.gain is not None and judged.score is not None and judged.score.mixes_per_hour is not None
-    by_policy = found.mixes_per_hour.estimate if found.mixes_per_hour else 0
-    assert found.gain.estimate == pytest.approx(judged.score.mixes_per_hour.estimate / by_policy, rel=1e-6)
-    assert found.gain.half_width == pytest.approx(0.025, abs=0.01), "runs of the plan are 1 % apart"
-    missing = judge(result.model_copy(update={"phases": base.phases, "records": base.records}))
-    assert missing.policies[0].gain is None
-    assert [each.code for each in missing.policies[0].problems] == ["mix_complete.unfinished"]
 
 
 def _whole(spans: list[tuple[int, int]], units: int) -> Completions:
@@ -263,3 +232,9 @@ def test_the_efficiency_over_the_ladder_lies_between_those_of_its_levels(
     each = [2000.0, 0.0, *(target * 1e6 / watts for target, watts in levels)]
     assert found.mixes_per_kwh is not None
     assert min(each) <= found.mixes_per_kwh <= max(each)
+
+
+def test_what_was_asked_for_beside_the_mix_stands_before_its_picture() -> None:
+    base = one_run(600.0)
+    text = report.html(judge(with_ladder(base, *(level_of(base, level) for level in LEVELS))))
+    assert text.index("all latency limits are kept up to") < text.index('<figure class="timeline')

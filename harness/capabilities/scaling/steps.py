@@ -15,9 +15,12 @@ from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Finding, Phase, Rate, Result
 from mixmark.harness.contracts.text import Reason
+from mixmark.harness.judge import solo_rates
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.diagnosis import unproven
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.mixed_run import HOUR_S, run_of
+from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.score import Score, mixed
 
 
@@ -41,17 +44,15 @@ class ScalingStep:
     """Why there is λ and no MX."""
 
 
-def steps(
-    result: Result, score: Score | None, doubts: Sequence[Finding], solo: Sequence[Rate]
-) -> tuple[ScalingStep, ...]:
-    """A step for each number of hosts that the mix ran on, from one to all. Empty if the mix was run on all hosts only.
-
-    doubts: the findings of the integrity rules. solo: the rates that the solo records measured.
-    """
-    phases = [phase for phase in result.phases if phase.purpose == "scaling"]
+def steps(judged: Assessment) -> tuple[ScalingStep, ...]:
+    """A step for each number of hosts that the mix ran on, from one to all. Empty if the mix was run on all hosts
+    only."""
+    result, score, doubts = judged.result, judged.score, judged.doubts
+    phases = [phase for phase in result.phases if phase.experiment == "scaling"]
     whole = mixed(result)[:1]
     if score is None or not phases or not whole:
         return ()
+    solo = solo_rates.solo(judged.evidence, score.mix, integrity.invalid(doubts))
     taken = [_step(result, score, phase, doubts, solo) for phase in phases]
     assert whole[0].placement is not None  # as the schema demands
     taken.append(

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from mixmark.harness.capabilities.scaling.experiment import sizes
+from mixmark.harness.capabilities.scaling.steps import ScalingStep
 from mixmark.harness.cli import commands
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge import solo_rates
-from mixmark.harness.judge.assessment import judge
+from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.measure.stages import Procedure, RunState, next_steps
-from mixmark.harness.plan.phases import scales
 from mixmark.harness.plan.placement import Power
 from mixmark.harness.plan.presets import SMOKE_MIX
 from mixmark.submissions.conclude import contribution_of
@@ -26,6 +26,7 @@ from tests.golden.sample import phase
 from tests.judge.found import facts, says
 
 pytestmark = pytest.mark.slow
+ASKED = {"scaling": {"scaling": True}}
 THREE = ("host1", "host2", "host3")
 
 
@@ -34,8 +35,14 @@ def three() -> Result:
     return cluster(THREE, parts={1: 1.0, 2: 0.8})
 
 
+def scaling_of(judged: Assessment) -> tuple[ScalingStep, ...]:
+    found = judged.experiments.get("scaling", ())
+    assert isinstance(found, tuple)
+    return found
+
+
 def steps(about: Result) -> dict[int, ScalingStep]:
-    return {len(each.hosts): each for each in judge(about).scaling}
+    return {len(each.hosts): each for each in scaling_of(judge(about))}
 
 
 def test_the_efficiency_of_equal_hosts_is_their_rate_against_so_many_times_that_of_one(three: Result) -> None:
@@ -140,11 +147,11 @@ def later(before: Result) -> list[Any]:
 def test_the_parts_are_planned_behind_the_mix_one_by_one(three: Result) -> None:
     """1, 2, 4 … of the first hosts, and no more than there are."""
     bare = cluster(THREE)
-    assert scales(bare) == () and not later(bare)
-    asked = bare.model_copy(update={"scaling": True})
-    assert scales(asked) == (1, 2)
+    assert not later(bare)
+    asked = bare.model_copy(update={"experiments": ASKED})
+    assert sizes(asked) == (1, 2)
     [first] = later(planned_alone(asked))
-    assert (first.name, first.purpose) == ("scaling1", "scaling")
+    assert (first.name, first.purpose) == ("scaling1", "experiment")
     assert {task.device for task in first.tasks} == {"host1/gpu:0", "host1/cpu:0"}
     more = planned_alone(asked)
     [second] = later(more.model_copy(update={"phases": (*more.phases, first)}))
@@ -168,8 +175,8 @@ def test_hosts_that_cannot_do_every_suite_have_no_part() -> None:
         for (suite, id), rate in GPU_AND_CPU.items()
         if host == "host2" or suite != "llm"
     }
-    asked = planned_alone(cluster(speeds=speeds)).model_copy(update={"scaling": True})
-    assert scales(asked) == (1,)
+    asked = planned_alone(cluster(speeds=speeds)).model_copy(update={"experiments": ASKED})
+    assert sizes(asked) == (1,)
     assert not later(asked)
 
 
@@ -184,7 +191,7 @@ def test_scaling_without_hosts_or_without_a_mix_is_refused_at_once(
 
 
 def test_the_eta_counts_each_part_that_is_not_planned_yet(three: Result) -> None:
-    planned = planned_alone(cluster(THREE)).model_copy(update={"scaling": True, "records": ()})
+    planned = planned_alone(cluster(THREE)).model_copy(update={"experiments": ASKED, "records": ()})
     solo = tuple(phase for phase in planned.phases if phase.purpose == "solo")
     eta = Eta(planned.model_copy(update={"phases": solo}), Procedure(mix_limits=SMOKE_MIX), 0.0)
     assert len(list(eta._unplanned())) == 3, "the mix on one, two and three hosts"
@@ -195,7 +202,7 @@ def test_the_eta_counts_each_part_that_is_not_planned_yet(three: Result) -> None
 
 
 def test_the_power_of_a_part_has_the_rest_of_its_hosts_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = planned_alone(cluster(THREE)).model_copy(update={"scaling": True})
+    asked = planned_alone(cluster(THREE)).model_copy(update={"experiments": ASKED})
     idle = {device.id: 10.0 for device in asked.devices}
     monkeypatch.setattr(solo_rates, "power", lambda result: Power(idle, 300.0))
     [first] = later(asked)

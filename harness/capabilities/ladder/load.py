@@ -4,27 +4,58 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Annotated
 
+from pydantic import Field
+
+from mixmark.harness.capabilities.ladder.options import HIGHEST as HIGHEST_LEVEL
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import duration, percent
-from mixmark.harness.contracts.schema import Int64s, Limits, Load, Placement
+from mixmark.harness.contracts.schema import BY_PLAN, Fact, Int64s, Limits, Placement
 from mixmark.harness.plan.presets import longer
 
+LEVELS = {"official": (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)}
+"""The levels of a preset, if it has others than DEFAULT."""
+DEFAULT = (0.75, 0.5, 0.25, 0.1)
 ENOUGH_REQUESTS = 100
 """A level lasts until the suite with the costliest request has served this many, which is enough for a p90."""
 DRAIN = 0.25  # time after the last arrival, as a fraction of the time of arrivals; later responses are too late anyway
 
 
-def request_units(quanta: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    """The units in a request of each suite: the smallest whole number of feeds on every device.
+class Levels(Fact):
+    """The levels of load of a run."""
 
-    quanta: the units of a feed, by suite and device.
+    levels: tuple[Annotated[float, Field(gt=0, le=HIGHEST_LEVEL)], ...]
+    """Fractions of the rate of the mixed runs."""
+
+
+class Load(Fact):
+    """Requests of a mix that arrive during a phase by independent Poisson processes, one for each suite.
+
+    A suite's due times, from the begin of the phase, are `contracts.seeds.arrivals_within` with the seed
+    `seeds.derived(seed, suite)`.
     """
-    units: dict[str, int] = {}
-    for (suite, _), quantum in quanta.items():
-        units[suite] = math.lcm(units.get(suite, 1), quantum)
-    return units
+
+    level: float = Field(gt=0, le=HIGHEST_LEVEL)
+    """The arrival rate, as a fraction of the rate of the mixed runs."""
+    mixes_per_s: float = Field(gt=0)
+    """The arrival rate in mixes per second."""
+    length_ns: int = Field(gt=0)
+    """The time during which requests arrive."""
+    requests: dict[str, int] = Field(min_length=1)
+    """The number of requests of each suite."""
+    request_units: dict[str, int]
+    """The units in a request of each suite. A request is one feed, or several feeds in a row."""
+    seed: int = Field(ge=0)
+    """The seed of the due times, drawn when the level was planned."""
+
+
+class Served(Fact):
+    """The requests of a phase, and who assigned them."""
+
+    load: Load
+    policy: str = BY_PLAN
 
 
 def level_name(mix: str, level: float) -> str:

@@ -1,4 +1,4 @@
-"""The mix served at levels of load, and by other policies than the plan.
+"""The mix served at levels of load.
 
     response time      from when a request was due until its last unit, also if it waited long before it was begun
     MX of the ladder   Σ mixes per hour / Σ kW over the mixed runs, the levels and the ready idle: each for equal time
@@ -15,20 +15,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mixmark.harness.capabilities.ladder.load import Levels, Load, Served, due_ns, level_name
 from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.schema import BY_PLAN, Finding, Int64s, LatencyLimits, Mix, Phase, Record, Result
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.judge.energy import total as machine
+from mixmark.harness.judge.assessment import Assessment
+from mixmark.harness.judge.energy.total import ready_watts
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.mixed_run import ScoredRun, run_of
-from mixmark.harness.judge.score import Score
-from mixmark.harness.judge.statistics.intervals import holds, over_runs, percentile
-from mixmark.harness.plan.load import due_ns, level_name
+from mixmark.harness.judge.statistics.intervals import holds, percentile
+from mixmark.harness.plugins.experiments import fact
 
 LARGEST_DELAY = 0.01
 """The harness's own delay, p99, as a fraction of the shortest latency limit, above which a level does not count."""
-RUN = ("mixed", "load")
-"""The phases before which the ready idle is read."""
 OVERLOADED = 0.01
 """The fraction of a suite's requests that may be left when a level ends: a queue that settles leaves none."""
 
@@ -138,81 +137,40 @@ class Ladder:
         return max((level.target for level in self.of() if level.keeps_limits), default=None)
 
 
-@dataclass(frozen=True)
-class PolicyRuns:
-    """The mix run by another policy than the plan."""
-
-    policy: str
-    """The policy that assigned the work to devices."""
-    mixes_per_hour: Estimate | None
-    """If None, `problems` says why."""
-    gain: Estimate | None
-    """TX by the plan over TX by the policy, over the pairs of runs."""
-    problems: tuple[Finding, ...]
-    """Why the figures are not known. Empty if they are."""
-
-
-def policy_runs(result: Result, score: Score | None, doubts: Sequence[Finding]) -> tuple[PolicyRuns, ...]:
-    """The runs of each policy, beside the plan's runs in the same minutes. doubts: of the integrity rules."""
-    if score is None:
-        return ()
-    compared = []
-    for policy in result.policies:
-        phases = [phase for phase in result.phases if phase.purpose == "policy" and phase.policy == policy]
-        runs = [run for phase in phases if (run := run_of(result, score.mix, phase, doubts)) is not None]
-        problems = [*score.problems, *(problem for run in runs for problem in run.problems)]
-        ended = {run.phase for run in runs}
-        names = [phase.name for phase in phases] or [policy]
-        problems += [found("mix_complete.unfinished", phase=name) for name in names if name not in ended]
-        figure = gain = None
-        if not problems:
-            rates = [run.mixes_per_hour.estimate for run in runs]
-            figure = _over(rates)
-            planned = [run.mixes_per_hour.estimate for run in score.runs]
-            gain = _over([by_plan / rate for by_plan, rate in zip(planned, rates, strict=False)])
-        compared.append(PolicyRuns(policy, figure, gain, tuple(problems)))
-    return tuple(compared)
-
-
-def ladder(result: Result, score: Score | None, doubts: Sequence[Finding]) -> Ladder | None:
-    """None if no level was asked for, or the mixed runs have no rate. doubts: of the integrity rules."""
-    if score is None or score.mixes_per_hour is None or not result.levels:
+def ladder(judged: Assessment) -> Ladder | None:
+    """None if the mixed runs have no rate."""
+    result, score, doubts = judged.result, judged.score, judged.doubts
+    if score is None or score.mixes_per_hour is None:
         return None
     full = score.mixes_per_hour
-    served = [phase for phase in result.phases if phase.load]
+    served = [phase for phase in result.phases if phase.experiment == "ladder"]
+    with_ready = [phase for phase in result.phases if phase.purpose == "mixed" or phase in served]
     levels = [level for phase in served if (level := _level(result, score.mix, phase, full, doubts)) is not None]
     runs = [*score.counted(), *(level.run for level in levels)]
-    order = {policy: at for at, policy in enumerate((BY_PLAN, *result.policies))}
-    names = {level_name(score.mix.name, level) for level in result.levels}
+    order = {policy: at for at, policy in enumerate((BY_PLAN, *fact(result, "policies", "policies", ())))}
+    asked = Levels.model_validate(result.experiments["ladder"])
+    names = {level_name(score.mix.name, level) for level in asked.levels}
     return Ladder(
         mixes_per_hour=full,
         watts=score.watts,
-        ready_watts=_mean(ready_watts(result, phase.name) for phase in result.phases if phase.purpose in RUN),
+        ready_watts=_mean(ready_watts(result, phase.name) for phase in with_ready),
         bare_watts=_mean(watts for run in runs for watts in run.total.idle_watts),
         levels=tuple(sorted(levels, key=lambda level: (order.get(level.policy, 0), -level.target))),
         missing={each.name: each.reason for each in result.absent if each.name in names},
     )
 
 
-def ready_watts(result: Result, phase: str) -> float | None:
-    """The power while everything was loaded before a phase of the mix, and nothing was asked. None if not measured."""
-    metering = machine.metered(result, phase)
-    if metering is None or metering.ready_ns is None:
-        return None
-    return machine.total(result, phase, *metering.ready_ns).watts
-
-
 def _level(result: Result, mix: Mix, phase: Phase, full: Estimate, doubts: Sequence[Finding]) -> Level | None:
     """None if nothing of it was recorded."""
-    run, load = run_of(result, mix, phase, doubts), phase.load
-    if run is None or load is None:
+    run, served = run_of(result, mix, phase, doubts), phase.told(Served)
+    if run is None:
         return None
     records = [record for record in result.records if record.phase == phase.name]
-    responses = tuple(_responses(suite, phase, records) for suite in mix.units)
+    responses = tuple(_responses(suite, served.load, records) for suite in mix.units)
     delay_ns = max((record.arrival_delay_ns or 0 for record in records), default=0)
     return Level(
-        policy=phase.policy,
-        target=load.level,
+        policy=served.policy,
+        target=served.load.level,
         actual=run.mixes_per_hour.estimate / full.estimate,
         run=run,
         responses=responses,
@@ -221,19 +179,18 @@ def _level(result: Result, mix: Mix, phase: Phase, full: Estimate, doubts: Seque
     )
 
 
-def _responses(suite: str, phase: Phase, records: Sequence[Record]) -> Responses:
+def _responses(suite: str, load: Load, records: Sequence[Record]) -> Responses:
     """records: of the phase."""
-    assert phase.load is not None  # the caller has checked it
     own = [record for record in records if record.route.suite == suite and record.completions is not None]
     limits = next((record.latency_limits for record in own if record.latency_limits), None)
-    first, total, per_unit = requests_ns(own, phase.load.request_units[suite])
+    first, total, per_unit = requests_ns(own, load.request_units[suite])
     keeps = None
     if limits:
         pairs = ((total, limits.total_ns), (first, limits.first_ns), (per_unit, limits.per_unit_ns))
         keeps = holds(pairs, limits.percentile)
     return Responses(
         suite=suite,
-        arrived=phase.load.requests[suite],
+        arrived=load.requests[suite],
         answered=len(total),
         p50_ns=percentile(total, 0.5),
         p90_ns=percentile(total, 0.9),
@@ -281,17 +238,12 @@ def _problems(responses: Sequence[Responses], delay_ns: int) -> Iterator[Finding
 
 def unknown_due(phase: Phase, records: Sequence[Record]) -> int:
     """The number of feeds whose due time the phase did not draw. records: of the phase."""
-    assert phase.load is not None  # the caller has checked it
-    drawn, unknown = due_ns(phase.load), 0
+    drawn, unknown = due_ns(phase.told(Served).load), 0
     for record in records:
         if record.completions is not None and record.parent_window_ns is not None:
             since = record.completions.due_ns - record.parent_window_ns[0]
             unknown += int((~np.isin(since, drawn.get(record.route.suite, np.zeros(0, np.int64)))).sum())
     return unknown
-
-
-def _over(values: Sequence[float]) -> Estimate | None:
-    return over_runs(values) if values and min(values) > 0 else None
 
 
 def _mean(values: Iterator[float | None]) -> float | None:

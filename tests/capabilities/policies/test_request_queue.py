@@ -6,6 +6,7 @@ import random
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,35 +15,44 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.policies import COMPARED, by, mixes_per_s
+from mixmark.harness.capabilities.policies import policies
+from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.protocols import DeviceLoad, Request
-from mixmark.harness.contracts.schema import Load, ServiceLimits
+from mixmark.harness.contracts.schema import Int64s, ServiceLimits
 from mixmark.harness.measure.dispatch import Pair
-from mixmark.harness.measure.request_queue import STUCK_NS, PolicyFailed, RequestQueue
-from mixmark.harness.plan import policies
-from mixmark.harness.plan.load import due_ns, load_at, request_units
-from mixmark.harness.plan.policies import Greedy
-from mixmark.harness.plan.presets import PRESETS
+from mixmark.harness.measure.request_queue import STUCK_NS, PolicyFailed, RequestQueue, request_units
+from mixmark.harness.plan.policies import Planned
 from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, Rates
 
 DUO: Rates = {("a", "gpu:0"): 10.0, ("a", "cpu:0"): 5.0, ("b", "cpu:0"): 10.0}
 ONE_EACH = dict.fromkeys(DUO, 1)
-ALL: list[Any] = [policies.Planned, *COMPARED.values()]
+ALL: list[Any] = [Planned, *COMPARED.values()]
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests that arrive for a while."""
+
+    requests: Mapping[str, int]
+    length_ns: int
+    request_units: Mapping[str, int]
+    seed: int
+
+    @property
+    def due_ns(self) -> dict[str, Int64s]:
+        return {
+            suite: seeds.arrivals_within(self.length_ns, count, seeds.derived(self.seed, suite))
+            for suite, count in self.requests.items()
+        }
 
 
 def a_load(requests: Mapping[str, int], length_s: float, units: Mapping[str, int] | None = None, seed: int = 1) -> Load:
-    return Load(
-        level=0.5,
-        mixes_per_s=1,
-        length_ns=round(length_s * SECOND),
-        requests=dict(requests),
-        request_units=dict(units or dict.fromkeys(requests, 1)),
-        seed=seed,
-    )
+    return Load(dict(requests), round(length_s * SECOND), dict(units or dict.fromkeys(requests, 1)), seed)
 
 
 def served(
     load: Load | None,
-    policy: Any = Greedy,
+    policy: Any = policies.Greedy,
     rates: Rates = DUO,
     quanta: Mapping[Pair, int] = ONE_EACH,
     actual: Callable[[Pair, float], float] | None = None,
@@ -50,7 +60,8 @@ def served(
     **more: Any,
 ) -> Machine:
     mix_units = {suite: 1.0 for suite, _ in rates}
-    source = partial(RequestQueue, policy=policy, load=load, limits=limits or {})
+    arriving: dict[str, Any] = {"due_ns": load.due_ns, "units": load.request_units} if load else {}
+    source = partial(RequestQueue, policy=policy, limits=limits or {}, **arriving)
     return Machine(mix_units, rates, quanta, actual, source=source, may_wait=load is not None, **more)
 
 
@@ -88,7 +99,7 @@ def test_a_load_is_taken_up_when_it_is_due_and_the_phase_is_over_when_all_is_don
     assert machine.dispatcher.surplus(machine.now_ns) == 0
     assert machine.dispatcher.arrival_delay_ns() == 0
     assert machine.dispatcher.next_arrival_ns() is None
-    drawn = {suite: [int(at) for at in times] for suite, times in due_ns(load).items()}
+    drawn = {suite: [int(at) for at in times] for suite, times in load.due_ns.items()}
     begun = {
         suite: sorted(begin for pair, spans in machine.done.items() if pair[0] == suite for begin, _ in spans)
         for suite in drawn
@@ -117,8 +128,8 @@ def test_who_gets_what() -> None:
     assert chosen(policies.RoundRobin) == [(0, "gpu:0"), (0, "cpu:0")]
     assert chosen(policies.FastestDevice)[0] == (0, "gpu:0")
     assert chosen(policies.Greedy)[0] == (0, "cpu:0")
-    assert chosen(policies.Planned)[0] == (0, "cpu:0")
-    assert chosen(policies.Planned, loads[:1])[0] == (0, "gpu:0"), "its planned device is gone"
+    assert chosen(Planned)[0] == (0, "cpu:0")
+    assert chosen(Planned, loads[:1])[0] == (0, "gpu:0"), "its planned device is gone"
     assert chosen(policies.Deadline)[0] == (2, "cpu:0"), "it has the least slack"
     assert chosen(policies.Deadline, loads[:1]) == [None, None], "nobody has room"
     assert chosen(policies.RoundRobin, loads[1:]) == [(0, "cpu:0"), (0, "cpu:0")]
@@ -242,16 +253,3 @@ def test_no_request_is_lost_or_answered_twice_or_before_it_is_due(drawn: Any) ->
         units = sum(len(spans) * quanta[pair] for pair, spans in machine.done.items() if pair[0] == suite)
         assert units == count * load.request_units[suite]
     assert machine.dispatcher.surplus(machine.now_ns) == 0
-
-
-@given(st.floats(0.1, 0.9), st.floats(0.01, 100))
-def test_a_machine_and_a_load_that_are_faster_alike_have_the_same_requests(level: float, speed: float) -> None:
-    limits = PRESETS["quick"].mix
-    units = {"llm": 128, "dlrm": 1024}
-    mix = {"llm": 50.0, "dlrm": 200_000.0}
-    slow = load_at(level, 1.0, mix, units, limits.model_copy(update={"min_ns": 10**9, "max_ns": 10**15}), 1)
-    fast_limits = limits.model_copy(update={"min_ns": 0, "max_ns": 10**15})
-    fast = load_at(level, speed, mix, units, fast_limits, 1)
-    if slow.requests["llm"] == fast.requests["llm"] == 100:
-        assert fast.requests == slow.requests
-        assert fast.length_ns == pytest.approx(slow.length_ns / speed, rel=1e-6)

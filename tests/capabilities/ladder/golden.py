@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from mixmark.harness.contracts.schema import Result
+from tests.capabilities.ladder.test_levels import LEVELS, level_of, with_ladder
+from tests.fakes.machine import one_run
+
+
+def ladder() -> Result:
+    """The mix by the plan at three levels, and by another policy at one."""
+    base = one_run(600.0)
+    levels = [level_of(base, level) for level in LEVELS]
+    return with_ladder(base, *levels, level_of(base, 0.5, "greedy"), policies=("greedy",))
+
+
+def made() -> Mapping[str, Result]:
+    return {"ladder": ladder()}
+
+
+def reports() -> Iterator[tuple[str, Result]]:
+    yield "load", ladder()

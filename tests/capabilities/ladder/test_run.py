@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mixmark.harness.capabilities.ladder.levels import Ladder
+from mixmark.harness.judge.assessment import judge
+from mixmark.harness.record import store
+from tests.cli.shell import Shell
+from tests.measure.test_benchmark import result, run
+
+pytestmark = pytest.mark.usefixtures("inline_workers")
+
+
+def test_a_ladder_follows_the_mix_and_levels_that_cannot_be_are_told(duo: Shell) -> None:
+    done = run(duo, "--ladder", "60,0.001")
+    assert done.returncode == 0, done.stderr
+    assert "at 60 % load, low on npu:" in " ".join(done.stderr.split())
+    assert [phase["name"] for phase in result(duo)["phases"] if phase["placement"]] == ["mix1", "load60"]
+    assert "not served: duo at 0.0" in " ".join(done.stdout.split())
+    found = judge(store.open(duo.folder / "out")).experiments["ladder"]
+    assert isinstance(found, Ladder)
+    [planned] = found.levels
+    assert planned.actual == pytest.approx(0.6, rel=0.2)
+    assert all(each.answered == each.arrived for each in planned.responses)
+    shown = json.loads(duo("report", "out", "--format", "json").stdout)
+    assert [each["policy"] for each in shown["experiments"]["ladder"]["levels"]] == ["plan"]
