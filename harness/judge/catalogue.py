@@ -14,8 +14,8 @@ from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.diagnosis import BestRate
 from mixmark.harness.judge.evidence import Evidence, gather
+from mixmark.harness.judge.findings import voided
 from mixmark.harness.judge.mixed_run import HOUR_S
-from mixmark.harness.judge.rules import integrity
 from mixmark.harness.plan.bound import each_once
 from mixmark.harness.plan.machine import Kind, Planner, Retained, Speed
 from mixmark.harness.plan.placement import Power
@@ -67,7 +67,7 @@ def measured_machine(name: str, assessment: Assessment, mix: Mix, bits: int) -> 
     """
     result, score = assessment.result, assessment.score
     evidence = gather(result)
-    rates = _fastest(solo_rates.alone(evidence, mix, integrity.invalid(assessment.findings)), bits)
+    rates = _fastest(solo_rates.alone(evidence, mix, voided(assessment.findings)), bits)
     if not rates:
         raise UsageError(f"{name} has no solo measurement of {', '.join(mix.units)} that counts")
     return MeasuredMachine(

@@ -19,7 +19,7 @@ from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.schema import BY_PLAN, Finding, Int64s, LatencyLimits, Mix, Phase, Record, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy import total as machine
-from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.findings import declare, found, warning
 from mixmark.harness.judge.mixed_run import ScoredRun, run_of
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.intervals import holds, over_runs, percentile
@@ -31,6 +31,18 @@ RUN = ("mixed", "load")
 """The phases before which the ready idle is read."""
 OVERLOADED = 0.01
 """The fraction of a suite's requests that may be left when a level ends: a queue that settles leaves none."""
+
+
+declare(
+    "mix_complete",
+    overloaded=warning(
+        "overloaded: {left} of {arrived:counted request} of {suite} were not answered when the level ended"
+    ),
+    delayed=warning(
+        "the harness took requests up {delay_ns:duration} late (p99), more than {limit:percent} of the shortest limit, "
+        "{shortest_ns:duration}"
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,9 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge import paths, screening, solo_rates
 from mixmark.harness.judge.evidence import Evidence
+from mixmark.harness.judge.findings import voided
 from mixmark.harness.judge.mixed_run import HOUR_S, run_of
-from mixmark.harness.judge.rules import integrity, interference
+from mixmark.harness.judge.rules import interference, registered
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.bound import fastest_routes
 from mixmark.harness.plan.load import level_name, limits_of, load_at, request_units
@@ -114,12 +115,12 @@ class RunState:
 
     @cached_property
     def doubts(self) -> Sequence[Finding]:
-        return tuple(integrity.findings(self.evidence))
+        return registered.findings("facts", self.evidence)
 
     @cached_property
     def invalid(self) -> Collection[str]:
         """The keys of the records that a rule of integrity found invalid."""
-        return integrity.invalid(self.doubts)
+        return voided(self.doubts)
 
     @cached_property
     def mixed(self) -> Sequence[Phase]:

@@ -14,10 +14,9 @@ import numpy as np
 from mixmark.harness.contracts.device_ids import kind_of
 from mixmark.harness.contracts.schema import HOSTED, NO_GATE, NOT_ASKED, Finding, Record
 from mixmark.harness.judge.evidence import Evidence, Measurement
-from mixmark.harness.judge.findings import RULES as RULE_NAMES
-from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.findings import AGAIN, found, invalid, note, pending, warning
 from mixmark.harness.judge.hosts import AT_REST_BYTES_PER_S
-from mixmark.harness.judge.rules import Rule, record_rule
+from mixmark.harness.judge.rules.registered import record_rule, rule
 from mixmark.harness.judge.statistics.intervals import CONFIDENCE
 from mixmark.harness.judge.statistics.timestamps import most_in_flight
 from mixmark.harness.plan.presets import OUT_OF_CACHE
@@ -31,6 +30,24 @@ TELLING = 0.5  # a bound of the fraction of wrong feeds above this is not worth 
 BETWEEN = 0.1  # of a window may pass between feeds
 
 
+@rule(
+    895,
+    sees="facts",
+    problem=invalid("wrong outputs: {problem}"),
+    wrong=invalid(
+        "wrong outputs: {wrong} of {audited} audited feeds fail; {metric} {worst:.3g}, at most {at_most:.3g} is allowed"
+    ),
+    pending=pending("not audited yet"),
+    missing=invalid("not audited: {why}"),
+    unasked=note("not audited: {why}"),
+    few=note("{audited:counted audited feed} passed: too few to bound the error rate"),
+    passed=note(
+        "{audited:counted audited feed} passed: with 95 % confidence at most {wrong_pct:.2g} % of all feeds are wrong"
+    ),
+    unmeasured=note(
+        "its gate is unmeasured, as all gates of the server tier and of checkpoints: it may pass work that was skipped"
+    ),
+)
 def audited(evidence: Evidence) -> Iterator[Finding]:
     """Every audited feed of every record keeps its gate. A record that was not audited although the plan asks for it
     proves nothing, so it is invalid, or pending if the run can go on. What a passed audit proves is a note."""
@@ -84,6 +101,17 @@ def excluded(feeds: int, confidence: float = CONFIDENCE) -> float:
     return float(-np.expm1(np.log1p(-confidence) / feeds))
 
 
+@rule(
+    890,
+    sees="facts",
+    survived=invalid(
+        "{processes:counted process} lived on after the workers of the phase, and had to be killed: {names}"
+    ),
+    helped=note(
+        "the load of {processes:counted process} that the runner named, and that no worker started, counts as the "
+        "run's own: {names}"
+    ),
+)
 def no_orphans(evidence: Evidence) -> Iterator[Finding]:
     """No process of a worker outlived it: such a process could reach what is measured and audited later. The load of a
     process that a runner names as its helper is not foreign, so a note says which ones no worker started."""
@@ -96,7 +124,12 @@ def no_orphans(evidence: Evidence) -> Iterator[Finding]:
             yield found("no_orphans.helped", measured.key, processes=len(names), names=unique)
 
 
-@record_rule
+@record_rule(
+    885,
+    sees="facts",
+    units=invalid("{least} to {most} units were counted for feeds of {expected}"),
+    yields=invalid("feeds of {expected} yields came in {least} at the least"),
+)
 def units_counted(measured: Measurement) -> Iterator[Finding]:
     """Every feed has its units, in as many yields as its suite's cost model has."""
     record, done, expected = measured.record, measured.completions, measured.record.feed_units
@@ -111,6 +144,15 @@ def units_counted(measured: Measurement) -> Iterator[Finding]:
         yield found("units_counted.yields", measured.key, expected=needed, least=int(yields.min()))
 
 
+@rule(
+    875,
+    sees="facts",
+    unknown=invalid("its window has no seed or no possible rate, so when its feeds were due is unknown"),
+    other=invalid("the feeds were not due when the window's seed says"),
+    left_out=invalid(
+        "it left the feed out that was due after {due_s:.2f} s, and all later ones, of a window of {window_s:.2f} s"
+    ),
+)
 def on_schedule(evidence: Evidence) -> Iterator[Finding]:
     """The feeds of a server were due when the window's seed says, and all of them were run."""
     for measured in evidence.measured:
@@ -126,7 +168,12 @@ def on_schedule(evidence: Evidence) -> Iterator[Finding]:
             yield found("on_schedule.left_out", measured.key, due_s=due_ns / 1e9, window_s=least_ns / 1e9)
 
 
-@record_rule
+@record_rule(
+    880,
+    sees="facts",
+    outside=invalid("a timestamp lies {outside_ns:duration} outside of the window that the parent timed"),
+    short=invalid("the worker's timestamps cover {covered_s:.2f} s of a window of {window_s:.2f} s"),
+)
 def window_bracketed(measured: Measurement) -> Iterator[Finding]:
     """All timestamps lie in the window as the parent timed it, which is no longer than the worker's. Otherwise the
     worker's clock was changed, or it worked before the first timestamp or after the last one. In a mixed run the parent
@@ -147,6 +194,14 @@ def window_bracketed(measured: Measurement) -> Iterator[Finding]:
         yield found("window_bracketed.short", measured.key, covered_s=covered_s, window_s=parent_ns / 1e9)
 
 
+@rule(
+    870,
+    sees="facts",
+    window=note("the latencies of {suites} are the worker's word: the parent timed only the window"),
+    inside=note(
+        "the times between the first yield of a feed and its last are the worker's word: the parent timed these two"
+    ),
+)
 def latencies_bounded(evidence: Evidence) -> Iterator[Finding]:
     """The parent took the times of each feed whose latencies are shown. Other latencies are the worker's word: the
     latencies of feeds that were too brief to be reported, whose sum only the window bounds, and the times between the
@@ -159,6 +214,7 @@ def latencies_bounded(evidence: Evidence) -> Iterator[Finding]:
         yield found("latencies_bounded.inside")
 
 
+@rule(865, invalid("{most} feeds were in flight at once on {device}, which takes {concurrency}"), sees="facts")
 def concurrency_kept(evidence: Evidence) -> Iterator[Finding]:
     """No device has more feeds in flight than its runner takes at a time, of all suites together."""
     for (_, device), sharing in _by_phase_and_device(evidence.measured).items():
@@ -175,7 +231,20 @@ def _by_phase_and_device(measured: Iterable[Measurement]) -> Mapping[tuple[str, 
     return sharing
 
 
-@record_rule
+@record_rule(
+    560,
+    warning(
+        "for {idle_pct:.0f} % of the window no feed was in flight, so the harness may set the rate, and latencies may "
+        "leave out work"
+    ),
+    sees="facts",
+    preempted=warning(
+        "for {idle_pct:.0f} % of the window no feed was in flight, while other programs and the hypervisor took "
+        "{took_pct:.0f} % of the CPUs' time",
+        AGAIN,
+    ),
+    noticed=warning("much time passed between the feeds{share:share}"),
+)
 def device_busy(measured: Measurement) -> Iterator[Finding]:
     """A feed is in flight for nearly all of a closed loop's window. The rest is in the throughput, but other programs
     held the harness up then, or it made feeds, or an engine worked where no latency shows it."""
@@ -189,14 +258,26 @@ def device_busy(measured: Measurement) -> Iterator[Finding]:
         yield found("device_busy", measured.key, idle_pct=idle_pct)
 
 
-@record_rule
+@record_rule(
+    860,
+    invalid("{threads:counted thread} of the phase's workers could run on cores outside of their slice"),
+    sees="facts",
+)
 def threads_pinned(measured: Measurement) -> Iterator[Finding]:
     """The threads of a worker that is pinned to a slice of the processor stay there."""
     if strayed := max((block.strayed_threads or 0 for block in measured.touching), default=0):
         yield found("threads_pinned", measured.key, threads=strayed)
 
 
-@record_rule
+@record_rule(
+    530,
+    warning(
+        "{machine}'s network carried {outside_kb_per_s:,.0f} kB a second in the window, for this run or for others "
+        "(at rest: {limit_kb_per_s} kB)"
+    ),
+    sees="facts",
+    noticed=warning("the network carried traffic{share:share}"),
+)
 def network_quiet(measured: Measurement) -> Iterator[Finding]:
     """In the window the network carried no more than a machine at rest sends and receives, besides the messages between
     an agent and the leading host: work that is done elsewhere costs no joule here. The kernel does not say which
@@ -207,6 +288,14 @@ def network_quiet(measured: Measurement) -> Iterator[Finding]:
         yield found("network_quiet", measured.key, **kb, machine=measured.machine)
 
 
+@rule(
+    835,
+    sees="facts",
+    elsewhere=invalid("not all of it ran on {device}: {elsewhere}"),
+    idle=warning("{device} was idle in all {blocks} blocks of the window"),
+    not_ours=warning("the driver of {device} lists processes, and none of them is ours"),
+    noticed=warning("the driver saw hardly any work on an accelerator{share:share}"),
+)
 def on_device(evidence: Evidence) -> Iterator[Finding]:
     """All of the work ran on the record's device. A GPU computed, and for this run, as far as its driver reports."""
     for measured in evidence.measured:
@@ -223,6 +312,13 @@ def on_device(evidence: Evidence) -> Iterator[Finding]:
                 yield found("on_device.not_ours", record.key, device=id)
 
 
+@rule(
+    845,
+    warning("{times:.2f} × the {unit} that the probe of {device} reached: it cannot be ranked until that is explained"),
+    sees="facts",
+    noticed=warning("a figure exceeds the ceilings that the probe measured{share:share}"),
+    unranked=warning("{part}, exceeds the ceiling of its probe without an explanation"),
+)
 def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
     """No more FLOPs per second, and no more bytes per second from memory, than 1.25 times what the built-in adapters'
     probes of the device reached. A device that none of them probed has no ceiling but its own."""
@@ -245,6 +341,14 @@ def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
                 yield found("below_ceiling", record.key, times=achieved / ceiling, unit=unit, device=route.device)
 
 
+@rule(
+    830,
+    note("no undisturbed probe of {device} in {precision} passed its audit, so a score has no rank"),
+    sees="facts",
+    unranked=warning(
+        "no undisturbed probe of {device} in {precision} passed its audit, so nothing tells what is too fast"
+    ),
+)
 def probed(evidence: Evidence) -> Iterator[Finding]:
     """A probe that passed its audit and that nothing disturbed shows the FLOPs per second of the device in the
     precision, and its bytes per second. Of a device that no built-in adapter reaches it is its own adapter's probe."""
@@ -277,12 +381,26 @@ def last_level_bytes(caches: Mapping[str, str]) -> int | None:
     return None
 
 
+@rule(
+    850,
+    warning("the seed was given, so that all feeds, and their outputs, could be known beforehand"),
+    sees="facts",
+    unranked=warning("its seed was given"),
+    noticed=warning("the inputs were known beforehand, by --seed", "leave --seed away"),
+)
 def seed_random(evidence: Evidence) -> Iterator[Finding]:
     """The seed was drawn by the run, so the feeds could not be known before it began."""
     if evidence.result.seed_given:
         yield found("seed_random")
 
 
+@rule(
+    855,
+    warning("{phase} was begun {times:counted time}, and at most one of them has a record"),
+    sees="facts",
+    unranked=warning("{phase} was begun {times:counted time} and recorded once at most"),
+    noticed=warning("{phase} was begun more often than it was recorded", "let a run go to its end"),
+)
 def begun_once(evidence: Evidence) -> Iterator[Finding]:
     """Each run and each level of the mix was begun once. One that began and left no record may have been ended because
     of what it showed."""
@@ -294,20 +412,14 @@ def begun_once(evidence: Evidence) -> Iterator[Finding]:
             yield found("begun_once", phase=phase.name, times=times)
 
 
+@rule(
+    840,
+    warning("its units, costs and gate are the folder's, and were not compared with its suite: {why}"),
+    sees="facts",
+    noticed=warning("a suite is not installed here, so its records were not compared with its code{share:share}"),
+    unranked=warning("{part}, was not compared with the code of its suite"),
+)
 def suites_verified(evidence: Evidence) -> Iterator[Finding]:
     """The units, costs and gate of a record equal what its suite's code says."""
     for key, why in evidence.unknown_suites.items():
         yield found("suites_verified", key, why=why)
-
-
-RULES: Mapping[str, Rule] = {name: check for name, check in globals().items() if name in RULE_NAMES}
-"""The rules of this file, by their names."""
-
-
-def findings(evidence: Evidence) -> tuple[Finding, ...]:
-    return tuple(finding for check in RULES.values() for finding in check(evidence))
-
-
-def invalid(findings: Iterable[Finding]) -> frozenset[str]:
-    """The keys of the records, and whatever else, that count for nothing by these findings."""
-    return frozenset(each.about for each in findings if each.voids)

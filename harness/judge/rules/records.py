@@ -10,8 +10,8 @@ import numpy as np
 from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge import screening
 from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
-from mixmark.harness.judge.findings import found
-from mixmark.harness.judge.rules import record_rule
+from mixmark.harness.judge.findings import DOCTOR, found, invalid, note, warning
+from mixmark.harness.judge.rules.registered import record_rule, rule
 from mixmark.harness.judge.statistics.intervals import (
     FEWEST_BLOCKS,
     FEWEST_INDEPENDENT,
@@ -30,6 +30,13 @@ WRONG_COPY = {
 }
 
 
+@rule(
+    990,
+    live=warning("still going on in another process"),
+    interrupted=warning("interrupted; --resume goes on"),
+    failed=invalid("{kind}: {message}{hint:hint}"),
+    refused=note("{kind}: {message}{hint:hint}"),
+)
 def finished(evidence: Evidence) -> Iterator[Finding]:
     """A failed attempt is invalid; refused or unsupported is a note; an interrupted run is a warning."""
     if evidence.result.live:
@@ -42,6 +49,7 @@ def finished(evidence: Evidence) -> Iterator[Finding]:
             yield found(code, record.key, kind=error.kind, message=error.message, hint=error.hint)
 
 
+@rule(430, note("{kind} when it was closed: {message}{hint:hint}"))
 def closed_cleanly(evidence: Evidence) -> Iterator[Finding]:
     """The adapter closed what it had opened without an error. Each measurement has a fresh process, so an error there
     affects no other measurement."""
@@ -51,6 +59,14 @@ def closed_cleanly(evidence: Evidence) -> Iterator[Finding]:
             yield found("closed_cleanly", record.key, **values)
 
 
+@rule(
+    470,
+    corrupted=warning("a copy of {size_bytes:,} bytes was wrong from byte {first_byte:,} on"),
+    short=warning("a copy of {size_bytes:,} bytes ended at byte {first_byte:,}"),
+    repeated=warning("a copy of {size_bytes:,} bytes brought the bytes of the copy before"),
+    late=warning("a copy of {size_bytes:,} bytes was acknowledged before byte {first_byte:,} had arrived"),
+    noticed=warning("a path between memories does not copy what it is given"),
+)
 def path_verified(evidence: Evidence) -> Iterator[Finding]:
     """Each copy on a path left the bytes of its source in its destination when it was acknowledged."""
     for record in evidence.result.paths:
@@ -58,6 +74,7 @@ def path_verified(evidence: Evidence) -> Iterator[Finding]:
             yield found(WRONG_COPY[fault.kind], record.key, size_bytes=fault.size_bytes, first_byte=fault.first_byte)
 
 
+@rule(460, note("{kind} at copies of more than {size_bytes:,} bytes: {message}{hint:hint}"))
 def path_measured(evidence: Evidence) -> Iterator[Finding]:
     """A path that fails at a size is measured up to the size before."""
     for record in evidence.result.paths:
@@ -67,7 +84,7 @@ def path_measured(evidence: Evidence) -> Iterator[Finding]:
             yield found("path_measured", record.key, size_bytes=largest, **values)
 
 
-@record_rule
+@record_rule(410, note("no tail percentile: {percentile} needs {needed} feeds"))
 def enough_feeds(measured: Measurement) -> Iterator[Finding]:
     """The sample carries the lowest tail percentile; otherwise none is shown."""
     needed = sample_needed(LOWEST_TAIL)
@@ -75,6 +92,11 @@ def enough_feeds(measured: Measurement) -> Iterator[Finding]:
         yield found("enough_feeds", measured.key, percentile=f"p{LOWEST_TAIL * 100:g}", needed=needed)
 
 
+@rule(
+    450,
+    faster=note("only a quick check of seconds: another route was faster in it; --all-routes measures this one"),
+    only=note("only a quick check of seconds"),
+)
 def screened(evidence: Evidence) -> Iterator[Finding]:
     """A route is measured no further if its screening runs were not the fastest of its suite on its device."""
     in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
@@ -85,6 +107,13 @@ def screened(evidence: Evidence) -> Iterator[Finding]:
             yield found(code, key)
 
 
+@rule(
+    440,
+    note(
+        "slower than {adapter} {precision} was whenever it was tried, so that may be the faster route; --all-routes "
+        "measures both"
+    ),
+)
 def choice_confirmed(evidence: Evidence) -> Iterator[Finding]:
     """The fastest measured route of a suite on a device is not far slower than all screening runs of a route that was
     not measured."""
@@ -102,6 +131,16 @@ def choice_confirmed(evidence: Evidence) -> Iterator[Finding]:
             yield found("choice_confirmed", key, adapter=adapter, precision=precision)
 
 
+@rule(
+    690,
+    best=warning(
+        "the search for the best batch ran out of time: none above {largest} was tried, and batch {batch} was measured"
+    ),
+    tried=note(
+        "the search for the best batch ran out of time: none above {largest} was tried, and batch {batch} was measured"
+    ),
+    noticed=warning("the search for the best batch ran out of time{share:share}", "a longer preset searches longer"),
+)
 def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
     """The search for the best batch ended because a larger batch was no faster, did not fit or would make long feeds,
     and not for lack of time.
@@ -115,6 +154,7 @@ def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
             yield found(f"batch_search_finished.{case}", record.key, largest=largest, batch=record.batch or 1)
 
 
+@rule(420, note("roofline: {why}"))
 def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
     """The roofline fraction of a record is known, from the ceiling of its own adapter."""
     for measured in evidence.solo:
@@ -122,6 +162,15 @@ def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
             yield found("ceiling_known", measured.key, why=note)
 
 
+@rule(
+    680,
+    warning(
+        "not steady, so there is no interval: from {begin_s:.1f} s to {end_s:.1f} s of {window_s:.1f} s it ran at "
+        "{rate_pct:.0f} % of the rate of the rest, without which the {figure} would be {moved_pct:.1f} % {other}"
+    ),
+    unknown=note("too few feeds to tell whether it was steady: {needed} are needed"),
+    noticed=warning("the speed was not steady{share:share}", DOCTOR),
+)
 def steady(evidence: Evidence) -> Iterator[Finding]:
     """No stretch of a closed loop's window, or of a mixed run's, ran at another level than the rest of it."""
     for measured in evidence.solo:
@@ -139,7 +188,14 @@ def steady(evidence: Evidence) -> Iterator[Finding]:
             yield found("steady", run.phase, figure="mixes per hour", **values)
 
 
-@record_rule
+@record_rule(
+    670,
+    wandering=warning(
+        "the interval of the throughput is not known: the rate wanders so slowly that its {blocks} blocks are worth "
+        "{independent:.1f} independent ones"
+    ),
+    wide=warning("the interval of the throughput is not known: it is wider than ±{widest_pct:g} %"),
+)
 def interval_known(measured: Measurement) -> Iterator[Finding]:
     """A steady window has an interval of its throughput: its blocks are worth enough independent ones, and the interval
     is no wider than an interval may be."""
@@ -155,6 +211,7 @@ def interval_known(measured: Measurement) -> Iterator[Finding]:
         yield found("interval_known.wide", measured.key, widest_pct=WIDEST * 100)
 
 
+@rule(490, note("the longest time was reached at ±{reached_pct:.1f} % (asked for ±{wanted_pct:.1f} %)"))
 def precise(evidence: Evidence) -> Iterator[Finding]:
     """The half-width that the plan asks for was reached within the longest time."""
     for measured in evidence.measured:
@@ -166,6 +223,12 @@ def precise(evidence: Evidence) -> Iterator[Finding]:
             yield found("precise", measured.key, reached_pct=known * 100, wanted_pct=limits.half_width * 100)
 
 
+@rule(
+    660,
+    broken=warning("the latency limits are not kept at {percentile}"),
+    open=note("whether the latency limits are kept is open: {percentile} needs {needed} feeds"),
+    noticed=warning("the latency limits were not kept{share:share}", "a lower --rate"),
+)
 def latency_within_limits(evidence: Evidence) -> Iterator[Finding]:
     """A server keeps the suite's latency limits in its window, also at a rate that its own search found."""
     for measured in evidence.measured:
