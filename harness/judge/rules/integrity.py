@@ -246,8 +246,9 @@ def _by_phase_and_device(measured: Iterable[Measurement]) -> Mapping[tuple[str, 
     noticed=warning("much time passed between the feeds{share:share}"),
 )
 def device_busy(measured: Measurement) -> Iterator[Finding]:
-    """A feed is in flight for nearly all of a closed loop's window. The rest is in the throughput, but other programs
-    held the harness up then, or it made feeds, or an engine worked where no latency shows it."""
+    """A feed is in flight for nine tenths of a closed loop's window, counted for each feed that the runner takes at
+    once. The rest is in the throughput, but other programs held the harness up then, or it made feeds, or an engine
+    worked where no latency shows it."""
     if not measured.is_solo or measured.record.scenario == "server" or measured.between_feeds <= BETWEEN:
         return
     idle_pct = measured.between_feeds * 100
@@ -279,7 +280,7 @@ def threads_pinned(measured: Measurement) -> Iterator[Finding]:
     noticed=warning("the network carried traffic{share:share}"),
 )
 def network_quiet(measured: Measurement) -> Iterator[Finding]:
-    """In the window the network carried no more than a machine at rest sends and receives, besides the messages between
+    """In the window the network carried no more than a machine at rest does, 64 kB a second, besides the messages between
     an agent and the leading host: work that is done elsewhere costs no joule here. The kernel does not say which
     process sent what, so it is a warning."""
     seen = measured.traffic
@@ -297,7 +298,8 @@ def network_quiet(measured: Measurement) -> Iterator[Finding]:
     noticed=warning("the driver saw hardly any work on an accelerator{share:share}"),
 )
 def on_device(evidence: Evidence) -> Iterator[Finding]:
-    """All of the work ran on the record's device. A GPU computed, and for this run, as far as its driver reports."""
+    """All of the work ran on the record's device. A GPU computed, and for this run, as far as its driver reports in at
+    least 3 blocks."""
     for measured in evidence.measured:
         record = measured.record
         if elsewhere := record.facts.get("elsewhere"):
@@ -321,7 +323,8 @@ def on_device(evidence: Evidence) -> Iterator[Finding]:
 )
 def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
     """No more FLOPs per second, and no more bytes per second from memory, than 1.25 times what the built-in adapters'
-    probes of the device reached. A device that none of them probed has no ceiling but its own."""
+    probes of the device reached, if nothing disturbed them and their outputs passed. A device that none of them probed
+    has no ceiling but its own. The bytes count once for all feeds that are in flight together."""
     for measured in evidence.measured:
         record, route = measured.record, measured.record.route
         if record.scenario == "probe" or record.screening or not measured.in_flight_ns:
@@ -420,6 +423,7 @@ def begun_once(evidence: Evidence) -> Iterator[Finding]:
     unranked=warning("{part}, was not compared with the code of its suite"),
 )
 def suites_verified(evidence: Evidence) -> Iterator[Finding]:
-    """The units, costs and gate of a record equal what its suite's code says."""
+    """The units, costs, gate and latency limits of a record equal what its suite's code says. A suite that is not
+    installed here, or in another version, says nothing."""
     for key, why in evidence.unknown_suites.items():
         yield found("suites_verified", key, why=why)

@@ -121,7 +121,7 @@ def no_steal_time(measured: Measurement) -> Iterator[Finding]:
     noticed=warning("the CPU quota ran out{share:share}", "raise the quota"),
 )
 def no_quota_throttling(measured: Measurement) -> Iterator[Finding]:
-    """No CPU quota ran out."""
+    """No CPU quota ran out. It is a setting of the machine, and disturbs no result by itself."""
     if periods := measured.total("throttled_periods"):
         if (lost_ns := measured.total("throttled_ns")) is None:
             yield found("no_quota_throttling", measured.key, periods=periods)
@@ -167,7 +167,8 @@ def full_power_profile(evidence: Evidence) -> Iterator[Finding]:
     noticed=warning("other programs ran{share:share}", AGAIN),
 )
 def no_foreign_load(measured: Measurement) -> Iterator[Finding]:
-    """Other programs used at most 1 % of the machine's CPU time, and at most a quarter of a core."""
+    """Other programs used at most 1 % of the machine's CPU time, and at most a quarter of a core. The kernel's own
+    threads are no other program."""
     cores, cpus = measured.foreign_cores or (0.0, 1)
     limit = min(FOREIGN * cpus, FOREIGN_CORES)
     if cores > limit:
@@ -336,7 +337,7 @@ def canary_stable(evidence: Evidence) -> Iterator[Finding]:
     noticed=warning("the wall clock was set, or the machine slept{share:share}"),
 )
 def wall_clock_steady(measured: Measurement) -> Iterator[Finding]:
-    """The wall clock ran with the monotonic clock: it was not set, and the machine did not sleep."""
+    """The wall clock kept to the monotonic clock within 0.1 s: it was not set, and the machine did not sleep."""
     steps_ns = [block.clock_step_ns for block in measured.watched if block.clock_step_ns is not None]
     worst_ns = max(steps_ns, key=abs, default=0)
     if abs(worst_ns) > CLOCK_STEP_NS:

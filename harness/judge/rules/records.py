@@ -115,8 +115,8 @@ def screened(evidence: Evidence) -> Iterator[Finding]:
     ),
 )
 def choice_confirmed(evidence: Evidence) -> Iterator[Finding]:
-    """The fastest measured route of a suite on a device is not far slower than all screening runs of a route that was
-    not measured."""
+    """No route that was left out was more than 1.15 times as fast, in each of its screening runs, as the fastest route of
+    its suite on its device that was measured."""
     tried = {(each.record.route.key, each.record.scenario) for each in evidence.measured if each.record.screening}
     in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
     fastest: dict[tuple[str, str], tuple[float, str]] = {}
@@ -172,7 +172,8 @@ def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
     noticed=warning("the speed was not steady{share:share}", DOCTOR),
 )
 def steady(evidence: Evidence) -> Iterator[Finding]:
-    """No stretch of a closed loop's window, or of a mixed run's, ran at another level than the rest of it."""
+    """No stretch of a closed loop's window, or of a mixed run's, ran at another level than the rest of it. For
+    the test fewer than 20 blocks are too few, which is a note."""
     for measured in evidence.solo:
         if measured.record.scenario == "server":
             continue
@@ -197,8 +198,8 @@ def steady(evidence: Evidence) -> Iterator[Finding]:
     wide=warning("the interval of the throughput is not known: it is wider than ±{widest_pct:g} %"),
 )
 def interval_known(measured: Measurement) -> Iterator[Finding]:
-    """A steady window has an interval of its throughput: its blocks are worth enough independent ones, and the interval
-    is no wider than an interval may be."""
+    """A steady window has an interval of its throughput: its blocks are worth at least 4 independent ones, and the
+    interval is no wider than ±25 %."""
     if not measured.is_solo or measured.record.scenario == "server" or measured.interval:
         return
     if measured.window is None or not measured.window.steady:
