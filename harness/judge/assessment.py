@@ -220,22 +220,19 @@ def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> tuple[Evidence, tu
 
 
 def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Assessment:
-    """The assessment of a result whose facts cannot all be true: none of them is shown."""
-    facts = (
-        "phases",
-        "candidates",
-        "devices",
-        "domains",
-        "hosts",
-        "records",
-        "meterings",
-        "connections",
-        "paths",
-        "moves",
+    """The assessment of a result whose facts cannot all be true: it shows which run of which machine this claims to be,
+    and nothing else of it."""
+    claimed = Result(
+        created_utc=result.created_utc,
+        tier=result.tier,
+        preset=result.preset,
+        system=result.system,
+        devices=(),
+        records=(),
+        finished=result.finished,
     )
-    nothing = {**dict.fromkeys(facts, ()), "mix": None, "pipeline": None, "live": False}
-    blank = judge(result.model_copy(update=nothing))
-    found = verdict(gather(blank.result), contradictions, (), exit_code=1)
+    blank = judge(claimed)
+    found = verdict(blank.evidence, contradictions, (), exit_code=1)
     return replace(blank, findings=contradictions, verdict=found, exit_code=1)
 
 
