@@ -62,6 +62,8 @@ def declare(rule: str, says: Says | None = None, /, **cases: Says) -> None:
     CODES.update(codes)
 
 
+EXEMPTIONS = {"no gate": "the suite has no gate", "hosted": "a hosted service has weights of its own"}
+"""The words of the codes of `schema.Exemption` that are not their own words."""
 FORMATS: Mapping[str, Callable[..., str]] = {
     "percent": percent,
     "significant": significant,
@@ -70,6 +72,7 @@ FORMATS: Mapping[str, Callable[..., str]] = {
     "counted": counted,
     "hint": lambda hint: f" ({hint})" if hint else "",
     "phase": lambda phase: f"{phase}: " if phase else "",
+    "exempt": lambda why: EXEMPTIONS.get(why, why),
     "share": lambda share: " ({} of {} measurements)".format(*share) if share else "",
 }
 """Formats of fields beside Python's own. A word after a name is the second argument: `counted feed`."""

@@ -54,7 +54,7 @@ declare(
     host_failed=invalid("{phase}: {host}: all of its parts failed: {failures}"),
     failed=invalid("{phase}: {suite} on {device}: {kind}: {message}"),
     no_feed=warning("{phase}: {suite}: no feed finished"),
-    unaudited=invalid("{phase}: {suite}: it was not audited: {why}"),
+    unaudited=invalid("{phase}: {suite}: it was not audited: {why:exempt}"),
     late=invalid("{phase}: {suite}: no unit counts in the window, {late} broke their limits"),
     no_unit=invalid("{phase}: {suite}: no unit counts in the window"),
 )
@@ -345,7 +345,8 @@ def _nothing_counts(phase: str, progress: SuiteProgress, records: Sequence[Recor
     if not records:
         return found("mix_complete.no_feed", **suite)
     if unaudited:
-        why = next((record.unaudited for record in unaudited if record.unaudited), "no output was compared")
+        reasons = (record.exempt or record.unaudited for record in unaudited)
+        why = next(filter(None, reasons), "no output was compared")
         return found("mix_complete.unaudited", **suite, why=why)
     if progress.late:
         return found("mix_complete.late", **suite, late=progress.late)

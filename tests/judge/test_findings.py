@@ -9,7 +9,13 @@ import pytest
 from mixmark.harness.contracts.schema import FindingValue
 from mixmark.harness.judge.findings import CODES, FORMATS, found, remedy, words
 
-OF_FORMAT: dict[str, FindingValue] = {"share": (1, 2), "hint": "a hint", "phase": "mixed.1", "": "a text"}
+OF_FORMAT: dict[str, FindingValue] = {
+    "share": (1, 2),
+    "hint": "a hint",
+    "phase": "mixed.1",
+    "exempt": "no torch",
+    "": "a text",
+}
 """A sample of a value that is no number, by the format of its field."""
 
 
@@ -36,6 +42,11 @@ def test_every_code_is_written_in_full(code: str) -> None:
 def test_every_format_is_used() -> None:
     used = {spec.split(" ")[0] for code in CODES for spec in fields(code).values()}
     assert set(FORMATS) <= used
+
+
+def test_the_document_has_the_words_of_an_exemption() -> None:
+    for code, said in (("no gate", "the suite has no gate"), ("not asked for", "not asked for")):
+        assert words(found("audited.unasked", why=code)) == f"not audited: {said}"
 
 
 def test_severities_that_void_a_result() -> None:

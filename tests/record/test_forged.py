@@ -127,7 +127,7 @@ def called_a_screening(content: Content) -> Content:
     before: Content = json.loads(json.dumps(phase))
     phase["purpose"] = "screening"
     share_of(content, record["key"])["limits"]["screening"] = True
-    record |= {"screening": True, "audit": None, "unaudited": "not asked for"}
+    record |= {"screening": True, "audit": None, "exempt": "not asked for"}
     return before
 
 

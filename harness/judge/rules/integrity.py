@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from mixmark.harness.contracts.device_ids import kind_of
-from mixmark.harness.contracts.schema import HOSTED, NO_GATE, NOT_ASKED, Finding, Record
+from mixmark.harness.contracts.schema import Finding, Record
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.findings import AGAIN, found, invalid, note, pending, warning
 from mixmark.harness.judge.hosts import AT_REST_BYTES_PER_S
@@ -38,8 +38,8 @@ BETWEEN = 0.1  # of a window may pass between feeds
         "wrong outputs: {wrong} of {audited} audited feeds fail; {metric} {worst:.3g}, at most {at_most:.3g} is allowed"
     ),
     pending=pending("not audited yet"),
-    missing=invalid("not audited: {why}"),
-    unasked=note("not audited: {why}"),
+    missing=invalid("not audited: {why:exempt}"),
+    unasked=note("not audited: {why:exempt}"),
     few=note("{audited:counted audited feed} passed: too few to bound the error rate"),
     passed=note(
         "{audited:counted audited feed} passed: with 95 % confidence at most {wrong_pct:.2g} % of all feeds are wrong"
@@ -57,11 +57,13 @@ def audited(evidence: Evidence) -> Iterator[Finding]:
             continue
         if audit is not None and audit.problem:
             yield found("audited.problem", record.key, problem=audit.problem)
-        elif (audit is None or not audit.values) and not record.unaudited and not evidence.result.finished:
-            yield found("audited.pending", record.key)
         elif audit is None or not audit.values:
-            code = "audited.unasked" if _may_lack_audit(evidence, record) else "audited.missing"
-            yield found(code, record.key, why=record.unaudited or "the run ended before")
+            why = record.exempt or record.unaudited
+            if not why and not evidence.result.finished:
+                yield found("audited.pending", record.key)
+            else:
+                code = "audited.unasked" if _is_exempt(evidence, record) else "audited.missing"
+                yield found(code, record.key, why=why or "the run ended before")
         elif not audit.passed:
             yield found(
                 "audited.wrong",
@@ -85,12 +87,13 @@ def _gate_is_unmeasured(record: Record) -> bool:
     return record.route.tier == "server" or record.route.weights != "synthetic"
 
 
-def _may_lack_audit(evidence: Evidence, record: Record) -> bool:
+def _is_exempt(evidence: Evidence, record: Record) -> bool:
     """Whether the suite has no gate, the plan asks for no audit, or a hosted service ran alone."""
     limits = evidence.limits.get(record.key)
     unasked = limits is None or not limits.audits
-    hosted_alone = record.route.hosted and record.scenario != "mixed" and record.unaudited == HOSTED
-    return record.unaudited == NO_GATE or (record.unaudited == NOT_ASKED and unasked) or hosted_alone
+    hosted_alone = record.route.hosted and record.scenario != "mixed"
+    excused = {"no gate": True, "not asked for": unasked, "hosted": hosted_alone}
+    return record.exempt is not None and excused[record.exempt]
 
 
 def excluded(feeds: int, confidence: float = CONFIDENCE) -> float:
@@ -280,7 +283,7 @@ def threads_pinned(measured: Measurement) -> Iterator[Finding]:
     noticed=warning("the network carried traffic{share:share}"),
 )
 def network_quiet(measured: Measurement) -> Iterator[Finding]:
-    """In the window the network carried no more than a machine at rest does, 64 kB a second, besides the messages between
+    """In the window the network carried at most 64 kB a second, as of a machine at rest, besides the messages between
     an agent and the leading host: work that is done elsewhere costs no joule here. The kernel does not say which
     process sent what, so it is a warning."""
     seen = measured.traffic

@@ -115,8 +115,8 @@ def screened(evidence: Evidence) -> Iterator[Finding]:
     ),
 )
 def choice_confirmed(evidence: Evidence) -> Iterator[Finding]:
-    """No route that was left out was more than 1.15 times as fast, in each of its screening runs, as the fastest route of
-    its suite on its device that was measured."""
+    """No route that was left out was, in each of its screening runs, more than 1.15 times as fast as the fastest
+    measured route of its suite on its device."""
     tried = {(each.record.route.key, each.record.scenario) for each in evidence.measured if each.record.screening}
     in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
     fastest: dict[tuple[str, str], tuple[float, str]] = {}
