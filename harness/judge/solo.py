@@ -6,10 +6,10 @@ Runs are grouped here, what counts is decided here, and everyone who wants the f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.schema import (
@@ -28,6 +28,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.judge.statistics.intervals import over_runs, percentile
+from mixmark.harness.plan.bound import fastest
 
 Void = Literal["invalid", "not audited yet"]
 Status = Literal["ok", "not audited yet", "invalid", "failed", "refused", "unsupported", "screened", "unaudited"]
@@ -148,11 +149,7 @@ class Solo:
 
 def best(solos: Iterable[Solo], by: Callable[[Solo], Key]) -> dict[Key, Solo]:
     """The fastest solo measurement that counts, for each value of `by` (a suite, a device, a kind of work)."""
-    found: dict[Key, Solo] = {}
-    for solo in solos:
-        if solo.counts and (by(solo) not in found or solo.speed > found[by(solo)].speed):
-            found[by(solo)] = solo
-    return found
+    return fastest((solo for solo in solos if solo.counts), by, lambda solo: solo.speed)
 
 
 def by_suite(solo: Solo) -> str:
@@ -202,10 +199,8 @@ def runs(evidence: Evidence, findings: Sequence[Finding]) -> tuple[Solo, ...]:
     ]
     suites = list(dict.fromkeys(record.route.suite for record in records))
     records.sort(key=lambda record: suites.index(record.route.suite))
-    return tuple(
-        replace(_facts(evidence.result, record, void.get(record.key)), **_figures(evidence, measured.get(record.key)))
-        for record in records
-    )
+    facts = (_facts(evidence.result, record, void.get(record.key)) for record in records)
+    return tuple(_with_figures(solo, evidence, measured[solo.key]) if solo.key in measured else solo for solo in facts)
 
 
 def _facts(result: Result, record: Record, void: Void | None) -> Solo:
@@ -238,28 +233,30 @@ def _status(record: Record, void: Void | None) -> Status:
     return "screened" if record.screening else "unaudited" if record.route.hosted else "ok"
 
 
-def _figures(evidence: Evidence, each: Measurement | None) -> Mapping[str, Any]:
-    """The figures of a record with timestamps, by the names of the fields of `Solo`."""
-    if each is None:
-        return {}
+def _with_figures(solo: Solo, evidence: Evidence, each: Measurement) -> Solo:
+    """The run with the figures of its timestamps."""
     done, rate = each.completions, each.throughput_per_s
-    counted = {"feeds": len(done), "units": timestamps.units(done)}
+    half_width = each.interval.half_width if each.interval and not each.record.screening else None
+    solo = replace(
+        solo,
+        feeds=len(done),
+        units=timestamps.units(done),
+        units_per_s=None if rate is None else Estimate.within(rate, half_width),
+    )
     if each.record.screening:  # its feeds may lack units, so that nothing but its pace means anything
-        return {**counted, "units_per_s": None if rate is None else Estimate(rate)}
-    interval = each.interval
+        return solo
     streams = timestamps.time_per_unit_ns(done)
     gap_p99, gap_most = _jitter(done)
-    return {
-        **counted,
-        "units_per_s": None if rate is None else Estimate.within(rate, interval.half_width if interval else None),
-        "latency": latency(timestamps.latencies_ns(done)),
-        "first_unit": latency(timestamps.first_unit_ns(done)) if len(streams) else Latency(),
-        "time_per_unit": latency(streams),
-        "gap_p99": gap_p99,
-        "gap_most": gap_most,
-        "roofline_fraction": evidence.achieved(each).fraction,
-        "energy": _energy(each),
-    }
+    return replace(
+        solo,
+        latency=latency(timestamps.latencies_ns(done)),
+        first_unit=latency(timestamps.first_unit_ns(done)) if len(streams) else Latency(),
+        time_per_unit=latency(streams),
+        gap_p99=gap_p99,
+        gap_most=gap_most,
+        roofline_fraction=evidence.achieved(each).fraction,
+        energy=_energy(each),
+    )
 
 
 def _jitter(done: Completions) -> tuple[float | None, float | None]:
