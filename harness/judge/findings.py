@@ -1,7 +1,7 @@
 """Findings and their words: a code has a severity, words and a remedy, which are declared where the finding is made.
 
 A code is the name of a rule, or `rule.case` if the rule can say several things. Most codes are declared with their rule
-(`rules.registered.rule`), the others by `declare` in the module that finds them.
+(`rules.registered.Room`), the others by `declare` in the module that finds them.
 
 The words have a field for each value of a finding. The format of a field is one of `FORMATS` or Python's.
 """

@@ -36,7 +36,7 @@ from mixmark.harness.judge.findings import found, invalid
 from mixmark.harness.judge.hosts import clock_bound_ns
 from mixmark.harness.judge.load import unknown_due
 from mixmark.harness.judge.pipelines import out_of_turn
-from mixmark.harness.judge.rules.registered import rule
+from mixmark.harness.judge.rules.registered import Room
 from mixmark.harness.judge.statistics.copies import copies, fingerprint
 
 MOST_FINDINGS = 20  # a folder that contradicts itself everywhere would have more
@@ -72,7 +72,7 @@ class SuiteClaims:
     """Why there is no claim about the other records, by their keys."""
 
 
-@rule(950, invalid("{contradiction}"), sees="folder")
+@Room(850, sees="folder").rule(invalid("{contradiction}"))
 def consistency(result: Result, claims: SuiteClaims) -> Iterator[Finding]:
     """The facts of a result folder agree with each other and with its suites. Otherwise the folder shows no figure."""
     for contradiction in islice(contradictions(result, claims), MOST_FINDINGS):

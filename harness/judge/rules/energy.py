@@ -19,14 +19,14 @@ from mixmark.harness.judge.energy.total import (
 )
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.findings import READS, found, note, warning
-from mixmark.harness.judge.rules.registered import rule
+from mixmark.harness.judge.rules.registered import Room
 
+room = Room(300)
 LATE_NS = 1_500_000_000  # timestamps of whole seconds are up to one second old, and meters are read ten times a second
 METERING = 0.005  # of one core
 
 
-@rule(
-    390,
+@room.rule(
     absent=note(
         "energy not measured, so there is no efficiency: nothing meters {missing}; the absent meters say what would be "
         "needed"
@@ -44,8 +44,7 @@ def energy_measured(evidence: Evidence) -> Iterator[Finding]:
         yield found("energy_measured.absent" if absent else "energy_measured.none", missing=missing)
 
 
-@rule(
-    380,
+@room.rule(
     warning("energy of a part only, so there is no efficiency: {why}"),
     modelled=warning(
         "energy of a part only, so there is no efficiency: {why} ({domains} is modelled, and does not count)"
@@ -64,8 +63,7 @@ def energy_complete(evidence: Evidence) -> Iterator[Finding]:
             yield found("energy_complete", why=nothing)
 
 
-@rule(
-    370,
+@room.rule(
     not_read=warning("{phase:phase}no energy: the meters were not read in its phase"),
     short=note("{phase:phase}energy of {domain}: {needed} of its updates do not fit into the window: ±5 %"),
     too_short=note("{phase:phase}no energy of {domain}: {needed} of its updates do not fit into the window"),
@@ -89,8 +87,7 @@ def energy_valid(evidence: Evidence) -> Iterator[Finding]:
                 yield window.found("energy_valid.unknown", domain=domain.id, why=reasons)
 
 
-@rule(
-    360,
+@room.rule(
     differ=warning(
         "{phase:phase}{domain} is {by_pct:+.1f} % off {source}, which meters the same (limit {limit:percent})"
     ),
@@ -114,8 +111,7 @@ def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
             yield window.found("energy_agrees.twins", domain=one, other=other)
 
 
-@rule(
-    350,
+@room.rule(
     warning(
         "{phase:phase}the timestamps of {domain} are {age_s:.1f} s old or more when they arrive (limit {limit_s:g} s): "
         "if its clock is late, its joules are off by an unknown part; set its clock by NTP, or declare late_s"
@@ -145,8 +141,7 @@ def meter_timestamps_recent(evidence: Evidence) -> Iterator[Finding]:
                 yield window.found("meter_timestamps_recent", **late)
 
 
-@rule(
-    340,
+@room.rule(
     warning("reading the meters took {used:percent} of one core (limit {limit:percent})"),
     noticed=warning("reading the meters took much CPU time"),
 )

@@ -16,11 +16,12 @@ from mixmark.harness.contracts.schema import Finding, Record
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.findings import AGAIN, found, invalid, note, pending, warning
 from mixmark.harness.judge.hosts import AT_REST_BYTES_PER_S
-from mixmark.harness.judge.rules.registered import record_rule, rule
+from mixmark.harness.judge.rules.registered import Room
 from mixmark.harness.judge.statistics.intervals import CONFIDENCE
 from mixmark.harness.judge.statistics.timestamps import most_in_flight
 from mixmark.harness.plan.presets import OUT_OF_CACHE
 
+room = Room(800, sees="facts")
 OVER_CEILING = 1.25  # times the best ceiling: a probe may miss it, and honest engines reached 1.13 of its bandwidth
 LARGEST_CACHE_BYTES = 256 << 20  # of any chip, and so of a chip that reports none: MI300X's
 SLACK_NS = 250_000_000  # for a message to reach the other process on a busy machine
@@ -30,9 +31,7 @@ TELLING = 0.5  # a bound of the fraction of wrong feeds above this is not worth 
 BETWEEN = 0.1  # of a window may pass between feeds
 
 
-@rule(
-    895,
-    sees="facts",
+@room.rule(
     problem=invalid("wrong outputs: {problem}"),
     wrong=invalid(
         "wrong outputs: {wrong} of {audited} audited feeds fail; {metric} {worst:.3g}, at most {at_most:.3g} is allowed"
@@ -104,9 +103,7 @@ def excluded(feeds: int, confidence: float = CONFIDENCE) -> float:
     return float(-np.expm1(np.log1p(-confidence) / feeds))
 
 
-@rule(
-    890,
-    sees="facts",
+@room.rule(
     survived=invalid(
         "{processes:counted process} lived on after the workers of the phase, and had to be killed: {names}"
     ),
@@ -127,9 +124,7 @@ def no_orphans(evidence: Evidence) -> Iterator[Finding]:
             yield found("no_orphans.helped", measured.key, processes=len(names), names=unique)
 
 
-@record_rule(
-    885,
-    sees="facts",
+@room.record_rule(
     units=invalid("{least} to {most} units were counted for feeds of {expected}"),
     yields=invalid("feeds of {expected} yields came in {least} at the least"),
 )
@@ -147,33 +142,7 @@ def units_counted(measured: Measurement) -> Iterator[Finding]:
         yield found("units_counted.yields", measured.key, expected=needed, least=int(yields.min()))
 
 
-@rule(
-    875,
-    sees="facts",
-    unknown=invalid("its window has no seed or no possible rate, so when its feeds were due is unknown"),
-    other=invalid("the feeds were not due when the window's seed says"),
-    left_out=invalid(
-        "it left the feed out that was due after {due_s:.2f} s, and all later ones, of a window of {window_s:.2f} s"
-    ),
-)
-def on_schedule(evidence: Evidence) -> Iterator[Finding]:
-    """The feeds of a server were due when the window's seed says, and all of them were run."""
-    for measured in evidence.measured:
-        if measured.record.scenario != "server":
-            continue
-        limits, schedule_ns = evidence.limits.get(measured.key), measured.schedule_ns
-        least_ns = limits.min_ns if limits else 0
-        if schedule_ns is None:
-            yield found("on_schedule.unknown", measured.key)
-        elif np.ptp(np.sort(measured.completions.due_ns) - schedule_ns[:-1]):
-            yield found("on_schedule.other", measured.key)
-        elif (due_ns := int(schedule_ns[-1])) < least_ns:
-            yield found("on_schedule.left_out", measured.key, due_s=due_ns / 1e9, window_s=least_ns / 1e9)
-
-
-@record_rule(
-    880,
-    sees="facts",
+@room.record_rule(
     outside=invalid("a timestamp lies {outside_ns:duration} outside of the window that the parent timed"),
     short=invalid("the worker's timestamps cover {covered_s:.2f} s of a window of {window_s:.2f} s"),
 )
@@ -197,9 +166,29 @@ def window_bracketed(measured: Measurement) -> Iterator[Finding]:
         yield found("window_bracketed.short", measured.key, covered_s=covered_s, window_s=parent_ns / 1e9)
 
 
-@rule(
-    870,
-    sees="facts",
+@room.rule(
+    unknown=invalid("its window has no seed or no possible rate, so when its feeds were due is unknown"),
+    other=invalid("the feeds were not due when the window's seed says"),
+    left_out=invalid(
+        "it left the feed out that was due after {due_s:.2f} s, and all later ones, of a window of {window_s:.2f} s"
+    ),
+)
+def on_schedule(evidence: Evidence) -> Iterator[Finding]:
+    """The feeds of a server were due when the window's seed says, and all of them were run."""
+    for measured in evidence.measured:
+        if measured.record.scenario != "server":
+            continue
+        limits, schedule_ns = evidence.limits.get(measured.key), measured.schedule_ns
+        least_ns = limits.min_ns if limits else 0
+        if schedule_ns is None:
+            yield found("on_schedule.unknown", measured.key)
+        elif np.ptp(np.sort(measured.completions.due_ns) - schedule_ns[:-1]):
+            yield found("on_schedule.other", measured.key)
+        elif (due_ns := int(schedule_ns[-1])) < least_ns:
+            yield found("on_schedule.left_out", measured.key, due_s=due_ns / 1e9, window_s=least_ns / 1e9)
+
+
+@room.rule(
     window=note("the latencies of {suites} are the worker's word: the parent timed only the window"),
     inside=note(
         "the times between the first yield of a feed and its last are the worker's word: the parent timed these two"
@@ -217,7 +206,7 @@ def latencies_bounded(evidence: Evidence) -> Iterator[Finding]:
         yield found("latencies_bounded.inside")
 
 
-@rule(865, invalid("{most} feeds were in flight at once on {device}, which takes {concurrency}"), sees="facts")
+@room.rule(invalid("{most} feeds were in flight at once on {device}, which takes {concurrency}"))
 def concurrency_kept(evidence: Evidence) -> Iterator[Finding]:
     """No device has more feeds in flight than its runner takes at a time, of all suites together."""
     for (_, device), sharing in _by_phase_and_device(evidence.measured).items():
@@ -234,93 +223,42 @@ def _by_phase_and_device(measured: Iterable[Measurement]) -> Mapping[tuple[str, 
     return sharing
 
 
-@record_rule(
-    560,
-    warning(
-        "for {idle_pct:.0f} % of the window no feed was in flight, so the harness may set the rate, and latencies may "
-        "leave out work"
-    ),
-    sees="facts",
-    preempted=warning(
-        "for {idle_pct:.0f} % of the window no feed was in flight, while other programs and the hypervisor took "
-        "{took_pct:.0f} % of the CPUs' time",
-        AGAIN,
-    ),
-    noticed=warning("much time passed between the feeds{share:share}"),
-)
-def device_busy(measured: Measurement) -> Iterator[Finding]:
-    """A feed is in flight for nine tenths of a closed loop's window, counted for each feed that the runner takes at
-    once. The rest is in the throughput, but other programs held the harness up then, or it made feeds, or an engine
-    worked where no latency shows it."""
-    if not measured.is_solo or measured.record.scenario == "server" or measured.between_feeds <= BETWEEN:
-        return
-    idle_pct = measured.between_feeds * 100
-    if measured.disturbed:
-        took_pct = (measured.foreign_fraction + measured.stolen_fraction) * 100
-        yield found("device_busy.preempted", measured.key, idle_pct=idle_pct, took_pct=took_pct)
-    else:
-        yield found("device_busy", measured.key, idle_pct=idle_pct)
-
-
-@record_rule(
-    860,
-    invalid("{threads:counted thread} of the phase's workers could run on cores outside of their slice"),
-    sees="facts",
-)
+@room.record_rule(invalid("{threads:counted thread} of the phase's workers could run on cores outside of their slice"))
 def threads_pinned(measured: Measurement) -> Iterator[Finding]:
     """The threads of a worker that is pinned to a slice of the processor stay there."""
     if strayed := max((block.strayed_threads or 0 for block in measured.touching), default=0):
         yield found("threads_pinned", measured.key, threads=strayed)
 
 
-@record_rule(
-    530,
-    warning(
-        "{machine}'s network carried {outside_kb_per_s:,.0f} kB a second in the window, for this run or for others "
-        "(at rest: {limit_kb_per_s} kB)"
-    ),
-    sees="facts",
-    noticed=warning("the network carried traffic{share:share}"),
+@room.rule(
+    warning("{phase} was begun {times:counted time}, and at most one of them has a record"),
+    unranked=warning("{phase} was begun {times:counted time} and recorded once at most"),
+    noticed=warning("{phase} was begun more often than it was recorded", "let a run go to its end"),
 )
-def network_quiet(measured: Measurement) -> Iterator[Finding]:
-    """In the window the network carried at most 64 kB a second, as of a machine at rest, besides the messages between
-    an agent and the leading host: work that is done elsewhere costs no joule here. The kernel does not say which
-    process sent what, so it is a warning."""
-    seen = measured.traffic
-    if seen.self_contained is False:
-        kb = {"outside_kb_per_s": seen.outside_per_s / 1000, "limit_kb_per_s": AT_REST_BYTES_PER_S // 1000}
-        yield found("network_quiet", measured.key, **kb, machine=measured.machine)
+def begun_once(evidence: Evidence) -> Iterator[Finding]:
+    """Each run and each level of the mix was begun once. One that began and left no record may have been ended because
+    of what it showed."""
+    result = evidence.result
+    recorded = {record.phase for record in result.records}
+    for phase in result.phases:
+        times = result.begun.count(phase.name)
+        if phase.placement is not None and times > (phase.name in recorded):
+            yield found("begun_once", phase=phase.name, times=times)
 
 
-@rule(
-    835,
-    sees="facts",
-    elsewhere=invalid("not all of it ran on {device}: {elsewhere}"),
-    idle=warning("{device} was idle in all {blocks} blocks of the window"),
-    not_ours=warning("the driver of {device} lists processes, and none of them is ours"),
-    noticed=warning("the driver saw hardly any work on an accelerator{share:share}"),
+@room.rule(
+    warning("the seed was given, so that all feeds, and their outputs, could be known beforehand"),
+    unranked=warning("its seed was given"),
+    noticed=warning("the inputs were known beforehand, by --seed", "leave --seed away"),
 )
-def on_device(evidence: Evidence) -> Iterator[Finding]:
-    """All of the work ran on the record's device. A GPU computed, and for this run, as far as its driver reports in at
-    least 3 blocks."""
-    for measured in evidence.measured:
-        record = measured.record
-        if elsewhere := record.facts.get("elsewhere"):
-            yield found("on_device.elsewhere", record.key, device=record.route.device, elsewhere=elsewhere)
-        for id in sorted(measured.silicon):
-            states = [state for block in measured.touching for state in block.accelerators if state.id == id]
-            used = [state.utilization_pct for state in states if state.utilization_pct is not None]
-            listed = [state.own_processes_listed for state in states if state.own_processes_listed is not None]
-            if len(used) >= IDLE_BLOCKS and not any(used):
-                yield found("on_device.idle", record.key, device=id, blocks=len(used))
-            if listed and not any(listed):
-                yield found("on_device.not_ours", record.key, device=id)
+def seed_random(evidence: Evidence) -> Iterator[Finding]:
+    """The seed was drawn by the run, so the feeds could not be known before it began."""
+    if evidence.result.seed_given:
+        yield found("seed_random")
 
 
-@rule(
-    845,
+@room.rule(
     warning("{times:.2f} × the {unit} that the probe of {device} reached: it cannot be ranked until that is explained"),
-    sees="facts",
     noticed=warning("a figure exceeds the ceilings that the probe measured{share:share}"),
     unranked=warning("{part}, exceeds the ceiling of its probe without an explanation"),
 )
@@ -347,10 +285,43 @@ def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
                 yield found("below_ceiling", record.key, times=achieved / ceiling, unit=unit, device=route.device)
 
 
-@rule(
-    830,
+@room.rule(
+    warning("its units, costs and gate are the folder's, and were not compared with its suite: {why}"),
+    noticed=warning("a suite is not installed here, so its records were not compared with its code{share:share}"),
+    unranked=warning("{part}, was not compared with the code of its suite"),
+)
+def suites_verified(evidence: Evidence) -> Iterator[Finding]:
+    """The units, costs, gate and latency limits of a record equal what its suite's code says. A suite that is not
+    installed here, or in another version, says nothing."""
+    for key, why in evidence.unknown_suites.items():
+        yield found("suites_verified", key, why=why)
+
+
+@room.rule(
+    elsewhere=invalid("not all of it ran on {device}: {elsewhere}"),
+    idle=warning("{device} was idle in all {blocks} blocks of the window"),
+    not_ours=warning("the driver of {device} lists processes, and none of them is ours"),
+    noticed=warning("the driver saw hardly any work on an accelerator{share:share}"),
+)
+def on_device(evidence: Evidence) -> Iterator[Finding]:
+    """All of the work ran on the record's device. A GPU computed, and for this run, as far as its driver reports in at
+    least 3 blocks."""
+    for measured in evidence.measured:
+        record = measured.record
+        if elsewhere := record.facts.get("elsewhere"):
+            yield found("on_device.elsewhere", record.key, device=record.route.device, elsewhere=elsewhere)
+        for id in sorted(measured.silicon):
+            states = [state for block in measured.touching for state in block.accelerators if state.id == id]
+            used = [state.utilization_pct for state in states if state.utilization_pct is not None]
+            listed = [state.own_processes_listed for state in states if state.own_processes_listed is not None]
+            if len(used) >= IDLE_BLOCKS and not any(used):
+                yield found("on_device.idle", record.key, device=id, blocks=len(used))
+            if listed and not any(listed):
+                yield found("on_device.not_ours", record.key, device=id)
+
+
+@room.rule(
     note("no undisturbed probe of {device} in {precision} passed its audit, so a score has no rank"),
-    sees="facts",
     unranked=warning(
         "no undisturbed probe of {device} in {precision} passed its audit, so nothing tells what is too fast"
     ),
@@ -387,46 +358,46 @@ def last_level_bytes(caches: Mapping[str, str]) -> int | None:
     return None
 
 
-@rule(
-    850,
-    warning("the seed was given, so that all feeds, and their outputs, could be known beforehand"),
-    sees="facts",
-    unranked=warning("its seed was given"),
-    noticed=warning("the inputs were known beforehand, by --seed", "leave --seed away"),
+@room.record_rule(
+    warning(
+        "for {idle_pct:.0f} % of the window no feed was in flight, so the harness may set the rate, and latencies may "
+        "leave out work"
+    ),
+    weight=540,
+    preempted=warning(
+        "for {idle_pct:.0f} % of the window no feed was in flight, while other programs and the hypervisor took "
+        "{took_pct:.0f} % of the CPUs' time",
+        AGAIN,
+    ),
+    noticed=warning("much time passed between the feeds{share:share}"),
 )
-def seed_random(evidence: Evidence) -> Iterator[Finding]:
-    """The seed was drawn by the run, so the feeds could not be known before it began."""
-    if evidence.result.seed_given:
-        yield found("seed_random")
+def device_busy(measured: Measurement) -> Iterator[Finding]:
+    """A feed is in flight for nine tenths of a closed loop's window, counted for each feed that the runner takes at
+    once. The rest is in the throughput, but other programs held the harness up then, or it made feeds, or an engine
+    worked where no latency shows it."""
+    if not measured.is_solo or measured.record.scenario == "server" or measured.between_feeds <= BETWEEN:
+        return
+    idle_pct = measured.between_feeds * 100
+    if measured.disturbed:
+        took_pct = (measured.foreign_fraction + measured.stolen_fraction) * 100
+        yield found("device_busy.preempted", measured.key, idle_pct=idle_pct, took_pct=took_pct)
+    else:
+        yield found("device_busy", measured.key, idle_pct=idle_pct)
 
 
-@rule(
-    855,
-    warning("{phase} was begun {times:counted time}, and at most one of them has a record"),
-    sees="facts",
-    unranked=warning("{phase} was begun {times:counted time} and recorded once at most"),
-    noticed=warning("{phase} was begun more often than it was recorded", "let a run go to its end"),
+@room.record_rule(
+    warning(
+        "{machine}'s network carried {outside_kb_per_s:,.0f} kB a second in the window, for this run or for others "
+        "(at rest: {limit_kb_per_s} kB)"
+    ),
+    weight=520,
+    noticed=warning("the network carried traffic{share:share}"),
 )
-def begun_once(evidence: Evidence) -> Iterator[Finding]:
-    """Each run and each level of the mix was begun once. One that began and left no record may have been ended because
-    of what it showed."""
-    result = evidence.result
-    recorded = {record.phase for record in result.records}
-    for phase in result.phases:
-        times = result.begun.count(phase.name)
-        if phase.placement is not None and times > (phase.name in recorded):
-            yield found("begun_once", phase=phase.name, times=times)
-
-
-@rule(
-    840,
-    warning("its units, costs and gate are the folder's, and were not compared with its suite: {why}"),
-    sees="facts",
-    noticed=warning("a suite is not installed here, so its records were not compared with its code{share:share}"),
-    unranked=warning("{part}, was not compared with the code of its suite"),
-)
-def suites_verified(evidence: Evidence) -> Iterator[Finding]:
-    """The units, costs, gate and latency limits of a record equal what its suite's code says. A suite that is not
-    installed here, or in another version, says nothing."""
-    for key, why in evidence.unknown_suites.items():
-        yield found("suites_verified", key, why=why)
+def network_quiet(measured: Measurement) -> Iterator[Finding]:
+    """In the window the network carried at most 64 kB a second, as of a machine at rest, besides the messages between
+    an agent and the leading host: work that is done elsewhere costs no joule here. The kernel does not say which
+    process sent what, so it is a warning."""
+    seen = measured.traffic
+    if seen.self_contained is False:
+        kb = {"outside_kb_per_s": seen.outside_per_s / 1000, "limit_kb_per_s": AT_REST_BYTES_PER_S // 1000}
+        yield found("network_quiet", measured.key, **kb, machine=measured.machine)

@@ -1,6 +1,8 @@
 """The registry of rules: a rule registers where it stands, with the codes, words and remedies of its findings.
 
-    @rule(300, warning("{host} is too warm: {degrees_c:.0f} °C", "open a window"), noticed=warning("it was warm"))
+    room = Room(650)
+
+    @room.rule(warning("{host} is too warm: {degrees_c:.0f} °C", "open a window"), noticed=warning("it was warm"))
     def room_is_cool(evidence: Evidence) -> Iterator[Finding]:
         ...
         yield found("room_is_cool", host, host=host, degrees_c=31.0)
@@ -33,9 +35,9 @@ class Rule:
     name: str
     """The name of its function, which begins the codes of its findings."""
     weight: int
-    """Findings and reasons of a verdict are listed by it, the heaviest first, then by name. 900 and more: the run and
-    its score. 800: what a cheat breaks. 700: the state of the machine. 600: steadiness. 500: other load. 400: notes on
-    records. 300: energy."""
+    """Findings and reasons of a verdict are listed by it, the heaviest first; of equals the first that was registered.
+    900: the run and its score. 800: what a cheat breaks. 700: the state of the machine. 600: steadiness. 500: other
+    load. 400: notes on records. 300: energy."""
     sees: Sees
     check: Callable[..., Iterator[Finding]]
 
@@ -44,39 +46,48 @@ RULES: dict[str, Rule] = {}
 """Every rule by its name."""
 
 
-def rule(weight: int, says: Says | None = None, /, *, sees: Sees = "score", **cases: Says) -> Callable[[Check], Check]:
-    """Registers a function as the rule of its name. The function itself is not changed.
+@dataclass(frozen=True)
+class Room:
+    """Rules that see the same, and are listed in the order of their definition."""
 
-    says: of the code without a case. cases: see `findings.declare`. With the case `noticed` the rule's warnings keep a
-    result from being solid; with the case `unranked` its findings cost a score its rank.
-    """
+    weight: int
+    sees: Sees = "score"
 
-    def register(check: Check) -> Check:
-        declare(check.__name__, says, **cases)
-        RULES[check.__name__] = Rule(check.__name__, weight, sees, check)
-        return check
+    def rule(
+        self, says: Says | None = None, /, *, weight: int | None = None, **cases: Says
+    ) -> Callable[[Check], Check]:
+        """Registers a function as the rule of its name. The function itself is not changed.
 
-    return register
+        says: of the code without a case. weight: if it is not the room's. cases: see `findings.declare`. With the case
+        `noticed` the rule's warnings keep a result from being solid; with the case `unranked` its findings cost a score
+        its rank.
+        """
 
+        def register(check: Check) -> Check:
+            declare(check.__name__, says, **cases)
+            RULES[check.__name__] = Rule(check.__name__, weight or self.weight, self.sees, check)
+            return check
 
-def record_rule(
-    weight: int, says: Says | None = None, /, *, sees: Sees = "score", **cases: Says
-) -> Callable[[Callable[[Measurement], Iterator[Finding]]], Callable[[Evidence], Iterator[Finding]]]:
-    """Makes a rule of a function that looks at one measurement at a time. It becomes one of the evidence."""
+        return register
 
-    def register(check: Callable[[Measurement], Iterator[Finding]]) -> Callable[[Evidence], Iterator[Finding]]:
-        @wraps(check)
-        def of_each(evidence: Evidence) -> Iterator[Finding]:
-            return (finding for measured in evidence.measured for finding in check(measured))
+    def record_rule(
+        self, says: Says | None = None, /, *, weight: int | None = None, **cases: Says
+    ) -> Callable[[Callable[[Measurement], Iterator[Finding]]], Callable[[Evidence], Iterator[Finding]]]:
+        """Makes a rule of a function that looks at one measurement at a time. It becomes one of the evidence."""
 
-        return rule(weight, says, sees=sees, **cases)(of_each)
+        def register(check: Callable[[Measurement], Iterator[Finding]]) -> Callable[[Evidence], Iterator[Finding]]:
+            @wraps(check)
+            def of_each(evidence: Evidence) -> Iterator[Finding]:
+                return (finding for measured in evidence.measured for finding in check(measured))
 
-    return register
+            return self.rule(says, weight=weight, **cases)(of_each)
+
+        return register
 
 
 def in_order() -> list[Rule]:
     """All rules in the order of their findings."""
-    return sorted(RULES.values(), key=lambda rule: (-rule.weight, rule.name))
+    return sorted(RULES.values(), key=lambda rule: -rule.weight)
 
 
 def findings(sees: Sees, *given: object) -> tuple[Finding, ...]:

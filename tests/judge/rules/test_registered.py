@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -13,7 +13,7 @@ from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.findings import declare, found, note, voided, warning, words
 from mixmark.harness.judge.rules import registered
-from mixmark.harness.judge.rules.registered import rule
+from mixmark.harness.judge.rules.registered import Room
 from tests.judge.found import scored
 from tests.judge.test_score import five
 
@@ -40,7 +40,7 @@ def meterings(**changed: object) -> Result:
     return told.model_copy(update={"meterings": tuple(each.model_copy(update=changed) for each in told.meterings)})
 
 
-ROOMS = {
+ROOMS: dict[str, Callable[[], Result]] = {
     "closed_cleanly": partial(records, close_failure=Failure(kind="raised", message="it was shut")),
     "accelerators_fed": partial(system, cpu_threads=1),
     "no_orphans": partial(records, helper_processes=("acmed",)),
@@ -54,7 +54,7 @@ about."""
 
 @pytest.mark.parametrize("name", ROOMS)
 def test_a_rule_of_any_room_costs_the_rank_if_it_says_so(name: str) -> None:
-    @rule(1, warning("{score:.0f} mixes an hour are too good"))
+    @Room(1).rule(warning("{score:.0f} mixes an hour are too good"))
     def too_good(evidence: Evidence) -> Iterator[Finding]:
         assert evidence.score and evidence.score.mixes_per_hour
         yield found("too_good", score=evidence.score.mixes_per_hour.estimate)
