@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
-from mixmark.harness.contracts.figures import Estimate, figure
+from mixmark.harness.contracts.figures import RAW, Estimate, figure
 from mixmark.harness.contracts.schema import (
     Boundary,
     Completions,
@@ -131,6 +131,9 @@ class Solo:
     """The median rate of several runs."""
     batches: tuple[int, ...] = ()
     """The batches that several runs chose, if they differ."""
+    planned: Hashable = field(default=None, metadata=RAW)
+    """What tells its plan from the plan of another measurement of the route: a run that searches for its batch or its
+    rate, one of a given batch or rate, a confirmation run. None if the result has no plan of it."""
 
     @property
     @figure
@@ -156,29 +159,11 @@ def by_suite(solo: Solo) -> str:
     return solo.route.suite
 
 
-class _Run(Protocol):
-    """A record, or a solo measurement of one run."""
-
-    @property
-    def route(self) -> Route: ...
-    @property
-    def scenario(self) -> ScenarioName: ...
-    @property
-    def run(self) -> int: ...
-
-
-AnyRun = TypeVar("AnyRun", bound=_Run)
-
-
-def grouped(runs: Iterable[AnyRun]) -> dict[Hashable, list[AnyRun]]:
-    """The runs of each solo measurement: they differ in the run, or in what each run searches for."""
-    found: dict[Hashable, list[AnyRun]] = defaultdict(list)
-    seen: dict[Hashable, int] = defaultdict(int)
+def grouped(runs: Iterable[Solo]) -> dict[Hashable, list[Solo]]:
+    """The runs of each solo measurement, which have one route, one scenario and one plan."""
+    found: dict[Hashable, list[Solo]] = defaultdict(list)
     for each in runs:
-        route = each.route
-        measurement = route.suite, route.adapter, route.precision, each.scenario, route.device
-        found[measurement, seen[measurement, each.run]].append(each)
-        seen[measurement, each.run] += 1  # the same measurement twice in one run is two phases of the plan
+        found[each.route.key, each.scenario, each.planned].append(each)
     return found
 
 
@@ -199,11 +184,16 @@ def runs(evidence: Evidence, findings: Sequence[Finding]) -> tuple[Solo, ...]:
     ]
     suites = list(dict.fromkeys(record.route.suite for record in records))
     records.sort(key=lambda record: suites.index(record.route.suite))
-    facts = (_facts(evidence.result, record, void.get(record.key)) for record in records)
+    planned = {
+        share.key: (phase.purpose, phase.purpose == "solo" and share.batch, share.rate_per_s)
+        for phase in evidence.result.phases
+        for share in phase.shares
+    }
+    facts = (_facts(evidence.result, record, void.get(record.key), planned.get(record.key)) for record in records)
     return tuple(_with_figures(solo, evidence, measured[solo.key]) if solo.key in measured else solo for solo in facts)
 
 
-def _facts(result: Result, record: Record, void: Void | None) -> Solo:
+def _facts(result: Result, record: Record, void: Void | None, planned: Hashable) -> Solo:
     """What a record says of itself, without figures."""
     device = next((device for device in result.devices if device.id == record.route.device), None)
     return Solo(
@@ -222,6 +212,7 @@ def _facts(result: Result, record: Record, void: Void | None) -> Solo:
         failure=record.error,
         load_ns=record.load_ns,
         peak_pss_bytes=record.peak_pss_bytes,
+        planned=planned,
     )
 
 
