@@ -72,7 +72,7 @@ FORMATS: Mapping[str, Callable[..., str]] = {
     "counted": counted,
     "hint": lambda hint: f" ({hint})" if hint else "",
     "phase": lambda phase: f"{phase}: " if phase else "",
-    "exempt": lambda why: EXEMPTIONS.get(why, why),
+    "exempt": lambda why: str(EXEMPTIONS.get(why, why)),
     "share": lambda share: " ({} of {} measurements)".format(*share) if share else "",
 }
 """Formats of fields beside Python's own. A word after a name is the second argument: `counted feed`."""
