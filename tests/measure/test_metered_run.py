@@ -30,7 +30,7 @@ from mixmark.harness.record import store
 from mixmark.reporters.data import as_json
 from tests.cli.shell import ACME, Shell
 from tests.fakes.machine import WALL
-from tests.fakes.plugs import PlugServer
+from tests.capabilities.plugs.servers import PlugServer
 from tests.measure.test_metering import CPU
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ from mixmark.harness.contracts.errors import MixmarkError, refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.contracts.text import Reason, plain
-from mixmark.harness.meters.bmc import PATIENCE_S, Controller, node
+from mixmark.harness.capabilities.plugs.polled import PATIENCE_S, Controller, node
 
 ROOT = Path("/")
 DEVICES = ("dev/ipmi0", "dev/ipmi/0", "dev/ipmidev/0")

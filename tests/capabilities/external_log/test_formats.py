@@ -11,10 +11,10 @@ import pytest
 
 from mixmark.harness.contracts.schema import Device, Domain, Samples
 from mixmark.harness.judge.energy.reading import reading
-from mixmark.harness.meters.external import Clocks, External
-from mixmark.harness.meters.external.formats import recognised
-from mixmark.harness.meters.external.lines import UNITS, epoch_ns
-from mixmark.harness.meters.external.tables import Several
+from mixmark.harness.capabilities.external_log import Clocks, External
+from mixmark.harness.capabilities.external_log.formats import recognised
+from mixmark.harness.capabilities.external_log.lines import UNITS, epoch_ns
+from mixmark.harness.capabilities.external_log.tables import Several
 from tests.fakes.machine import WALL
 
 LOGS = Path(__file__).parent / "logs"

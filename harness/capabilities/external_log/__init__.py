@@ -50,10 +50,10 @@ from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.meters.common import all_ids, choice_option, number_option
-from mixmark.harness.meters.external import lines
-from mixmark.harness.meters.external.formats import WHERE, Format, bare_values, recognised, unknown
-from mixmark.harness.meters.external.lines import POWER, UNITS
-from mixmark.harness.meters.external.sources import (
+from mixmark.harness.capabilities.external_log import lines
+from mixmark.harness.capabilities.external_log.formats import WHERE, Format, bare_values, recognised, unknown
+from mixmark.harness.capabilities.external_log.lines import POWER, UNITS
+from mixmark.harness.capabilities.external_log.sources import (
     CHUNK,
     FIRST_LINES,
     LONGEST_LINE,
@@ -63,7 +63,7 @@ from mixmark.harness.meters.external.sources import (
     TcpConnection,
     cause,
 )
-from mixmark.harness.meters.external.tables import Several, split
+from mixmark.harness.capabilities.external_log.tables import Several, split
 
 TABLE = ("column", "time", "time_format", "sum")
 SOURCES = ("path", "connect", "command")

@@ -12,8 +12,8 @@ import pytest
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters.bmc import EVERY_NS, MOST_FAILURES, Controller
-from mixmark.harness.meters.ipmi import Ipmi
+from mixmark.harness.capabilities.plugs.polled import EVERY_NS, MOST_FAILURES, Controller
+from mixmark.harness.capabilities.plugs.ipmi import Ipmi
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 READING = """
@@ -116,7 +116,7 @@ def test_what_is_missing_is_said_with_its_command(
 def test_a_tool_that_hangs_is_given_up(machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     root = machine()
     (root / "bin/ipmitool").write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr("mixmark.harness.meters.ipmi.PATIENCE_S", 0.05)
+    monkeypatch.setattr("mixmark.harness.capabilities.plugs.ipmi.PATIENCE_S", 0.05)
     (absent,) = Ipmi({}, root).domains([CPU])
     assert isinstance(absent, Absent) and "did not answer" in absent.reason
 

@@ -18,9 +18,9 @@ import pytest
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters import http
-from mixmark.harness.meters.plug import UNITS, Plug
-from tests.fakes.plugs import DIGEST, SECRET, PlugServer
+from mixmark.harness.capabilities.plugs import http
+from mixmark.harness.capabilities.plugs.plug import UNITS, Plug
+from tests.capabilities.plugs.servers import DIGEST, SECRET, PlugServer
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 PLUGS = ("shelly", "shelly1", "tasmota", "homeassistant", "fritz", "json")

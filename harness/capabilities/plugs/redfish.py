@@ -23,8 +23,8 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_op
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.meters import http
-from mixmark.harness.meters.bmc import Controller, node
+from mixmark.harness.capabilities.plugs import http
+from mixmark.harness.capabilities.plugs.polled import Controller, node
 
 OPTIONS = ("url", "user", "password_env", "chassis", "power", "verify")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -34,8 +34,8 @@ from urllib.parse import quote, urlencode
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters import http
-from mixmark.harness.meters.bmc import Controller
+from mixmark.harness.capabilities.plugs import http
+from mixmark.harness.capabilities.plugs.polled import Controller
 from mixmark.harness.meters.common import all_ids, choice_option, number_option
 
 OPTIONS = ("name", "kind", "url", "boundary", "covers", "accuracy", "verify")

@@ -18,9 +18,9 @@ from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.discover import config
 from mixmark.harness.measure.metering import Meters
-from mixmark.harness.meters import external
-from mixmark.harness.meters.external import Clocks, External, lines, sources
-from mixmark.harness.meters.external.sources import CHUNK, LONGEST_LINE, Lost
+from mixmark.harness.capabilities import external_log as external
+from mixmark.harness.capabilities.external_log import Clocks, External, lines, sources
+from mixmark.harness.capabilities.external_log.sources import CHUNK, LONGEST_LINE, Lost
 from mixmark.harness.plugins.registry import Plugin
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -463,7 +463,7 @@ class TestCommand:
     def test_a_program_ends_with_its_meter_and_all_that_it_started(self, tmp_path: Path) -> None:
         options = {"command": "sh -c 'echo 42; echo 43; sleep 1000 & echo $! >&2; cat >/dev/null; sleep 1000'"}
         configured = config.Config(meters={"external": options})
-        plugin = {"external": Plugin("meters", "external", "mixmark.harness.meters.external:External", "test")}
+        plugin = {"external": Plugin("meters", "external", "mixmark.harness.capabilities.external_log:External", "test")}
         with Meters(configured, [CPU], plugin) as meters:
             assert [each.id for each in meters.domains] == ["external"]
             (pid,) = meters.pids
@@ -571,7 +571,7 @@ def test_two_meters_at_two_power_supplies_are_parts_of_one_machine(tmp_path: Pat
     for name in ("left", "right"):
         (tmp_path / f"{name}.csv").write_text("timestamp,watts\n")
     configured = config.load(tmp_path / "mixmark.toml")
-    plugin = {"external": Plugin("meters", "external", "mixmark.harness.meters.external:External", "test")}
+    plugin = {"external": Plugin("meters", "external", "mixmark.harness.capabilities.external_log:External", "test")}
     meters = Meters(configured, [CPU], plugin)
     assert not meters.absent
     assert {each.id: (each.boundary, each.covers) for each in meters.domains} == {

@@ -15,7 +15,7 @@ import pytest
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters.redfish import Redfish
+from mixmark.harness.capabilities.plugs.redfish import Redfish
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 SECRET = "correct horse"

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mixmark.harness.meters.external.lines import NUMBER, Reading, number
+from mixmark.harness.capabilities.external_log.lines import NUMBER, Reading, number
 
 SEPARATORS = (";", "\t", "|", ",", " ")  # a space is any run of spaces and tabs
 OTHER_HEADER = "its header has other columns than the header of the log: begin a new log"
