@@ -28,9 +28,9 @@ from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins.registry import find
 from mixmark.harness.record import store
 from mixmark.reporters.data import as_json
+from tests.capabilities.plugs.servers import PlugServer
 from tests.cli.shell import ACME, Shell
 from tests.fakes.machine import WALL
-from tests.capabilities.plugs.servers import PlugServer
 from tests.measure.test_metering import CPU
 
 pytestmark = pytest.mark.slow

@@ -45,11 +45,6 @@ from pathlib import Path
 from typing import Literal, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
-from mixmark.harness.contracts.protocols import Sample
-from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.contracts.text import Reason
-from mixmark.harness.meters.common import all_ids, choice_option, number_option
 from mixmark.harness.capabilities.external_log import lines
 from mixmark.harness.capabilities.external_log.formats import WHERE, Format, bare_values, recognised, unknown
 from mixmark.harness.capabilities.external_log.lines import POWER, UNITS
@@ -64,6 +59,11 @@ from mixmark.harness.capabilities.external_log.sources import (
     cause,
 )
 from mixmark.harness.capabilities.external_log.tables import Several, split
+from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.contracts.text import Reason
+from mixmark.harness.meters.common import all_ids, choice_option, number_option
 
 TABLE = ("column", "time", "time_format", "sum")
 SOURCES = ("path", "connect", "command")

@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from mixmark.harness.contracts.text import Reason
 from mixmark.harness.capabilities.external_log.lines import IN_BRACKETS, NUMBER, UNITS, Reading, number, shown, unit_of
 from mixmark.harness.capabilities.external_log.tables import SEPARATORS, Choice, Table, bare, numbered, position, split
+from mixmark.harness.contracts.text import Reason
 
 PTDAEMON = re.compile(r"Time,\d\d-\d\d-\d{4} [\d:.]+,Watts,")
 SAMPLED = re.compile(r"\*\*\* Sampled system activity \((.+?)\)")

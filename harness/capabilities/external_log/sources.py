@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from mixmark.harness.capabilities.external_log.lines import decoded, encoding
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.capabilities.external_log.lines import decoded, encoding
 
 LONGEST_LINE = 1 << 18  # bytes; a table of several thousand columns fits
 CHUNK = 1 << 16  # bytes taken by one read: data that arrives faster waits in the kernel

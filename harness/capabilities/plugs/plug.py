@@ -1,4 +1,4 @@
-"""Asks a power plug on the local network, by a recipe of its kind.
+"""Asks a power plug on the local network, by a recipe of its kind (`recipes.toml`).
 
     [meter.plug]
     kind = "shelly"                     # or tasmota, homeassistant, fritz, json
@@ -22,112 +22,54 @@ on a server in the tests, never on a real plug.
 
 from __future__ import annotations
 
-import hashlib
+import pkgutil
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Literal, cast
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
-from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
-from mixmark.harness.contracts.protocols import Sample
-from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.capabilities.plugs import http
-from mixmark.harness.capabilities.plugs.polled import Controller
-from mixmark.harness.meters.common import all_ids, choice_option, number_option
+from mixmark.harness.capabilities.plugs.fritz import FritzBox
+from mixmark.harness.capabilities.plugs.polled import Found, Polled
+from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
+from mixmark.harness.meters import common
+from mixmark.harness.meters.common import POWER, choice_option, number_option
 
 OPTIONS = ("name", "kind", "url", "boundary", "covers", "accuracy", "verify")
-ACCOUNT = ("user", "password_env")
-CHOICE = ("read", "power", "energy")
-UNITS = {"W": 1.0, "mW": 1e-3, "kW": 1e3, "J": 1.0, "kJ": 1e3, "Ws": 1.0, "Wmin": 60.0, "Wh": 3600.0, "kWh": 3.6e6}
-POWER = ("W", "mW", "kW")
-NO_SESSION = "0000000000000000"
-LOGIN = "/login_sid.lua?version=2"
+QUANTITIES = ("power", "energy")
+BOUNDARIES = ("wall", "node")
+UNITS = {**common.UNITS, "Ws": 1.0, "Wmin": 60.0}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How plugs of one kind are asked.
+    """How plugs of one kind are asked. `recipes.toml` describes the fields."""
 
-    An address is a path with its query. A number is written as its address, a space, and its path in the reply.
-    """
-
-    every_ns: int
-    """Between two questions: what the plug has a new value for, and can stand."""
-    numbers: Mapping[str, str]
-    """The unit of each number that is a reading, by a pattern of its path."""
+    every_s: float
+    options: Sequence[str]
+    readings: Mapping[str, str] = field(default_factory=dict)
     asks: Sequence[Sequence[str]] = ()
-    """Groups of addresses for a url without one: the first group counts of which the plug knows any."""
     unit_at: str | None = None
-    """The path of the unit in the reply, if the recipe does not know it."""
     unusable: Mapping[str, str] = field(default_factory=dict)
-    """The meaning of each `path=value` beside a number that makes it unusable."""
-    account_in: Literal["header", "query", "session"] = "header"
-    options: Sequence[str] = (*CHOICE, *ACCOUNT)
-    """Those of this kind alone."""
+    account: http.AccountIn = "header"
+    url: Literal["path", "bare"] | None = None
+    needs: Sequence[str] = ()
+    needed: str = ""
 
 
-COMPONENTS = [f"/rpc/{name}.GetStatus?id={id}" for name in ("Switch", "PM1", "EM", "EM1", "Cover") for id in range(3)]
 RECIPES = {
-    # https://shelly-api-docs.shelly.cloud: Gen2+ counts watt-hours; of Gen1 a meter watt-minutes, an emeter watt-hours
-    "shelly": Recipe(
-        500_000_000,
-        {
-            r"\S+ (.+\.)?(apower|act_power|[abc]_act_power|total_act_power)": "W",
-            r"\S*/status ((meters|emeters)\.\d+\.power|total_power)|\S*/(meter|emeter|roller)/\d+ power": "W",
-            r"\S+ (.+\.)?(aenergy\.total|total_act_energy|[abc]_total_act_energy|total_act)": "Wh",
-            r"\S*/status emeters\.\d+\.total|\S*/emeter/\d+ total": "Wh",
-            r"\S*/status meters\.\d+\.total|\S*/meter/\d+ total": "Wmin",
-        },
-        # emulations of a Shelly mostly know single components only
-        asks=(("/rpc/Shelly.GetStatus",), ("/status",), COMPONENTS, [f"/meter/{id}" for id in range(4)]),
-        unusable={
-            r"is_valid=False": "its value is not valid",
-            r"errors\.\d+=(power_meter_failure|ct_type_not_set|out_of_range:.*power)": "its meter has failed",
-        },
-    ),
-    # https://tasmota.github.io/docs/Commands: Status 10 shows the sensors; several phases or channels are a list
-    "tasmota": Recipe(
-        1_000_000_000,
-        {r"\S+ (.+\.)?ENERGY\.Power(\.\d+)?": "W", r"\S+ (.+\.)?ENERGY\.Total(\.\d+)?": "kWh"},
-        asks=(("/cm?cmnd=Status%2010",),),
-        unusable={r"WARNING=.*password": "it wants an account: give user and password_env"},
-        account_in="query",
-    ),
-    # https://developers.home-assistant.io/docs/api/rest: the state of an entity is a text
-    "homeassistant": Recipe(
-        1_000_000_000,
-        {r"\S+ state": ""},
-        unit_at="attributes.unit_of_measurement",
-        unusable={r"state=(unavailable|unknown)": "Home Assistant has no value of it now"},
-        options=("token_env",),
-    ),
-    # AVM's AHA-HTTP interface: its replies are a number each, and no JSON
-    "fritz": Recipe(
-        2_000_000_000,
-        {"getswitchpower": "mW", "getswitchenergy": "Wh"},
-        unusable={r"getswitch\w+=inval": "the box does not know this ain, or its plug is not connected"},
-        account_in="session",
-        options=("read", "ain", *ACCOUNT),
-    ),
-    "json": Recipe(500_000_000, {}, options=("power", "energy", "unit", "token_env", *ACCOUNT)),
+    kind: Recipe(**recipe)
+    for kind, recipe in tomllib.loads((pkgutil.get_data(__package__, "recipes.toml") or b"").decode()).items()
 }
 
 
-@dataclass(frozen=True)
-class Reading:
-    """One number of a plug."""
-
-    address: str
-    path: str
-    unit: str
-
-
-class Plug:
+class Plug(Polled):
     name = "plug"
     needs_section = True
+    method = "external"
 
     def __init__(self, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
         kind = choice_option("plug", options, "kind", RECIPES)
@@ -135,92 +77,54 @@ class Plug:
             raise UsageError("the meter plug needs kind", hint=f"it is one of {', '.join(RECIPES)}")
         self._kind, self._recipe, self._options = kind, RECIPES[kind], options
         refuse_options(f"a plug of the kind {kind}", options, (*OPTIONS, *self._recipe.options))
-        self._id = f"plug/{options['name']}" if "name" in options else "plug"
-        http_account = self._recipe.account_in == "header"
-        self._client = http.Client("the plug", options, environment, account_here=http_account)
-        url = self._client.at
-        query = f"?{url.query}" if url.query else ""
-        self._address = f"{url.path}{query}" if url.path != "/" or query else ""
-        boundary = choice_option("plug", options, "boundary", ("wall", "node")) or "wall"
-        self._boundary = cast(Literal["wall", "node"], boundary)
-        self._covers = tuple(filter(None, options.get("covers", "").replace(" ", "").split(",")))
-        self._accuracy = number_option("plug", options, "accuracy")
-        given = [name for name in ("power", "energy") if name in options]
-        read = choice_option("plug", options, "read", ("power", "energy"))
-        self._quantity = read or (given or ["power"])[0]
+        self.id = f"plug/{options['name']}" if "name" in options else "plug"
+        self.every_s = self._recipe.every_s
+        given = [name for name in QUANTITIES if name in options]
+        self._quantity = choice_option("plug", options, "read", QUANTITIES) or (given or ["power"])[0]
         if given not in ([], [self._quantity]):
             raise UsageError("the meter plug takes one of power and energy, and read as the same")
-        self._query = ""
-        if self._client.account and self._recipe.account_in == "query":
-            self._query = "&" + urlencode(dict(zip(("user", "password"), self._client.account, strict=True)))
-        self._check_kind(given)
-        self._session = ""
-        self._controller: Controller | None = None
+        if not self._recipe.readings:
+            self._recipe = replace(self._recipe, readings=_declared(options, given))
+        client = FritzBox if self._recipe.account == "session" else http.Client
+        self._client = client("the plug", options, environment, account=self._recipe.account)
+        at = self._client.at
+        self._address = f"{at.path}?{at.query}" if at.query else at.path.rstrip("/") and at.path
+        url_fits = self._recipe.url in (None, "path" if self._address else "bare")
+        if not url_fits or any(name not in options for name in self._recipe.needs):
+            raise UsageError(f"a plug of the kind {kind} needs {self._recipe.needed}")
+        self.boundary = cast(Literal["wall", "node"], choice_option("plug", options, "boundary", BOUNDARIES) or "wall")
+        self.covers = [*filter(None, options.get("covers", "").replace(" ", "").split(","))]
+        self.accuracy = number_option("plug", options, "accuracy")
 
-    def _check_kind(self, given: Sequence[str]) -> None:
-        """Raises UsageError if the section lacks what its kind needs."""
-        unit = choice_option("plug", self._options, "unit", UNITS) or ("W" if given == ["power"] else None)
-        if self._kind == "json":
-            if len(given) != 1 or unit is None or (given == ["power"]) != (unit in POWER):
-                raise UsageError(
-                    "a plug of the kind json needs power or energy, the path of a number, and its unit",
-                    hint='such as power = "status.watts", or energy = "total" with unit = "kWh"',
-                )
-            self._recipe = replace(self._recipe, numbers={rf"\S* {re.escape(self._options[given[0]])}": unit})
-        if self._kind == "homeassistant" and not self._address:
-            raise UsageError("a plug of the kind homeassistant needs the url of an entity", "…/api/states/sensor.NAME")
-        if self._kind == "fritz" and (self._address or "ain" not in self._options or self._client.account is None):
-            raise UsageError("a plug of the kind fritz needs the bare url of the box, ain, user and password_env")
-
-    def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
-        """Asks the plug once."""
-        try:
-            reading = self._found()
-            ask = partial(self._fritz if self._kind == "fritz" else self._number, reading)
-            ask()
-        except (OSError, MixmarkError) as error:
-            yield Absent(kind="meter", name=self._id, reason=str(error))
-            return
-        self._controller = Controller(ask, every_ns=self._recipe.every_ns)
-        yield Domain(
-            id=self._id,
-            meter=self.name,
-            covers=self._covers or all_ids(devices),
-            boundary=self._boundary,
-            quantity="power" if reading.unit in POWER else "energy",
-            method="external",
-            accuracy=self._accuracy,
-            source=f"{self._kind}, {reading.path} in {reading.unit}, as declared by its owner",
-        )
-
-    def read(self, domain: Domain) -> Sequence[Sample]:
-        assert self._controller is not None  # `domains` made it
-        return self._controller.take()
-
-    def _found(self) -> Reading:
-        """The reading that the section means. Raises MixmarkError with the choice if there are several."""
-        if self._kind == "fritz":
-            command = f"getswitch{self._quantity}"
-            return Reading("/webservices/homeautoswitch.lua", command, self._recipe.numbers[command])
+    def find(self) -> Found:
         replies = self._replies()
         address = http.choose("component", "url", replies, None)
         leaves = replies[address]
         units = {path: unit for path in leaves if (unit := self._unit(address, path, leaves)) is not None}
         if not units:
-            self._check(leaves, "")
+            self._refuse_unusable(leaves, "")
             raise MixmarkError(self._without(leaves))
         path = http.choose("reading", self._quantity, units, self._options.get(self._quantity))
-        return Reading(address, path, units[path])
+
+        def ask() -> float:
+            leaves = self._client.leaves(address)
+            self._refuse_unusable(leaves, path)
+            return http.number(leaves.get(path), path) * UNITS[units[path]]
+
+        ask()
+        quantity: Literal["power", "energy"] = "power" if units[path] in POWER else "energy"
+        return Found(ask, f"{self._kind}, {path} in {units[path]}, as declared by its owner", quantity)
 
     def _replies(self) -> dict[str, http.Leaves]:
         """The reply of the url, or those of the first group of addresses of which the plug knows any."""
         if self._address or not self._recipe.asks:
-            return {self._address: self._client.leaves(self._address + self._query)}
+            return {self._address: self._client.leaves(self._address)}
+        words = {"ain": quote(self._options.get("ain", "").replace(" ", "")), "read": self._quantity}
         for group in self._recipe.asks:
             replies = {}
-            for address in group:
+            for address in (each.format(**words) for each in group):
                 with suppress(http.NoSuchPath):
-                    replies[address] = self._client.leaves(address + self._query)
+                    replies[address] = self._client.leaves(address)
             if replies:
                 return replies
         asked = " and ".join(group[0].partition("?")[0] for group in self._recipe.asks)
@@ -229,10 +133,10 @@ class Plug:
     def _unit(self, address: str, path: str, leaves: http.Leaves) -> str | None:
         """The unit of a number. None if it is no reading of the quantity that is wanted."""
         at = f"{address.partition('?')[0]} {path}"
-        unit = next((unit for pattern, unit in self._recipe.numbers.items() if re.fullmatch(pattern, at)), None)
+        unit = next((unit for pattern, unit in self._recipe.readings.items() if re.fullmatch(pattern, at)), None)
         if unit is None or self._recipe.unit_at is None:
             return unit if unit and (unit in POWER) == (self._quantity == "power") else None
-        self._check(leaves, path)
+        self._refuse_unusable(leaves, path)
         if (named := str(leaves.get(self._recipe.unit_at))) not in UNITS:
             raise MixmarkError(f"the entity is in {named!a}, which is no unit of power or energy")
         return named
@@ -247,7 +151,7 @@ class Plug:
             f'Its numbers, which kind = "json" reads: {named}'
         )
 
-    def _check(self, leaves: http.Leaves, path: str) -> None:
+    def _refuse_unusable(self, leaves: http.Leaves, path: str) -> None:
         """Raises MixmarkError if the reply says that the number at a path must not be used."""
         beside = path.removesuffix(path.rpartition(".")[2])
         for name, value in leaves.items():
@@ -255,40 +159,13 @@ class Plug:
                 if name.startswith(beside) and re.search(rf"(^|\.){pattern}", f"{name}={value}"):
                     raise MixmarkError(f"the plug's reply says {name} = {ascii(value)[:60]}: {meaning}")
 
-    def _number(self, reading: Reading) -> float:
-        leaves = self._client.leaves(reading.address + self._query)
-        self._check(leaves, reading.path)
-        return http.number(leaves.get(reading.path), reading.path) * UNITS[reading.unit]
 
-    def _fritz(self, reading: Reading) -> float:
-        if not self._session:
-            self._session = self._login()
-        ain = quote(self._options["ain"].replace(" ", ""))
-        asked = f"{reading.address}?switchcmd={reading.path}&ain={ain}&sid={self._session}"
-        try:
-            text = self._client.text(asked).strip()
-            self._check({reading.path: text}, reading.path)
-            return http.number(text, reading.path) * UNITS[reading.unit]
-        except MixmarkError:
-            self._session = ""  # a session ends after a while: the next question logs in again
-            raise
-
-    def _login(self) -> str:
-        """A session of the box, by AVM's login with PBKDF2 (FRITZ!OS 7.24 and later). Raises MixmarkError."""
-        assert self._client.account is not None  # the kind needs it
-        user, password = self._client.account
-        challenge = re.search(r"<Challenge>2\$(\d+)\$([0-9a-f]+)\$(\d+)\$([0-9a-f]+)<", self._client.text(LOGIN))
-        if challenge is None:
-            raise MixmarkError("the box offers no login that is known: FRITZ!OS 7.24 or later is needed")
-        first, salt, second, other_salt = challenge.groups()
-        if max(int(first), int(second)) > 10_000_000:
-            raise MixmarkError("the box asks for a login that would take minutes")
-        inner = hashlib.pbkdf2_hmac("sha256", password.encode(), bytes.fromhex(salt), int(first))
-        outer = hashlib.pbkdf2_hmac("sha256", inner, bytes.fromhex(other_salt), int(second))
-        response = {"username": user, "response": f"{other_salt}${outer.hex()}"}
-        session = re.search(r"<SID>([0-9a-f]{16})<", self._client.text(f"{LOGIN}&{urlencode(response)}"))
-        if session is None or session[1] == NO_SESSION:
-            raise MixmarkError(
-                "the box refuses the login: check user, password_env, and the user's right to smart home"
-            )
-        return session[1]
+def _declared(options: Mapping[str, str], given: Sequence[str]) -> dict[str, str]:
+    """The reading that the section names, and its unit. Raises UsageError if they do not fit."""
+    unit = choice_option("plug", options, "unit", UNITS) or ("W" if given == ["power"] else None)
+    if len(given) != 1 or unit is None or (given == ["power"]) != (unit in POWER):
+        raise UsageError(
+            "a plug of the kind json needs power or energy, the path of a number, and its unit",
+            hint='such as power = "status.watts", or energy = "total" with unit = "kWh"',
+        )
+    return {rf"\S* {re.escape(options[given[0]])}": unit}

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from mixmark.harness.capabilities import external_log as external
+from mixmark.harness.capabilities.external_log import Clocks, External, lines, sources
+from mixmark.harness.capabilities.external_log.sources import CHUNK, LONGEST_LINE, Lost
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.discover import config
 from mixmark.harness.measure.metering import Meters
-from mixmark.harness.capabilities import external_log as external
-from mixmark.harness.capabilities.external_log import Clocks, External, lines, sources
-from mixmark.harness.capabilities.external_log.sources import CHUNK, LONGEST_LINE, Lost
 from mixmark.harness.plugins.registry import Plugin
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -463,7 +463,9 @@ class TestCommand:
     def test_a_program_ends_with_its_meter_and_all_that_it_started(self, tmp_path: Path) -> None:
         options = {"command": "sh -c 'echo 42; echo 43; sleep 1000 & echo $! >&2; cat >/dev/null; sleep 1000'"}
         configured = config.Config(meters={"external": options})
-        plugin = {"external": Plugin("meters", "external", "mixmark.harness.capabilities.external_log:External", "test")}
+        plugin = {
+            "external": Plugin("meters", "external", "mixmark.harness.capabilities.external_log:External", "test")
+        }
         with Meters(configured, [CPU], plugin) as meters:
             assert [each.id for each in meters.domains] == ["external"]
             (pid,) = meters.pids

@@ -9,12 +9,12 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import Device, Domain, Samples
-from mixmark.harness.judge.energy.reading import reading
 from mixmark.harness.capabilities.external_log import Clocks, External
 from mixmark.harness.capabilities.external_log.formats import recognised
 from mixmark.harness.capabilities.external_log.lines import UNITS, epoch_ns
 from mixmark.harness.capabilities.external_log.tables import Several
+from mixmark.harness.contracts.schema import Device, Domain, Samples
+from mixmark.harness.judge.energy.reading import reading
 from tests.fakes.machine import WALL
 
 LOGS = Path(__file__).parent / "logs"

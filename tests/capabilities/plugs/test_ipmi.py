@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from mixmark.harness.capabilities.plugs.ipmi import Ipmi
+from mixmark.harness.capabilities.plugs.polled import MOST_FAILURES, Poll
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.capabilities.plugs.polled import EVERY_NS, MOST_FAILURES, Controller
-from mixmark.harness.capabilities.plugs.ipmi import Ipmi
 
+EVERY_NS = 1_000_000_000
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 READING = """
     Instantaneous power reading:                   {watts}
@@ -126,7 +127,7 @@ def test_it_takes_no_options() -> None:
         Ipmi({"host": "bmc"})
 
 
-class TestController:
+class TestPoll:
     def test_it_is_asked_once_a_second_and_nobody_waits_for_it(self) -> None:
         now_ns = 0
         asked: list[int] = []
@@ -135,24 +136,24 @@ class TestController:
             asked.append(now_ns)
             return 5.0
 
-        controller = Controller(ask, clock=lambda: now_ns)
-        assert gathered(controller.take) == [Sample(5.0)]
+        poll = Poll(ask, EVERY_NS, lambda: now_ns)
+        assert gathered(poll.take) == [Sample(5.0)]
         now_ns = EVERY_NS - 1
-        assert controller.take() == []
+        assert poll.take() == []
         assert asked == [0]
         now_ns = EVERY_NS
-        assert gathered(controller.take) == [Sample(5.0)]
+        assert gathered(poll.take) == [Sample(5.0)]
         assert asked == [0, EVERY_NS]
 
     def test_an_answer_that_nobody_took_in_time_is_dropped(self) -> None:
         now_ns = 0
-        controller = Controller(lambda: 5.0, clock=lambda: now_ns)
-        controller.take()
-        assert controller._thread is not None
-        controller._thread.join()
+        poll = Poll(lambda: 5.0, EVERY_NS, lambda: now_ns)
+        poll.take()
+        assert poll._thread is not None
+        poll._thread.join()
         now_ns = EVERY_NS
-        assert controller.take() == []  # and asks again
-        assert gathered(controller.take) == [Sample(5.0)]
+        assert poll.take() == []  # and asks again
+        assert gathered(poll.take) == [Sample(5.0)]
 
     def test_a_failure_now_and_then_is_a_gap_but_several_in_a_row_are_the_end(self) -> None:
         answers: list[float | Exception] = [7.0, OSError("busy"), 8.0]
@@ -164,10 +165,10 @@ class TestController:
                 raise answer
             return answer
 
-        controller = Controller(ask, every_ns=0)
-        assert gathered(controller.take) == [Sample(7.0)]
-        assert gathered(controller.take) == [Sample(8.0)]
+        poll = Poll(ask, 0)
+        assert gathered(poll.take) == [Sample(7.0)]
+        assert gathered(poll.take) == [Sample(8.0)]
         for _ in range(2):
             with pytest.raises(MixmarkError, match="gone"):
-                gathered(controller.take)
+                gathered(poll.take)
         assert not answers

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from mixmark.harness.contracts.errors import MixmarkError, UsageError
-from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.capabilities.plugs import http
 from mixmark.harness.capabilities.plugs.plug import UNITS, Plug
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.schema import Absent, Device, Domain
 from tests.capabilities.plugs.servers import DIGEST, SECRET, PlugServer
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -334,14 +334,14 @@ def test_a_plug_of_which_the_meter_fails_later_gives_no_value() -> None:
     with plug("tree") as server:
         server.tree = {STATUS: {"switch:0": {"apower": 35.5}}}
         _, meter = metered(server, kind="shelly")
-        reading = meter._found()
-        assert meter._number(reading) == 35.5
+        ask = meter.find().ask
+        assert ask() == 35.5
         server.tree = {STATUS: {"switch:0": {"apower": 35.5, "errors": ["out_of_range:apower"]}}}
         with pytest.raises(MixmarkError, match="its meter has failed"):
-            meter._number(reading)
+            ask()
         server.tree = {STATUS: {"switch:1": {"apower": 35.5}}}
         with pytest.raises(MixmarkError, match="no number for switch:0"):
-            meter._number(reading)
+            ask()
 
 
 @pytest.mark.parametrize("code", [301, 308])

@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx2
 import pytest
 
+from mixmark.harness.capabilities.plugs.redfish import Redfish
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.capabilities.plugs.redfish import Redfish
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 SECRET = "correct horse"
