@@ -11,7 +11,8 @@ import pytest
 
 from mixmark.harness.capabilities.external_log import Clocks, External
 from mixmark.harness.capabilities.external_log.formats import recognised
-from mixmark.harness.capabilities.external_log.lines import UNITS, epoch_ns
+from mixmark.harness.capabilities.external_log.lines import epoch_ns
+from mixmark.harness.meters.common import UNITS
 from mixmark.harness.capabilities.external_log.tables import Several
 from mixmark.harness.contracts.schema import Device, Domain, Samples
 from mixmark.harness.judge.energy.reading import reading
