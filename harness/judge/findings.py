@@ -403,11 +403,11 @@ TABLE: Mapping[str, Says] = {
     "energy_agrees.noticed": warning("two energy sources disagree{share:share}", "mixmark meters shows what they read"),
     "meter_timestamps_recent": warning(
         "{phase:phase}the timestamps of {domain} are {age_s:.1f} s old or more when they arrive (limit {limit_s:g} s): "
-        "if its clock is late, its joules are off by an unknown part; set its clock by NTP, or declare late_s"
+        "if its clock is late, its joules are off by an unknown part; set its clock by NTP, or declare how late it is"
     ),
     "meter_timestamps_recent.known": warning(
         "{phase:phase}the timestamps of {domain} are {age_s:.1f} s old or more when they arrive (limit {limit_s:g} s): "
-        "if its clock is late, its joules are off by {off_pct:+.1f} %; set its clock by NTP, or declare late_s"
+        "if its clock is late, its joules are off by {off_pct:+.1f} %; set its clock by NTP, or declare how late it is"
     ),
     "meter_timestamps_recent.noticed": warning("the clock of a meter is late{share:share}"),
     "low_metering_overhead": warning("reading the meters took {used:percent} of one core (limit {limit:percent})"),

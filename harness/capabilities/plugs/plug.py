@@ -96,6 +96,11 @@ class Plug(Polled):
         self.covers = [*filter(None, options.get("covers", "").replace(" ", "").split(","))]
         self.accuracy = number_option("plug", options, "accuracy")
 
+    @staticmethod
+    def proposals(options: Mapping[str, str], lag_ns: int | None) -> Sequence[str]:
+        """What its section in mixmark.toml lacks, by a trial."""
+        return () if "accuracy" in options else ['# accuracy = "1%"   # as its maker declares it']
+
     def find(self) -> Found:
         replies = self._replies()
         address = http.choose("component", "url", replies, None)
