@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mixmark.harness.capabilities.plugs.ipmi import Ipmi
-from mixmark.harness.capabilities.plugs.polled import MOST_FAILURES, Poll
-from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Sample
-from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.contracts.schema import Absent, Domain
+from tests.capabilities.plugs.servers import CPU, gathered
 
-EVERY_NS = 1_000_000_000
-CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 READING = """
     Instantaneous power reading:                   {watts}
     Minimum during sampling period:                108 Watts
@@ -44,17 +41,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
         return tmp_path
 
     return build
-
-
-def gathered(take: Callable[[], object]) -> list[Sample]:
-    """The first answer."""
-    for _ in range(2000):
-        samples = take()
-        if samples:
-            assert isinstance(samples, list)
-            return samples
-        time.sleep(0.005)
-    raise AssertionError("no answer")
 
 
 def test_the_controller_gives_the_power_of_the_node(machine: Callable[..., Path]) -> None:
@@ -125,50 +111,3 @@ def test_a_tool_that_hangs_is_given_up(machine: Callable[..., Path], monkeypatch
 def test_it_takes_no_options() -> None:
     with pytest.raises(UsageError, match="host"):
         Ipmi({"host": "bmc"})
-
-
-class TestPoll:
-    def test_it_is_asked_once_a_second_and_nobody_waits_for_it(self) -> None:
-        now_ns = 0
-        asked: list[int] = []
-
-        def ask() -> float:
-            asked.append(now_ns)
-            return 5.0
-
-        poll = Poll(ask, EVERY_NS, lambda: now_ns)
-        assert gathered(poll.take) == [Sample(5.0)]
-        now_ns = EVERY_NS - 1
-        assert poll.take() == []
-        assert asked == [0]
-        now_ns = EVERY_NS
-        assert gathered(poll.take) == [Sample(5.0)]
-        assert asked == [0, EVERY_NS]
-
-    def test_an_answer_that_nobody_took_in_time_is_dropped(self) -> None:
-        now_ns = 0
-        poll = Poll(lambda: 5.0, EVERY_NS, lambda: now_ns)
-        poll.take()
-        assert poll._thread is not None
-        poll._thread.join()
-        now_ns = EVERY_NS
-        assert poll.take() == []  # and asks again
-        assert gathered(poll.take) == [Sample(5.0)]
-
-    def test_a_failure_now_and_then_is_a_gap_but_several_in_a_row_are_the_end(self) -> None:
-        answers: list[float | Exception] = [7.0, OSError("busy"), 8.0]
-        answers += [MixmarkError("gone")] * MOST_FAILURES
-
-        def ask() -> float:
-            answer = answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
-
-        poll = Poll(ask, 0)
-        assert gathered(poll.take) == [Sample(7.0)]
-        assert gathered(poll.take) == [Sample(8.0)]
-        for _ in range(2):
-            with pytest.raises(MixmarkError, match="gone"):
-                gathered(poll.take)
-        assert not answers
