@@ -123,12 +123,12 @@ class Program:
 
     def take(self) -> bytes:
         """The text that has arrived, as UTF-8, of at most CHUNK bytes. Raises Lost if the program has ended."""
-        self._take_errors()
         new = self._output.read(CHUNK)
+        if new == b"":
+            raise Lost(self._exit())
+        self._take_errors()
         if new is None:
             return b""
-        if not new:
-            raise Lost(self._exit())
         try:
             self._utf8 = self._utf8 or _Utf8(new)
         except ValueError as error:

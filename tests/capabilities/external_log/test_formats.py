@@ -216,6 +216,25 @@ def test_a_sample_of_powermetrics_needs_a_power(line: str, milliwatts: float | s
         assert read(POWERMETRICS, [POWERMETRICS, line]) == [("Tue Nov 24 09:41:30 2026 +0100", milliwatts)]
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("Time,03-03-2021 00:53:32.184,Volts,230", "it lacks Time and Watts"),
+        ("Time,03-03-2021 00:53:32.184,Watts", "it lacks Time and Watts"),
+        ("Time,03-03-2021 00:53:32.184,Watts,9.032000,Volts,230", 9.032),
+        ("Time,03-03-2021 00:53:32.184,Watts,-", "is not a number"),
+        ("", "it lacks Time and Watts"),
+    ],
+)
+def test_each_line_of_ptdaemon_has_a_time_and_watts(line: str, says: str | float) -> None:
+    header = "Time,03-03-2021 00:53:31.184,Watts,2.96,Volts,230"
+    if isinstance(says, str):
+        with pytest.raises(ValueError, match=says):
+            read(header, [line])
+    else:
+        assert read(header, [line]) == [("03-03-2021 00:53:32.184", says)]
+
+
 def ptdaemon() -> tuple[list[int], list[float]]:
     lines = (LOGS / "ptdaemon.txt").read_text().splitlines()
     found = recognised(lines[0], {})
