@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 LIVE_S = 5.0
 CHART = 60  # columns of a source's chart
 BARS = " ▁▂▃▄▅▆▇█"
-BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  # of TOML; another key is quoted
-LATE_NS = 100_000_000  # a smaller lag is not worth a line
 
 
 @click.group(cls=SectionedGroup, invoke_without_command=True)
@@ -158,7 +155,7 @@ def try_(name: str | None, seconds: float, wait_idle_s: float | None, config: Pa
 
     With a NAME, only the sources of that meter. It ends with what to put into mixmark.toml.
 
-    Example: mixmark meters try plug
+    Example: mixmark meters try nvml
     """
     from mixmark.harness.cli.machine_lock import reserve
     from mixmark.harness.contracts.errors import choose_by_name
@@ -240,7 +237,7 @@ def _advice(
     tried: Sequence[MeterTrial], sections: Mapping[str, Mapping[str, str]], plugins: Mapping[str, Plugin]
 ) -> Iterator[str]:
     """How the sources disagree, and the lines of mixmark.toml."""
-    import json
+    from mixmark.harness.discover import config as configuration
 
     known = [each for each in tried if each.response.full_watts is not None and each.response.idle_watts is not None]
     for first, second in combinations(known, 2):
@@ -252,32 +249,21 @@ def _advice(
         return
     yield "In mixmark.toml:"
     for name, options in sections.items():
-        yield f"\n[meter.{name}]"
-        for option, value in options.items():
-            if option not in ("name", "late_s"):
-                table, key = ("where.", option.removeprefix("where.")) if option.startswith("where.") else ("", option)
-                yield f"{table}{key if BARE_KEY.fullmatch(key) else json.dumps(key)} = {json.dumps(value)}"
-        plugin = plugins.get(name.partition(".")[0])
-        if "accuracy" not in options and _takes(plugin, options, "accuracy", "1%"):
-            yield '# accuracy = "1%"   # as its maker declares it'
         ids = [name.replace(".", "/"), name]
         lag_ns = next((each.response.lag_ns for each in tried if each.domain.id in ids), None)
-        late_s = f"{float(options.get('late_s', 0)) - (lag_ns or 0) / 1e9:.2f}"
-        if lag_ns and abs(lag_ns) > LATE_NS and _takes(plugin, options, "late_s", late_s):
-            yield f'late_s = "{late_s}"   # its clock, by this trial'
+        proposed = _proposed(plugins.get(name.partition(".")[0]), options, lag_ns)
+        again = {line.partition(" = ")[0] for line in proposed}
+        yield f"\n[meter.{name}]"
+        yield from configuration.lines({option: value for option, value in options.items() if option not in again})
+        yield from proposed
 
 
-def _takes(plugin: Plugin | None, options: Mapping[str, str], option: str, value: str) -> bool:
-    """Whether a built-in meter has the option. Others say it only in their own process, so nothing is recommended."""
-    from mixmark.harness.contracts.errors import UsageError
-
+def _proposed(plugin: Plugin | None, options: Mapping[str, str], lag_ns: int | None) -> Sequence[str]:
+    """The lines that a meter proposes for its section, if it has the optional static method `proposals(options,
+    lag_ns)`. Only built-in meters are asked: others are loaded in their own process."""
     if plugin is None or not plugin.built_in:
-        return False
-    try:
-        plugin.load()({**options, option: value})
-    except UsageError:
-        return False
-    return True
+        return ()
+    return [*getattr(plugin.load(), "proposals", lambda *_: ())(options, lag_ns)]
 
 
 def _source_row(source: LiveReading, counted: bool) -> tuple[str, ...]:

@@ -14,12 +14,12 @@ python = "/opt/acme/venv-of-last-year/bin/python"
 [suite.dlrm]
 rows = "full"
 
-[meter.external]
-path = "power.csv"
+[meter.acme]
+folder = "/sys/class/acme"
 supply_watts = 850
 
-[meter.external.right]
-path = "right.csv"
+[meter.acme.right]
+folder = "/sys/class/acme1"
 where = {outlet = "2"}
 
 [meter.acme-power]
@@ -28,8 +28,10 @@ python = "/opt/acme/venv/bin/python"
 
 from __future__ import annotations
 
+import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,7 +39,8 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.toml import is_reckonable, read_toml
 
 DEFAULT = Path("mixmark.toml")
-TABLE = "where"  # the only option of a meter that is a table
+TABLE = "where"  # the only option of a meter that is a table: which of several devices it reads
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  # of TOML; another key is quoted
 SUPPLY = "supply_watts"
 
 
@@ -61,7 +64,7 @@ class AdapterConfig:
 @dataclass(frozen=True)
 class Config:
     """The whole file: its sections by the name of the plugin that they configure. Several sections of one meter have
-    names such as `external.right`."""
+    names such as `acme.right`."""
 
     adapters: Mapping[str, AdapterConfig] = field(default_factory=dict)
     suites: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -118,7 +121,7 @@ def _supply(path: Path, name: str, options: dict[str, str]) -> float:
 
 
 def _several(content: Mapping[str, object]) -> Mapping[str, object]:
-    """The file with each section [meter.external.right] beside [meter.external], and its last name as an option. The
+    """The file with each section [meter.acme.right] beside [meter.acme], and its last name as an option. The
     option `where = {index = "0"}` becomes the option `where.index`."""
     sections = content.get("meter")
     if not isinstance(sections, dict) or not all(isinstance(each, dict) for each in sections.values()):
@@ -138,6 +141,15 @@ def _flat(section: Mapping[str, object]) -> dict[str, object]:
         return dict(section)
     rest = {key: value for key, value in section.items() if key != TABLE}
     return {**rest, **{f"{TABLE}.{key}": value for key, value in table.items()}}
+
+
+def lines(options: Mapping[str, str]) -> Iterator[str]:
+    """The lines of a section that `load` reads as these options of a meter."""
+    for option, value in options.items():
+        table = f"{TABLE}." if option.startswith(f"{TABLE}.") else ""
+        key = option.removeprefix(table)
+        if option != "name":  # the section's own
+            yield f"{table}{key if BARE_KEY.fullmatch(key) else json.dumps(key)} = {json.dumps(value)}"
 
 
 def _sections(path: Path, content: Mapping[str, object], kind: str) -> dict[str, dict[str, str]]:

@@ -359,7 +359,7 @@ def _row(sample: Sample, before_ns: int, after_ns: int, last: tuple[int, int, fl
 
 
 def _meter_of(section: str) -> str:
-    """The meter of a section such as `external.right`."""
+    """The meter of a section such as `acme.right`."""
     return section.partition(".")[0]
 
 

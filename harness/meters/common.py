@@ -12,6 +12,11 @@ from mixmark.harness.contracts.device_ids import part_of
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Device, Domain
 
+UNITS = {"W": 1.0, "mW": 1e-3, "kW": 1e3, "J": 1.0, "kJ": 1e3, "Wh": 3600.0, "kWh": 3.6e6}
+"""The watts or joules of one unit in which a meter may report."""
+POWER = frozenset({"W", "mW", "kW"})
+"""The units of power; the others are of energy."""
+
 
 def choice_option(meter: str, options: Mapping[str, str], name: str, allowed: Iterable[str]) -> str | None:
     """The option. None if it was not given. Raises UsageError for another word."""

@@ -1,6 +1,6 @@
-"""The outputs in docs/tutorial.md, from its own commands.
+"""The outputs in docs/tutorial.md, or in another page, from its own commands.
 
-python -m tests.docs.tutorial_page    runs them in a new folder, for some minutes, and rewrites the page
+python -m tests.docs.tutorial_page [PAGE]    runs them in a new folder, for some minutes, and rewrites the page
 
 The commands of all blocks are typed into one shell, one block after the other. A block that is followed by
 `<!-- output -->` is shown with what it prints, by `<!-- output: last -->` with what its last line prints.
@@ -75,6 +75,7 @@ def renewed(page: str, outputs: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    page = PAGE.read_text("utf-8")
+    path = Path(*sys.argv[1:]) if sys.argv[1:] else PAGE
+    page = path.read_text("utf-8")
     with tempfile.TemporaryDirectory() as folder:
-        PAGE.write_text(renewed(page, list(printed(page, Path(folder)))), "utf-8")
+        path.write_text(renewed(page, list(printed(page, Path(folder)))), "utf-8")

@@ -110,7 +110,7 @@ def test_an_honest_adapter_passes_every_check_and_its_first_contact_is_recorded(
     result = measured(contact)
     assert result and [device.id for device in result.devices] == ["npu:acme0", "npu:acme1"]
     assert list(private(content)) == [], "the recording names no file and no user"
-    assert {source.name for source in contact.no_energy} >= {"ipmi"}, "why no energy is known is told"
+    assert {source.name for source in contact.no_energy} >= {"amdsmi"}, "why no energy is known is told"
     content["result"]["records"][0]["facts"]["elsewhere"] = "2 of 3 nodes on cpu:0"
     assert replayed(FirstContact.model_validate(content))["placement_is_truthful"][0] == "failed"
 

@@ -114,11 +114,11 @@ def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
 @room.rule(
     warning(
         "{phase:phase}the timestamps of {domain} are {age_s:.1f} s old or more when they arrive (limit {limit_s:g} s): "
-        "if its clock is late, its joules are off by an unknown part; set its clock by NTP, or declare late_s"
+        "if its clock is late, its joules are off by an unknown part; set its clock by NTP, or declare how late it is"
     ),
     known=warning(
         "{phase:phase}the timestamps of {domain} are {age_s:.1f} s old or more when they arrive (limit {limit_s:g} s): "
-        "if its clock is late, its joules are off by {off_pct:+.1f} %; set its clock by NTP, or declare late_s"
+        "if its clock is late, its joules are off by {off_pct:+.1f} %; set its clock by NTP, or declare how late it is"
     ),
     noticed=warning("the clock of a meter is late{share:share}"),
 )

@@ -9,12 +9,13 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
+from mixmark.harness.capabilities.external_log import Clocks, External
+from mixmark.harness.capabilities.external_log.formats import recognised
+from mixmark.harness.capabilities.external_log.lines import epoch_ns
+from mixmark.harness.capabilities.external_log.tables import Several
 from mixmark.harness.contracts.schema import Device, Domain, Samples
 from mixmark.harness.judge.energy.reading import reading
-from mixmark.harness.meters.external import Clocks, External
-from mixmark.harness.meters.external.formats import recognised
-from mixmark.harness.meters.external.lines import UNITS, epoch_ns
-from mixmark.harness.meters.external.tables import Several
+from mixmark.harness.meters.common import UNITS
 from tests.fakes.machine import WALL
 
 LOGS = Path(__file__).parent / "logs"
@@ -213,6 +214,25 @@ def test_a_sample_of_powermetrics_needs_a_power(line: str, milliwatts: float | s
             read(POWERMETRICS, [POWERMETRICS, line])
     else:
         assert read(POWERMETRICS, [POWERMETRICS, line]) == [("Tue Nov 24 09:41:30 2026 +0100", milliwatts)]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("Time,03-03-2021 00:53:32.184,Volts,230", "it lacks Time and Watts"),
+        ("Time,03-03-2021 00:53:32.184,Watts", "it lacks Time and Watts"),
+        ("Time,03-03-2021 00:53:32.184,Watts,9.032000,Volts,230", 9.032),
+        ("Time,03-03-2021 00:53:32.184,Watts,-", "is not a number"),
+        ("", "it lacks Time and Watts"),
+    ],
+)
+def test_each_line_of_ptdaemon_has_a_time_and_watts(line: str, says: str | float) -> None:
+    header = "Time,03-03-2021 00:53:31.184,Watts,2.96,Volts,230"
+    if isinstance(says, str):
+        with pytest.raises(ValueError, match=says):
+            read(header, [line])
+    else:
+        assert read(header, [line]) == [("03-03-2021 00:53:32.184", says)]
 
 
 def ptdaemon() -> tuple[list[int], list[float]]:

@@ -12,65 +12,48 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
+from mixmark.harness.capabilities.plugs.polled import PATIENCE_S, Found, Polled
 from mixmark.harness.contracts.errors import MixmarkError, refuse_options
-from mixmark.harness.contracts.protocols import Sample
-from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.contracts.text import Reason, plain
-from mixmark.harness.meters.bmc import PATIENCE_S, Controller, node
+from mixmark.harness.contracts.text import plain
 
 ROOT = Path("/")
 DEVICES = ("dev/ipmi0", "dev/ipmi/0", "dev/ipmidev/0")
 COMMAND = ("ipmitool", "dcmi", "power", "reading")
-NO_DCMI = "has no power reading by DCMI: try the meter redfish, or a plug"
-SOURCE = "IPMI DCMI 1.5, Get Power Reading, by ipmitool"
 POWER = re.compile(r"Instantaneous power reading\s*:\s*(.*)", re.IGNORECASE)
 WATTS = re.compile(r"(\d+(?:\.\d+)?)\s*W(?:atts?)?\b", re.IGNORECASE)
 STATE = re.compile(r"Power reading state is\s*:\s*(\w+)", re.IGNORECASE)
 
 
-class Ipmi:
+class Ipmi(Polled):
     """root: the file system that is searched for the controller's device."""
 
-    name = "ipmi"
+    name = id = "ipmi"
 
     def __init__(self, options: Mapping[str, str], root: Path = ROOT) -> None:
         refuse_options("the meter ipmi", options)
         self._root = root
-        self._controller = Controller(_ask)
 
-    def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
-        if reason := self._unavailable():
-            yield Absent(kind="meter", name="ipmi", reason=reason)
-            return
-        try:
-            watts = _ask()
-        except (OSError, MixmarkError) as error:
-            yield Absent(kind="meter", name="ipmi", reason=str(error))
-            return
-        if watts <= 0:
-            yield Absent(kind="meter", name="ipmi", reason="the controller says 0 W: it has no power sensor")
-            return
-        yield node(self.name, devices, SOURCE)
+    def find(self) -> Found:
+        self._refuse_unavailable()
+        if _ask() <= 0:
+            raise MixmarkError("the controller says 0 W: it has no power sensor")
+        return Found(_ask, "IPMI DCMI 1.5, Get Power Reading, by ipmitool")
 
-    def read(self, domain: Domain) -> Sequence[Sample]:
-        return self._controller.take()
-
-    def _unavailable(self) -> Reason | None:
-        """Why the controller cannot be asked, with the command that changes it."""
+    def _refuse_unavailable(self) -> None:
+        """Raises MixmarkError if the controller cannot be asked, with the command that changes it."""
         device = next((path for name in DEVICES if (path := self._root / name).exists()), None)
         if device is None:
-            return "there is no /dev/ipmi0: sudo modprobe ipmi_si ipmi_devintf, if this machine has a BMC"
+            raise MixmarkError("there is no /dev/ipmi0: sudo modprobe ipmi_si ipmi_devintf, if this machine has a BMC")
         if not os.access(device, os.R_OK | os.W_OK):
-            return (
+            raise MixmarkError(
                 f"only root may use it: sudo setfacl -m u:$USER:rw {device}; that lets you do all that a BMC can, "
                 "switching the machine off included"
             )
         if shutil.which(COMMAND[0]) is None:
-            return "ipmitool is not installed: sudo apt install ipmitool"
-        return None
+            raise MixmarkError("ipmitool is not installed: sudo apt install ipmitool")
 
 
 def _ask() -> float:
@@ -87,8 +70,8 @@ def _ask() -> float:
     if done.returncode != 0 or power is None:
         lines = (done.stderr or done.stdout).strip().splitlines()
         said = plain(lines[-1], 200) if lines else f"exit status {done.returncode}"
-        unknown = "invalid command" in said.lower()
-        raise MixmarkError(f"ipmitool: {said}{f': this controller {NO_DCMI}' if unknown else ''}")
+        advice = ": this controller has no power reading by DCMI: try the meter redfish, or a plug"
+        raise MixmarkError(f"ipmitool: {said}{advice if 'invalid command' in said.lower() else ''}")
     reading = WATTS.match(power[1])
     if reading is None:
         raise MixmarkError(f"ipmitool: the power reading is not in watts: {plain(power[1], 60)!r}")

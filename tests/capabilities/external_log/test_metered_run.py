@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,9 @@ import pytest
 from mixmark.harness.cli.meters import _advice
 from mixmark.harness.contracts.schema import Domain, Metering
 from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.machine import other_load
-from mixmark.harness.discover.machine.other_load import OtherLoad
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.energy.reading import reading
 from mixmark.harness.judge.energy.step_response import StepResponse
-from mixmark.harness.measure import meter_trial
 from mixmark.harness.measure.meter_trial import MeterTrial
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins.registry import find
@@ -30,7 +26,6 @@ from mixmark.harness.record import store
 from mixmark.reporters.data import as_json
 from tests.cli.shell import ACME, Shell
 from tests.fakes.machine import WALL
-from tests.fakes.plugs import PlugServer
 from tests.measure.test_metering import CPU
 
 pytestmark = pytest.mark.slow
@@ -132,74 +127,15 @@ def test_a_log_that_ends_too_early_has_no_joules_of_the_rest(tmp_path: Path) -> 
     assert found.joules is None and "ended early" in found.reasons
 
 
-def test_a_meter_is_tried_against_a_load_and_its_section_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The plug shows 60 W, and 160 W while the CPUs are busy."""
-    now = [60.0]
-
-    @contextmanager
-    def load() -> Iterator[None]:
-        now[0] = 160.0
-        yield
-        now[0] = 60.0
-
-    def waits(load: OtherLoad | None) -> Callable[[Callable[[float], object]], OtherLoad | None]:
-        def sample(wait: Callable[[float], object]) -> OtherLoad | None:
-            wait(other_load.SAMPLE_S)
-            return load
-
-        return sample
-
-    monkeypatch.setattr(other_load, "sample", waits(OtherLoad(1.82, 2, {})))
-    monkeypatch.setattr(meter_trial, "SETTLE_S", 0.5)
-    monkeypatch.setattr(meter_trial.trials, "__defaults__", (load,))
-    server = PlugServer("shelly", lambda: now[0] + time.time() % 0.1, lambda: 0.0)
-    try:
-        lines = "".join(f'{name} = "{value}"\n' for name, value in server.options().items())
-        (tmp_path / "mixmark.toml").write_text(f"[meter.plug]\n{lines}")
-        shell = Shell(tmp_path)
-        done = shell("meters", "try", "plug", "--seconds", "3")
-        assert done.returncode == 0, done.stderr
-        text = " ".join(done.stdout.split())
-        for words in (
-            "plug (wall), covers",
-            "it follows the load",
-            "with the boundary wall",
-            '[meter.plug] kind = "shelly"',
-        ):
-            assert words in text
-        assert '# accuracy = "1%"' in text
-        assert "other programs used 91.0 % of the machine's CPU time" in text
-        monkeypatch.setattr(other_load, "sample", waits(None))
-        shown = json.loads(shell("meters", "try", "plug", "--seconds", "3", "--json").stdout)
-        assert shown["busy"] is None
-        assert shown["boundary"] == "wall"
-        [source] = shown["sources"]
-        assert source["idle_watts"] == pytest.approx(60, abs=15)
-        assert source["full_watts"] == pytest.approx(160, abs=15)
-        assert len(source["watts"]) == 60
-    finally:
-        server.shutdown()
-        server.server_close()
-    (tmp_path / "mixmark.toml").unlink()
-    nothing = shell("meters", "try", "rapl", "--seconds", "2")
-    assert "There is no energy source" in nothing.stdout or "rapl" in nothing.stdout
-    assert shell("meters", "try", "plugg").returncode == 2
-
-
 @pytest.mark.parametrize(
     ("name", "options", "lines"),
     [
-        ("hwmon", {"ina226/power1": "node"}, []),
-        ("ipmi", {}, []),
-        ("redfish", {"url": "https://192.0.2.7"}, []),
         ("external", {"path": "C:\\p.csv", "where.power.draw [W]": "1"}, ['# accuracy = "1%"', 'late_s = "-3.00"']),
         ("external.right", {"name": "right", "connect": "h:1", "accuracy": "1%"}, ['late_s = "-3.00"']),
-        ("acme", {}, []),
+        ("external", {"connect": "h:1", "accuracy": "1%", "late_s": "1.5"}, ['late_s = "-1.50"']),
     ],
 )
-def test_only_options_that_the_meter_has_are_recommended(name: str, options: dict[str, str], lines: list[str]) -> None:
+def test_a_trial_proposes_the_accuracy_and_the_lag(name: str, options: dict[str, str], lines: list[str]) -> None:
     response = StepResponse(watts=(), idle_watts=60.0, full_watts=160.0, noise_watts=1.0, lag_ns=3_000_000_000)
     tried = [MeterTrial(WALL.model_copy(update={"id": name.replace(".", "/")}), response, None, "")]
     text = [*_advice(tried, {name: options}, find("meters"))]
@@ -208,4 +144,11 @@ def test_only_options_that_the_meter_has_are_recommended(name: str, options: dic
     for part in name.split("."):
         section = section[part]
     assert section.get("path", "C:\\p.csv") == "C:\\p.csv"
-    assert section.get("where", {"power.draw [W]": "1"}) == {"power.draw [W]": "1"}
+    assert ('where."power.draw [W]" = "1"' in text) == ("where.power.draw [W]" in options)
+
+
+def test_a_clock_that_is_right_keeps_its_declaration() -> None:
+    response = StepResponse(watts=(), idle_watts=60.0, full_watts=160.0, noise_watts=1.0, lag_ns=50_000_000)
+    tried = [MeterTrial(WALL.model_copy(update={"id": "external"}), response, None, "")]
+    options = {"connect": "h:1", "accuracy": "1%", "late_s": "1.5"}
+    assert 'late_s = "1.5"' in [*_advice(tried, {"external": options}, find("meters"))]

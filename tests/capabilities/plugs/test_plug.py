@@ -9,33 +9,21 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mixmark.harness.capabilities.plugs import http
+from mixmark.harness.capabilities.plugs.plug import UNITS, Plug
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
-from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters import http
-from mixmark.harness.meters.plug import UNITS, Plug
-from tests.fakes.plugs import DIGEST, SECRET, PlugServer
+from mixmark.harness.contracts.schema import Absent, Domain
+from tests.capabilities.plugs.servers import CPU, DIGEST, SECRET, PlugServer, gathered, served
 
-CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 PLUGS = ("shelly", "shelly1", "tasmota", "homeassistant", "fritz", "json")
 SECOND = 1_000_000_000
 BASIC = "Basic " + base64.b64encode(f"admin:{SECRET}".encode()).decode()
-
-
-@contextmanager
-def plug(kind: str, watts: float = 123.4, joules: float = 7_200_000.0, **more: Any) -> Iterator[PlugServer]:
-    server = PlugServer(kind, lambda: watts, lambda: joules, **more)
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def first_of(server: PlugServer, **options: str) -> tuple[Domain | Absent, Plug]:
@@ -51,13 +39,8 @@ def metered(server: PlugServer, **options: str) -> tuple[Domain, Plug]:
 
 
 def read(meter: Plug, domain: Domain) -> float:
-    """The first value that the meter gives. A reply takes a moment."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        for sample in meter.read(domain):
-            return sample.value
-        time.sleep(0.01)
-    raise AssertionError("no reading")
+    """The first value that the meter gives."""
+    return gathered(lambda: meter.read(domain))[0].value
 
 
 def refusal(server: PlugServer, **options: str) -> str:
@@ -69,7 +52,7 @@ def refusal(server: PlugServer, **options: str) -> str:
 
 @pytest.mark.parametrize("kind", PLUGS)
 def test_each_kind_gives_its_watts(kind: str) -> None:
-    with plug(kind) as server:
+    with served(kind) as server:
         found, meter = metered(server, accuracy="1%")
         assert (found.boundary, found.quantity, found.method, found.accuracy) == ("wall", "power", "external", 0.01)
         assert "node" in found.covers
@@ -85,7 +68,7 @@ def test_each_kind_gives_its_watts(kind: str) -> None:
     ],
 )
 def test_each_counter_gives_its_joules(kind: str, options: dict[str, str]) -> None:
-    with plug(kind) as server:
+    with served(kind) as server:
         found, meter = metered(server, **options)
         assert found.quantity == "energy"
         assert read(meter, found) == pytest.approx(7_200_000)
@@ -122,9 +105,9 @@ def test_a_section_that_does_not_fit_is_refused(options: dict[str, str], says: s
 
 
 def test_another_plugs_json_is_named() -> None:
-    with plug("tasmota") as server:
+    with served("tasmota") as server:
         assert "404 for /rpc/Shelly.GetStatus and /status" in refusal(server, kind="shelly")
-    with plug("json") as server:
+    with served("json") as server:
         assert "has no readings.7.watts" in (said := refusal(server, power="readings.7.watts"))
         assert said.endswith("'readings.0.watts', 'total'")
         server.mangled = lambda request, body: b'{"readings": [{"watts": NaN}]}'
@@ -132,7 +115,7 @@ def test_another_plugs_json_is_named() -> None:
 
 
 def test_replies_that_are_none_are_named() -> None:
-    with plug("json") as server:
+    with served("json") as server:
         server.mangled = lambda request, body: b"<!doctype html><title>login</title>"
         assert "wants a login" in refusal(server)
         server.mangled = lambda request, body: b" " * (http.LONGEST + 2)
@@ -148,7 +131,7 @@ def test_replies_that_are_none_are_named() -> None:
 def test_a_plug_that_answers_too_late_or_no_more_is_lost_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "PATIENCE_S", 0.05)
     over = threading.Event()
-    with plug("json") as server:
+    with served("json") as server:
         found, meter = metered(server)
 
         def late(request: Any, body: bytes) -> bytes:
@@ -173,7 +156,7 @@ def test_a_wrong_certificate_is_refused_and_the_right_one_taken(tmp_path: Path) 
         pytest.skip("no openssl: apt-get install openssl")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    with plug("json", tls=context) as server:
+    with served("json", tls=context) as server:
         url = f"https://127.0.0.1:{server.server_address[1]}/status"
         assert "certificate verify failed" in refusal(server, url=url).lower()
         found, _ = metered(server, url=url, verify=str(certificate))
@@ -185,16 +168,16 @@ def test_a_wrong_certificate_is_refused_and_the_right_one_taken(tmp_path: Path) 
 
 
 def test_passwords_come_from_the_environment_and_go_to_the_plug_alone() -> None:
-    with plug("homeassistant") as server:
+    with served("homeassistant") as server:
         server.needs = "Bearer abc"
         found, _ = metered(server, token_env="TOKEN")
         assert "abc" not in found.model_dump_json()
-    with plug("tasmota") as server:
+    with served("tasmota") as server:
         metered(server, user="admin", password_env="PLUG")
         assert server.asked[-1] == "/cm?cmnd=Status%2010&user=admin&password=correct+horse"
         server.mangled = lambda request, body: b"?"
         assert SECRET not in refusal(server, user="admin", password_env="PLUG")
-    with plug("fritz") as server:
+    with served("fritz") as server:
         meter = Plug(server.options(), {"PLUG": "wrong"})
         [refused] = meter.domains([CPU])
         assert isinstance(refused, Absent) and "refuses the login" in refused.reason
@@ -203,7 +186,7 @@ def test_passwords_come_from_the_environment_and_go_to_the_plug_alone() -> None:
 
 @pytest.mark.parametrize(("kind", "needs"), [("shelly", DIGEST), ("shelly1", BASIC)])
 def test_a_shelly_asks_for_its_password_in_the_way_of_its_generation(kind: str, needs: str) -> None:
-    with plug(kind) as server:
+    with served(kind) as server:
         server.needs = needs
         assert "401" in refusal(server)
         found, meter = metered(server, user="admin", password_env="PLUG")
@@ -214,7 +197,7 @@ def test_a_shelly_asks_for_its_password_in_the_way_of_its_generation(kind: str, 
 
 
 def test_an_entity_in_another_unit_is_refused_and_kilowatts_are_understood() -> None:
-    with plug("homeassistant", watts=1.5) as server:
+    with served("homeassistant", watts=1.5) as server:
 
         def unit(name: str) -> None:
             server.mangled = lambda request, body: body.replace(b'"W"', f'"{name}"'.encode())
@@ -275,7 +258,7 @@ def tasmota(power: object) -> dict[str, Any]:
 def test_the_reading_that_is_meant_is_read(
     kind: str, tree: dict[str, Any], options: dict[str, str], value: float
 ) -> None:
-    with plug("tree") as server:
+    with served("tree") as server:
         server.tree = tree
         path = options.pop("path", "/" if kind == "json" else "")
         found, meter = metered(server, **{"kind": kind, "url": server.options()["url"] + path, **options})
@@ -324,29 +307,29 @@ def test_the_reading_that_is_meant_is_read(
 def test_what_could_be_another_reading_is_refused_with_the_choice(
     kind: str, tree: dict[str, Any], options: dict[str, str], says: str
 ) -> None:
-    with plug("tree") as server:
+    with served("tree") as server:
         server.tree = tree
         path = options.pop("path", "/api/states/x" if kind == "homeassistant" else "")
         assert says in refusal(server, **{"kind": kind, "url": server.options()["url"] + path, **options})
 
 
 def test_a_plug_of_which_the_meter_fails_later_gives_no_value() -> None:
-    with plug("tree") as server:
+    with served("tree") as server:
         server.tree = {STATUS: {"switch:0": {"apower": 35.5}}}
         _, meter = metered(server, kind="shelly")
-        reading = meter._found()
-        assert meter._number(reading) == 35.5
+        ask = meter.find().ask
+        assert ask() == 35.5
         server.tree = {STATUS: {"switch:0": {"apower": 35.5, "errors": ["out_of_range:apower"]}}}
         with pytest.raises(MixmarkError, match="its meter has failed"):
-            meter._number(reading)
+            ask()
         server.tree = {STATUS: {"switch:1": {"apower": 35.5}}}
         with pytest.raises(MixmarkError, match="no number for switch:0"):
-            meter._number(reading)
+            ask()
 
 
 @pytest.mark.parametrize("code", [301, 308])
 def test_a_redirect_on_the_same_host_is_followed_with_the_account(code: int) -> None:
-    with plug("tree") as server:
+    with served("tree") as server:
         server.redirects, server.needs = code, BASIC
         server.tree = {"/a": "/a/", "/a/": "b?c=1", "/a/b?c=1": {"w": 12.5}}
         url = server.options()["url"]
@@ -358,7 +341,7 @@ def test_a_redirect_on_the_same_host_is_followed_with_the_account(code: int) -> 
 
 @pytest.mark.parametrize("given", [{"user": "admin", "password_env": "PLUG"}, {"token_env": "TOKEN"}])
 def test_a_redirect_to_another_host_is_refused_and_takes_no_secret_there(given: dict[str, str]) -> None:
-    with plug("tree") as server, plug("tree") as other:
+    with served("tree") as server, served("tree") as other:
         server.tree = {"/a": f"http://localhost:{other.server_port}/a"}
         url = server.options()["url"]
         assert "redirects to another host" in refusal(server, kind="json", url=f"{url}/a", power="w", **given)
@@ -367,7 +350,7 @@ def test_a_redirect_to_another_host_is_refused_and_takes_no_secret_there(given: 
 
 def test_no_proxy_of_the_environment_sees_the_plug(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    with plug("json") as server:
+    with served("json") as server:
         metered(server)
 
 
@@ -382,13 +365,13 @@ def test_a_reply_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
                 request.wfile.write(b" ")
                 time.sleep(0.005)
 
-    with plug("json") as server:
+    with served("json") as server:
         server.mangled = trickling
         assert "takes longer than 0.05 s" in refusal(server)
 
 
 def test_a_compressed_reply_is_read_and_has_the_same_limit() -> None:
-    with plug("json") as server:
+    with served("json") as server:
         content = json.dumps({"readings": [{"watts": 12.5}]}).encode()
 
         def compressed(request: Any, body: bytes) -> None:

@@ -17,26 +17,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
+from mixmark.harness.capabilities.plugs import http
+from mixmark.harness.capabilities.plugs.polled import Found, Polled
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
-from mixmark.harness.contracts.protocols import Sample
-from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.meters import http
-from mixmark.harness.meters.bmc import Controller, node
 
 OPTIONS = ("url", "user", "password_env", "chassis", "power", "verify")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MOST_CHASSIS = 32
 RESOURCES = ("EnvironmentMetrics", "Power")
 WATTS = re.compile(r"PowerWatts\.Reading|PowerControl\.\d+\.PowerConsumedWatts")
-WHOLE = (None, "", "Chassis")
+WHOLE = ("", "Chassis")
 """The PhysicalContext of the power of a whole chassis; another one is a part's, such as a CPU's."""
 
 
-class Redfish:
-    name = "redfish"
+class Redfish(Polled):
+    name = id = "redfish"
     needs_section = True
 
     def __init__(self, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
@@ -48,41 +46,31 @@ class Redfish:
         if url.path.strip("/") or url.query:
             raise UsageError("the meter redfish takes the bare address, https://HOST[:PORT], as url")
         self._chassis, self._power = options.get("chassis"), options.get("power")
-        self._reading = ["", ""]
-        self._controller = Controller(self._ask)
 
-    def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
-        try:
-            chassis, *reading = self._found()
-        except (OSError, MixmarkError) as error:
-            yield Absent(kind="meter", name="redfish", reason=str(error))
-            return
-        self._reading = reading
-        yield node(self.name, devices, f"Redfish {self._reading[1]} of chassis {chassis}, DMTF DSP0268")
-
-    def read(self, domain: Domain) -> Sequence[Sample]:
-        return self._controller.take()
-
-    def _found(self) -> tuple[str, str, str]:
-        """The chassis with the power reading, the path of its power resource, and that of the number in it. A chassis
-        that gives no answer does not hide another. Raises MixmarkError with the choice if there are several."""
+    def find(self) -> Found:
+        """A chassis that gives no answer does not hide another."""
         found, reasons = {}, {}
         members = self._leaves("/redfish/v1/Chassis")
-        links = [value for name, value in members.items() if re.fullmatch(r"Members\.\d+\.@odata\.id", name)]
-        for link in map(str, links[:MOST_CHASSIS]):
+        links = [str(value) for name, value in members.items() if re.fullmatch(r"Members\.\d+\.@odata\.id", name)]
+        for link in links[:MOST_CHASSIS]:
             name = plain(link.rstrip("/").rpartition("/")[2], 80)
             try:
-                found[name] = self._numbers(link)
+                found[name] = self._readings(link)
             except MixmarkError as error:
                 reasons[name] = str(error)
         if self._chassis in reasons or not (found or self._chassis):
             why = [f"{name}: {reason}" for name, reason in reasons.items() if self._chassis in (None, name)]
             raise MixmarkError(f"no chassis has a power reading above 0 W; {'; '.join(why) or 'there is no chassis'}")
         chassis = http.choose("chassis", "chassis", {**found, **reasons} if self._chassis else found, self._chassis)
-        resource, numbers = found[chassis]
-        return chassis, resource, http.choose("power reading", "power", numbers, self._power)
+        resource, readings = found[chassis]
+        path = http.choose("power reading", "power", readings, self._power)
 
-    def _numbers(self, chassis: str) -> tuple[str, dict[str, str]]:
+        def ask() -> float:
+            return http.number(self._leaves(resource).get(path), path)
+
+        return Found(ask, f"Redfish {path} of chassis {chassis}, DMTF DSP0268")
+
+    def _readings(self, chassis: str) -> tuple[str, dict[str, str]]:
         """The path of the power resource that has a reading, and the paths of its readings with their names. Raises
         MixmarkError if no resource has one."""
         links = self._leaves(chassis)
@@ -95,18 +83,14 @@ class Redfish:
             except MixmarkError as error:
                 reasons.append(str(error))
                 continue
-            powers = [path for path, value in leaves.items() if _is_power(path, value)]
-            parts = {path: leaves.get(f"{path.rpartition('.')[0]}.PhysicalContext") for path in powers}
+            beside = {path: path.rpartition(".")[0] for path, value in leaves.items() if _is_power(path, value)}
+            parts = {path: str(leaves.get(f"{at}.PhysicalContext") or "") for path, at in beside.items()}
             wanted = [path for path, part in parts.items() if (path == self._power if self._power else part in WHOLE)]
             if wanted:
-                return link, {path: str(leaves.get(f"{path.rpartition('.')[0]}.Name", "")) for path in wanted}
-            known = [f'power = "{path}" is of {plain(str(part or "the whole"), 40)}' for path, part in parts.items()]
+                return link, {path: str(leaves.get(f"{beside[path]}.Name", "")) for path in wanted}
+            known = [f'power = "{path}" is of {plain(part or "the whole", 40)}' for path, part in parts.items()]
             reasons.append(f"{resource} has {' and '.join(known) or 'no power above 0 W'}")
         raise MixmarkError(", ".join(reasons) or "it has neither EnvironmentMetrics nor Power")
-
-    def _ask(self) -> float:
-        resource, path = self._reading
-        return http.number(self._leaves(resource).get(path), path)
 
     def _leaves(self, path: str) -> http.Leaves:
         """The resource at a path. Raises MixmarkError, which names neither the address nor the account."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.capabilities.plugs.ipmi import Ipmi
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Sample
-from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters.bmc import EVERY_NS, MOST_FAILURES, Controller
-from mixmark.harness.meters.ipmi import Ipmi
+from mixmark.harness.contracts.schema import Absent, Domain
+from tests.capabilities.plugs.servers import CPU, gathered
 
-CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 READING = """
     Instantaneous power reading:                   {watts}
     Minimum during sampling period:                108 Watts
@@ -43,17 +41,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
         return tmp_path
 
     return build
-
-
-def gathered(take: Callable[[], object]) -> list[Sample]:
-    """The first answer."""
-    for _ in range(2000):
-        samples = take()
-        if samples:
-            assert isinstance(samples, list)
-            return samples
-        time.sleep(0.005)
-    raise AssertionError("no answer")
 
 
 def test_the_controller_gives_the_power_of_the_node(machine: Callable[..., Path]) -> None:
@@ -116,7 +103,7 @@ def test_what_is_missing_is_said_with_its_command(
 def test_a_tool_that_hangs_is_given_up(machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     root = machine()
     (root / "bin/ipmitool").write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr("mixmark.harness.meters.ipmi.PATIENCE_S", 0.05)
+    monkeypatch.setattr("mixmark.harness.capabilities.plugs.ipmi.PATIENCE_S", 0.05)
     (absent,) = Ipmi({}, root).domains([CPU])
     assert isinstance(absent, Absent) and "did not answer" in absent.reason
 
@@ -124,50 +111,3 @@ def test_a_tool_that_hangs_is_given_up(machine: Callable[..., Path], monkeypatch
 def test_it_takes_no_options() -> None:
     with pytest.raises(UsageError, match="host"):
         Ipmi({"host": "bmc"})
-
-
-class TestController:
-    def test_it_is_asked_once_a_second_and_nobody_waits_for_it(self) -> None:
-        now_ns = 0
-        asked: list[int] = []
-
-        def ask() -> float:
-            asked.append(now_ns)
-            return 5.0
-
-        controller = Controller(ask, clock=lambda: now_ns)
-        assert gathered(controller.take) == [Sample(5.0)]
-        now_ns = EVERY_NS - 1
-        assert controller.take() == []
-        assert asked == [0]
-        now_ns = EVERY_NS
-        assert gathered(controller.take) == [Sample(5.0)]
-        assert asked == [0, EVERY_NS]
-
-    def test_an_answer_that_nobody_took_in_time_is_dropped(self) -> None:
-        now_ns = 0
-        controller = Controller(lambda: 5.0, clock=lambda: now_ns)
-        controller.take()
-        assert controller._thread is not None
-        controller._thread.join()
-        now_ns = EVERY_NS
-        assert controller.take() == []  # and asks again
-        assert gathered(controller.take) == [Sample(5.0)]
-
-    def test_a_failure_now_and_then_is_a_gap_but_several_in_a_row_are_the_end(self) -> None:
-        answers: list[float | Exception] = [7.0, OSError("busy"), 8.0]
-        answers += [MixmarkError("gone")] * MOST_FAILURES
-
-        def ask() -> float:
-            answer = answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
-
-        controller = Controller(ask, every_ns=0)
-        assert gathered(controller.take) == [Sample(7.0)]
-        assert gathered(controller.take) == [Sample(8.0)]
-        for _ in range(2):
-            with pytest.raises(MixmarkError, match="gone"):
-                gathered(controller.take)
-        assert not answers

@@ -14,9 +14,9 @@ The user declares in mixmark.toml what the meter measures:
     where={index = "0"}         the rows of a log of several devices that are read
     sum=true                    or that the rows of one instant are added
 
-A log needs a header with `timestamp` and one column in a unit, such as watts or `power [kW]`, or one that `formats`
-recognises. A reading without a timestamp gets its time of arrival. Timestamps are ISO 8601, seconds, milliseconds,
-microseconds or nanoseconds since 1970, or in the log's format.
+A log needs a header with `timestamp` and one column in a unit, such as watts or `power [kW]`, or one of `recipes.toml`.
+A reading without a timestamp gets its time of arrival. Timestamps are ISO 8601, seconds, milliseconds, microseconds or
+nanoseconds since 1970, or in the log's format.
 
 If a machine has two power supplies with a meter each, each meter is declared as a part of the node:
 
@@ -45,17 +45,10 @@ from pathlib import Path
 from typing import Literal, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
-from mixmark.harness.contracts.protocols import Sample
-from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.contracts.text import Reason
-from mixmark.harness.meters.common import all_ids, choice_option, number_option
-from mixmark.harness.meters.external import lines
-from mixmark.harness.meters.external.formats import WHERE, Format, bare_values, recognised, unknown
-from mixmark.harness.meters.external.lines import POWER, UNITS
-from mixmark.harness.meters.external.sources import (
+from mixmark.harness.capabilities.external_log import lines
+from mixmark.harness.capabilities.external_log.formats import Format, bare_values, recognised, unknown
+from mixmark.harness.capabilities.external_log.sources import (
     CHUNK,
-    FIRST_LINES,
     LONGEST_LINE,
     LogFile,
     Lost,
@@ -63,23 +56,29 @@ from mixmark.harness.meters.external.sources import (
     TcpConnection,
     cause,
 )
-from mixmark.harness.meters.external.tables import Several, split
+from mixmark.harness.capabilities.external_log.tables import WHERE, Several, Table, split
+from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.contracts.text import Reason
+from mixmark.harness.meters.common import POWER, UNITS, all_ids, choice_option, number_option
 
-TABLE = ("column", "time", "time_format", "sum")
 SOURCES = ("path", "connect", "command")
-OPTIONS = ("name", *SOURCES, "unit", "boundary", "covers", "accuracy", "timezone", "late_s", *TABLE)
+OPTIONS = ("name", *SOURCES, "unit", "boundary", "covers", "accuracy", "timezone", "late_s")
+TABLE_OPTIONS = ("column", "time", "time_format", "sum")
 BACKLOG = 4096  # bytes; a larger read has lines that arrived during a pause, and without timestamps they have no time
 STEP_NS = 100_000_000  # if the wall clock moves more against CLOCK_MONOTONIC, it was set
 POLL_S = 0.05
+FIRST_LINES = 200  # in which a header may stand below a banner
 HEADER_S = 10.0  # in which a program must print its header
+LATE_NS = 100_000_000  # a smaller lag is not worth a line
+HEAD = 8  # characters in which rows and headers differ
 TAIL = 64  # lines of a log before the run that are read, to find several devices before anything is measured
-BURST, BURST_ROWS, BURSTS = 5, 32, 3  # of rows: so many are so much closer to the row above than that one to its own
-
-
-SEVERAL_GPUS = (
-    "its rows come in bursts, so they are of several GPUs: add uuid to --query-gpu, and choose "
-    'where = {uuid = "GPU-…"} or sum = true'
-)
+BURST, BURST_ROWS, BURSTS = (
+    5,
+    32,
+    3,
+)  # a burst: 3 of the last 32 rows follow their predecessor 5 times faster than usual
 
 
 @dataclass(frozen=True)
@@ -93,19 +92,7 @@ class External:
     needs_section = True
 
     def __init__(self, options: Mapping[str, str], clocks: Clocks | None = None) -> None:
-        if "where" in options:
-            raise UsageError("where of the meter external is a table", 'give it as where = {index = "0"}')
-        refuse_options("the meter external", {name: "" for name in options if not name.startswith(WHERE)}, OPTIONS)
-        given = [name for name in SOURCES if name in options]
-        if len(given) > 1:
-            raise UsageError(f"the meter external reads from one source, not from {' and '.join(given)}")
-        if "path" in options and "unit" in options and "column" not in options:
-            raise UsageError("the header of a log names the unit", "unit is for connect and command, or with column")
-        if not options.get("command", "x").strip():
-            raise UsageError("the meter external has an empty command", 'give it as command = "read_my_meter --csv"')
-        if "time" in options and "column" not in options:
-            raise UsageError("the meter external needs column with time", "column names the reading of a table")
-        choice_option("external", options, "sum", ("true", "false"))
+        _refuse_contradictions(options)
         self._options = options
         self._id = f"external/{options['name']}" if "name" in options else "external"
         self._clocks = clocks or Clocks()
@@ -122,26 +109,28 @@ class External:
         self._source: LogFile | TcpConnection | Program | None = None
         self._format: Format | None = None
         """The format of the lines. None until the first line over TCP."""
-        self._last_wall_ns = 0
-        self._lost: str | None = None
+        self._lost: Reason | None = None
         self._rest = b""
         self._line = 0
         self._last: Sample | None = None
-        self._wall_offset_ns = 0
-        self._emptied_ns = 0
+        self._last_wall_ns = self._wall_offset_ns = self._emptied_ns = self._gap_ns = 0
         self._bursts: deque[bool] = deque(maxlen=BURST_ROWS)
-        self._gap_ns = 0
+
+    @staticmethod
+    def proposals(options: Mapping[str, str], lag_ns: int | None) -> Iterator[str]:
+        """What its section in mixmark.toml lacks, by a trial in which it followed the load `lag_ns` late."""
+        if "accuracy" not in options:
+            yield '# accuracy = "1%"   # as its maker declares it'
+        if lag_ns and abs(lag_ns) > LATE_NS:
+            late_s = float(options.get("late_s", 0)) - lag_ns / 1e9
+            yield f'late_s = "{late_s:.2f}"   # its clock, by this trial'
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         """Opens the source."""
         try:
-            if self._source is None:
-                self._open()
+            source = self._source = self._source or self._opened()
         except (OSError, MixmarkError) as error:
             yield Absent(kind="meter", name=self._id, reason=cause(error))
-            return
-        if self._source is None:
-            yield Absent(kind="meter", name=self._id, reason="no meter is named under [meter.external] in mixmark.toml")
             return
         unit = self._format.unit if self._format else self._unit
         written = f", as {self._format.name} writes it" if self._format and self._format.name != "plain" else ""
@@ -154,7 +143,7 @@ class External:
             quantity="power" if unit in POWER else "energy",
             method="external",
             accuracy=self._accuracy,
-            source=f"{self._source.label}{written}, in {unit}{late}, as declared by its owner",
+            source=f"{source.label}{written}, in {unit}{late}, as declared by its owner",
         )
 
     def read(self, domain: Domain) -> Sequence[Sample]:
@@ -169,30 +158,29 @@ class External:
     @property
     def pids(self) -> tuple[int, ...]:
         """The process of the program that was started, if any."""
-        return (self._source.pid,) if isinstance(self._source, Program) else ()
+        return self._source.pids if self._source else ()
 
     def close(self) -> None:
         """Ends the program that was started, if any."""
-        if isinstance(self._source, Program):
+        if self._source:
             self._source.close()
         self._source = None
 
-    def _open(self) -> None:
+    def _opened(self) -> LogFile | TcpConnection | Program:
         self._emptied_ns = self._clocks.monotonic_ns()
         self._wall_offset_ns = self._clocks.wall_ns() - self._emptied_ns
         if self._address:
-            self._source = TcpConnection(self._address)
-        elif "path" in self._options:
-            self._source = LogFile(Path(self._options["path"]))
-        elif "command" in self._options:
-            self._source = Program(self._options["command"])
-        if isinstance(self._source, LogFile | Program):
-            try:
-                self._begin(self._source)
-            except (ValueError, Lost) as error:
-                label = self._source.label
-                self.close()
-                raise Lost(f"{label}: {error}") from error
+            return TcpConnection(self._address)
+        if not self._options.keys() & set(SOURCES):
+            raise Lost("no meter is named under [meter.external] in mixmark.toml")
+        options = self._options
+        source = LogFile(Path(options["path"])) if "path" in options else Program(options["command"])
+        try:
+            self._begin(source)
+        except (ValueError, Lost) as error:
+            source.close()
+            raise Lost(f"{source.label}: {error}") from error
+        return source
 
     def _begin(self, source: LogFile | Program) -> None:
         """Reads up to the header, and of a log all that was written before. Raises Lost or ValueError, also if the log
@@ -204,34 +192,22 @@ class External:
             for line in self._whole(new):
                 self._line += 1
                 text = lines.decoded(line)
-                if self._format is None:
-                    if len(first) < FIRST_LINES:
-                        first.append(text)
-                        self._format = self._recognised(text, source.live)
-                elif self._format.repeats(text, first[-1]):
-                    self._format.reading(text)  # raises if its columns are others
-                else:
+                if self._format is not None:
+                    if isinstance(self._format, Table) and text[:HEAD] == first[-1][:HEAD]:
+                        self._format.reading(text)  # raises if it is a header with other columns
                     tail.append(text)
+                elif len(first) < FIRST_LINES:
+                    first.append(text)
+                    self._format = recognised(text, self._options, source.live)
+                    if self._format is None and source.live:
+                        self._format = bare_values(text, self._options)
             if source.live and (self._format is not None or len(first) == FIRST_LINES):
                 break
             if not new:
                 time.sleep(POLL_S)
         if self._format is None:
             raise ValueError(unknown(first, self._options))
-        wrong: list[str] = []
-        for text in tail:
-            try:
-                self._format.reading(text)
-            except Several:
-                raise
-            except ValueError as error:
-                wrong.append(f"{lines.shown(text.encode())} ({error})")
-        if wrong and len(wrong) == sum(1 for text in tail if text.strip()):
-            raise ValueError(f"none of its last rows can be read: {wrong[-1]}")
-
-    def _recognised(self, text: str, live: bool) -> Format | None:
-        found = recognised(text, self._options, live)
-        return bare_values(text, self._options) if found is None and live else found
+        _refuse_past(self._format, tail)
 
     def _whole(self, new: bytes) -> list[bytes]:
         """The lines that `new` completes. Raises Lost if one is too long."""
@@ -273,31 +249,61 @@ class External:
             found = self._format.reading(text) if self._format else None
             if found is None or self._format is None:
                 return None
-            at, number = found
-            value = number * UNITS[self._format.unit]
-            at_ns = now_ns if not self._format.timed else self._wall_ns(at) - self._wall_offset_ns
+            at_ns, value = now_ns, found[1] * UNITS[self._format.unit]
+            if self._format.timed:
+                time_format = self._format.time_format
+                self._last_wall_ns = lines.epoch_ns(found[0], self._zone, time_format, self._last_wall_ns)
+                at_ns = self._last_wall_ns - self._wall_offset_ns
         except (ValueError, OverflowError) as error:
             raise Lost(f"line {self._line} is torn or wrong: {lines.shown(line)} ({error})") from error
         sample = Sample(value, at_ns + round(self._late_s * 1e9))
-        if problem := lines.implausible(sample, self._last, self._emptied_ns, now_ns) or self._burst(sample):
+        problem = lines.implausible(sample, self._last, self._emptied_ns, now_ns) or self._burst(sample)
+        if problem:
             raise Lost(f"line {self._line}: {problem}")
         self._last = sample
         return sample
 
     def _burst(self, sample: Sample) -> Reason | None:
         """Why the rows of a log that names no device are of several devices: they come in bursts. None if not."""
-        if self._last is None or self._format is None or not self._format.anonymous:
+        if self._last is None or self._format is None or not self._format.bursts:
             return None
         gap_ns = (sample.at_ns or 0) - (self._last.at_ns or 0)
         self._bursts.append(gap_ns * BURST < self._gap_ns)
         self._gap_ns = gap_ns
-        return SEVERAL_GPUS if sum(self._bursts) >= BURSTS else None
+        return f"its rows come in bursts, so they are of {self._format.bursts}" if sum(self._bursts) >= BURSTS else None
 
-    def _wall_ns(self, text: str) -> int:
-        """Raises ValueError."""
-        time_format = self._format.time_format if self._format else None
-        self._last_wall_ns = lines.epoch_ns(text, self._zone, time_format, self._last_wall_ns)
-        return self._last_wall_ns
+
+def _refuse_past(format: Format, tail: Iterable[str]) -> None:
+    """Raises ValueError if the last lines of a log are of several devices, or none can be read."""
+    rows = [text for text in tail if text.strip()]
+    wrong: list[str] = []
+    for text in rows:
+        try:
+            format.reading(text)
+        except Several:
+            raise
+        except ValueError as error:
+            wrong.append(f"{lines.shown(text.encode())} ({error})")
+    if wrong and len(wrong) == len(rows):
+        raise ValueError(f"none of its last rows can be read: {wrong[-1]}")
+
+
+def _refuse_contradictions(options: Mapping[str, str]) -> None:
+    """Raises UsageError for options that do not go together."""
+    if "where" in options:
+        raise UsageError("where of the meter external is a table", 'give it as where = {index = "0"}')
+    own = [name for name in options if not name.startswith(WHERE)]
+    refuse_options("the meter external", dict.fromkeys(own, ""), (*OPTIONS, *TABLE_OPTIONS))
+    given = [name for name in SOURCES if name in options]
+    if len(given) > 1:
+        raise UsageError(f"the meter external reads from one source, not from {' and '.join(given)}")
+    if "path" in options and "unit" in options and "column" not in options:
+        raise UsageError("the header of a log names the unit", "unit is for connect and command, or with column")
+    if not options.get("command", "x").strip():
+        raise UsageError("the meter external has an empty command", 'give it as command = "read_my_meter --csv"')
+    if "time" in options and "column" not in options:
+        raise UsageError("the meter external needs column with time", "column names the reading of a table")
+    choice_option("external", options, "sum", ("true", "false"))
 
 
 def _zone(options: Mapping[str, str]) -> tzinfo | None:

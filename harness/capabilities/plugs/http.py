@@ -13,9 +13,10 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import SplitResult, urlencode, urlsplit
 
+from mixmark.harness.capabilities.plugs.polled import PATIENCE_S
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.text import plain
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import httpx2
 
 LONGEST = 1 << 20
-PATIENCE_S = 5.0  # the limit of one reply
 MOST_REQUESTS = 6  # for one reply: redirects, and the question of an account
 MOST_NAMED = 12
 
@@ -31,14 +31,19 @@ Leaves = dict[str, object]
 """The values of a JSON text, each by its path: names and positions, with dots between them."""
 
 
+AccountIn = Literal["header", "query", "session"]
+
+
 class NoSuchPath(MixmarkError):
     """The device knows no such path."""
 
 
 class Client:
-    """A device behind HTTP. what: `the plug`. options: those of its section; url, user, password_env, token_env and
-    verify are used. environment: None means that of the process. account_here: whether the account is for HTTP; else
-    the meter gives it. Raises UsageError for an option that cannot be used.
+    """A device behind HTTP.
+
+    what: `the plug`. options: its section; url, user, password_env, token_env and verify are used. environment: None
+    means the process's own. account: where the account goes; for a session a subclass logs in. Raises UsageError for an
+    option that cannot be used.
 
     The account is given by digest if the device asks for that, and over http only if it asks. The errors of a reply
     name neither the address nor the account, because they are stored in a result.
@@ -48,32 +53,24 @@ class Client:
         self,
         what: str,
         options: Mapping[str, str],
-        environment: Mapping[str, str] | None,
+        environment: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        account_here: bool = True,
+        account: AccountIn = "header",
     ) -> None:
         import httpx2  # 0.2 s, which a machine without such a device does not spend
 
         self._what, self.at = what, _address(what, options)
-        self.account: tuple[str, str] | None = None
-        headers = {"Accept": "application/json", **(headers or {})}
-        if given := [name for name in ("password_env", "user", "token_env") if name in options]:
-            if given not in (["password_env", "user"], ["token_env"]):
-                raise UsageError(f"{what} needs user with password_env, or token_env, not {' and '.join(given)}")
-            variable = options[given[0]]
-            if not (secret := (os.environ if environment is None else environment).get(variable, "")):
-                raise UsageError(f"{what} finds no password: {given[0]} names {variable}", hint=f"export {variable}=…")
-            if "user" in options:
-                self.account = options["user"], secret
-            else:
-                headers["Authorization"] = f"Bearer {secret}"
-        self._account = self.account if account_here else None
+        user, secret = _account(what, options, os.environ if environment is None else environment)
+        self.account = (user, secret) if user else None
+        self._account = self.account if account == "header" else None
+        self._query = f"&{urlencode({'user': user, 'password': secret})}" if user and account == "query" else ""
+        token = {"Authorization": f"Bearer {secret}"} if secret and not user else {}
         # NotImplementedError: the library knows no digest with auth-int.
         self._errors = (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, NotImplementedError)
         self._client = httpx2.Client(
             verify=_verified(options.get("verify", "yes")),
             auth=self._account if self.at.scheme == "https" else None,  # some do not ask, but show a login page
-            headers=headers,
+            headers={"Accept": "application/json", **(headers or {}), **token},
             timeout=PATIENCE_S,
             trust_env=False,
             limits=httpx2.Limits(max_keepalive_connections=0),  # a plug has few connections, for others too
@@ -85,20 +82,16 @@ class Client:
         try:
             return dict(_leaves(json.loads(text)))
         except (ValueError, RecursionError):
-            shown = ascii(text[:40])
-            if "<" in text[:200]:
-                shown = f"HTML: it has another address, or wants a login: {shown}"
-            raise MixmarkError(f"{self._what} answers {_bare(path)} with no JSON: {shown}") from None
+            html = "HTML: it has another address, or wants a login: " if "<" in text[:200] else ""
+            raise MixmarkError(f"{self._what} answers {_bare(path)} with no JSON: {html}{text[:40]!a}") from None
 
     def text(self, path: str) -> str:
         """The text at a path. Raises MixmarkError; NoSuchPath if the device answers 404."""
         try:
             code, reason, content = self._get(path)
         except self._errors as error:
-            said = plain(str(error), 160).replace(str(self.at.hostname), "it")  # errors of certificates name the host
-            raise MixmarkError(
-                f"{self._what} gives no answer for {_bare(path)}: {said or type(error).__name__}"
-            ) from None
+            said = plain(str(error), 160).replace(str(self.at.hostname), "it") or type(error).__name__
+            raise MixmarkError(f"{self._what} gives no answer for {_bare(path)}: {said}") from None
         if 200 <= code < 300:
             return content.decode("utf-8-sig", "replace")
         advice = ": check user and password_env, or token_env" if code in (401, 403) else ""
@@ -106,44 +99,30 @@ class Client:
         raise kind(f"{self._what} answers {code} {plain(reason, 60)} for {_bare(path)}{advice}")
 
     def _get(self, path: str) -> tuple[int, str, bytes]:
-        """The status, its words, and the content."""
-        request = self._client.build_request("GET", f"{self.at.scheme}://{self.at.netloc}{path}")
+        """The status, its words, and the content. Raises one of `_errors` if there is none."""
+        request = self._client.build_request("GET", f"{self.at.scheme}://{self.at.netloc}{path}{self._query}")
         for _ in range(MOST_REQUESTS):
             with closing(self._client.send(request, stream=True)) as reply:
                 if reply.status_code == 401 and self._takes_scheme(reply):
                     continue
                 if reply.next_request is None:
-                    return reply.status_code, reply.reason_phrase, self._content(reply, path)
-                there = reply.next_request.url
-                if there.host != request.url.host or (request.url.scheme, there.scheme) == ("https", "http"):
-                    where = "another host" if there.host != request.url.host else "http"
-                    raise MixmarkError(
-                        f"{self._what} answers {reply.status_code} for {_bare(path)}: it redirects to {where}, where "
-                        "no account is sent: give the address of the device itself as url"
-                    )
-                request = reply.next_request
-        raise MixmarkError(f"{self._what} redirects {_bare(path)} again and again")
+                    return reply.status_code, reply.reason_phrase, _content(reply)
+                before, request = request.url, reply.next_request
+                there = "another host" if request.url.host != before.host else request.url.scheme
+                if there == "another host" or (before.scheme, there) == ("https", "http"):
+                    own = "where no account is sent: give the address of the device itself as url"
+                    raise OSError(f"it redirects to {there}, {own}")
+        raise OSError("it redirects again and again")
 
     def _takes_scheme(self, refusal: httpx2.Response) -> bool:
         """Whether there is an account to give in the scheme that the device asks for, in which it was not given yet."""
         from httpx2 import BasicAuth, DigestAuth
 
-        asked = refusal.headers.get("WWW-Authenticate", "").lower()
-        scheme = DigestAuth if "digest" in asked else BasicAuth
+        scheme = DigestAuth if "digest" in refusal.headers.get("WWW-Authenticate", "").lower() else BasicAuth
         if self._account is None or isinstance(self._client.auth, scheme):
             return False
         self._client.auth = scheme(*self._account)
         return True
-
-    def _content(self, reply: httpx2.Response, path: str) -> bytes:
-        content, end_s = b"", time.monotonic() + PATIENCE_S
-        for piece in reply.iter_bytes():
-            content += piece
-            if len(content) > LONGEST:
-                raise MixmarkError(f"{self._what}'s reply for {_bare(path)} is longer than {LONGEST >> 20} MiB")
-            if time.monotonic() > end_s:
-                raise MixmarkError(f"{self._what}'s reply for {_bare(path)} takes longer than {PATIENCE_S:g} s")
-        return content
 
 
 def number(value: object, what: str) -> float:
@@ -185,6 +164,19 @@ def _address(what: str, options: Mapping[str, str]) -> SplitResult:
     return found
 
 
+def _account(what: str, options: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, str]:
+    """The user and the password, or an empty user and a token; both empty if none is declared."""
+    given = [name for name in ("password_env", "user", "token_env") if name in options]
+    if not given:
+        return "", ""
+    if given not in (["password_env", "user"], ["token_env"]):
+        raise UsageError(f"{what} needs user with password_env, or token_env, not {' and '.join(given)}")
+    variable = options[given[0]]
+    if not (secret := environment.get(variable, "")):
+        raise UsageError(f"{what} finds no password: {given[0]} names {variable}", hint=f"export {variable}=…")
+    return options.get("user", ""), secret
+
+
 def _verified(verify: str) -> ssl.SSLContext | bool:
     if verify in ("yes", "no", "true", "false"):
         return verify in ("yes", "true")
@@ -200,6 +192,17 @@ def _leaves(value: object, at: str = "") -> Iterator[tuple[str, object]]:
         return
     for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
         yield from _leaves(inner, f"{at}.{name}" if at else str(name))
+
+
+def _content(reply: httpx2.Response) -> bytes:
+    content, end_s = b"", time.monotonic() + PATIENCE_S
+    for piece in reply.iter_bytes():
+        content += piece
+        if len(content) > LONGEST:
+            raise OSError(f"its reply is longer than {LONGEST >> 20} MiB")
+        if time.monotonic() > end_s:
+            raise OSError(f"its reply takes longer than {PATIENCE_S:g} s")
+    return content
 
 
 def _bare(path: str) -> str:

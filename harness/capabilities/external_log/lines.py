@@ -10,11 +10,10 @@ from decimal import Decimal
 
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.text import Reason
+from mixmark.harness.meters.common import UNITS
 
 Reading = tuple[str, float]
 """A timestamp, which is empty if a line has none, and a value in the unit of the log."""
-UNITS = {"W": 1.0, "mW": 1e-3, "kW": 1e3, "J": 1.0, "kJ": 1e3, "Wh": 3600.0, "kWh": 3.6e6}
-POWER = {"W", "mW", "kW"}
 UNIT_OF_WORD = {unit.lower(): unit for unit in UNITS} | {
     "watt": "W",
     "milliwatt": "mW",

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import base64
-import json
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 
 import httpx2
 import pytest
 
+from mixmark.harness.capabilities.plugs.redfish import Redfish
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Sample
-from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters.redfish import Redfish
+from mixmark.harness.contracts.schema import Absent, Domain
+from tests.capabilities.plugs.servers import CPU, SECRET, PlugServer, gathered, served
 
-CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
-SECRET = "correct horse"
 Tree = dict[str, object]
 
 
@@ -51,54 +46,22 @@ def new(watts: object = 512.5) -> Tree:
     }
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-    tree: Tree
-    account = ""
-
-
-class Answers(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        token = base64.b64encode(self.server.account.encode()).decode()
-        if self.server.account and self.headers["Authorization"] != f"Basic {token}":
-            self.send_error(401)
-            return
-        found = self.server.tree.get(self.path)
-        if found is None:
-            self.send_error(404)
-        elif isinstance(found, int):
-            self.send_error(found)
-        elif isinstance(found, str):  # a place to go on to
-            self.send_response(308)
-            self.send_header("Location", found)
-            self.end_headers()
-        else:
-            body = found if isinstance(found, bytes) else json.dumps(found).encode()
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with Server(("127.0.0.1", 0), Answers) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+def server() -> Iterator[PlugServer]:
+    with served("tree") as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
-def meter(server: Server, **options: str) -> Redfish:
+def account(password: str = SECRET) -> str:
+    """The header that gives the account of the reader."""
+    return "Basic " + base64.b64encode(f"reader:{password}".encode()).decode()
+
+
+def meter(server: PlugServer, **options: str) -> Redfish:
     return Redfish({"url": f"http://127.0.0.1:{server.server_port}", **options}, {"BMC_PASSWORD": SECRET})
 
 
-def watts_of(server: Server, **options: str) -> float:
+def watts_of(server: PlugServer, **options: str) -> float:
     """The first reading."""
     redfish = meter(server, **options)
     (domain,) = redfish.domains([CPU])
@@ -107,23 +70,15 @@ def watts_of(server: Server, **options: str) -> float:
     return sample.value
 
 
-def refused(server: Server, **options: str) -> str:
+def refused(server: PlugServer, **options: str) -> str:
     (absent,) = meter(server, **options).domains([CPU])
     assert isinstance(absent, Absent)
     assert str(server.server_port) not in absent.reason
     return absent.reason
 
 
-def gathered(take: Callable[[], Sequence[Sample]]) -> Sequence[Sample]:
-    for _ in range(2000):
-        if samples := take():
-            return samples
-        time.sleep(0.005)
-    raise AssertionError("no answer")
-
-
 @pytest.mark.parametrize(("tree", "watts", "chassis"), [(old(), 344.0, "1"), (new(), 512.5, "Self")])
-def test_the_controller_gives_the_power_of_the_node(server: Server, tree: Tree, watts: float, chassis: str) -> None:
+def test_the_controller_gives_the_power_of_the_node(server: PlugServer, tree: Tree, watts: float, chassis: str) -> None:
     server.tree = tree
     redfish = meter(server)
     (domain,) = redfish.domains([CPU])
@@ -133,17 +88,17 @@ def test_the_controller_gives_the_power_of_the_node(server: Server, tree: Tree, 
     assert gathered(lambda: redfish.read(domain)) == [Sample(watts)]
 
 
-def test_the_password_comes_from_the_environment_and_goes_nowhere_else(server: Server) -> None:
-    server.tree, server.account = old(), f"reader:{SECRET}"
+def test_the_password_comes_from_the_environment_and_goes_nowhere_else(server: PlugServer) -> None:
+    server.tree, server.needs = old(), account()
     (domain,) = meter(server, user="reader", password_env="BMC_PASSWORD").domains([CPU])
     assert isinstance(domain, Domain)
     assert SECRET not in domain.model_dump_json() and "reader" not in domain.model_dump_json()
     assert "401" in refused(server)
-    server.account = "reader:another"
+    server.needs = account("another")
     assert "check user and password_env" in refused(server, user="reader", password_env="BMC_PASSWORD")
 
 
-def test_of_several_chassis_one_is_named(server: Server) -> None:
+def test_of_several_chassis_one_is_named(server: PlugServer) -> None:
     server.tree = {**old(), **new()}
     server.tree["/redfish/v1/Chassis"] = {"Members": [link("/redfish/v1/Chassis/1"), link("/redfish/v1/Chassis/Self")]}
     assert 'choose chassis = "1", chassis = "Self"' in refused(server)
@@ -170,7 +125,7 @@ WATTS = "PowerControl.{}.PowerConsumedWatts"
     ],
 )
 def test_of_several_powers_the_one_of_the_whole_chassis_is_read(
-    server: Server, controls: list[tuple[object, object]], power: str | None, watts: float
+    server: PlugServer, controls: list[tuple[object, object]], power: str | None, watts: float
 ) -> None:
     server.tree = old()
     server.tree["/redfish/v1/Chassis/1/Power"] = {
@@ -179,7 +134,7 @@ def test_of_several_powers_the_one_of_the_whole_chassis_is_read(
     assert watts_of(server, **({"power": power} if power else {})) == watts
 
 
-def test_powers_that_are_not_known_to_be_the_nodes_are_refused_with_the_choice(server: Server) -> None:
+def test_powers_that_are_not_known_to_be_the_nodes_are_refused_with_the_choice(server: PlugServer) -> None:
     server.tree = old()
     controls: list[dict[str, object]] = [{"PowerConsumedWatts": 300, "Name": "CPU"}, {"PowerConsumedWatts": 310}]
     server.tree["/redfish/v1/Chassis/1/Power"] = {"PowerControl": controls}
@@ -191,7 +146,7 @@ def test_powers_that_are_not_known_to_be_the_nodes_are_refused_with_the_choice(s
 
 
 @pytest.mark.parametrize("metrics", [500, {}, {"PowerWatts": {"Reading": 0}}])
-def test_a_chassis_without_new_metrics_is_asked_for_its_power(server: Server, metrics: object) -> None:
+def test_a_chassis_without_new_metrics_is_asked_for_its_power(server: PlugServer, metrics: object) -> None:
     server.tree = {**old(300), "/metrics": metrics}
     server.tree["/redfish/v1/Chassis/1"] = {
         "Power": link("/redfish/v1/Chassis/1/Power"),
@@ -201,7 +156,7 @@ def test_a_chassis_without_new_metrics_is_asked_for_its_power(server: Server, me
 
 
 @pytest.mark.parametrize("broken", [404, b"<html>", {}, {"Power": link("//elsewhere/")}, "/redfish/v1/Chassis/2"])
-def test_a_chassis_that_cannot_be_asked_does_not_hide_another(server: Server, broken: object) -> None:
+def test_a_chassis_that_cannot_be_asked_does_not_hide_another(server: PlugServer, broken: object) -> None:
     server.tree = {**old(300), "/redfish/v1/Chassis/2": broken}
     server.tree["/redfish/v1/Chassis"] = {"Members": [link("/redfish/v1/Chassis/2"), link("/redfish/v1/Chassis/1")]}
     for options in ({}, {"chassis": "1"}):
@@ -210,13 +165,15 @@ def test_a_chassis_that_cannot_be_asked_does_not_hide_another(server: Server, br
 
 
 @pytest.mark.parametrize("slash", [True, False])
-def test_a_controller_that_redirects_is_followed(server: Server, slash: bool) -> None:
+def test_a_controller_that_redirects_is_followed(server: PlugServer, slash: bool) -> None:
     """Some makes want a slash at the end, and others none."""
     there, here = ("/", "") if slash else ("", "/")
+    tree: Tree = {}
     for path, content in old(300).items():
-        server.tree = getattr(server, "tree", {}) | {path + here: path + there, path + there: content}
-    server.tree["/redfish/v1/Chassis"] = server.tree.get("/redfish/v1/Chassis", old()["/redfish/v1/Chassis"])
-    server.account = f"reader:{SECRET}"
+        tree |= {path + here: path + there, path + there: content}
+    server.tree = {"/redfish/v1/Chassis": old()["/redfish/v1/Chassis"], **tree}
+    server.redirects = 308
+    server.needs = account()
     assert watts_of(server, user="reader", password_env="BMC_PASSWORD") == 300.0
 
 
@@ -235,19 +192,21 @@ def test_a_controller_that_redirects_is_followed(server: Server, slash: bool) ->
         ("/redfish/v1/Chassis/1/Power", {"PowerControl": [{"PowerConsumedWatts": 0}]}, "no chassis"),
     ],
 )
-def test_a_controller_that_answers_otherwise_says_how(server: Server, path: str, content: object, reason: str) -> None:
+def test_a_controller_that_answers_otherwise_says_how(
+    server: PlugServer, path: str, content: object, reason: str
+) -> None:
     server.tree = {key: value for key, value in {**old(), path: content}.items() if value is not None}
     assert reason in refused(server)
 
 
-def test_nobody_there_is_said_before_the_run(server: Server) -> None:
-    with Server(("127.0.0.1", 0), Answers) as gone:
+def test_nobody_there_is_said_before_the_run(server: PlugServer) -> None:
+    with served("tree") as gone:
         pass
     assert "refused" in refused(gone)
 
 
 def test_a_certificate_of_another_does_not_give_the_address_away(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: PlugServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def mismatch(*_: object, **__: object) -> None:
         raise httpx2.ConnectError("Hostname mismatch, certificate is not valid for '127.0.0.1'.")

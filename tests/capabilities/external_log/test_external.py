@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import socket
 import struct
 import sys
+import termios
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from mixmark.harness.capabilities import external_log as external
+from mixmark.harness.capabilities.external_log import Clocks, External, lines, sources
+from mixmark.harness.capabilities.external_log.sources import CHUNK, LONGEST_LINE, Lost
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.discover import config
 from mixmark.harness.measure.metering import Meters
-from mixmark.harness.meters import external
-from mixmark.harness.meters.external import Clocks, External, lines, sources
-from mixmark.harness.meters.external.sources import CHUNK, LONGEST_LINE, Lost
 from mixmark.harness.plugins.registry import Plugin
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -463,7 +465,9 @@ class TestCommand:
     def test_a_program_ends_with_its_meter_and_all_that_it_started(self, tmp_path: Path) -> None:
         options = {"command": "sh -c 'echo 42; echo 43; sleep 1000 & echo $! >&2; cat >/dev/null; sleep 1000'"}
         configured = config.Config(meters={"external": options})
-        plugin = {"external": Plugin("meters", "external", "mixmark.harness.meters.external:External", "test")}
+        plugin = {
+            "external": Plugin("meters", "external", "mixmark.harness.capabilities.external_log:External", "test")
+        }
         with Meters(configured, [CPU], plugin) as meters:
             assert [each.id for each in meters.domains] == ["external"]
             (pid,) = meters.pids
@@ -503,11 +507,12 @@ class TestCommand:
     @pytest.mark.exhaustive
     def test_a_flood_waits_in_the_program(self, tmp_path: Path) -> None:
         meter, domain = opened(self.program(tmp_path, "while True: print(42)"))
-        pipe = meter._source._pipe  # type: ignore[union-attr]
+        output, waiting = meter._source._output, bytearray(4)  # type: ignore[union-attr]
         deadline = time.monotonic() + PATIENCE_S
-        while len(pipe._waiting) < sources.PIPE_BYTES and time.monotonic() < deadline:
+        while int.from_bytes(waiting, sys.byteorder) < CHUNK // 2 and time.monotonic() < deadline:
+            fcntl.ioctl(output.fileno(), termios.FIONREAD, waiting)
             time.sleep(0.01)
-        assert len(pipe._waiting) <= sources.PIPE_BYTES + CHUNK
+        assert CHUNK // 2 <= int.from_bytes(waiting, sys.byteorder) <= CHUNK
         assert meter.read(domain) == []  # of lines that waited the time is not known
         meter.close()
 
@@ -571,7 +576,7 @@ def test_two_meters_at_two_power_supplies_are_parts_of_one_machine(tmp_path: Pat
     for name in ("left", "right"):
         (tmp_path / f"{name}.csv").write_text("timestamp,watts\n")
     configured = config.load(tmp_path / "mixmark.toml")
-    plugin = {"external": Plugin("meters", "external", "mixmark.harness.meters.external:External", "test")}
+    plugin = {"external": Plugin("meters", "external", "mixmark.harness.capabilities.external_log:External", "test")}
     meters = Meters(configured, [CPU], plugin)
     assert not meters.absent
     assert {each.id: (each.boundary, each.covers) for each in meters.domains} == {

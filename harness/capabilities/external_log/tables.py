@@ -10,12 +10,15 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from mixmark.harness.meters.external.lines import NUMBER, Reading, number
+from mixmark.harness.capabilities.external_log.lines import IN_BRACKETS, NUMBER, Reading, number, unit_of
+from mixmark.harness.meters.common import UNITS
 
 SEPARATORS = (";", "\t", "|", ",", " ")  # a space is any run of spaces and tabs
 OTHER_HEADER = "its header has other columns than the header of the log: begin a new log"
+TWIN = re.compile(r" \(\d+\)$")
+WHERE = "where."
 
 
 class Several(ValueError):
@@ -23,49 +26,63 @@ class Several(ValueError):
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What the user says of a table's rows."""
+class Columns:
+    """The columns of one tool's table, as `recipes.toml` describes them."""
 
-    where: Mapping[str, str] = field(default_factory=dict)
-    """The value that a column must have: other rows are of other devices."""
-    sum: bool = False
-    """Whether the rows of one instant are added."""
+    name: str
+    times: Sequence[str] = ()
+    """None if readings get their time of arrival."""
+    value: str = ".*"
+    unit: str | None = None
+    time_format: str | None = None
+    devices: Sequence[str] = ()
+    bursts: str = ""
+    labelled: bool = False
+
+    def values(self, names: Sequence[str]) -> list[str]:
+        """The columns in a known unit that may be the reading."""
+        return [name for name in names if re.fullmatch(self.value, bare(name)) and (self.unit or unit_of(single(name)))]
+
+    def lacking(self, names: Sequence[str]) -> list[str]:
+        """The columns that the header lacks."""
+        known = {bare(each) for name in names for each in (name, single(name))}
+        lacks = [time for time in self.times if bare(time) not in known]
+        return lacks if self.values(names) else [*lacks, f"a column of {self.unit or 'W'}"]
 
 
 class Table:
-    """times: the columns that are joined to a timestamp; none if readings get their time of arrival. devices: the
-    columns that name a device. labelled: whether a row of labels follows the header. Raises ValueError if the header
-    lacks a column or names it twice."""
+    """A table with these columns. options: column, unit, time_format, sum and where (see the meter `external`). Raises
+    ValueError if they do not decide between the columns of the header, or contradict it."""
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        separator: str,
-        times: Sequence[str],
-        value: str,
-        unit: str,
-        devices: Sequence[str] = (),
-        choice: Choice | None = None,
-        labelled: bool = False,
-    ) -> None:
-        self._names, self._separator, self._unit = names, separator, unit
-        self._times = [position(names, name) for name in times]
-        self._value = position(names, value)
-        self._choice = choice or Choice()
-        self._where = {position(names, name): text for name, text in self._choice.where.items()}
-        lower = [name.lower() for name in names]
-        self._devices = [lower.index(name) for name in devices if name in lower]
-        if self._choice.sum and not self._times and not self._devices:
+    def __init__(self, columns: Columns, names: Sequence[str], separator: str, options: Mapping[str, str]) -> None:
+        values = columns.values(names)
+        if len(values) > 1 and "column" not in options:
+            others = ", ".join(values[1:])
+            raise ValueError(f'several columns have a unit; add column = "{values[0]}", or one of {others}')
+        column = options.get("column") or values[0]
+        self.name, self.names, self._separator, self._labelled = columns.name, names, separator, columns.labelled
+        self._times = [position(names, name) for name in columns.times]
+        self._value = position(names, column)
+        usual = columns.unit if bare(column) in map(bare, values) else None
+        self.unit = _unit(single(names[self._value]), usual, options.get("unit"))
+        self.time_format = options.get("time_format", columns.time_format)
+        self.timed = bool(columns.times)
+        given = {name.removeprefix(WHERE): value for name, value in options.items() if name.startswith(WHERE)}
+        self._where = {position(names, name): text for name, text in given.items()}
+        lower = [bare(name) for name in names]
+        self._devices = [lower.index(name) for name in columns.devices if name in lower]
+        self.bursts = columns.bursts if not self._devices else ""
+        """The advice if rows come in bursts, since they are then of several devices that no column names."""
+        self._sum = options.get("sum") == "true"
+        if self._sum and not self._times and not self._devices:
             raise ValueError("sum needs timestamps or a column that names the device")
         self._device: tuple[str, ...] | None = None
         self._at: str | None = None
         self._group: dict[tuple[str, ...], float] = {}
-        self._group_at = ""
-        self._members: set[tuple[str, ...]] = set()
-        self._begun, self._labelled = False, labelled
+        self._members: set[tuple[str, ...]] | None = None
         self._trailing: bool | None = None
 
-    def __call__(self, text: str) -> Reading | None:
+    def reading(self, text: str) -> Reading | None:
         row = split(text, self._separator)
         if not any(row) or self._is_header(row):
             return None
@@ -77,11 +94,11 @@ class Table:
             if NUMBER.fullmatch(row[self._value]):
                 raise ValueError("it has no timestamp")
             return None  # a footer
-        value = number(row[self._value], self._unit)
+        value = number(row[self._value], self.unit)
         device = tuple(row[column] for column in self._devices)
-        if self._choice.sum:
+        if self._sum:
             return self._summed(at, device, value)
-        if self._device is not None and device != self._device:
+        if self._device not in (None, device):
             raise Several(self._several(row))
         if self._times and at == self._at:
             raise Several(f"it is of the same instant as the row above: {self._several(row)}")
@@ -91,53 +108,62 @@ class Table:
     def _summed(self, at: str, device: tuple[str, ...], value: float) -> Reading | None:
         """The sum of the instant above, once a row of the next one is read. The first instant may lack rows, and is not
         counted."""
-        above, above_at = self._group, self._group_at
-        same = device not in above if self._devices else at == above_at
-        if above and same:
+        above, above_at = self._group, self._at
+        if above and (device not in above if self._devices else at == above_at):
             above[device or (str(len(above)),)] = value
             return None
-        self._group, self._group_at = {device or ("0",): value}, at
-        if not above or not self._begun:
-            self._begun = bool(above)
+        self._group, self._at = {device or ("0",): value}, at
+        if not above or self._members is None:
+            self._members = set() if above else None
             return None
         self._members = self._members or set(above)
         if set(above) != self._members:
             raise ValueError(f"the instant above has {len(above)} rows, not {len(self._members)}")
-        return above_at, sum(above.values())
+        return above_at or "", sum(above.values())
 
     def _is_header(self, row: Sequence[str]) -> bool:
         """Whether a row is the header again, as a restarted logger writes it, or its labels. Raises ValueError if the
         columns changed."""
-        marked = self._times or [self._value]
         names = numbered(row)
-        if names == list(self._names):
+        if names == list(self.names):
             return True
         if self._labelled:
             if not row[0]:
                 raise ValueError(OTHER_HEADER)
             return row[0].isalpha()
-        if all(column < len(names) and bare(names[column]) == bare(self._names[column]) for column in marked):
+        marked = self._times or [self._value]
+        if all(column < len(names) and bare(names[column]) == bare(self.names[column]) for column in marked):
             raise ValueError(OTHER_HEADER)
         return False
 
     def _refuse_other_width(self, row: Sequence[str]) -> None:
         """One empty field may follow the last column, if each row has it."""
-        extra = len(row) - len(self._names)
+        extra = len(row) - len(self.names)
         trailing = extra == 1 and not row[-1]
         if (extra and not trailing) or self._trailing not in (None, trailing):
             comma = "; a decimal comma? let it write decimal points" if extra > 0 else ""
-            raise ValueError(f"it has {len(row)} fields, not {len(self._names)}{comma}")
+            raise ValueError(f"it has {len(row)} fields, not {len(self.names)}{comma}")
         self._trailing = trailing
 
     def _several(self, row: Sequence[str]) -> str:
-        columns = self._devices or [
-            column for column in range(len(row)) if column not in (*self._times, self._value) and row[column]
-        ]
-        options = [f'where = {{"{self._names[column]}" = "{row[column]}"}}' for column in columns[:3]]
-        choices = " or ".join([*options, "sum = true"])
+        others = [column for column, text in enumerate(row) if text and column not in (*self._times, self._value)]
+        options = [f'where = {{"{self.names[each]}" = "{row[each]}"}}' for each in (self._devices or others)[:3]]
         why = "it is of another device than the rows above" if self._devices else "the log may hold several devices"
         finer = "" if self._devices else "; if it is one device, its timestamps are too coarse"
-        return f"{why}: choose {choices}{finer}"
+        return f"{why}: choose {' or '.join([*options, 'sum = true'])}{finer}"
+
+
+def _unit(name: str, usual: str | None, told: str | None) -> str:
+    """The unit of a column. usual: by its recipe. told: by the options. Raises ValueError if they contradict one
+    another, or none is known."""
+    named = unit_of(name) or usual
+    if told and told not in UNITS:
+        raise ValueError(f"{told!a} is not a unit; known: {', '.join(UNITS)}")
+    if told and named and told != named:
+        raise ValueError(f"column {name!a} is in {named} by its name, and unit = {told!a}")
+    if not (told or named) and IN_BRACKETS.search(name):
+        raise ValueError(f"column {name!a} is in no unit of power or energy; if it is, add unit")
+    return told or named or "W"
 
 
 def split(text: str, separator: str) -> list[str]:
@@ -175,7 +201,7 @@ def position(names: Sequence[str], wanted: str) -> int:
     lower = [bare(name) for name in names]
     if bare(wanted) in lower:
         return lower.index(bare(wanted))
-    twins = [name for name in names if re.fullmatch(re.escape(bare(wanted)) + r" \(\d+\)", bare(name))]
+    twins = [name for name in names if bare(single(name)) == bare(wanted)]
     if twins:
         raise ValueError(f"{len(twins)} columns are called {wanted!a}: choose one of {', '.join(twins)}")
     raise ValueError(f"its header has no column {wanted!a}")
@@ -183,3 +209,8 @@ def position(names: Sequence[str], wanted: str) -> int:
 
 def bare(name: str) -> str:
     return name.strip().lower()
+
+
+def single(name: str) -> str:
+    """The name of a column without the number that tells it from another of its name."""
+    return TWIN.sub("", name)

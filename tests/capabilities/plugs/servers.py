@@ -1,4 +1,4 @@
-"""A server on this machine that answers as power plugs do."""
+"""A server on this machine that answers as power plugs and controllers do."""
 
 from __future__ import annotations
 
@@ -7,16 +7,41 @@ import json
 import re
 import ssl
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Device
+
+CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 SECRET = "correct horse"
 SALTS = ("5a1711", "d1d1d1")
 CHALLENGE = f"2$1000${SALTS[0]}$2000${SALTS[1]}"
 DIGEST = 'Digest qop="auth", realm="shellyplug", nonce="60dc2c69", algorithm=SHA-256'
 SESSION = "0123456789abcdef"
+
+
+def gathered(take: Callable[[], Sequence[Sample]]) -> Sequence[Sample]:
+    """The first reply, which takes a moment."""
+    for _ in range(4000):
+        if samples := take():
+            return samples
+        time.sleep(0.005)
+    raise AssertionError("no reply")
+
+
+@contextmanager
+def served(kind: str, watts: float = 123.4, joules: float = 7_200_000.0, **more: Any) -> Iterator[PlugServer]:
+    server = PlugServer(kind, lambda: watts, lambda: joules, **more)
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 class PlugServer(ThreadingHTTPServer):
@@ -142,7 +167,8 @@ class _Answers(BaseHTTPRequestHandler):
         if body_or_done is not None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(body_or_done)
+            with suppress(OSError):  # the meter may be gone
+                self.wfile.write(body_or_done)
 
     def log_message(self, *_: object) -> None:
         pass

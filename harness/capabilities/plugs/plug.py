@@ -1,0 +1,176 @@
+"""Asks a power plug on the local network, by a recipe of its kind (`recipes.toml`).
+
+    [meter.plug]
+    kind = "shelly"                     # or tasmota, homeassistant, fritz, json
+    url = "http://192.0.2.10"           # its path and query, if it has them, are asked as they stand
+    accuracy = "1%"                     # that its maker declares, or your own estimate
+
+    shelly          any generation and component; user and password_env, if it asks for a password
+    tasmota         user and password_env, if it asks for a password
+    homeassistant   url of the entity, …/api/states/sensor.plug_power; token_env
+    fritz           url of the FRITZ!Box, ain of the plug, user and password_env
+    json            any reply: power = "path.to.watts" or energy = "path.to.counter", with unit
+
+A device with several readings is refused until power (or energy) names one of them, or url the component.
+password_env and token_env name environment variables: a password is never written down. `read = "energy"` reads the
+counter of a kind that has one in place of its power; a counter is worth it only if a window holds many of its steps.
+Several plugs of one machine are sections such as [meter.plug.left] with `covers = "node/1-of-2"`.
+
+A result holds neither the address nor the account. The recipes were written from their makers' documentation and tested
+on a server in the tests, never on a real plug.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Literal, cast
+from urllib.parse import quote
+
+from mixmark.harness.capabilities.plugs import http
+from mixmark.harness.capabilities.plugs.fritz import FritzBox
+from mixmark.harness.capabilities.plugs.polled import Found, Polled
+from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
+from mixmark.harness.meters import common
+from mixmark.harness.meters.common import POWER, choice_option, number_option
+
+OPTIONS = ("name", "kind", "url", "boundary", "covers", "accuracy", "verify")
+QUANTITIES = ("power", "energy")
+BOUNDARIES = ("wall", "node")
+UNITS = {**common.UNITS, "Ws": 1.0, "Wmin": 60.0}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How plugs of one kind are asked. `recipes.toml` describes the fields."""
+
+    every_s: float
+    options: Sequence[str]
+    readings: Mapping[str, str] = field(default_factory=dict)
+    asks: Sequence[Sequence[str]] = ()
+    unit_at: str | None = None
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    account: http.AccountIn = "header"
+    url: Literal["path", "bare"] | None = None
+    needs: Sequence[str] = ()
+    needed: str = ""
+
+
+RECIPES = {
+    kind: Recipe(**recipe)
+    for kind, recipe in tomllib.loads((pkgutil.get_data(__package__, "recipes.toml") or b"").decode()).items()
+}
+
+
+class Plug(Polled):
+    name = "plug"
+    needs_section = True
+    method = "external"
+
+    def __init__(self, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
+        kind = choice_option("plug", options, "kind", RECIPES)
+        if kind is None:
+            raise UsageError("the meter plug needs kind", hint=f"it is one of {', '.join(RECIPES)}")
+        self._kind, self._recipe, self._options = kind, RECIPES[kind], options
+        refuse_options(f"a plug of the kind {kind}", options, (*OPTIONS, *self._recipe.options))
+        self.id = f"plug/{options['name']}" if "name" in options else "plug"
+        self.every_s = self._recipe.every_s
+        given = [name for name in QUANTITIES if name in options]
+        self._quantity = choice_option("plug", options, "read", QUANTITIES) or (given or ["power"])[0]
+        if given not in ([], [self._quantity]):
+            raise UsageError("the meter plug takes one of power and energy, and read as the same")
+        if not self._recipe.readings:
+            self._recipe = replace(self._recipe, readings=_declared(options, given))
+        client = FritzBox if self._recipe.account == "session" else http.Client
+        self._client = client("the plug", options, environment, account=self._recipe.account)
+        at = self._client.at
+        self._address = f"{at.path}?{at.query}" if at.query else at.path.rstrip("/") and at.path
+        url_fits = self._recipe.url in (None, "path" if self._address else "bare")
+        if not url_fits or any(name not in options for name in self._recipe.needs):
+            raise UsageError(f"a plug of the kind {kind} needs {self._recipe.needed}")
+        self.boundary = cast(Literal["wall", "node"], choice_option("plug", options, "boundary", BOUNDARIES) or "wall")
+        self.covers = [*filter(None, options.get("covers", "").replace(" ", "").split(","))]
+        self.accuracy = number_option("plug", options, "accuracy")
+
+    @staticmethod
+    def proposals(options: Mapping[str, str], lag_ns: int | None) -> Sequence[str]:
+        """What its section in mixmark.toml lacks, by a trial."""
+        return () if "accuracy" in options else ['# accuracy = "1%"   # as its maker declares it']
+
+    def find(self) -> Found:
+        replies = self._replies()
+        address = http.choose("component", "url", replies, None)
+        leaves = replies[address]
+        units = {path: unit for path in leaves if (unit := self._unit(address, path, leaves)) is not None}
+        if not units:
+            self._refuse_unusable(leaves, "")
+            raise MixmarkError(self._without(leaves))
+        path = http.choose("reading", self._quantity, units, self._options.get(self._quantity))
+
+        def ask() -> float:
+            leaves = self._client.leaves(address)
+            self._refuse_unusable(leaves, path)
+            return http.number(leaves.get(path), path) * UNITS[units[path]]
+
+        ask()
+        quantity: Literal["power", "energy"] = "power" if units[path] in POWER else "energy"
+        return Found(ask, f"{self._kind}, {path} in {units[path]}, as declared by its owner", quantity)
+
+    def _replies(self) -> dict[str, http.Leaves]:
+        """The reply of the url, or those of the first group of addresses of which the plug knows any."""
+        if self._address or not self._recipe.asks:
+            return {self._address: self._client.leaves(self._address)}
+        words = {"ain": quote(self._options.get("ain", "").replace(" ", "")), "read": self._quantity}
+        for group in self._recipe.asks:
+            replies = {}
+            for address in (each.format(**words) for each in group):
+                with suppress(http.NoSuchPath):
+                    replies[address] = self._client.leaves(address)
+            if replies:
+                return replies
+        asked = " and ".join(group[0].partition("?")[0] for group in self._recipe.asks)
+        raise MixmarkError(f"the plug answers 404 for {asked}: it is of another kind, or its reading has another path")
+
+    def _unit(self, address: str, path: str, leaves: http.Leaves) -> str | None:
+        """The unit of a number. None if it is no reading of the quantity that is wanted."""
+        at = f"{address.partition('?')[0]} {path}"
+        unit = next((unit for pattern, unit in self._recipe.readings.items() if re.fullmatch(pattern, at)), None)
+        if unit is None or self._recipe.unit_at is None:
+            return unit if unit and (unit in POWER) == (self._quantity == "power") else None
+        self._refuse_unusable(leaves, path)
+        if (named := str(leaves.get(self._recipe.unit_at))) not in UNITS:
+            raise MixmarkError(f"the entity is in {named!a}, which is no unit of power or energy")
+        return named
+
+    def _without(self, leaves: http.Leaves) -> str:
+        wanted = self._options.get(self._quantity, f"{self._quantity} that the kind {self._kind} knows")
+        numbers = [path for path, value in leaves.items() if isinstance(value, int | float) and value is not True]
+        numbers.sort(key=lambda path: not re.search("pow|watt|energy|total", path, re.IGNORECASE))
+        named = ", ".join(map(repr, numbers[: http.MOST_NAMED])) or "none"
+        return (
+            f"the plug's reply has no {wanted}: it is of another kind, or has no meter. "
+            f'Its numbers, which kind = "json" reads: {named}'
+        )
+
+    def _refuse_unusable(self, leaves: http.Leaves, path: str) -> None:
+        """Raises MixmarkError if the reply says that the number at a path must not be used."""
+        beside = path.removesuffix(path.rpartition(".")[2])
+        for name, value in leaves.items():
+            for pattern, meaning in self._recipe.unusable.items():
+                if name.startswith(beside) and re.search(rf"(^|\.){pattern}", f"{name}={value}"):
+                    raise MixmarkError(f"the plug's reply says {name} = {ascii(value)[:60]}: {meaning}")
+
+
+def _declared(options: Mapping[str, str], given: Sequence[str]) -> dict[str, str]:
+    """The reading that the section names, and its unit. Raises UsageError if they do not fit."""
+    unit = choice_option("plug", options, "unit", UNITS) or ("W" if given == ["power"] else None)
+    if len(given) != 1 or unit is None or (given == ["power"]) != (unit in POWER):
+        raise UsageError(
+            "a plug of the kind json needs power or energy, the path of a number, and its unit",
+            hint='such as power = "status.watts", or energy = "total" with unit = "kWh"',
+        )
+    return {rf"\S* {re.escape(options[given[0]])}": unit}

@@ -1,0 +1,119 @@
+"""A meter that follows a load is tried, and its section of mixmark.toml is printed."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mixmark import Device, Domain, Sample
+from mixmark.harness.cli.meters import _advice
+from mixmark.harness.discover import config
+from mixmark.harness.discover.machine import other_load
+from mixmark.harness.discover.machine.other_load import OtherLoad
+from mixmark.harness.judge.energy.step_response import StepResponse
+from mixmark.harness.measure import meter_trial
+from mixmark.harness.measure.meter_trial import MeterTrial
+from mixmark.harness.plugins import registry
+from mixmark.harness.resources import clock
+from tests.cli.shell import Shell
+from tests.fakes.machine import WALL
+
+LOAD = [60.0]
+PROPOSED = '# accuracy = "1%"   # as its maker declares it'
+
+
+class Follows:
+    """Reads 60 W, and 160 W while the CPUs are busy."""
+
+    name = "follows"
+    needs_section = True
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        pass
+
+    @staticmethod
+    def proposals(options: Mapping[str, str], lag_ns: int | None) -> Sequence[str]:
+        return () if "accuracy" in options else [PROPOSED]
+
+    def domains(self, devices: Iterable[Device]) -> Iterable[Domain]:
+        return [WALL.model_copy(update={"id": "follows", "meter": "follows"})]
+
+    def read(self, domain: Domain) -> Sequence[Sample]:
+        return [Sample(LOAD[0] + clock.now_ns() % 97 / 1000)]
+
+
+@contextmanager
+def load() -> Iterator[None]:
+    LOAD[0] = 160.0
+    yield
+    LOAD[0] = 60.0
+
+
+def waits(load: OtherLoad | None) -> Callable[[Callable[[float], object]], OtherLoad | None]:
+    def sample(wait: Callable[[float], object]) -> OtherLoad | None:
+        wait(other_load.SAMPLE_S)
+        return load
+
+    return sample
+
+
+@pytest.fixture
+def meters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.BUILT_IN, "meters", {**registry.BUILT_IN["meters"], "follows": f"{__name__}:Follows"})
+
+
+def test_a_meter_is_tried_against_a_load_and_its_section_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meters: None, jumping_clock: object
+) -> None:
+    monkeypatch.setattr(other_load, "sample", waits(OtherLoad(1.82, 2, {})))
+    monkeypatch.setattr(meter_trial.trials, "__defaults__", (load,))
+    (tmp_path / "mixmark.toml").write_text('[meter.follows]\nboundary = "wall"\n')
+    shell = Shell(tmp_path)
+    done = shell("meters", "try", "follows", "--seconds", "3")
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    for words in (
+        "follows (wall), covers",
+        "it follows the load",
+        "with the boundary wall",
+        f'[meter.follows] boundary = "wall" {" ".join(PROPOSED.split())}',
+        "other programs used 91.0 % of the machine's CPU time",
+    ):
+        assert words in text
+    monkeypatch.setattr(other_load, "sample", waits(None))
+    shown = json.loads(shell("meters", "try", "follows", "--seconds", "3", "--json").stdout)
+    assert (shown["busy"], shown["boundary"]) == (None, "wall")
+    [source] = shown["sources"]
+    assert source["idle_watts"] == pytest.approx(60, abs=5)
+    assert source["full_watts"] == pytest.approx(160, abs=5)
+    assert len(source["watts"]) == 60
+    (tmp_path / "mixmark.toml").unlink()
+    nothing = shell("meters", "try", "rapl", "--seconds", "2")
+    assert "There is no energy source" in nothing.stdout or "rapl" in nothing.stdout
+    assert shell("meters", "try", "rappl").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "proposed"),
+    [
+        ("follows", {"outlet 2": "C:\\p", "where.power.draw [W]": "1"}, [PROPOSED]),
+        ("follows.right", {"name": "right", "accuracy": "1%"}, []),
+        ("hwmon", {"ina226/power1": "node"}, []),
+        ("acme", {}, []),
+    ],
+)
+def test_a_section_is_printed_as_it_is_read_with_what_its_meter_proposes(
+    tmp_path: Path, meters: None, name: str, options: dict[str, str], proposed: list[str]
+) -> None:
+    response = StepResponse(watts=(), idle_watts=60.0, full_watts=160.0, noise_watts=1.0, lag_ns=3_000_000_000)
+    tried = [MeterTrial(WALL.model_copy(update={"id": name.replace(".", "/")}), response, None, "")]
+    text = "\n".join([*_advice(tried, {name: options}, registry.find("meters"))][1:])
+    assert [line for line in text.splitlines() if line.startswith("#")] == proposed
+    assert tomllib.loads(text)
+    (tmp_path / "mixmark.toml").write_text(text)
+    assert config.load(tmp_path / "mixmark.toml").meters == {name: options}
