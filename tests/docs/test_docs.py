@@ -39,6 +39,7 @@ CONTRACT = (DOCS / "vendors" / "contract.md").read_text("utf-8")
 RUNNER = (DOCS / "vendors" / "runner.md").read_text("utf-8")
 METER = (DOCS / "vendors" / "meter.md").read_text("utf-8")
 RULES = (DOCS / "rules.md").read_text("utf-8")
+CAPABILITIES = [page.read_text("utf-8") for page in sorted((DOCS / "capabilities").rglob("*.md"))]
 
 
 def block(mark: str) -> str:
@@ -91,7 +92,7 @@ def test_the_pages_list_what_a_domain_and_a_device_may_say() -> None:
         re.findall("`([^`]+)`", words)
     )
     fields = [row[0].strip("`") for row in table(CONTRACT, "field", "meaning")]
-    set_by_mixmark = {"slice_of", "cores", "hosted"}  # its own slices, and what its adapter endpoint reaches
+    set_by_mixmark = {"slice_of", "cores", "hosted"}  # its own slices, and what only an adapter of Mixmark's reaches
     assert set(fields) == set(schema.Device.model_fields) - set_by_mixmark
     for page in (CONTRACT, RUNNER):
         assert f"from 1 to {messages.MAX_CONCURRENCY}" in " ".join(page.split())
@@ -112,6 +113,11 @@ def table(page: str, *head: str) -> list[list[str]]:
             return rows
         rows.append([cell.strip() for cell in line.strip("|").split("|")])
     return rows
+
+
+def everywhere(*head: str) -> list[list[str]]:
+    """The rows of such tables in rules.md and in the pages of capabilities."""
+    return [row for page in (RULES, *CAPABILITIES) if "| " + " | ".join(head) in page for row in table(page, *head)]
 
 
 def of(page: str, heading: str) -> str:
@@ -315,7 +321,7 @@ def imported(module: str) -> ModuleType:
 
 def test_constants() -> None:
     units = {"": 1, "s": 1, "days": 1, "ns": 1, "MiB": 1 << 20}
-    for what, value, place in table(RULES, "what", "value"):
+    for what, value, place in everywhere("what", "value"):
         module, _, name = place.strip("`").rpartition(".")
         number, _, unit = value.partition(" ")
         assert float(number) * units[unit] == getattr(imported(module), name), what
@@ -365,7 +371,8 @@ def test_the_architecture_shows_the_rooms_in_the_order_of_imports_and_all_kinds_
     page = (DOCS / "architecture.md").read_text("utf-8")
     picture = page.split("```text\n")[1].split("```")[0]
     assert tuple(re.findall(r"^   +([a-z]+)/", picture, re.MULTILINE)) == ROOMS
-    assert set(re.findall(r"`mixmark\.([a-z]+)`", page)) == set(registry.BUILT_IN)
+    without_entry_points = {"experiments", "commands"}
+    assert set(re.findall(r"`mixmark\.([a-z]+)`", page)) == set(registry.BUILT_IN) - without_entry_points
     for row in table(page, "to add", "write"):
         assert re.search(r"\]\((\.\./)?[\w/.]+(#[\w-]+)?\)", row[1] + row[2]), row
 

@@ -1,6 +1,6 @@
 """The latency that the endpoint adapter adds to a token on the loopback, compared with a bare HTTP client.
 
-Run: python -m bench.endpoint [FEEDS]   (40)
+Run: python -m bench.capabilities.endpoint [FEEDS]   (40)
 
 A server in a separate process streams an output with a token each millisecond. The id of each token is its sending time
 in microseconds, on the clock that both processes share, so a token's latency is its time of arrival minus its id. The
@@ -22,12 +22,12 @@ from typing import cast
 
 import numpy as np
 
-from mixmark.harness.adapters.endpoint import Endpoint
-from mixmark.harness.adapters.endpoint.client import Address
+from mixmark.harness.capabilities.endpoint import Endpoint
+from mixmark.harness.capabilities.endpoint.client import Address
 from mixmark.harness.contracts.protocols import Array, Feed, Runner, Use
 from mixmark.harness.worker.load_generator import FeedLog
 from mixmark.suites.llm import Llm
-from tests.fakes.servers import Request, serving
+from tests.capabilities.endpoint.servers import Request, serving
 
 GOAL_US = 1000.0
 PACE_S = 0.001

@@ -20,9 +20,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from mixmark.harness.adapters import endpoint
-from mixmark.harness.adapters.endpoint import OPTIONS, Endpoint, client
-from mixmark.harness.adapters.endpoint.apis import APIS
+from mixmark.harness.capabilities import endpoint
+from mixmark.harness.capabilities.endpoint import OPTIONS, Endpoint, client
+from mixmark.harness.capabilities.endpoint.apis import APIS
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongOutput
 from mixmark.harness.contracts.protocols import Helpers, Runner, Use
 from mixmark.harness.contracts.schema import HOSTED
@@ -32,9 +32,9 @@ from mixmark.harness.measure import phase
 from mixmark.reporters import figures
 from mixmark.suites.dlrm import Dlrm
 from mixmark.suites.llm import Llm
+from tests.capabilities.endpoint import servers
+from tests.capabilities.endpoint.servers import Request, Server, serving
 from tests.cli.shell import Shell
-from tests.fakes import servers
-from tests.fakes.servers import Request, Server, serving
 
 SUITE = Llm("smoke", {})
 OUT = SUITE.units(1)
@@ -386,7 +386,7 @@ def test_it_is_asked_only_where_it_is_configured_or_named() -> None:
 
 
 def test_the_configurations_of_the_page_are_right() -> None:
-    page = (Path(__file__).parents[2] / "docs/vendors/endpoint.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs/capabilities/endpoint.md").read_text("utf-8")
     sections = [
         tomllib.loads(each)["adapter"]["endpoint"] for each in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     ]

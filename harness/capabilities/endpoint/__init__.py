@@ -18,8 +18,8 @@ import numpy as np
 import psutil
 
 from mixmark.harness.adapters.devices import cpu
-from mixmark.harness.adapters.endpoint.apis import APIS, UNKNOWN, Api, StreamEvent
-from mixmark.harness.adapters.endpoint.client import Address, Client
+from mixmark.harness.capabilities.endpoint.apis import APIS, UNKNOWN, Api, StreamEvent
+from mixmark.harness.capabilities.endpoint.client import Address, Client
 from mixmark.harness.contracts.errors import (
     MixmarkError,
     PluginError,
@@ -40,7 +40,7 @@ KINDS = ("cpu", "gpu", "npu", "asic")
 
 
 class Endpoint:
-    """A server behind HTTP. options: see docs/vendors/endpoint.md."""
+    """A server behind HTTP. options: see docs/capabilities/endpoint.md."""
 
     name = "endpoint"
 
