@@ -15,7 +15,10 @@ FOLDER = ROOT / "harness/capabilities"
 PACKAGE = "mixmark.harness.capabilities"
 CAPABILITIES = sorted(path.parent for path in FOLDER.glob("*/__init__.py"))
 MANIFEST = (ROOT / "harness/plugins/built_in.toml").read_text("utf-8")
-HOMONYMS = {"endpoint": "the starter of a runner that asks a server"}
+HOMONYMS = {
+    "endpoint": "the starter of a runner that asks a server",
+    "ssm": "a suite of the figure adaptability, which is still to be moved",
+}
 """What the core names in another sense."""
 
 
@@ -44,7 +47,7 @@ def registered(capability: Path, manifest: str = MANIFEST) -> set[str]:
     for path in capability.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             match node:
-                case ast.Call(func=ast.Name("rule"), args=[ast.Constant(str(code)), *_]):
+                case ast.FunctionDef(name=code, decorator_list=[ast.Call(func=ast.Name("rule" | "record_rule"))]):
                     found.add(code)
     return found
 
@@ -74,7 +77,7 @@ def test_no_capability_imports_another(capability: Path) -> None:
 def test_an_import_and_each_kind_of_name_are_found(tmp_path: Path) -> None:
     capability, core, other = (tmp_path / name for name in ("acme", "core.py", "other.py"))
     capability.mkdir()
-    (capability / "__init__.py").write_text("@rule('too_heavy', 1)\ndef check(): ...\n")
+    (capability / "__init__.py").write_text("@rule(1, note('heavy'))\ndef too_heavy(): ...\n")
     manifest = f"[meters]\nscales = '{PACKAGE}.acme:Scales'\n[formats]\nzinc = '{PACKAGE}.acme.zinc:prepare'\n"
     core.write_text(f"from {PACKAGE}.acme import thing\n{{'acme': Scales, 'scales': too_heavy, zinc: prepare}}\n")
     imported = {f"{PACKAGE}.acme", f"{PACKAGE}.acme.thing"}

@@ -320,7 +320,9 @@ def test_a_crash_while_devices_are_discovered_shows_the_end_of_the_log(complete:
 
 
 SERVED = """
+from contextlib import suppress
 import numpy as np
+from mixmark import Unsupported
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker import child
 from mixmark.harness.judge.statistics import intervals
@@ -329,7 +331,8 @@ for name, plugin in registry.find("suites").items():
     weights = suite.weights()
     for each in weights.names():
         weights.read(each, np.empty([int(size) for size in weights.spec(each).shape], np.float32))
-    assert name == "train" or all(graph.onnx() for graph in suite.graphs().values())  # ONNX has no backward pass
+    with suppress(Unsupported):  # ONNX has no backward pass
+        assert all(graph.onnx() for graph in suite.graphs().values())
     suite.feeds(1, seed=1)(0)
     suite.gate("fp32"), suite.units(1), suite.costs("fp32", 1)
     print(name, child.needed_bytes(suite, "fp32"))
