@@ -169,6 +169,16 @@ def test_what_it_does_not_have_is_refused(suite: Llm) -> None:
     assert cpu().offers("dlrm") == () and cpu().offers("llm")[0] == "fp16"
 
 
+def test_the_format_refuses_what_its_files_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unsupported, match="GGUF has no type for fp8"):
+        gguf.prepare(Llm("smoke", {}), "fp8")
+    with pytest.raises(Unsupported, match="GGUF files hold only Llama-type models; dlrm is not one"):
+        gguf.prepare(Dlrm("smoke", {}), "fp32")
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(PluginError, match="gguf is not installed"):
+        gguf.prepare(Llm("smoke", {}), "bf16")
+
+
 def properties(name: str, description: str, type: int, address: str = "", total: int = 0) -> Properties:
     """What ggml tells of a device."""
     return Properties(name.encode(), description.encode(), 0, total, type, address.encode() or None)
