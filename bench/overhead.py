@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench.capabilities import parts
 from mixmark.harness.contracts.errors import PluginError
 from mixmark.harness.contracts.protocols import Array, Feed, Graph, Use
 from mixmark.harness.contracts.schema import Limits
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker.load_generator import closed_loop, independent_feeds
-from mixmark.suites.speech import TOKENS
 
 GOAL = 0.98
 PAIRS = 21  # pairs of blocks; fewer where a feed is longer than a block
@@ -128,24 +128,7 @@ def over_openvino(runner: Any, graphs: Mapping[str, Graph]) -> Bare:
     return Bare(lambda array: np.require(array, requirements="W"), zeros, call, lambda array: array, nullcontext)
 
 
-def over_llamacpp(runner: Any, graphs: Mapping[str, Graph]) -> Bare:
-    library, context = runner._library, runner.context
-    tokens = (library.llama_token * library.llama_n_ctx(context))()
-    words = library.llama_vocab_n_tokens(library.llama_model_get_vocab(library.llama_get_model(context)))
-
-    def zeros(graph: str) -> Any:
-        library.llama_memory_clear(library.llama_get_memory(context), True)
-
-    def call(graph: str, state: Any, ids: Array, position: Any) -> Sequence[Any]:
-        tokens[: len(ids)] = ids.tolist()
-        library.llama_decode(context, library.llama_batch_get_one(tokens, len(ids)))
-        logits = np.ctypeslib.as_array(library.llama_get_logits_ith(context, -1), (words,))
-        return np.array([logits.argmax()]), position
-
-    return Bare(lambda array: array, zeros, call, lambda array: array, nullcontext)
-
-
-BARE = {"torch": over_torch, "onnxruntime": over_onnxruntime, "openvino": over_openvino, "llamacpp": over_llamacpp}
+BARE = {"torch": over_torch, "onnxruntime": over_onnxruntime, "openvino": over_openvino}
 
 
 # --- the suites' loops, written by hand --------------------------------------------------------------------------
@@ -187,21 +170,6 @@ def resnet50(suite: Any, bare: Bare) -> Loop:
     return loop
 
 
-def speech(suite: Any, bare: Bare) -> Loop:
-    def loop(feed: Feed) -> Iterator[Array]:
-        heard = bare.call("encode", (), bare.put(feed["features"]))
-        state = bare.zeros("step")
-        ids, position = bare.put(feed["ids"]), bare.put(np.zeros(1, np.int64))
-        for _ in range(suite.units(1)):
-            second = []
-            for _ in range(TOKENS):
-                ids, position, *_ = bare.call("step", state, ids, position, *heard)
-                second.append(bare.get(ids))
-            yield np.stack(second, axis=1)
-
-    return loop
-
-
 def probe(suite: Any, bare: Bare) -> Loop:
     names = list(suite.graphs())
 
@@ -213,7 +181,7 @@ def probe(suite: Any, bare: Bare) -> Loop:
     return loop
 
 
-LOOPS = {"llm": llm, "diffusion": diffusion, "dlrm": dlrm, "resnet50": resnet50, "speech": speech, "probe": probe}
+LOOPS = {"llm": llm, "diffusion": diffusion, "dlrm": dlrm, "resnet50": resnet50, "probe": probe}
 
 
 # --- the measurement --------------------------------------------------------------------------------------------
@@ -241,8 +209,8 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Overhe
     if "fp32" not in device.offers(suite_name):
         return None
     with adapter.open(device, suite, "fp32", Use.of("single-stream")) as runner:
-        bare = BARE[adapter_name](runner, suite.graphs())
-        loop = LOOPS[suite_name](suite, bare)
+        bare = (BARE | parts("bare"))[adapter_name](runner, suite.graphs())
+        loop = (LOOPS | parts("loop"))[suite_name](suite, bare)
         feeds = map(suite.feeds(batch, 0), itertools.count())
         first = next(feeds)
         expected = [np.array(out) for out in runner(first)]  # this also warms up
@@ -286,8 +254,9 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Overhe
 
 def main() -> None:
     tier, batch, *chosen = [*sys.argv[1:], *("smoke", "1")[len(sys.argv) - 1 :]]
-    suites = [each for each in LOOPS if each in chosen] or LOOPS
-    adapters = [each for each in BARE if each in chosen] or BARE
+    loops, bares = LOOPS | parts("loop"), BARE | parts("bare")
+    suites = [each for each in loops if each in chosen] or loops
+    adapters = [each for each in bares if each in chosen] or bares
     print(f"{tier}, alternating blocks, medians in units/s; goal: a ratio of at least {GOAL}")
     print(f"{'suite':10} {'adapter':12} {'batch':>5} {'harness':>10} {'bare':>10} {'ratio':>6} {'of pairs':>13}  goal")
     for suite, adapter in itertools.product(suites, adapters):

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from bench.capabilities import parts
 from mixmark.harness.adapters.devices import BF16, cpu, flags
 from mixmark.harness.contracts.schema import Completions, Limits, Tier, weight_class
 from mixmark.harness.judge.statistics.timestamps import throughput_per_s
@@ -43,7 +44,7 @@ EAGER = "eager"
 
 @dataclass(frozen=True)
 class RouteRow:
-    """A goal. peer: the module in bench/peers and its precision. EAGER: our route by the adapter torch."""
+    """A goal. peer: a module in bench/peers or a whole module name, and its precision; EAGER: our route by torch."""
 
     suite: str
     scenario: Any
@@ -66,29 +67,11 @@ ROWS = {
     "dlrm-onnxruntime": RouteRow("dlrm", "offline", "torch", "bf16", "onnxruntime", "fp32", 1.2),
     "dlrm-onnxruntime-bare": RouteRow("dlrm", "offline", "onnxruntime", "fp32", "onnxruntime", "fp32", 0.98),
     "resnet50-onnxruntime-bare": RouteRow("resnet50", "offline", "onnxruntime", "fp32", "onnxruntime", "fp32", 0.98),
-    "speech-torch": RouteRow("speech", "single-stream", "torch", "fp32", "transformers", "fp32", 1.0),
-    "speech-onnxruntime": RouteRow("speech", "single-stream", "onnxruntime", "fp32", "transformers", "fp32", 1.0),
-    "speech-openvino": RouteRow("speech", "single-stream", "openvino", "fp32", "transformers", "fp32", 1.0),
     "llm-torchao-int8": RouteRow("llm", "single-stream", "inductor", "int8", EAGER, "bf16", 1.0, COMPILED),
     "llm-inductor": RouteRow("llm", "single-stream", "inductor", "bf16", EAGER, "bf16", 1.0, COMPILED),
     "diffusion-inductor": RouteRow("diffusion", "single-stream", "inductor", "bf16", EAGER, "bf16", 1.0, COMPILED),
     "dlrm-inductor": RouteRow("dlrm", "offline", "inductor", "bf16", EAGER, "bf16", 1.0, COMPILED),
     "diffusion-compiled": RouteRow("diffusion", "single-stream", "torch", "bf16", "diffusers", "bf16", 1.3),
-    "train-fp32": RouteRow("train", "single-stream", "torch", "fp32", "torch", "fp32", 0.9),
-    "ssm-plain": RouteRow("ssm", "single-stream", "torch", "fp32", "transformers", "fp32", 1.0),
-    "ssm-bf16": RouteRow("ssm", "single-stream", "torch", "bf16", "transformers", "bf16", 1.0),
-    "ssm-onnxruntime": RouteRow("ssm", "single-stream", "onnxruntime", "fp32", "transformers", "fp32", 1.0),
-    "llm-fp16": RouteRow("llm", "single-stream", "llamacpp", "fp16", "llamacpp", "fp16", 1.0),
-    "llm-bf16": RouteRow("llm", "single-stream", "llamacpp", "bf16", "llamacpp", "bf16", 1.0),
-    "llm-bf16-torch": RouteRow("llm", "single-stream", "torch", "bf16", "llamacpp", "fp16", 1.0),
-    "llm-bf16-openvino": RouteRow("llm", "single-stream", "openvino", "bf16", "llamacpp", "fp16", 1.0),
-    "llm-fp32": RouteRow("llm", "single-stream", "llamacpp", "fp32", "llamacpp", "fp32", 1.0),
-    "llm-int8": RouteRow("llm", "single-stream", "llamacpp", "int8", "llamacpp", "int8", 1.1),
-    "llm-int8-onnxruntime": RouteRow("llm", "single-stream", "onnxruntime", "int8", "llamacpp", "int8", 1.1),
-    "llm-int8-openvino": RouteRow("llm", "single-stream", "openvino", "int8", "llamacpp", "int8", 1.1),
-    "llm-int4": RouteRow("llm", "single-stream", "llamacpp", "int4", "llamacpp", "int4", 1.2),
-    "llm-int4-onnxruntime": RouteRow("llm", "single-stream", "onnxruntime", "int4", "llamacpp", "int4", 1.2),
-    "llm-int4-openvino": RouteRow("llm", "single-stream", "openvino", "int4", "llamacpp", "int4", 1.2),
 }
 
 
@@ -162,7 +145,8 @@ def peers(row: RouteRow) -> Iterator[Callable[[], float]]:
 
 def be_peer(module: str, suite: str, precision: str) -> None:
     """Works once for each line of standard input."""
-    with getattr(importlib.import_module(f"bench.peers.{module}"), suite)(TIER, precision) as work:
+    found = importlib.import_module(module if module.startswith("bench.") else f"bench.peers.{module}")
+    with getattr(found, suite)(TIER, precision) as work:
         for _ in sys.stdin:
             print(work(), flush=True)
 
@@ -172,8 +156,9 @@ def compare(name: str, row: RouteRow) -> None:
         pairs = [(window(), peer()) for _ in range(ROUNDS)]
     mine, other = ([pair[side] for pair in pairs] for side in (0, 1))
     ratio = statistics.median(a / b for a, b in pairs)
+    peer_name = row.peer.split(".")[-1]
     print(
-        f"{name}: {row.adapter} {row.precision} {spread(mine)}, {row.peer} {row.peer_precision} {spread(other)},"
+        f"{name}: {row.adapter} {row.precision} {spread(mine)}, {peer_name} {row.peer_precision} {spread(other)},"
         f" ratio {ratio:.3f} (goal {row.goal}, {'met' if ratio >= row.goal else 'missed'}); {what}",
         flush=True,
     )
@@ -190,8 +175,9 @@ def main() -> None:
         case asked:
             sets = sorted(flags() & (BF16 | {"avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "i8mm", "sve"}))
             print(f"{cpu(()).name or platform.processor()}, {', '.join(sets)}", flush=True)
-            for name in asked or ROWS:
-                compare(name, ROWS[name])
+            rows = {name: row for of_one in (ROWS, *parts("ROWS").values()) for name, row in of_one.items()}
+            for name in asked or rows:
+                compare(name, rows[name])
 
 
 if __name__ == "__main__":

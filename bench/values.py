@@ -22,10 +22,10 @@ from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.protocols import Spec
 from mixmark.harness.contracts.schema import WeightClass
 from mixmark.harness.contracts.weights import read_weight, round_to_bf16
-from mixmark.harness.plugins.registry import load_suite
+from mixmark.harness.plugins.registry import BUILT_IN, load_suite
 from mixmark.suites.weights import Draw, Synthetic
 
-SUITES = ("llm", "diffusion", "dlrm", "resnet50", "ssm")
+SUITES = [name for name in ("llm", "diffusion", "dlrm", "resnet50", "ssm") if name in BUILT_IN["suites"]]
 MOST = 1 << 22
 """The limit of values per tensor."""
 

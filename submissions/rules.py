@@ -164,7 +164,7 @@ def hosted(submission: Submission) -> Breaches:
     for contribution in submission.contributions:
         for device in contribution.header.devices:
             if device.hosted:
-                yield contribution.home, f"it holds {device.id}, a hosted service; leave out the adapter endpoint"
+                yield contribution.home, f"it holds {device.id}, a hosted service; leave out its adapter"
 
 
 def score(submission: Submission) -> Breaches:

@@ -1,7 +1,8 @@
 """Separation of engines that round honestly from engines that leave work out, by each suite's gate.
 
-`python -m bench.separation SUITE TIER` prints the tables of docs/separation/. Each suite has a module here with
-`values(tier, weight_class, nonces, wanted) -> Iterator[Row]`, a row for each engine. This file has the common rounding.
+`python -m bench.separation SUITE TIER` prints the tables of docs/separation/. Each suite has a module here, or in
+bench/capabilities, with `values(tier, weight_class, nonces, wanted) -> Iterator[Row]`, a row for each engine. This file
+has the common rounding.
 """
 
 from __future__ import annotations

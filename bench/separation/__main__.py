@@ -1,13 +1,13 @@
 """Separation of honest rounding from cheats: each suite's metric for both, at the shapes of a tier.
 
-    python -m bench.separation SUITE TIER [--feeds N]      prints the tables of docs/separation/
+    python -m bench.separation SUITE TIER [--feeds N]      prints the tables of the pages
 
 --bits 16|8|4: the weight class; by default 16.
 --engines ADAPTER:PRECISION[:OPTION=VALUE …] …: rows of real engines, which the built-in adapters run.
 --only REGEX: only the ways whose names match (`none`: only the engines). --first K: feeds from the K-th on.
 --values FILE: keeps the values of each way in a file, and prints the tables of all values in it, so that a long table
 can be made in pieces.
---weights FILE, for llm and speech: measures a checkpoint; with llm, more honest rows show the error of rounding it.
+--weights FILE, for some suites: measures a checkpoint; with llm, more honest rows show the error of rounding it.
 
 Honest rows are precisions of weights and activations, each with the declared precisions whose gates it must pass;
 cheats read weights of fewer bits than the class has, or leave work out. A second table compares each gate with the
@@ -159,7 +159,10 @@ def main() -> None:
     asked = parser.parse_args()
     options = {"weights": asked.weights} if asked.weights else {}
     module = asked.suite.replace("-", "_")
-    cheats = importlib.import_module(f"bench.separation.{module}")
+    is_core = Path(__file__).with_name(f"{module}.py").is_file()
+    cheats = importlib.import_module(
+        f"bench.separation.{module}" if is_core else f"bench.capabilities.{module}.separation"
+    )
     suite = registry.build_suite(asked.suite, registry.BUILT_IN["suites"][asked.suite], asked.tier, options, asked.bits)
     nonces = range(asked.first, asked.first + asked.feeds)
 

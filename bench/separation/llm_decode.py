@@ -14,7 +14,7 @@ from torch import Tensor
 from bench.separation import Row, narrower
 from bench.separation.llm import load, uncomputed
 from bench.separation.llm_prefill import Change, skipped, without_attention
-from bench.separation.ssm import cast, patched
+from bench.separation.networks import cast, patched
 from mixmark.harness.contracts.protocols import Array, Feed
 from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.llm_parts import Decode

@@ -13,7 +13,7 @@ from torch import nn
 
 from bench.separation import Row, narrower
 from bench.separation.llm import load
-from bench.separation.ssm import cast, patched
+from bench.separation.networks import cast, patched
 from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.llm.network import LlamaAttention

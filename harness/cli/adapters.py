@@ -117,7 +117,7 @@ def check(
     Examples: mixmark adapters check acme
               mixmark adapters check ./acme.py:Acme --out conformance.json
               mixmark adapters check torch --device gpu:xpu0 --record xpu.json
-              mixmark adapters check speech --kind suite
+              mixmark adapters check resnet50 --kind suite
     """
     import sys
 

@@ -44,8 +44,9 @@ def _precisions() -> Iterable[str]:
 
 def _mixes() -> Iterable[str]:
     from mixmark.harness.plan import mixes
+    from mixmark.harness.plugins.manifest import BUILT_IN
 
-    return [*mixes.frozen(), "none"]
+    return [*(name for name, mix in mixes.frozen().items() if mix.units.keys() <= BUILT_IN["suites"].keys()), "none"]
 
 
 def _pipelines() -> Iterable[str]:

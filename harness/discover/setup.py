@@ -41,6 +41,7 @@ from mixmark.harness.plan.placement import Objective
 from mixmark.harness.plugins import model_cache
 from mixmark.harness.plugins import registry as plugins
 from mixmark.harness.plugins.calls import error_text
+from mixmark.harness.plugins.manifest import WITH_SECTION
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.handle import Worker
@@ -252,7 +253,7 @@ def known_adapters(config: Config, specs: Iterable[str] = (), named: Collection[
         for name, each in config.adapters.items()
         if (each.own_interpreter or each.plugin) and name not in brought
     }
-    idle = plugins.WITH_SECTION - config.adapters.keys() - set(named)
+    idle = WITH_SECTION - config.adapters.keys() - set(named)
     return {name: each for name, each in {**plugins.find("adapters", specs), **configured}.items() if name not in idle}
 
 

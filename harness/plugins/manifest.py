@@ -12,15 +12,19 @@ PACKAGE = Path(__file__).absolute().parents[2]
 """The folder of the package `mixmark`."""
 
 
+_MANIFEST = tomllib.loads((pkgutil.get_data(__package__, "built_in.toml") or b"").decode())
+WITH_SECTION = frozenset(_MANIFEST.pop("with_section"))
+"""The adapters that are asked only if mixmark.toml has their section or the command line names them."""
+
+
 def _built_in() -> dict[Kind, dict[str, str]]:
     """The plugins of the manifest whose modules are there."""
-    manifest = tomllib.loads((pkgutil.get_data(__package__, "built_in.toml") or b"").decode())
 
     def is_there(spec: str) -> bool:
         module = PACKAGE.joinpath(*spec.partition(":")[0].split(".")[1:])
         return (module / "__init__.py").is_file() or module.with_suffix(".py").is_file()
 
-    return {kind: {name: spec for name, spec in specs.items() if is_there(spec)} for kind, specs in manifest.items()}
+    return {kind: {name: spec for name, spec in specs.items() if is_there(spec)} for kind, specs in _MANIFEST.items()}
 
 
 BUILT_IN = _built_in()

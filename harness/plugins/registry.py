@@ -33,8 +33,6 @@ from mixmark.harness.plugins.manifest import Kind as Kind
 ELSEWHERE = "another interpreter"
 """The end of the origin of a plugin whose interpreter is not the command's: what runs there is that interpreter's
 word."""
-WITH_SECTION = frozenset({"endpoint"})
-"""The built-in adapters that are asked only if mixmark.toml has their section or the command line names them."""
 MEMBERS: dict[Kind, tuple[str, ...]] = {
     "adapters": ("name", "discover", "open"),
     "meters": ("name", "domains", "read"),

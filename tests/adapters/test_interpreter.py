@@ -298,7 +298,8 @@ def test_an_interpreter_that_does_not_exist_is_named() -> None:
 def test_an_adapter_that_is_not_there_either_is_named(complete: Environment) -> None:
     Path("mixmark.toml").write_text(f"[adapter.other]\npython = {json.dumps(str(complete.python))}\n")
     (reason,) = (each["reason"] for each in shown("devices", "--adapter", "other")["absent"])
-    assert "has no adapter other, it has torch, inductor, onnxruntime, openvino, llamacpp, endpoint, acme" in reason
+    known = ", ".join((*BUILT_IN["adapters"], "acme"))
+    assert f"has no adapter other, it has {known}" in reason
     assert "entry point of the group mixmark.adapters" in reason
 
 
@@ -319,7 +320,9 @@ def test_a_crash_while_devices_are_discovered_shows_the_end_of_the_log(complete:
 
 
 SERVED = """
+from contextlib import suppress
 import numpy as np
+from mixmark import Unsupported
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker import child
 from mixmark.harness.judge.statistics import intervals
@@ -328,7 +331,8 @@ for name, plugin in registry.find("suites").items():
     weights = suite.weights()
     for each in weights.names():
         weights.read(each, np.empty([int(size) for size in weights.spec(each).shape], np.float32))
-    assert name == "train" or all(graph.onnx() for graph in suite.graphs().values())  # ONNX has no backward pass
+    with suppress(Unsupported):  # ONNX has no backward pass
+        assert all(graph.onnx() for graph in suite.graphs().values())
     suite.feeds(1, seed=1)(0)
     suite.gate("fp32"), suite.units(1), suite.costs("fp32", 1)
     print(name, child.needed_bytes(suite, "fp32"))

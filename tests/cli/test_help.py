@@ -48,7 +48,6 @@ def test_the_options_of_run_stand_in_sections() -> None:
         (["report", "--format"], "js", ["json", "jsonl"]),
         (["compare", "--format"], "", ["console", "markdown", "html", "json"]),
         (["export"], "dl", ["dlrm"]),
-        (["export", "llm", "--format"], "g", ["gguf"]),
         (["adapters", "check"], "torc", ["torch"]),
         (["meters", "check"], "ra", ["rapl"]),
     ],

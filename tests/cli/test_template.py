@@ -27,7 +27,7 @@ from mixmark.harness.contracts.protocols import Adapter, Array, Use
 from mixmark.harness.discover import config
 from mixmark.harness.measure import metering
 from mixmark.harness.plugins import registry
-from mixmark.suites import diffusion, dlrm, llm, probe, resnet50, speech
+from mixmark.suites import diffusion, dlrm, llm, probe, resnet50
 from mixmark.suites.formats import safetensors
 from tests.docs import template_pages
 
@@ -61,7 +61,7 @@ def acme(folder: Path, kind: template.Kind, options: dict[str, str] | None = Non
 
 
 def outputs(adapter: Adapter, suite: Any, feeds: int = 1) -> list[list[Array]]:
-    batch = 1 if suite.name in ("llm", "speech", "probe") else 3
+    batch = 3 if "offline" in suite.scenarios else 1
     (device,) = adapter.discover()
     with adapter.open(device, suite, "fp32", Use.of("single-stream")) as runner:
         return [list(runner(feed)) for feed in map(suite.feeds(batch, 7), range(feeds))]
@@ -167,7 +167,7 @@ def test_a_folder_that_holds_something_or_cannot_be_written_is_refused(tmp_path:
     "suite",
     [
         dlrm.Dlrm,
-        *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (llm.Llm, resnet50.ResNet50, speech.Speech)),
+        *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (llm.Llm, resnet50.ResNet50)),
         *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (diffusion.Diffusion, probe.Probe)),
     ],
 )

@@ -63,10 +63,10 @@ def test_the_probe_of_a_built_in_adapter_runs_beside_no_other_package(
 
 
 BENDS = """
-from mixmark.harness.adapters.llamacpp import LlamaCpp
-LlamaCpp.__init__ = lambda adapter, options: None
-LlamaCpp.discover = lambda adapter: ()
-LlamaCpp.disclose = lambda adapter: {"bent": "yes"}
+from mixmark.harness.adapters.openvino import OpenVino
+OpenVino.__init__ = lambda adapter, options: None
+OpenVino.discover = lambda adapter: ()
+OpenVino.disclose = lambda adapter: {"bent": "yes"}
 """
 
 
@@ -77,8 +77,8 @@ def test_an_adapter_that_a_wrapper_bends_is_not_the_built_in_one(tmp_path: Path)
     wrapper = tmp_path / "python"
     wrapper.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}:$PYTHONPATH" exec {sys.executable} "$@"\n')
     wrapper.chmod(0o755)
-    config = Config(adapters={"llamacpp": AdapterConfig(python=str(wrapper))})
-    bent = setup.find_devices(["llamacpp"], config).environments["llamacpp"]
+    config = Config(adapters={"openvino": AdapterConfig(python=str(wrapper))})
+    bent = setup.find_devices(["openvino"], config).environments["openvino"]
     assert bent.vendor == {"bent": "yes"}
     assert bent.origin == "Mixmark of another interpreter"
     assert bent.sha256 == "", "no virtual environment, so nothing is known"

@@ -28,7 +28,7 @@ from mixmark.harness.plugins.manifest import KINDS
 from mixmark.harness.record import store
 from mixmark.harness.worker import messages
 from mixmark.reporters import report
-from mixmark.suites import diffusion, dlrm, llm, probe, resnet50, speech, ssm, train
+from mixmark.suites import diffusion, dlrm, llm, probe, resnet50
 from mixmark.suites.limits import MLPERF
 from tests.docs import cheats_table, claims_page, cli_page, plan_page, rules_table
 from tests.test_imports import ROOMS
@@ -39,6 +39,7 @@ CONTRACT = (DOCS / "vendors" / "contract.md").read_text("utf-8")
 RUNNER = (DOCS / "vendors" / "runner.md").read_text("utf-8")
 METER = (DOCS / "vendors" / "meter.md").read_text("utf-8")
 RULES = (DOCS / "rules.md").read_text("utf-8")
+CAPABILITIES = [page.read_text("utf-8") for page in sorted((DOCS / "capabilities").rglob("*.md"))]
 
 
 def block(mark: str) -> str:
@@ -78,7 +79,7 @@ def test_the_mix_of_the_page_is_one(tmp_path: Path) -> None:
 
 
 def test_the_page_lists_what_each_suite_is_fed() -> None:
-    for name, feed, _ in table(RUNNER, "suite", "a feed"):
+    for name, feed, _ in [*table(RUNNER, "suite", "a feed"), *everywhere("suite", "a feed", "yields")]:
         suite = registry.find("suites")[name].load()("smoke", {})
         given = suite.feeds(2 if "offline" in suite.scenarios else 1, 1)(0)
         assert re.findall(r"`(\w+)`", feed) == list(given)
@@ -91,7 +92,7 @@ def test_the_pages_list_what_a_domain_and_a_device_may_say() -> None:
         re.findall("`([^`]+)`", words)
     )
     fields = [row[0].strip("`") for row in table(CONTRACT, "field", "meaning")]
-    set_by_mixmark = {"slice_of", "cores", "hosted"}  # its own slices, and what its adapter endpoint reaches
+    set_by_mixmark = {"slice_of", "cores", "hosted"}  # its own slices, and what only an adapter of Mixmark's reaches
     assert set(fields) == set(schema.Device.model_fields) - set_by_mixmark
     for page in (CONTRACT, RUNNER):
         assert f"from 1 to {messages.MAX_CONCURRENCY}" in " ".join(page.split())
@@ -114,9 +115,15 @@ def table(page: str, *head: str) -> list[list[str]]:
     return rows
 
 
-def of(page: str, heading: str) -> str:
-    """The part of a page behind the words that begin one of its paragraphs."""
-    assert f"\n\n{heading}" in page, heading
+def everywhere(*head: str) -> list[list[str]]:
+    """The rows of such tables in rules.md and in the pages of capabilities."""
+    start = "\n| " + " | ".join(head) + " |"
+    return [row for page in (RULES, *CAPABILITIES) if start in page for row in table(page, *head)]
+
+
+def of(heading: str) -> str:
+    """The part of rules.md, or of a capability's page, behind the words that begin one of its paragraphs."""
+    page = next(page for page in (RULES, *CAPABILITIES) if f"\n\n{heading}" in page)
     return page.split(f"\n\n{heading}", 1)[1]
 
 
@@ -152,9 +159,9 @@ def test_the_time_for_close_routes() -> None:
 def test_gates() -> None:
     """A row for each suite, or for some of its tiers; a limit for each group of precisions that round alike."""
     tiers = "smoke, edge, server"
-    rows = [[name, where.replace("all", tiers), *rest] for name, where, *rest in table(RULES, "suite", "tiers")]
+    rows = [[name, where.replace("all", tiers), *rest] for name, where, *rest in everywhere("suite", "tiers")]
     told = [(row[0], tier) for row in rows for tier in row[1].split(", ")]
-    assert told == [(name, tier) for name in registry.BUILT_IN["suites"] for tier in tiers.split(", ")]
+    assert sorted(told) == sorted((name, tier) for name in registry.BUILT_IN["suites"] for tier in tiers.split(", "))
     for name, where, metric, *limits, trained, samples in rows:
         suite = registry.find("suites")[name].load()
         for limit, precisions in zip(
@@ -188,8 +195,8 @@ def mix_figures(limits: schema.Limits) -> list[float]:
 
 
 def test_suites_and_scenarios() -> None:
-    rows = table(RULES, "suite", "version")
-    assert [row[0] for row in rows] == list(registry.BUILT_IN["suites"])
+    rows = everywhere("suite", "version")
+    assert sorted(row[0] for row in rows) == sorted(registry.BUILT_IN["suites"])
     for name, version, unit, scenarios, feeds in rows:
         suite = registry.find("suites")[name].load()
         assert (version, unit, scenarios) == (suite.version, suite.unit, ", ".join(suite.scenarios))
@@ -198,20 +205,6 @@ def test_suites_and_scenarios() -> None:
 
 
 TRANSFORMER = "layers width heads kv_heads hidden vocabulary"
-SHAPES: dict[str, tuple[Any, Mapping[str, Any], str]] = {
-    "llm": (llm.Llm, llm.SHAPES, f"{TRANSFORMER} tied tokens_in tokens_out"),
-    "ssm": (ssm.Ssm, ssm.SHAPES, "layers width heads groups state vocabulary tied tokens_in tokens_out"),
-    "speech": (speech.Speech, speech.SHAPES, "layers width heads mel positions vocabulary"),
-    "train": (train.Train, train.SHAPES, TRANSFORMER),
-    "diffusion": (diffusion.Diffusion, diffusion.TIERS, "image_size steps guidance"),
-}
-"""The columns of a suite's table that are fields of its shapes."""
-NOT_SHIPPED = {("llm", "server"), ("ssm", "server"), ("speech", "server")}
-"""The shapes of these weights are not shipped, and asking the module takes seconds."""
-BEHIND: dict[str, Callable[[Any], list[str]]] = {
-    "train": lambda shape: [str(train.SEQUENCES), str(shape.tokens_in)],
-    "diffusion": lambda shape: ["1" if shape.text_2 is None else "2"],
-}
 
 
 def cell(value: object) -> str:
@@ -219,36 +212,51 @@ def cell(value: object) -> str:
     return words[value] if value is None or isinstance(value, bool) else f"{value:g}"
 
 
-@pytest.mark.parametrize("suite", [*list(SHAPES)[:-1], pytest.param("diffusion", marks=pytest.mark.slow)])
-def test_tiers(suite: str) -> None:
-    made, shapes, fields = SHAPES[suite]
-    for tier, *cells, weights in table(of(RULES, f"{suite}:"), "tier"):
-        shape = shapes[tier]
-        more = BEHIND.get(suite, lambda shape: [])(shape)
-        assert cells == [*(cell(getattr(shape, field)) for field in fields.split()), *more], tier
-        assert (suite, tier) in NOT_SHIPPED or weights == weights_m(made(tier, {})), tier
+def check_tiers(
+    name: str,
+    made: Callable[..., Any],
+    shapes: Mapping[str, Any],
+    fields: str,
+    more: Callable[[Any], list[str]] = lambda shape: [],
+    not_shipped: str = "",
+) -> None:
+    """The table of a suite's tiers is that of its shapes. fields: the columns that are fields of a shape; more: the
+    columns behind them; not_shipped: the tier whose weights' shapes would take seconds."""
+    for tier, *cells, weights in table(of(f"{name}:"), "tier"):
+        assert cells == [*(cell(getattr(shapes[tier], field)) for field in fields.split()), *more(shapes[tier])], tier
+        assert tier == not_shipped or weights == weights_m(made(tier, {})), tier
+
+
+def test_tiers_of_llm() -> None:
+    check_tiers("llm", llm.Llm, llm.SHAPES, f"{TRANSFORMER} tied tokens_in tokens_out", not_shipped="server")
+
+
+@pytest.mark.slow
+def test_tiers_of_diffusion() -> None:
+    encoders = "image_size steps guidance"
+    more: Callable[[Any], list[str]] = lambda shape: ["1" if shape.text_2 is None else "2"]  # noqa: E731
+    check_tiers("diffusion", diffusion.Diffusion, diffusion.TIERS, encoders, more)
 
 
 def test_tiers_of_dlrm_resnet50_and_probe() -> None:
-    for name, *cells in table(of(RULES, "dlrm:"), "tier"):
+    for name, *cells in table(of("dlrm:"), "tier"):
         tier, _, rows = name.partition(", rows = ")
         suite = dlrm.Dlrm(tier, {"rows": rows})
         sizes = (max(suite.shape.rows), suite.shape.dim, suite.shape.rank)
         assert cells == [*map(str, sizes), weights_m(suite)]
     assert f"with {len(dlrm.ROWS)} tables; a sample looks up {dlrm.LOOKUPS} rows" in RULES
-    for tier, pixels, millions in table(of(RULES, "resnet50:"), "tier"):
+    for tier, pixels, millions in table(of("resnet50:"), "tier"):
         pictures = resnet50.ResNet50(tier, {})
         assert (int(pixels), millions) == (pictures.pixels, weights_m(pictures))
-    for tier, *lists in table(of(RULES, "probe:"), "tier"):
+    for tier, *lists in table(of("probe:"), "tier"):
         expected = probe.TIERS[tier]
         told = [tuple(map(int, cell.split(","))) for cell in lists]
         assert told == [(expected.rows,), (expected.most,), expected.squares]
-    assert f"A feed is {speech.SECONDS} s of audio, with {speech.TOKENS} tokens a second." in RULES
 
 
 def test_every_tier_is_in_its_table() -> None:
     for suite in registry.BUILT_IN["suites"]:
-        assert {row[0].split(",")[0] for row in table(of(RULES, f"{suite}:"), "tier")} == set(get_args(schema.Tier))
+        assert {row[0].split(",")[0] for row in table(of(f"{suite}:"), "tier")} == set(get_args(schema.Tier))
 
 
 def test_precisions() -> None:
@@ -264,7 +272,7 @@ def test_percentiles() -> None:
 
 def test_latency_limits() -> None:
     told = {}
-    for tiers, suite, percentile, *spans_ms in table(of(RULES, "## Latency limits"), "tier"):
+    for tiers, suite, percentile, *spans_ms in everywhere("tier", "suite"):
         for tier in tiers.split(", "):
             told[tier, suite] = (percentile, *(None if ms == "none" else int(ms) * 1_000_000 for ms in spans_ms))
     in_code = {
@@ -296,7 +304,7 @@ def test_the_rules_say_their_limits() -> None:
 
 def test_mixes() -> None:
     found = mixes.frozen().values()
-    in_a_mix = [suite for suite in registry.BUILT_IN["suites"] if any(suite in mix.units for mix in found)]
+    in_a_mix = list(dict.fromkeys(suite for mix in found for suite in mix.units))
     rows = [
         [
             mix.name,
@@ -316,9 +324,7 @@ def imported(module: str) -> ModuleType:
 
 def test_constants() -> None:
     units = {"": 1, "s": 1, "days": 1, "ns": 1, "MiB": 1 << 20}
-    pages = [RULES, *(page.read_text("utf-8") for page in sorted((DOCS / "capabilities").glob("**/*.md")))]
-    found = [row for page in pages if "| what | value |" in page for row in table(page, "what", "value")]
-    for what, value, place in found:
+    for what, value, place in everywhere("what", "value"):
         module, _, name = place.strip("`").rpartition(".")
         number, _, unit = value.partition(" ")
         assert float(number) * units[unit] == getattr(imported(module), name), what
@@ -367,10 +373,8 @@ def test_the_architecture_shows_the_rooms_in_the_order_of_imports_and_all_kinds_
     page = (DOCS / "architecture.md").read_text("utf-8")
     picture = page.split("```text\n")[1].split("```")[0]
     assert tuple(re.findall(r"^   +([a-z]+)/", picture, re.MULTILINE)) == ROOMS
-    assert (
-        set(re.findall(r"`mixmark\.([a-z]+)`", page))
-        == set(registry.BUILT_IN) - {"experiments", "commands"} - KINDS.keys()
-    )
+    without_entry_points = {"experiments", "commands", *KINDS}
+    assert set(re.findall(r"`mixmark\.([a-z]+)`", page)) == set(registry.BUILT_IN) - without_entry_points
     for row in table(page, "to add", "write"):
         assert re.search(r"\]\((\.\./)?[\w/.]+(#[\w-]+)?\)", row[1] + row[2]), row
 

@@ -22,7 +22,7 @@ from mixmark.harness.judge.energy import coverage
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plugins import registry
-from tests.docs import cli_page, tutorial_page
+from tests.docs import capabilities_page, cli_page, tutorial_page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -101,7 +101,7 @@ def commands(text: str) -> str:
 def test_every_option_that_a_page_names_exists() -> None:
     known = {option for _, command in cli_page.commands(main) for one in command.params for option in one.opts}
     for page in (*DOCS.glob("*.md"), ROOT / "CHANGELOG.md"):
-        others = r"uv|pipx|pip|nvidia-smi|turbostat|powermetrics"  # commands that have options of their own
+        others = r"uv|pipx|pip|nvidia-smi|turbostat|powermetrics|scripts/\w+"  # commands that have options of their own
         foreign = rf"`(?:{others}) [^`]*`|^pip .*$"
         ours = re.sub(foreign, "", page.read_text("utf-8"), flags=re.MULTILINE)
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", ours))
@@ -216,9 +216,15 @@ def test_every_command_of_the_tutorial_is_understood(tmp_path: Path, monkeypatch
 
 def test_the_index_leads_to_every_page() -> None:
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
-    index = (DOCS / "capabilities/index.md").read_text("utf-8")
-    capabilities = {f"capabilities/{page}" for page in links(index)} & pages
+    capabilities = {f"capabilities/{page}" for page in links(capabilities_page.PAGE.read_text("utf-8"))}
     assert {"index.md", *links(INDEX.read_text("utf-8")), *capabilities} == pages
+
+
+def test_the_index_of_capabilities_is_made_of_their_pages() -> None:
+    page = capabilities_page.PAGE.read_text("utf-8")
+    assert capabilities_page.page() == page, "python -m tests.docs"
+    titled = "# A title\n\nIts first sentence, for 0.5 s,\nends. The second.\n"
+    assert capabilities_page.line("a.md", titled) == "- [A title](a.md): Its first sentence, for 0.5 s, ends."
 
 
 @pytest.mark.exhaustive

@@ -34,7 +34,7 @@ DECODE = (Cost(name="decode", flops=1e9, bytes=1e9, yields=8),)
 
 def hosted(**changed: Any) -> Record:
     """A record as a run of the service makes it, 1,000 tokens a second; torch has 100."""
-    told = record("h", "llm", "token", closed_loop([[1_000_000] * 8] * 70), device=SERVICE.id, adapter="endpoint")
+    told = record("h", "llm", "token", closed_loop([[1_000_000] * 8] * 70), device=SERVICE.id, adapter="acme")
     route = told.route.model_copy(update={"weights": "hosted: acme-70b", "precision": "fp8"})
     return told.model_copy(update={"route": route, "exempt": "hosted", **changed})
 
@@ -53,7 +53,7 @@ def both() -> Assessment:
 
 def test_the_plan_says_whose_weights_they_are() -> None:
     llm = Workload("llm", "1", ("single-stream",), weights="mine sampled-sha256:00")
-    [planned] = solo([Target(SERVICE, "endpoint", {})], [llm], "edge", PRESETS["quick"], bits=8)
+    [planned] = solo([Target(SERVICE, "acme", {})], [llm], "edge", PRESETS["quick"], bits=8)
     route = planned.shares[0].route
     assert (route.weights, route.hosted, route.precision) == ("hosted: acme-70b", True, "fp8")
     assert not TORCH.route.hosted
@@ -68,7 +68,7 @@ def test_it_stands_on_a_table_of_its_own() -> None:
     [finding] = [each for each in told.findings if (each.rule, each.about) == ("audited", "h")]
     assert facts(finding) == says("audited.unasked", "h", why="hosted")
     first = summary(told)
-    assert [line.rate for line in first.suites] == ["100 tok/s ± 0.0 %"] and "endpoint" not in first.suites[0].others
+    assert [line.rate for line in first.suites] == ["100 tok/s ± 0.0 %"] and "acme" not in first.suites[0].others
     assert [(line.rate, line.others) for line in first.hosted] == [("1,000 tok/s, ± 0.0 %", "hosted: acme-70b")]
 
 

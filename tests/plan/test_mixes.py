@@ -9,7 +9,7 @@ from mixmark.harness.contracts.schema import ServiceLimits
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
 
-SUITES = ("llm", "diffusion", "dlrm", "resnet50", "train", "speech", "ssm", "probe")
+SUITES = tuple(dict.fromkeys(suite for mix in mixes.frozen().values() for suite in mix.units))
 RANKED = ("llm", "diffusion", "dlrm", "resnet50")
 BATCHES = {"dlrm": 2048, "resnet50": 32}
 
@@ -20,8 +20,8 @@ def test_the_units_follow_from_the_suites_costs(name: str) -> None:
     mix = mixes.frozen()[name]
     assert mix.nominal_flops_per_s
     assert mix.nominal_bytes_per_s
-    assert set(mix.units) == set(SUITES[:-1] if name in mixes.without_rank() else RANKED)
-    for suite_name in mix.units:
+    assert set(mix.units) == set(SUITES if name in mixes.without_rank() else RANKED)
+    for suite_name in mix.units.keys() & registry.BUILT_IN["suites"].keys():
         batch = BATCHES.get(suite_name, 1)
         suite = registry.find("suites")[suite_name].load()(mix.tier, {})
         feed_s = sum(
@@ -55,6 +55,12 @@ def test_a_mix_of_ones_own_is_named_and_not_frozen(tmp_path: Path) -> None:
     mix = mixes.load(path, "edge", SUITES)
     assert (mix.name, mix.units, mix.limits["llm"].total_ns) == ("mine", {"llm": 1.5}, 500_000_000)
     assert not mix.frozen
+
+
+def test_a_published_mix_of_suites_that_are_not_installed_is_refused_with_their_names() -> None:
+    broad = next(iter(mixes.without_rank()))
+    with pytest.raises(UsageError, match=f"there is no suite for mix {broad}: '{SUITES[-1]}'"):
+        mixes.load(broad, "edge", SUITES[:-1])
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,6 @@ def test_a_real_wait_is_an_error(monkeypatch: pytest.MonkeyPatch, wait: object) 
         waits = refuse_real_waits(inner, harness_may=False)
         wait(0.001)
         assert not waits
-        with pytest.raises(RealWait, match=r"test_clock\.py.* waited 0\.0[6-9] s"):
+        with pytest.raises(RealWait, match=r"test_clock\.py.* waited \d+\.\d\d s"):
             wait(0.06)
         assert len(waits) == 1

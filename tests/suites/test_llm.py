@@ -21,7 +21,7 @@ from tests.marks import sweep
 pytestmark = pytest.mark.slow
 
 torch = pytest.importorskip("torch")
-from bench.separation.speech import Network  # noqa: E402  (it needs torch)
+from bench.separation.networks import Network  # noqa: E402  (it needs torch)
 
 TINY = LlamaShape(
     3, 64, 4, 2, 96, 128, True, 8.0, tokens_in=24, tokens_out=8, head_dim=16, rope_theta=100.0, rope_original_context=64

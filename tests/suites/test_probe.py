@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bench.separation import integers
-from bench.separation.speech import Network
+from bench.separation.networks import Network
 from mixmark.harness.adapters.devices import multiplies_bf16
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.contracts.errors import Unsupported, UsageError, WrongOutput

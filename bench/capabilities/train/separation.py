@@ -1,0 +1,172 @@
+"""train: steps that round, and steps that leave work out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench.separation import Row, narrower
+from mixmark.harness.capabilities.train import ADAMW, Train, spread
+from mixmark.harness.capabilities.train.network import Step
+from mixmark.harness.contracts.protocols import Array, Feed, Weights
+from mixmark.harness.contracts.schema import WeightClass
+from mixmark.suites.weights import Synthetic
+
+SEED = 1
+
+
+class Cheat(Step):
+    """A step that may leave work out. All settings are off at first."""
+
+    kept: Callable[[str], bool] | None = None
+    """Says by its name whether a tensor has a gradient."""
+    stale: Callable[[str], bool] | None = None
+    """Says by its name whether the optimizer leaves a tensor as it is."""
+    decay = True
+    second_moment = True
+    sequences: slice = slice(None)
+    """The sequences of the backward pass."""
+    singly = False
+    """Whether each sequence has a backward pass of its own."""
+
+    def backward(self, ids: Tensor, use: Callable[[str, Tensor], None]) -> Tensor:
+        gradients: dict[str, Tensor] = {}
+
+        def add(name: str, gradient: Tensor) -> None:
+            gradients[name] = gradients[name] + gradient if name in gradients else gradient
+
+        backward = super().backward
+        losses = torch.cat([backward(part, add) for part in (ids[:, None] if self.singly else [ids])])
+        if self.sequences != slice(None):
+            gradients.clear()
+            backward(ids[self.sequences], add)
+        scale = len(ids) / len(ids[self.sequences])
+        for name, gradient in gradients.items():
+            use(name, gradient * (scale if self.kept is None or self.kept(name) else 0))
+        return losses
+
+    def updated(self, name: str, gradient: Tensor) -> Tensor:
+        changes = super().updated(name, gradient)
+        if not self.decay:
+            changes[0] += ADAMW["lr"] * ADAMW["weight_decay"] * self.get_parameter(name).detach()
+        if not self.second_moment:
+            changes[2] = (1 - ADAMW["beta2"]) * spread(name) ** 2
+        if self.stale and self.stale(name):
+            changes.zero_()
+        return changes
+
+
+class Eager:
+    """A minimal session: torch on the CPU."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+
+    def put(self, array: Array) -> Tensor:
+        return torch.from_numpy(array)
+
+    def state(self, graph: str) -> None:
+        raise AssertionError(f"{graph} has no state")
+
+    def run(self, graph: str, *inputs: Tensor, state: object = None) -> Sequence[Tensor]:
+        with torch.inference_mode():
+            outputs: Sequence[Tensor] = self.step(*inputs)
+        return outputs
+
+    def get(self, tensor: Tensor) -> Array:
+        return tensor.float().numpy()
+
+
+def loaded(suite: Train, weights: Weights, change: Callable[[Tensor], Tensor] | None = None) -> Cheat:
+    """The network with these weights; `change` is applied to the matrices."""
+    step = Cheat(suite.shape)
+    for name, tensor in step.requires_grad_(False).state_dict().items():
+        weights.read(name, tensor.numpy())
+        if change and tensor.dim() == 2:
+            tensor.copy_(change(tensor))
+    return step
+
+
+def values(
+    tier: str, weight_class: WeightClass, nonces: Sequence[int], wanted: Callable[[str], object]
+) -> Iterator[Row]:
+    suite = Train(tier, {}, weight_class)
+    weights = suite.weights()
+    assert isinstance(weights, Synthetic)
+    given = list(map(suite.feeds(1, SEED), (nonces[-1] + 1, *nonces)))
+    step = loaded(suite, weights)
+    layers = suite.shape.layers
+    last = f"model.layers.{layers - 1}."
+    middle = f"model.layers.{layers // 2}."
+
+    def outputs(step: Step, feeds: Sequence[Feed] = given[1:]) -> list[Array]:
+        return [np.concatenate(list(suite.infer(Eager(step), feed))) for feed in feeds]
+
+    right = outputs(step)
+
+    def row(name: str, found: Callable[[], Sequence[Array]], declared: str = "", note: str = "") -> Iterator[Row]:
+        if wanted(name):
+            yield Row(name, declared, tuple(map(suite.quality, found(), right)), note)
+
+    def of(change: Callable[[Tensor], Tensor] | None = None, dtype: torch.dtype = torch.float32) -> list[Array]:
+        return outputs(loaded(suite, weights, change).to(dtype))
+
+    def by(**settings: object) -> list[Array]:
+        for name, value in settings.items():
+            setattr(step, name, value)
+        found = outputs(step)
+        for name in settings:
+            delattr(step, name)
+        return found
+
+    def skipped(at: int) -> list[Array]:
+        layer = step.model.layers[at]
+        kept = {
+            name: tensor.clone() for name, tensor in layer.state_dict().items() if "o_proj" in name or "down" in name
+        }
+        for name in kept:
+            layer.state_dict()[name].zero_()
+        found = outputs(step)
+        layer.load_state_dict(kept, strict=False)
+        return found
+
+    yield from row("fp32, a backward pass for each sequence", partial(by, singly=True), "16 bits")
+    for name in ("bf16", "fp16"):
+        dtype = torch.bfloat16 if name == "bf16" else torch.float16
+        yield from row(f"torch, {name}", partial(of, dtype=dtype), "16 bits")
+    for name, change in narrower(weight_class):
+        yield from row(name, partial(of, change=change))
+    cheats: dict[str, dict[str, Any]] = {
+        "no backward pass": {"kept": lambda _: False},
+        "backward pass of half of the sequences": {"sequences": slice(None, None, 2)},
+        "no gradient of the first layer": {"kept": lambda name: not name.startswith("model.layers.0.")},
+        "no gradient of the middle layer": {"kept": lambda name: not name.startswith(middle)},
+        "no gradient of the last layer's down projection": {"kept": lambda name: name != f"{last}mlp.down_proj.weight"},
+        "no optimizer step of the last norm": {"stale": lambda name: name == "model.norm.weight"},
+        "no optimizer step of the embedding": {"stale": lambda name: name == "model.embed_tokens.weight"},
+        "no weight decay": {"decay": False},
+        "no moment of the squared gradient": {"second_moment": False},
+    }
+    for name, settings in cheats.items():
+        yield from row(name, partial(by, **settings))
+    yield from row("first layer skipped", partial(skipped, 0))
+    yield from row("middle layer skipped", partial(skipped, layers // 2))
+    yield from row("last layer skipped", partial(skipped, layers - 1))
+
+    def one_loss() -> list[Array]:
+        found = [output.copy() for output in right]
+        for output in found:
+            output[-1, 0] = output[:-1, 0].mean()
+        return found
+
+    yield from row("the mean as one token's loss", one_loss)
+    other = replace(weights, seed=1)
+    yield from row("other weights", lambda: outputs(loaded(suite, other)))
+    yield from row("the previous feed's output", lambda: outputs(step, given[:-1]))
+    yield from row("zeros", lambda: [np.zeros_like(output) for output in right])

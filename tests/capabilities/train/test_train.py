@@ -1,0 +1,278 @@
+"""The train suite: equal to transformers and torch.optim, costed as counted, and nothing of a step can be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mixmark.harness.adapters.onnxruntime import OnnxRuntime
+from mixmark.harness.adapters.openvino import OpenVino
+from mixmark.harness.adapters.torch import Torch
+from mixmark.harness.adapters.torch.inductor import Inductor
+from mixmark.harness.capabilities.train import ADAMW, CHANGES, PROBES, SEQUENCES, STEP, Train, spread
+from mixmark.harness.contracts.errors import Unsupported, WrongOutput
+from mixmark.harness.contracts.protocols import Array, Feed, Use
+from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.suite_claims import workload
+from mixmark.harness.measure.audit import CPU
+from mixmark.harness.measure.conformance import suite as kit
+from mixmark.harness.measure.conformance.report import apply
+from mixmark.harness.plugins import registry
+
+pytestmark = pytest.mark.slow
+
+torch = pytest.importorskip("torch")
+SUITE = Train("smoke", {})
+FEED = SUITE.feeds(1, 1)(0)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def step(**settings: Any) -> Any:
+    """The smoke tier's network, with the settings of a cheat."""
+    from bench.capabilities.train.separation import loaded
+
+    module = loaded(SUITE, SUITE.weights())
+    for name, value in settings.items():
+        setattr(module, name, value)
+    return module
+
+
+def output(module: Any, feed: Feed = FEED) -> Array:
+    from bench.capabilities.train.separation import Eager
+
+    return np.concatenate(list(SUITE.infer(Eager(module), feed)))
+
+
+@pytest.fixture(scope="module")
+def right() -> Array:
+    return output(step())
+
+
+def bound(precision: str = "bf16") -> float:
+    gate = SUITE.gate(precision)
+    assert gate is not None
+    return gate.at_most
+
+
+def test_equal_to_transformers_and_torch_optim(right: Array) -> None:
+    """The losses and each projected change, computed by the public network and the public optimizer."""
+    pytest.importorskip("transformers")
+    from bench.capabilities.train.torch import public_llama
+
+    peer = public_llama(SUITE)
+    before = {name: peer.get_parameter(name).detach().clone() for name in SUITE.weights().names()}
+    optimizer = torch.optim.AdamW(
+        peer.parameters(),
+        lr=ADAMW["lr"],
+        betas=(ADAMW["beta1"], ADAMW["beta2"]),
+        eps=ADAMW["eps"],
+        weight_decay=ADAMW["weight_decay"],
+        foreach=False,
+    )
+    for name, tensor in ((name, peer.get_parameter(name)) for name in before):
+        moments = {"exp_avg": torch.zeros_like(tensor), "exp_avg_sq": torch.full_like(tensor, spread(name) ** 2)}
+        optimizer.state[tensor] = {"step": torch.tensor(float(STEP)), **moments}
+    ids, (rows, columns) = torch.from_numpy(FEED["ids"]), torch.from_numpy(FEED["key"])
+    logits = peer(ids[:, :-1]).logits.flatten(0, 1)
+    losses = torch.nn.functional.cross_entropy(logits, ids[:, 1:].flatten(), reduction="none")
+    losses.sum().backward()
+    optimizer.step()
+    expected = []
+    for name in before:
+        tensor = peer.get_parameter(name)
+        state = optimizer.state[tensor]
+        kept = ADAMW["beta2"] * spread(name) ** 2
+        for change in (tensor.detach() - before[name], state["exp_avg"], state["exp_avg_sq"] - kept):
+            flat = change.reshape(len(change), -1).double()
+            for probe in range(PROBES):
+                signs = rows[probe, : flat.shape[0]].double(), columns[probe, : flat.shape[1]].double()
+                expected.append((signs[0] @ flat @ signs[1]).item())
+    padded = np.zeros(right[:, 1:].size)
+    padded[: len(expected)] = expected
+    table = np.concatenate((losses.detach().numpy()[:, None], padded.reshape(len(right), -1)), 1)
+    assert SUITE.quality(right, table.astype(np.float32)) < bound("fp32") / 10
+
+
+@pytest.mark.parametrize(("tier", "parameters"), [("edge", 134_515_008), ("server", 1_235_814_400)])
+def test_the_tiers_have_the_size_of_the_public_models(tier: str, parameters: int) -> None:
+    suite = Train(tier, {})
+    weights = suite.weights()
+    shapes = {name: weights.spec(name).shape for name in weights.names()}
+    assert sum(prod(map(int, size)) for size in shapes.values()) == parameters
+    module = suite.graphs()["step"].module()
+    assert {name: tuple(tensor.shape) for name, tensor in module.named_parameters()} == shapes
+
+
+def test_the_cost_is_what_the_counter_counts() -> None:
+    """At the smoke tier, whose attention computes all pairs when it is counted."""
+    found = {"flops": 0, "weights": 0}
+    engine = kit.ENGINE.load()({"count": "true"})
+    with engine.open(CPU, SUITE, "fp32", Use.of("single-stream")) as runner:
+        list(runner(FEED))
+        found = {name: int(runner.facts[name]) for name in found}
+    (cost,) = SUITE.costs("fp32", 1)
+    shape = SUITE.shape
+    unseen = SEQUENCES * shape.tokens_in * (shape.tokens_in - 1) / 2
+    assert cost.flops == found["flops"] - 3 * 4 * shape.heads * shape.head_dim * shape.layers * unseen
+    assert found["weights"] == 721_792
+    assert cost.bytes == (4 * 4 + 6 * 4) * 721_792
+    assert SUITE.costs("bf16", 1)[0].bytes == (4 * 2 + 6 * 4) * 721_792
+
+
+def test_a_step_costs_six_operations_a_weight_and_token() -> None:
+    (cost,) = Train("edge", {}).costs("bf16", 1)
+    assert cost.flops == pytest.approx(6 * 134_515_008 * 256, rel=0.05)
+
+
+def test_feeds_are_never_alike_and_come_again_from_the_same_seed() -> None:
+    first, again, other = SUITE.feeds(1, 1), SUITE.feeds(1, 1)(0), SUITE.feeds(1, 2)(0)
+    assert all((FEED[name] == again[name]).all() for name in ("ids", "key"))
+    for feed in (first(1), other):
+        assert float(np.mean(feed["ids"] == FEED["ids"])) < 0.1
+        assert 0.4 < float(np.mean(feed["key"] == FEED["key"])) < 0.6
+    assert set(np.unique(FEED["key"])) == {-1, 1}  # exact in every precision
+    with pytest.raises(Unsupported, match="train has no batches"):
+        SUITE.feeds(2, 0)
+
+
+def test_sixteen_bits_pass_their_gate_and_not_that_of_fp32(right: Array) -> None:
+    bf16 = SUITE.quality(output(step().to(torch.bfloat16)), right)
+    assert bound("fp32") < bf16 < bound() / 3
+
+
+def test_the_order_of_the_sums_makes_no_difference(right: Array) -> None:
+    assert 0 < SUITE.quality(output(step(singly=True)), right) < bound("fp32") / 100
+
+
+LAST = f"model.layers.{SUITE.shape.layers - 1}.mlp.down_proj.weight"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kept": lambda _: False},
+        {"sequences": slice(None, None, 2)},
+        {"kept": lambda name: not name.startswith("model.layers.0.")},
+        {"kept": lambda name: name != LAST},
+        {"stale": lambda name: name == "model.norm.weight"},
+        {"stale": lambda name: name == LAST},
+        {"decay": False},
+        {"second_moment": False},
+    ],
+    ids=["backward", "half", "layer", "tensor", "norm's step", "tensor's step", "decay", "second moment"],
+)
+def test_a_part_of_the_step_that_is_left_out_fails(right: Array, settings: dict[str, Any]) -> None:
+    assert SUITE.quality(output(step(**settings)), right) > 10 * bound()
+
+
+@pytest.mark.parametrize("at", range(SUITE.shape.layers))
+def test_a_skipped_layer_fails(right: Array, at: int) -> None:
+    module = step()
+    for name, tensor in module.model.layers[at].state_dict().items():
+        if "o_proj" in name or "down_proj" in name:
+            tensor.zero_()
+    assert SUITE.quality(output(module), right) > 10 * bound()
+
+
+def test_an_output_of_nothing_of_another_feed_or_with_one_wrong_loss_fails(right: Array) -> None:
+    one_loss = right.copy()
+    one_loss[5, 0] = right[:, 0].mean() + 2 * right[:, 0].std()
+    for wrong in (np.zeros_like(right), output(step(), SUITE.feeds(1, 1)(1)), one_loss):
+        assert SUITE.quality(wrong, right) > 10 * bound()
+    assert SUITE.quality(right, right) == 0
+    for odd in (right[:-1], right.astype(np.float64), np.full_like(right, np.nan)):
+        with pytest.raises(WrongOutput):
+            SUITE.quality(odd, right)
+
+
+def test_an_output_has_a_row_for_each_token_and_all_changes(right: Array) -> None:
+    columns = -(-len(SUITE.weights().names()) * CHANGES * PROBES // len(right))
+    assert right.shape == (SUITE.units(1), 1 + columns) == (128, 7)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_session_of_torch_starts_each_feed_from_the_published_state(precision: str, right: Array) -> None:
+    """In inference mode, and eagerly where modules are otherwise fused."""
+    adapter = Torch({"threads": "1"})
+    cpu = next(device for device in adapter.discover() if device.id == CPU.id)
+    if precision not in cpu.precisions:
+        pytest.skip("this processor multiplies no bf16")
+    with adapter.open(cpu, SUITE, precision, Use.of("single-stream")) as runner:
+        outputs = [np.concatenate(list(runner(feed))) for feed in (FEED, SUITE.feeds(1, 1)(1), FEED)]
+    assert SUITE.quality(outputs[0], right) < bound(precision)
+    assert (outputs[0] == outputs[2]).all()
+
+
+def test_steps_share_memory_and_a_step_that_failed_leaves_nothing_to_the_next(
+    right: Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mixmark.harness.capabilities.train.network import Step
+
+    module = step()
+    module.__class__ = Step
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(module, "updated", lambda name, gradient: 1 / 0)
+        output(module)
+    assert (output(module) == right).all()
+    memory = {name: state.data_ptr() for name, state in module.states.items()}
+    assert (output(module, SUITE.feeds(1, 1)(1)) != right).any()
+    assert memory == {name: state.data_ptr() for name, state in module.states.items()}
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_a_step_is_not_traced_for_onednn_which_would_lose_its_gradients() -> None:
+    from mixmark.harness.adapters.torch.fused import fused
+
+    assert fused(SUITE.graphs()["step"].module(), ["ids", "key"]) is None
+
+
+@pytest.mark.parametrize(
+    "adapter", [Inductor({"cpu": "yes"}), OnnxRuntime({}), OpenVino({})], ids=lambda each: each.name
+)
+def test_an_adapter_without_a_backward_pass_says_unsupported(adapter: Any) -> None:
+    cpu = next(device for device in adapter.discover() if device.id == CPU.id)
+    with (
+        pytest.raises(Unsupported, match=r"no ONNX graph|cannot compile"),
+        adapter.open(cpu, SUITE, "fp32", Use.of("single-stream")) as runner,
+    ):
+        list(runner(FEED))
+
+
+def test_what_train_cannot_do_is_unsupported() -> None:
+    with pytest.raises(Unsupported, match="no weights of 8 bits"):
+        Train("smoke", {}, 8)
+    with pytest.raises(Unsupported, match="no ONNX graph"):
+        SUITE.graphs()["step"].onnx()
+    assert SUITE.gate("int8") is None
+
+
+def test_a_plan_and_the_kit_take_the_classes_that_a_suite_has() -> None:
+    planned = workload("train", "smoke", 4)
+    assert not isinstance(planned, str)
+    assert set(planned.memory_bytes) == {"fp32", "bf16", "fp16"}
+    assert {batch.precision for batch in planned.batches} == {"fp32", "bf16", "fp16"}
+    with ExitStack() as stack:
+        for name, classes in (("train", [16]), ("probe", [16, 8, 4])):
+            assert kit.SuiteTrials(registry.find("suites")[name], Config(), stack).classes == classes
+
+
+def test_an_adapter_that_cannot_run_a_suite_leaves_its_run_unchecked(
+    inline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kit, "ADAPTERS", ("onnxruntime",))
+    with ExitStack() as stack:
+        trials = kit.SuiteTrials(registry.find("suites")["train"], Config(), stack)
+        result = apply(kit.runs_are_audited, trials)
+    assert result.state == "not checked" and "train has no ONNX graph" in result.message, str(result)

@@ -1,0 +1,86 @@
+"""The core imports no capability and names none, and capabilities do not import each other."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.test_imports import ROOT, files, imports
+
+FOLDER = ROOT / "harness/capabilities"
+PACKAGE = "mixmark.harness.capabilities"
+CAPABILITIES = sorted(path.parent for path in FOLDER.glob("*/__init__.py"))
+MANIFEST = (ROOT / "harness/plugins/built_in.toml").read_text("utf-8")
+HOMONYMS = {
+    "endpoint": "the starter of a runner that asks a server",
+    "ssm": "a suite of the figure adaptability, which is still to be moved",
+}
+"""What the core names in another sense."""
+
+
+@cache
+def named(path: Path) -> set[str]:
+    """All identifiers of a file, and all its strings."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.FunctionDef(name=name) | ast.keyword(arg=str(name)) | ast.Constant(value=str(name)):
+                found.add(name)
+    return found
+
+
+def registered(capability: Path, manifest: str = MANIFEST) -> set[str]:
+    """The names of a capability: its own, those of its entries in the manifest and of their classes, and the codes of
+    its rules."""
+    found = {capability.name}
+    for entries in filter(lambda each: isinstance(each, dict), tomllib.loads(manifest).values()):
+        for name, spec in entries.items():
+            module, _, attribute = spec.partition(":")
+            if f"{module}.".startswith(f"{PACKAGE}.{capability.name}."):
+                found |= {name, attribute} if attribute[0].isupper() else {name}
+    for path in capability.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.FunctionDef(name=code, decorator_list=[ast.Call(func=ast.Name("rule" | "record_rule"))]):
+                    found.add(code)
+    return found
+
+
+def violations(path: Path, capability: Path, manifest: str = MANIFEST) -> set[str]:
+    """What a file of the core imports or names of a capability."""
+    package = f"{PACKAGE}.{capability.name}"
+    imported = {name for name in imports(path) if f"{name}.".startswith(f"{package}.")}
+    return imported | (named(path) & registered(capability, manifest) - HOMONYMS.keys())
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda path: path.name)
+def test_no_file_of_the_core_imports_or_names_a_capability(capability: Path) -> None:
+    core = [
+        path for folder in ("harness", "suites", "reporters") for path in files(folder) if FOLDER not in path.parents
+    ]
+    assert {path: found for path in core if (found := violations(path, capability))} == {}
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda path: path.name)
+def test_no_capability_imports_another(capability: Path) -> None:
+    others = tuple(f"{PACKAGE}.{other.name}." for other in CAPABILITIES if other != capability)
+    for path in capability.rglob("*.py"):
+        assert not [name for name in imports(path) if f"{name}.".startswith(others)], path
+
+
+def test_an_import_and_each_kind_of_name_are_found(tmp_path: Path) -> None:
+    capability, core, other = (tmp_path / name for name in ("acme", "core.py", "other.py"))
+    capability.mkdir()
+    (capability / "__init__.py").write_text("@rule(1, note('heavy'))\ndef too_heavy(): ...\n")
+    manifest = f"[meters]\nscales = '{PACKAGE}.acme:Scales'\n[formats]\nzinc = '{PACKAGE}.acme.zinc:prepare'\n"
+    core.write_text(f"from {PACKAGE}.acme import thing\n{{'acme': Scales, 'scales': too_heavy, zinc: prepare}}\n")
+    imported = {f"{PACKAGE}.acme", f"{PACKAGE}.acme.thing"}
+    assert violations(core, capability, manifest) == {*imported, "acme", "Scales", "scales", "too_heavy", "zinc"}
+    other.write_text(f"from {PACKAGE}.acmes import thing\n{{'acmes': 'The scales of acme.'}}\n")
+    assert violations(other, capability, manifest) == set()
