@@ -18,6 +18,12 @@ MANIFEST = (ROOT / "harness/plugins/built_in.toml").read_text("utf-8")
 HOMONYMS = {
     "endpoint": "the starter of a runner that asks a server",
     "ssm": "a suite of the figure adaptability, which is still to be moved",
+    "policies": "the kind of plugins, which assign the requests of any experiment",
+    "deadline": "a time in the future, also of a pipeline",
+    "scaling": "a factor of a network's numbers",
+    "external": "a meter outside the machine",
+    "rapl": "a meter of the core; the limiter has its name",
+    "nvml": "a meter of the core; the limiter has its name",
 }
 """What the core names in another sense."""
 
@@ -43,7 +49,7 @@ def registered(capability: Path, manifest: str = MANIFEST) -> set[str]:
         for name, spec in entries.items():
             module, _, attribute = spec.partition(":")
             if f"{module}.".startswith(f"{PACKAGE}.{capability.name}."):
-                found |= {name, attribute} if attribute[0].isupper() else {name}
+                found |= {name, attribute} if attribute[0].isupper() and not attribute.isupper() else {name}
     for path in capability.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             match node:
