@@ -18,13 +18,14 @@ WITH_SECTION = frozenset(_MANIFEST.pop("with_section"))
 
 
 def _built_in() -> dict[Kind, dict[str, str]]:
-    """The plugins of the manifest whose modules are there."""
+    """The plugins of the manifest whose modules are there. A kind whose contract is not there has none."""
 
     def is_there(spec: str) -> bool:
         module = PACKAGE.joinpath(*spec.partition(":")[0].split(".")[1:])
         return (module / "__init__.py").is_file() or module.with_suffix(".py").is_file()
 
-    return {kind: {name: spec for name, spec in specs.items() if is_there(spec)} for kind, specs in _MANIFEST.items()}
+    found = {kind: {name: spec for name, spec in specs.items() if is_there(spec)} for kind, specs in _MANIFEST.items()}
+    return {kind: specs for kind, specs in found.items() if kind in found["kinds"] or kind not in _MANIFEST["kinds"]}
 
 
 BUILT_IN = _built_in()
