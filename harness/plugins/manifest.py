@@ -19,6 +19,7 @@ Kind = Literal[
     "reporters",
     "comparisons",
     "experiments",
+    "executors",
     "commands",
 ]
 

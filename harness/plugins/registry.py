@@ -49,6 +49,7 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
     "reporters": ("__call__",),
     "comparisons": ("__call__",),
     "experiments": ("name",),
+    "executors": ("options", "find_devices", "open"),
     "commands": ("name", "callback"),
 }
 

