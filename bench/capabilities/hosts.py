@@ -1,6 +1,6 @@
 """The cost of several hosts: one mix over two agents on this machine, and over `--split-cpu 2` without agents, in turn.
 
-Run: python -m bench.hosts [PAIRS] [SECONDS] [TIER]    (5 30 smoke)
+Run: python -m bench.capabilities.hosts [PAIRS] [SECONDS] [TIER]    (5 30 smoke)
 
 Both have the same routes, plan and cores and differ only in the dispatch. The goal for agents is at least 0.99 of the
 rate without agents. Then the agents rest for 30 s; the goal is at most 0.5 % of a core each.

@@ -116,7 +116,7 @@ def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()
     result, verdict, score = assessment.result, assessment.verdict.word, assessment.score
     words = words or [re.sub("<([a-z]+)>", lambda name: name[1].upper(), word) for word in result.command or ("run",)]
     if verdict == "unfinished":
-        return shlex.join(["mixmark", "run", "--resume", str(folder), *_of_devices(words)])
+        return shlex.join(["mixmark", "run", "--resume", str(folder), *of_devices(words)])
     if verdict == "invalid":
         return shlex.join(["mixmark", "report", str(folder), "--verbose"])
     if verdict == "partial":
@@ -132,7 +132,7 @@ def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()
     return shlex.join(["mixmark", "report", str(folder), "--verbose"])
 
 
-def _of_devices(command: Sequence[str]) -> Iterator[str]:
+def of_devices(command: Sequence[str]) -> Iterator[str]:
     """The options that decide which devices a run finds: a resumed run needs them again."""
     names = {"--adapter", "--config", "--split-cpu", *(name for option in executors.options() for name in option.opts)}
     for at, word in enumerate(command):

@@ -47,7 +47,7 @@ def test_a_list_of_hosts_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("mark", "program"), [("hosts", "ssh"), ("local", "python")])
 def test_the_lists_of_the_page_are_read(tmp_path: Path, mark: str, program: str) -> None:
-    page = (Path(__file__).parents[4] / "docs" / "hosts.md").read_text("utf-8")
+    page = (Path(__file__).parents[4] / "docs" / "capabilities" / "hosts.md").read_text("utf-8")
     block = page.split(f"<!-- {mark} -->\n```toml\n")[1].split("```")[0]
     found, hosts = choose.choose(file(tmp_path, block), None, None)
     assert words(found, hosts[0])[0].startswith(program) and len(hosts) == 2
