@@ -76,15 +76,7 @@ def main() -> None:
         meters = stack.enter_context(metered(bench.found.devices, [ADAPTER], Config()))
         here = LocalExecutor(bench.equipment(None, TIMEOUT_S), folder / "alone", meters)
         agents = stack.enter_context(Agents(local(), hosts, folder / "agents"))
-        request = messages.HostQuery(
-            adapters=(ADAPTER,),
-            tier=cast(Tier, tier),
-            weights=(),
-            split_cpu=None,
-            seed=None,
-            timeout_s=TIMEOUT_S,
-            measures=True,
-        )
+        request = messages.HostQuery(adapters=(ADAPTER,), tier=cast(Tier, tier), timeout_s=TIMEOUT_S, measures=True)
         found = gather(agents, hosts, request, suites.workloads)
         (folder / "cluster" / "raw").mkdir(parents=True)
         units = {name: each.unit for name, each in suites.facts.items()}

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
     from mixmark.harness.plan.phases import Workload
 
-TIMEOUT_S = 600.0  # of workers that find devices; none of them computes
-
 
 def _launchers() -> Iterable[str]:
     from mixmark.harness.capabilities.hosts.launchers.choose import LAUNCHERS
@@ -43,7 +41,7 @@ def _launchers() -> Iterable[str]:
     return LAUNCHERS
 
 
-class Hosts(Machines):
+class SeveralHosts(Machines):
     options = (
         click.Option(
             ["--hosts"],
@@ -74,16 +72,7 @@ class Hosts(Machines):
     def find_devices(self, adapters: Sequence[str], stack: ExitStack) -> Found:
         from mixmark.harness.capabilities.hosts.messages import HostQuery
 
-        query = HostQuery(
-            adapters=tuple(adapters),
-            tier="smoke",
-            weights=(),
-            split_cpu=None,
-            seed=None,
-            timeout_s=TIMEOUT_S,
-            measures=False,
-        )
-        return self._gathered(query, (), stack)[1].found
+        return self._gathered(HostQuery(adapters=tuple(adapters)), (), stack)[1].found
 
     def open(self, run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
         from mixmark.harness.capabilities.hosts.executor import Cluster

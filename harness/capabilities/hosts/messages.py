@@ -51,17 +51,18 @@ def _by_pair(name: str) -> tuple[BeforeValidator, PlainSerializer]:
 
 
 class HostQuery(Message):
-    """What is looked for on each host."""
+    """What is looked for on each host; by default its devices, which need no suite and no seed."""
 
-    adapters: tuple[str, ...]
+    adapters: tuple[str, ...] = ()
     """The adapters that the command line names; empty: all."""
-    tier: Tier
-    weights: tuple[str, ...]
+    tier: Tier = "smoke"
+    weights: tuple[str, ...] = ()
     """SUITE=PATH each: a checkpoint that lies at the same path on every host."""
-    split_cpu: str | None
-    seed: int | None
-    timeout_s: float
-    measures: bool
+    split_cpu: str | None = None
+    seed: int | None = None
+    timeout_s: float = 600
+    """The limit on a worker, as `mixmark run --timeout`."""
+    measures: bool = False
     """Whether phases will be measured: then no other run may use the host."""
     run: str = ""
     """Identifies the run. The first agent of a run on a machine takes the machine's lock."""

@@ -141,10 +141,7 @@ def test_an_agent_refuses_a_call_before_it_described_its_host_and_a_configuratio
 ) -> None:
     served = Served(tmp_path, monkeypatch, bench=None)
     assert "describe its host first" in str(served.call(AgentCalls.free_memory))
-    query = messages.HostQuery(
-        adapters=(), tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=60, measures=False
-    )
-    assert "none.toml" in str(served.call(AgentCalls.describe_host, query=query))
+    assert "none.toml" in str(served.call(AgentCalls.describe_host, query=messages.HostQuery()))
     assert served.call(AgentCalls.ping, sent_ns=7)[0] == 7
     served.close()
     assert served.ended.wait(50)

@@ -19,9 +19,6 @@ from mixmark.harness.plan.phases import Workload
 from tests.capabilities.hosts.stand_ins import StandIn, StandInLauncher, device
 from tests.golden import sample
 
-DESCRIBE = messages.HostQuery(
-    adapters=(), tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=60, measures=False
-)
 WORKLOADS = (Workload("low", "1", ("offline",)), Workload("high", "1", ("offline",)))
 CPU = {"kind": "cpu", "memory_pool": "host"}
 
@@ -30,7 +27,7 @@ def gathered(folder: Path, found: Mapping[str, StandIn | str], **cores: tuple[in
     launcher = StandInLauncher(folder, found)
     hosts = [launchers.Host(name, cores=cores.get(name, ())) for name in found]
     with Agents(launcher, hosts, folder) as agents:
-        return gather(agents, hosts, DESCRIBE, WORKLOADS)
+        return gather(agents, hosts, messages.HostQuery(), WORKLOADS)
 
 
 def suites(name: str = "low", version: str = "1", weights: str = "synthetic") -> tuple[Workload, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
-from mixmark.harness.capabilities.hosts import Hosts
+from mixmark.harness.capabilities.hosts import SeveralHosts
 from mixmark.harness.cli import show
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
@@ -23,12 +23,12 @@ def test_hosts_are_measured_if_one_of_their_options_is_given() -> None:
     assert (executors.chosen(options), options) == (None, {"tier": "smoke"})
     options = {**NOTHING, "launcher": "slurm", "tier": "smoke"}
     machines = executors.chosen(options)
-    assert (type(machines), options) == (Hosts, {"tier": "smoke"})
+    assert (type(machines), options) == (SeveralHosts, {"tier": "smoke"})
 
 
 def test_a_launcher_without_hosts_is_refused_before_anything_is_waited_for() -> None:
     with pytest.raises(UsageError, match="the launcher local needs a list of hosts"):
-        Hosts({**NOTHING, "launcher": "local"}).check()
+        SeveralHosts({**NOTHING, "launcher": "local"}).check()
 
 
 def test_the_shell_completes_launchers() -> None:
