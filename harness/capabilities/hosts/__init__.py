@@ -109,6 +109,6 @@ class SeveralHosts(Machines):
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mixmark-"))
         agents = stack.enter_context(Agents(*self._chosen, Path(scratch)))
         found = gather(agents, self._chosen[1], query, workloads)
-        for host in found.refused:
+        for host in (each for each in found.found.absent if each.kind == "host"):
             click.echo(f"mixmark: {host.label} takes no part: {plain(host.reason)}", err=True)
         return agents, found

@@ -184,16 +184,14 @@ class Agent(AgentCalls):
             machine=identity,
         )
 
-    def measure_phase(
-        self, *, phase: Phase, service: dict[str, ServiceLimits], host_fraction: float
-    ) -> messages.PhaseMeasured:
+    def measure_phase(self, *, phase: Phase, service: dict[str, ServiceLimits]) -> messages.PhaseMeasured:
         equipment, folder = self._equipment, self._empty_folder()
         drive: Driver = solo.drive
         more = {}
         if phase.placement is not None:
             while not self.grants.empty():  # late grants of the previous phase
                 self.grants.get()
-            leader = RemoteControl(self, self._devices, host_fraction)
+            leader = RemoteControl(self, self._devices, phase.placement)
             source = partial(Dispatcher, plan=leader.plan)
             driver = MixDriver(phase.placement.rates, service, leader.begin, source, leader.watch, leader.grants)
             drive, more = driver, {"on_ready": driver.on_ready}
@@ -251,8 +249,8 @@ class RemoteControl:
     """Lets the leading process begin and end a mixed phase and grant its work, and sends it the host's progress every
     EVERY_S."""
 
-    def __init__(self, agent: Agent, devices: Sequence[Device], host_fraction: float) -> None:
-        self._agent, self._devices, self._host_fraction = agent, devices, host_fraction
+    def __init__(self, agent: Agent, devices: Sequence[Device], placement: Placement) -> None:
+        self._agent, self._devices, self._placement = agent, devices, placement
         self._lasts_ns: int | None = None
         self._first: Grant | None = None
         self._next_ns = 0
@@ -270,17 +268,8 @@ class RemoteControl:
         """Plans this host's part of the mix. A host without a part has an empty plan: it may get a part later, when
         another host is lost."""
         if not mix_units:
-            return Placement(
-                objective="throughput",
-                rates=tuple(rates),
-                fractions={},
-                mixes_per_s=0,
-                bound_per_s=1,
-                bound_fractions={},
-                suite_prices={},
-                device_prices={},
-            )
-        return place(mix_units, rates, self._devices, host_fraction=self._host_fraction)
+            return self._placement.model_copy(update={"rates": tuple(rates), "mixes_per_s": 0})
+        return place(mix_units, rates, self._devices, host_fraction=self._placement.host_fraction)
 
     def grants(self) -> tuple[Grant | None, int | None]:
         latest, self._first = self._first, None

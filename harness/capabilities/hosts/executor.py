@@ -271,7 +271,6 @@ class _PhaseOnHosts:
                 AgentCalls.measure_phase,
                 phase=names.phase_of(name, request.phase),
                 service=dict(request.mix.limits) if request.mix and placement else {},
-                host_fraction=placement.host_fraction if placement else 0.0,
             )
         while self.measuring:
             for agent, received in self.agents.received(clock.now_s() + TICK_S):

@@ -23,8 +23,7 @@ class Gathered:
     """The hosts that take part, with their devices and meters."""
 
     found: Found
-    refused: tuple[Absent, ...]
-    """The hosts that take no part."""
+    """Also the hosts that take no part, as absences."""
     hosts: tuple[Hosts, ...]
     domains: tuple[Domain, ...]
     neighbours: Mapping[str, Sequence[str]]
@@ -62,7 +61,6 @@ def gather(agents: Agents, hosts: Sequence[Host], query: messages.HostQuery, wor
     targets, absent = _targets(described, neighbours)
     domains, unread = _open_meters(agents, neighbours)
     return Gathered(
-        refused=absent_hosts,
         found=Found(targets, (*absent_hosts, *absent, *unread), _environments(described)),
         hosts=_grouped(described, neighbours),
         domains=domains,

@@ -131,11 +131,11 @@ class AgentCalls(Protocol):
     def measure_idle(self, *, seconds: float, begins: bool) -> None:
         """Lets the meters read an idle host. begins: a phase follows, so the meters begin to keep samples."""
 
-    def measure_phase(self, *, phase: Phase, service: dict[str, ServiceLimits], host_fraction: float) -> PhaseMeasured:
+    def measure_phase(self, *, phase: Phase, service: dict[str, ServiceLimits]) -> PhaseMeasured:
         """Measures the host's tasks of a phase. The files of the phase arrive before the reply.
 
         phase: with the tasks of this host; the placement of a mix has only its rates. service: the time limits of a
-        feed of each suite of a mix. host_fraction: see `Placement.host_fraction`.
+        feed of each suite of a mix.
         """
 
     def read_meters(self, *, phase: str) -> MeterSamples:

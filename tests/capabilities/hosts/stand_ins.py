@@ -119,7 +119,7 @@ class StandIn:
 
     def measure_idle(self, *, seconds: float, begins: bool) -> None: ...
 
-    def measure_phase(self, *, phase: Phase, service: dict[str, ServiceLimits], host_fraction: float) -> object:
+    def measure_phase(self, *, phase: Phase, service: dict[str, ServiceLimits]) -> object:
         return self.measure(phase) or Later()
 
     def read_meters(self, *, phase: str) -> messages.MeterSamples:

@@ -109,7 +109,7 @@ def test_an_agent_whose_disk_is_full_says_so_and_measures_when_there_is_room(
     served = Served(tmp_path, monkeypatch)
 
     def measure() -> messages.PhaseMeasured | str:
-        return served.call(AgentCalls.measure_phase, phase=solo("solo1", "npu:a"), service={}, host_fraction=0)
+        return served.call(AgentCalls.measure_phase, phase=solo("solo1", "npu:a"), service={})
 
     append = store.Store.append
 

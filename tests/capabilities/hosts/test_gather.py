@@ -23,6 +23,10 @@ WORKLOADS = (Workload("low", "1", ("offline",)), Workload("high", "1", ("offline
 CPU = {"kind": "cpu", "memory_pool": "host"}
 
 
+def refused(found: Gathered) -> list[tuple[str, str]]:
+    return [(each.name, each.reason) for each in found.found.absent if each.kind == "host"]
+
+
 def gathered(folder: Path, found: Mapping[str, StandIn | str], **cores: tuple[int, ...]) -> Gathered:
     launcher = StandInLauncher(folder, found)
     hosts = [launchers.Host(name, cores=cores.get(name, ())) for name in found]
@@ -84,10 +88,9 @@ class Refusing(StandIn):
 )
 def test_a_host_that_has_something_else_takes_no_part(tmp_path: Path, host: StandIn | str, reason: str) -> None:
     found = gathered(tmp_path, {"left": StandIn(), "right": host})
-    ((name, why),) = [(each.name, each.reason) for each in found.refused]
+    ((name, why),) = refused(found)
     assert (name, why[: len(reason)]) == ("right", reason)
     assert [target.device.id for target in found.found.targets] == ["left/npu:a"]
-    assert [each for each in found.found.absent if each.kind == "host"] == [*found.refused]
     assert [each.names for each in found.hosts] == [("left",)]
     with pytest.raises(MixmarkError, match="no host can be measured") as raised:
         gathered(tmp_path, {"right": "its ssh failed: connection refused"})
@@ -101,10 +104,10 @@ def test_agents_on_one_machine_need_cores_of_their_own(tmp_path: Path) -> None:
     for cores in ({}, {"left": (0,)}, {"left": (0, 1), "right": (1, 2)}):
         found = gathered(tmp_path, both(), **cores)
         reason = "it is the same machine as left: give each cores = … of its own"
-        assert [(each.name, each.reason) for each in found.refused] == [("right", reason)]
+        assert refused(found) == [("right", reason)]
         assert found.neighbours == {"left": ["left"]}
     found = gathered(tmp_path, both(), left=(0, 1), right=(2, 3))
-    assert found.refused == ()
+    assert refused(found) == []
     assert [target.device.id for target in found.found.targets] == ["left/cpu:0", "right/cpu:0"]
     assert found.neighbours == {"left": ["left", "right"], "right": ["left", "right"]}
     assert [(each.names, each.machines) for each in found.hosts] == [(("left", "right"), 1)]
