@@ -20,7 +20,6 @@ from mixmark.harness.cli import (
     cache,
     devices,
     export,
-    hosts,
     leaderboard,
     meters,
     plan,
@@ -105,7 +104,6 @@ main.place(
         "Files and shell": (export.export, cache.cache, completion),
     }
 )
-main.add_command(hosts.agent)
 for name, spec in BUILT_IN["commands"].items():
     module, _, attribute = spec.partition(":")
     main.hang(name.split(), getattr(importlib.import_module(module), attribute))

@@ -55,12 +55,6 @@ def _pipelines() -> Iterable[str]:
     return pipelines.published()
 
 
-def _launchers() -> Iterable[str]:
-    from mixmark.harness.measure.cluster.launchers.choose import LAUNCHERS
-
-    return LAUNCHERS
-
-
 SUITE = plugins("suites")
 ADAPTER = plugins("adapters", or_file=True)
 METER = plugins("meters", or_file=True)
@@ -68,4 +62,3 @@ PRECISION = names(_precisions)
 SCENARIO = names(lambda: ("single-stream", "offline", "server"))
 MIX = names(_mixes, or_file=True)
 PIPELINE = names(_pipelines, or_file=True)
-LAUNCHER = names(_launchers)

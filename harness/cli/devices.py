@@ -8,49 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mixmark.harness.cli.hosts import HOSTS, gathered, named
 from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_absent, print_json, print_table
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.numbers import gibibytes
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.plugins import executors
 
 if TYPE_CHECKING:
     from mixmark.harness.plugins.registry import Plugin
     from mixmark.harness.worker.plugin_process import SuiteSource
 
-TIMEOUT_S = 600.0  # of workers; none is started that computes
-
 
 @click.command()
 @ADAPTER
-@HOSTS
 @CONFIG
 @JSON
-def devices(
-    adapters: tuple[str, ...],
-    hosts: Path | None,
-    launcher: str | None,
-    address: str | None,
-    config: Path | None,
-    as_json: bool,
-) -> None:
+def devices(adapters: tuple[str, ...], config: Path | None, as_json: bool, **options: Any) -> None:
     """List the devices of this machine and the adapters that reach them, and say why the others reach none.
 
-    \b
-    Examples: mixmark devices --json
-              mixmark devices --hosts hosts.toml
+    Example: mixmark devices --json
     """
     from mixmark.harness.discover import config as configuration
     from mixmark.harness.discover import setup
-    from mixmark.harness.measure.cluster.messages import HostQuery
 
-    if several := named(hosts, launcher, address):
-        request = HostQuery(
-            adapters=adapters, tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=TIMEOUT_S, measures=False
-        )
+    if machines := executors.chosen(options):
         with ExitStack() as stack:
-            found = gathered(several, request, (), stack)[1].found
+            found = machines.find_devices(adapters, stack)
     else:
         found = setup.find_devices(adapters, configuration.load(config))
     if as_json:
@@ -81,6 +65,9 @@ def devices(
     head = ("device", "kind", "name", "memory (pool)", "adapters (precisions)")
     print_table(head, rows, "No adapter reaches a device of this machine.")
     print_absent(found.absent)
+
+
+devices.params += executors.options()
 
 
 @click.command()

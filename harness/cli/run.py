@@ -12,7 +12,6 @@ import click
 from click.core import ParameterSource
 
 from mixmark.harness.cli import complete
-from mixmark.harness.cli.hosts import HOSTS, gathered, named
 from mixmark.harness.cli.machine_lock import reserve
 from mixmark.harness.cli.options import (
     ADAPTER,
@@ -31,29 +30,28 @@ from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, refer
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.presets import PRESETS
-from mixmark.harness.plugins import experiments
+from mixmark.harness.plugins import executors, experiments
 
 if TYPE_CHECKING:
     from mixmark.harness.cli.progress import Progress
     from mixmark.harness.contracts.schema import NoiseFloor, Result
     from mixmark.harness.judge.assessment import Assessment
-    from mixmark.harness.measure.cluster.launchers import Host, Launcher
     from mixmark.harness.measure.executor import Executor
-    from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
     from mixmark.harness.measure.stages import Procedure
 
 SECTIONS = {
     "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --seed",
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
-    "Where": "--device --adapter --split-cpu --hosts --config",
+    "Where": " ".join(["--device --adapter --split-cpu", *(each.opts[0] for each in executors.options()), "--config"]),
     "Output": "--out --resume --against --verbose --json --help",
-    "For experts": "--objective --pipeline --launcher --address",
+    "For experts": "--objective --pipeline",
 }
 """The options of `mixmark run`, in the sections of its help; those of experiments stand in a section of their own."""
-WHEN_RESUMED = frozenset({"resume", "devices", "adapters", "split_cpu", "hosts", "launcher", "address", "weights"})
+WHEN_RESUMED = frozenset({"resume", "devices", "adapters", "split_cpu", "weights"})
 WHEN_RESUMED |= {"config", "timeout_s", "wait_idle_s", "against", "verbose", "as_json"}
-"""The options that may be given with --resume: where the hosts, devices and checkpoints are, how long to wait, and what
-to print. The run that is resumed keeps all others."""
+WHEN_RESUMED |= {option.name for option in executors.options()}
+"""The options that may be given with --resume: where the machines, devices and checkpoints are, how long to wait, and
+what to print. The run that is resumed keeps all others."""
 
 
 def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -171,7 +169,6 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     shell_complete=complete.names(lambda: ("numa", "type")),
     help="Split the CPU into several devices: N equal ones, one for each NUMA node, or one for each type of core.",
 )
-@HOSTS
 @click.option(
     "--weights",
     multiple=True,
@@ -202,16 +199,16 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     \b
     Examples: mixmark run
               mixmark run --suite llm --adapter torch --preset standard
-              mixmark run --hosts hosts.toml
     """
     from mixmark.harness.contracts.errors import ResultError
     from mixmark.harness.discover.suite_claims import judge_stored
     from mixmark.harness.measure.audit import clean_process
-    from mixmark.harness.measure.request import RunRequest, measure, prepare, this_machine
+    from mixmark.harness.measure.request import RunRequest, measure, opened, prepare
 
     form = form_of(None, verbose, as_json)
     asked = _experiments(options)
-    request = RunRequest(**options, experiments=asked)
+    machines = executors.chosen(options)
+    request = RunRequest(**options, experiments=asked, machines=machines)
     if as_json and len(request.bits) > 1:
         raise UsageError(
             "--json prints one result, and several weight classes make several", hint="give one weight class"
@@ -222,10 +219,9 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
         prepared = prepare(request, clean)
         request = prepared.request
         published = references(against, prepared.mix)
-        hosts = named(request.hosts, request.launcher, request.address)
         stack.enter_context(reserve(prepared.folder, request.tier, wait_idle_s))
         stack.enter_context(plugins_print_to_stderr())
-        machine = _on_hosts(hosts, prepared, stack) if hosts else this_machine(prepared, stack)
+        machine = opened(prepared, stack)
         try:
             for folder, result in measure(prepared, machine, _progress):
                 results[folder] = result
@@ -243,6 +239,7 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     sys.exit(max(assessment.exit_code for assessment in assessments.values()))
 
 
+run.params += executors.options()
 for _options in experiments.options().values():
     run.params += _options
 
@@ -335,35 +332,6 @@ def _print_floors(
         click.echo(f"The measurements are in {folder}.")
     else:
         click.echo("\nThe noise floor was not measured: six pairs of a measurement must finish.")
-
-
-def _on_hosts(hosts: tuple[Launcher, tuple[Host, ...]], run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
-    """The hosts of a cluster, whose agents run until the stack is closed. Raises MixmarkError if none can be
-    measured."""
-    from mixmark.harness.discover.setup import Workbench, checkpoint_paths
-    from mixmark.harness.measure.cluster import messages
-    from mixmark.harness.measure.cluster.executor import Cluster
-    from mixmark.harness.measure.request import MeasuredMachine
-
-    request = run.request
-    checkpoints = checkpoint_paths(request.weights, run.suites.plugins)  # absolute: agents have folders of their own
-    description = messages.HostQuery(
-        adapters=request.adapters,
-        tier=request.tier,
-        weights=tuple(f"{name}={path}" for name, path in checkpoints.items()),
-        split_cpu=request.split_cpu,
-        seed=request.seed,
-        timeout_s=request.timeout_s,
-        measures=True,
-    )
-    agents, gathering = gathered(hosts, description, run.workloads, stack)
-    bench = Workbench(run.config, {}, run.suites, gathering.found, gathering.hosts)
-    units = {name: suite.unit for name, suite in run.suites.facts.items()}
-
-    def executor(folder: Path, experiments: Mapping[str, Mapping[str, Any]]) -> Executor:
-        return Cluster(agents, gathering.domains, units, folder, gathering.neighbours)
-
-    return MeasuredMachine(bench, gathering.found.devices, gathering.domains, (), executor)
 
 
 def _progress(header: Result, procedure: Procedure, executor: Executor) -> Progress:

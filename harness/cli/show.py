@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.plugins import executors
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Mix
@@ -112,10 +114,9 @@ def print_end(assessment: Assessment, folder: Path, words: Sequence[str] = (), e
 def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()) -> str:
     """The command that makes the most of a result that is over. words: see `print_end`."""
     result, verdict, score = assessment.result, assessment.verdict.word, assessment.score
-    words = words or [word.replace("<path>", "PATH") for word in result.command or ("run",)]
+    words = words or [re.sub("<([a-z]+)>", lambda name: name[1].upper(), word) for word in result.command or ("run",)]
     if verdict == "unfinished":
-        hosts = ["--hosts", "FILE"] if result.hosts else []
-        return shlex.join(["mixmark", "run", "--resume", str(folder), *_of_devices(words), *hosts])
+        return shlex.join(["mixmark", "run", "--resume", str(folder), *of_devices(words)])
     if verdict == "invalid":
         return shlex.join(["mixmark", "report", str(folder), "--verbose"])
     if verdict == "partial":
@@ -131,11 +132,12 @@ def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()
     return shlex.join(["mixmark", "report", str(folder), "--verbose"])
 
 
-def _of_devices(command: Sequence[str]) -> Iterator[str]:
+def of_devices(command: Sequence[str]) -> Iterator[str]:
     """The options that decide which devices a run finds: a resumed run needs them again."""
+    names = {"--adapter", "--config", "--split-cpu", *(name for option in executors.options() for name in option.opts)}
     for at, word in enumerate(command):
         name, has_value, _ = word.partition("=")
-        if name in ("--adapter", "--config", "--split-cpu"):
+        if name in names:
             yield from command[at : at + 1 + (not has_value)]
 
 

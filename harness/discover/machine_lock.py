@@ -8,19 +8,15 @@ run goes on without a lock and says so.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-import psutil
 from filelock import FileLock, Timeout
 
-from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import Reason, plain
 
 MACHINE = Path("/tmp/mixmark.lock")
@@ -28,7 +24,6 @@ VARIABLE = "MIXMARK_LOCK"
 MAX_BYTES = 1 << 16
 MAX_TEXT = 500  # characters of each text in the file, which any user may write
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # any user may own the file
-BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
@@ -91,24 +86,3 @@ def _read(path: Path) -> Holder | None:
             os.close(file)
         return Holder(int(text["pid"]), plain(str(text["folder"]), MAX_TEXT), plain(str(text["since_utc"]), MAX_TEXT))
     return None
-
-
-def identity() -> str:
-    """Identifies this machine until it is restarted: equal in all its processes, and different on every other machine.
-    It names no machine, and appears in no result."""
-    boot = BOOT.read_bytes() if BOOT.is_file() else str(psutil.boot_time()).encode()
-    return hashlib.sha256(boot).hexdigest()
-
-
-def hold_for_hosts(stack: ExitStack, run: str) -> None:
-    """Takes the machine's lock until the stack is closed, unless another agent of the same run has it. Raises
-    MixmarkError if another run measures there.
-
-    run: identifies the run."""
-    text = f"a run of several hosts, {run}"
-    holder = Holder(os.getpid(), text, datetime.now(UTC).isoformat(timespec="seconds"))
-    try:
-        stack.enter_context(hold(holder))
-    except Taken as taken:
-        if taken.holder is None or taken.holder.folder != text:
-            raise MixmarkError(f"another run measures there: {taken}", "wait until it has ended") from taken

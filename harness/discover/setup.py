@@ -38,7 +38,7 @@ from mixmark.harness.discover.machine.disclosure import disclose
 from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES, last_level_bytes
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.plan.placement import Objective
-from mixmark.harness.plugins import model_cache
+from mixmark.harness.plugins import executors, model_cache
 from mixmark.harness.plugins import registry as plugins
 from mixmark.harness.plugins.calls import error_text
 from mixmark.harness.plugins.manifest import WITH_SECTION
@@ -222,9 +222,7 @@ class Workbench:
             if (route.device, route.adapter) not in targets:
                 raise UsageError(
                     f"the run began with {route.device} by {route.adapter}, which is not here now",
-                    hint="resume it on the same machine with the same --adapter, --config and --split-cpu"
-                    if not before.hosts
-                    else "resume it with the same --hosts and --adapter",
+                    hint="resume it where it began, with the same --adapter, --config and --split-cpu",
                 )
             if not route.hosted and (route.suite, route.suite_version, route.weights) not in now:
                 raise UsageError(
@@ -402,10 +400,11 @@ def _files_of(checkpoint: Path) -> list[Path]:
 
 
 def command_line() -> tuple[str, ...]:
-    """The options of this run without the values that may be paths, and without an address."""
+    """The options of this run without the values that may be paths or are private."""
+    private = {name for option in executors.options() if option.hide_input for name in option.opts}
     shown = []
     for before, word in itertools.pairwise(["", *sys.argv[1:]]):
         option, equals, value = word.partition("=") if word.startswith("-") else (before, "", word)
-        hidden = "<address>" if option == "--address" and value else "<path>" if "/" in value else ""
+        hidden = f"<{option.lstrip('-')}>" if option in private and value else "<path>" if "/" in value else ""
         shown.append((option + equals if word.startswith("-") else "") + hidden if hidden else word)
     return tuple(shown)

@@ -1,1 +1,1 @@
-"""A whole run: phases, solo measurements, the mix, meters, audits, several hosts."""
+"""A whole run: phases, solo measurements, the mix, meters, audits."""

@@ -52,7 +52,7 @@ class Handed:
 
 @dataclass(frozen=True)
 class Tally:
-    """The sums that the dispatcher of a host reports to the coordinator of several (`measure.cluster.coordinator`)."""
+    """The sums that the dispatcher of a host reports to the coordinator of several."""
 
     finished: Mapping[str, float]
     """The units of each suite that were finished since the phase began."""

@@ -1,4 +1,4 @@
-"""Measures the phases of a run on this machine; `measure.cluster` does the same on the hosts of a cluster."""
+"""Measures the phases of a run on this machine. `plugins.executors` may have others, for other machines."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 The parent asks the dispatcher for the next suite of each device. It sends a feed ahead of a brief one that runs, so no
 device waits for the parent. Timestamps come back with each feed: if a worker dies, only its feeds in flight are lost.
 
-In a run with one host the driver itself decides when the phase ends; with several hosts, an agent passes on the
-decisions of the process that leads the run (see `measure.cluster`).
+In a run with one host the driver itself decides when the phase ends; with several hosts, it is given the decisions of
+the process that leads the run.
 """
 
 from __future__ import annotations

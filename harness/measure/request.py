@@ -37,12 +37,14 @@ from mixmark.harness.plan import mixes, phases, pipelines, presets
 from mixmark.harness.plan.phases import Workload
 from mixmark.harness.plan.placement import Objective
 from mixmark.harness.plugins import experiments
+from mixmark.harness.plugins.executors import Machines
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
 from mixmark.harness.worker.handle import Worker
 
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
 SELFTEST_TIMEOUT_S = 600
+OTHER_MACHINES = "leave the options that name other machines away"
 
 
 @dataclass(frozen=True)
@@ -69,20 +71,14 @@ class RunRequest:
     split_cpu: str | None = None
     experiments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The experiments that are asked for, by their names, with the values of their options."""
-    hosts: Path | None = None
-    launcher: str | None = None
-    address: str | None = None
+    machines: Machines | None = None
+    """The machines that are measured in place of this one."""
     weights: tuple[str, ...] = ()
     out: Path | None = None
     seed: int | None = None
     resume: Path | None = None
     timeout_s: float = 600
     config: Path | None = None
-
-    @property
-    def on_hosts(self) -> bool:
-        """Whether other hosts are measured in place of this machine."""
-        return bool(self.hosts or self.launcher or self.address)
 
     @property
     def classes(self) -> tuple[WeightClass, ...]:
@@ -95,7 +91,7 @@ class RunRequest:
             raise UsageError("--precision and --bits both choose number formats", hint="leave one of them away")
         if self.rate is not None and "server" not in self.scenarios:
             raise UsageError("--rate applies only to the server scenario", hint="add --scenario server")
-        if self.pipeline and self.on_hosts:
+        if self.pipeline and self.machines:
             raise UsageError("--pipeline runs on this machine alone", hint="leave --pipeline away")
 
 
@@ -128,7 +124,7 @@ class PreparedRun:
 
 @dataclass(frozen=True)
 class MeasuredMachine:
-    """The machine or the hosts that a run measures."""
+    """The machine or the machines that a run measures."""
 
     bench: Workbench
     devices: tuple[Device, ...]
@@ -168,17 +164,17 @@ def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
         raise UsageError(why, hint="leave --suite and --scenario away")
     if len(request.classes) > 1 and (resumed or not mix):
         raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
-    if not request.on_hosts:
-        setup.choose_adapters(
-            request.adapters, config
-        )  # refuses a name that does not exist before anything is waited for
+    if request.machines:
+        request.machines.check()
+    else:  # refuses a name that does not exist before anything is waited for
+        setup.choose_adapters(request.adapters, config)
     folders = _folders(request)
     for folder in () if resumed else folders.values():
         store.refuse_used(folder)
     setup.check_checkpoints(suites, request.tier)
     run = PreparedRun(request, resumed, config, suites, workloads, mix, pipeline, folders, clean=clean)
     run = replace(run, experiments=_prepared(run))
-    if request.devices and not request.on_hosts and not resumed:
+    if request.devices and not request.machines and not resumed:
         bench = setup.prepare(config, suites, request.adapters, request.split_cpu)
         bench.targets(request.devices)  # refuses a device that is not here
         run = replace(run, bench=bench)
@@ -190,8 +186,8 @@ def _prepared(run: PreparedRun) -> dict[str, Any]:
     request, found = run.request, {}
     names = [each.name for each in experiments.of(run.resumed)] if run.resumed else [*request.experiments]
     for experiment in (experiments.installed()[name] for name in names):
-        if experiment.needs_mix and not run.resumed and (request.on_hosts or not run.mix):
-            lacks = "it does not run on several hosts" if request.on_hosts else "it needs a mix: leave --mix none away"
+        if experiment.needs_mix and not run.resumed and (request.machines or not run.mix):
+            lacks = OTHER_MACHINES if request.machines else "it needs a mix: leave --mix none away"
             option = experiments.options()[experiment.name][0].opts[0]
             raise UsageError(f"{option} runs or serves a mix on this machine", hint=lacks)
         found[experiment.name] = experiment.prepare(run, request.experiments.get(experiment.name, {}))
@@ -233,9 +229,12 @@ def _folders(request: RunRequest) -> dict[WeightClass, Path]:
     return {first: folder, **{bits: named.with_name(f"{named.name}-{bits}-bit") for bits in fewer}}
 
 
-def this_machine(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
-    """Asks the adapters for their devices and opens the meters, which are read until the stack is closed."""
+def opened(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
+    """The machines that the run names. Without any, asks the adapters for the devices of this machine and opens its
+    meters, which are read until the stack is closed."""
     request = run.request
+    if request.machines:
+        return request.machines.open(run, stack)
     bench = run.bench or setup.prepare(run.config, run.suites, request.adapters, request.split_cpu)
     devices = run.resumed.devices if run.resumed else bench.found.devices
     meters = stack.enter_context(metered(devices, () if run.resumed else request.adapters, run.config))

@@ -47,6 +47,7 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
     "comparisons": ("__call__",),
     "experiments": ("name",),
     "rules": ("__call__",),
+    "executors": ("options", "find_devices", "open"),
     "commands": ("name", "callback"),
 }
 

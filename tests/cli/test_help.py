@@ -44,7 +44,6 @@ def test_the_options_of_run_stand_in_sections() -> None:
         (["run", "--precision"], "b", ["bf16"]),
         (["run", "--scenario"], "", ["single-stream", "offline", "server"]),
         (["run", "--mix"], "no", ["none"]),
-        (["run", "--launcher"], "s", ["ssh", "slurm"]),
         (["report", "--format"], "js", ["json", "jsonl"]),
         (["compare", "--format"], "", ["console", "markdown", "html", "json"]),
         (["export"], "dl", ["dlrm"]),

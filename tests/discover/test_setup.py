@@ -20,10 +20,10 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.suites.formats import safetensors
 
 
-def test_what_a_result_tells_of_the_command_line_holds_no_path_and_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    typed = "run --launcher ray --address 10.0.0.1:6379 --out /home/me/x --suite llm --address=head:1 --out=/home/me/y"
+def test_what_a_result_tells_of_the_command_line_holds_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = "run --out /home/me/x --suite llm --out=/home/me/y"
     monkeypatch.setattr(sys, "argv", ["mixmark", *typed.split(), "--weights", "llm=/home/me/z", "--seed=7", "a=b"])
-    shown = "run --launcher ray --address <address> --out <path> --suite llm --address=<address> --out=<path>"
+    shown = "run --out <path> --suite llm --out=<path>"
     assert setup.command_line() == (*shown.split(), "--weights", "<path>", "--seed=7", "a=b")
 
 

@@ -373,7 +373,7 @@ def test_the_architecture_shows_the_rooms_in_the_order_of_imports_and_all_kinds_
     page = (DOCS / "architecture.md").read_text("utf-8")
     picture = page.split("```text\n")[1].split("```")[0]
     assert tuple(re.findall(r"^   +([a-z]+)/", picture, re.MULTILINE)) == ROOMS
-    without_entry_points = {"experiments", "commands", "rules", *KINDS}
+    without_entry_points = {"experiments", "commands", "rules", "executors", *KINDS}
     assert set(re.findall(r"`mixmark\.([a-z]+)`", page)) == set(registry.BUILT_IN) - without_entry_points
     for row in table(page, "to add", "write"):
         assert re.search(r"\]\((\.\./)?[\w/.]+(#[\w-]+)?\)", row[1] + row[2]), row

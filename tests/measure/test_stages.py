@@ -38,6 +38,7 @@ from mixmark.harness.measure.stages import Procedure, RunState, next_steps
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan.phases import Target, Workload
+from mixmark.harness.plugins.executors import Machines
 from mixmark.harness.plugins.registry import BUILT_IN
 from tests.golden.sample import closed_loop, result
 
@@ -430,7 +431,7 @@ def test_a_pipeline_whose_stage_has_no_rate_is_absent_with_the_reason() -> None:
 def test_a_pipeline_runs_on_this_machine() -> None:
     RunRequest(pipeline="assistant").check()
     with pytest.raises(UsageError, match="--pipeline runs on this machine alone"):
-        RunRequest(pipeline="assistant", address="a").check()
+        RunRequest(pipeline="assistant", machines=Machines({})).check()
 
 
 def test_only_a_feed_of_the_stages_samples_is_its_time_alone() -> None:

@@ -10,7 +10,18 @@ from typing import get_args
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Device, Limits, Phase, Pipeline, PipelineStage, Rate, Tier
+from mixmark.harness.contracts.schema import (
+    Device,
+    Limits,
+    Phase,
+    Pipeline,
+    PipelineStage,
+    Rate,
+    Route,
+    Share,
+    Task,
+    Tier,
+)
 from mixmark.harness.plan import pipelines
 from mixmark.harness.plan.pipelines import StageSuite
 from mixmark.harness.plan.placement import place
@@ -26,6 +37,7 @@ SUITES = {
     "llm-decode": StageSuite("llm-prefill", batches=False),
 }
 CHAIN = Pipeline(name="mine", stages=(PipelineStage(suite="a"), PipelineStage(suite="b")), deadline_ns=2 * 10**9)
+LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=10**9, max_ns=60 * 10**9, min_feeds=1)
 UNITS = {"a": 10, "b": 20}
 DEVICES = [device("gpu:0"), device("cpu:0")]
 RATES = solo({("a", "gpu:0"): 100, ("a", "cpu:0"): 20, ("b", "gpu:0"): 40, ("b", "cpu:0"): 20})
@@ -126,9 +138,12 @@ def test_a_pipeline_that_does_not_exist() -> None:
 
 
 def candidates(*suites: str) -> list[Phase]:
-    from tests.fakes.stand_ins import solo as phase
+    def phase(suite: str) -> Phase:
+        route = Route(suite=suite, tier="smoke", suite_version="1", device="npu:0", adapter="band", precision="fp32")
+        share = Share(key=suite, route=route, scenario="offline", limits=LIMITS)
+        return Phase(name=suite, purpose="solo", tasks=(Task(device="npu:0", shares=(share,)),))
 
-    return [phase(f"solo-{suite}", "npu:0", suite) for suite in suites]
+    return [phase(suite) for suite in suites]
 
 
 def test_a_stage_that_nothing_runs_is_refused_before_anything_runs() -> None:
@@ -243,10 +258,9 @@ def test_the_pipelines_in_flight_leave_half_of_the_deadline() -> None:
 
 def test_a_window_has_time_for_twenty_pipelines_if_the_limits_allow() -> None:
     plan = place(UNITS, RATES, DEVICES)
-    limits = Limits(warmup_ns=0, search_ns=0, min_ns=10**9, max_ns=60 * 10**9, min_feeds=1)
-    assert pipelines.limits_of(plan, limits).min_ns == pytest.approx(8e9, rel=1e-6)
-    assert pipelines.limits_of(plan, limits.model_copy(update={"max_ns": 2 * 10**9})).min_ns == 2 * 10**9
-    assert pipelines.limits_of(plan, limits.model_copy(update={"min_ns": 9 * 10**9})).min_ns == 9 * 10**9
+    assert pipelines.limits_of(plan, LIMITS).min_ns == pytest.approx(8e9, rel=1e-6)
+    assert pipelines.limits_of(plan, LIMITS.model_copy(update={"max_ns": 2 * 10**9})).min_ns == 2 * 10**9
+    assert pipelines.limits_of(plan, LIMITS.model_copy(update={"min_ns": 9 * 10**9})).min_ns == 9 * 10**9
 
 
 def test_the_pipelines_of_the_page_are_read(tmp_path: Path) -> None:

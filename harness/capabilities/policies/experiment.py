@@ -94,9 +94,9 @@ class ComparedPolicies(Experiment):
         for each in chosen:
             policy_of(known[each])
         others = run.pipeline or run.request.experiments.keys() - {self.name}  # may also serve by them
-        if not run.resumed and (run.request.on_hosts or not (run.mix or others)):
+        if not run.resumed and (run.request.machines or not (run.mix or others)):
             lacks = "it needs a mix: leave --mix none away"
-            if run.request.on_hosts:
+            if run.request.machines:
                 lacks = "it does not run on several hosts"
             raise UsageError("--policy runs or serves a mix on this machine", hint=lacks)
         return {each: known[each] for each in chosen if each != BY_PLAN}

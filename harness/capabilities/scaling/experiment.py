@@ -30,7 +30,7 @@ class Scaling(Experiment):
     needs_mix = False
 
     def prepare(self, run: PreparedRun, given: Mapping[str, Any]) -> None:
-        if not (run.mix and run.request.on_hosts) and not run.resumed:
+        if not (run.mix and run.request.machines) and not run.resumed:
             raise UsageError("--scaling runs a mix on a part of several hosts", hint="give --hosts, and a mix")
 
     def next(self, state: RunState) -> list[Phase]:

@@ -141,7 +141,7 @@ class Hosts(Fact):
 
 
 class Clock(Fact):
-    """The offset of another host's monotonic clock from the leading host's, estimated by `measure.cluster.clocks`:
+    """The offset of another host's monotonic clock from the leading host's, estimated by round trips:
     other clock − leading clock = offset_ns + drift · (leading clock − at_ns)."""
 
     at_ns: int

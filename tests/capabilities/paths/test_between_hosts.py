@@ -274,9 +274,9 @@ def test_a_host_writes_and_reads_its_memory_and_nothing_beyond() -> None:
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core for two agents: run it on a machine with two")
 def test_two_agents_of_this_machine_copy_to_each_other(tmp_path: Path) -> None:
     """Only where the capability is there that has agents."""
-    agents = pytest.importorskip("mixmark.harness.measure.cluster.agents")
-    launchers = pytest.importorskip("mixmark.harness.measure.cluster.launchers")
-    process = pytest.importorskip("mixmark.harness.measure.cluster.launchers.process")
+    agents = pytest.importorskip("mixmark.harness.capabilities.hosts.agents")
+    launchers = pytest.importorskip("mixmark.harness.capabilities.hosts.launchers")
+    process = pytest.importorskip("mixmark.harness.capabilities.hosts.launchers.process")
     cores = sorted(os.sched_getaffinity(0))
     hosts = [launchers.Host(name, cores=(core,)) for name, core in zip(("left", "right"), cores, strict=False)]
     with agents.Agents(process.local(), hosts, tmp_path) as started:

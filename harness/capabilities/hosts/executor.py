@@ -1,0 +1,389 @@
+"""Measures phases on the hosts of a run: to the rest of the code they look like one machine with many devices."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+from mixmark.harness.capabilities.hosts import clocks, messages, names
+from mixmark.harness.capabilities.hosts.agents import TICK_S, Agents, Received, reason
+from mixmark.harness.capabilities.hosts.coordinator import EVERY_S, Coordinator
+from mixmark.harness.capabilities.hosts.messages import AgentCalls, MixProgress, PhaseReports
+from mixmark.harness.contracts.device_ids import host_of, on
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.schema import (
+    HOST_POOL,
+    Clock,
+    Connection,
+    Device,
+    Domain,
+    Failure,
+    Metering,
+    Record,
+    Share,
+)
+from mixmark.harness.contracts.text import Reason, plain
+from mixmark.harness.judge.energy.total import CurrentPower
+from mixmark.harness.measure import mixed
+from mixmark.harness.measure.audit import kept_at
+from mixmark.harness.measure.dispatch import Grant, Tally
+from mixmark.harness.measure.executor import (
+    PhaseEvent,
+    PhaseFacts,
+    PhaseRequest,
+    PhaseStarted,
+    StageStarted,
+    WindowOpens,
+)
+from mixmark.harness.measure.mixed import LoadedSuites, MixSnapshot
+from mixmark.harness.plan.placement import replanner
+from mixmark.harness.plugins.calls import MAX_REASON
+from mixmark.harness.record import store
+from mixmark.harness.resources import clock
+from mixmark.harness.worker.calls import Call, Failed, Garbled
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The `measure.executor.Executor` of a run over several hosts. A lost host costs only its own devices: their
+    records say why, and the other hosts go on.
+
+    units: the name of each suite's unit. folder: of the result. neighbours: for each host, all hosts of the run on its
+    machine, itself included.
+    """
+
+    agents: Agents
+    domains: tuple[Domain, ...]
+    units: Mapping[str, str]
+    folder: Path
+    neighbours: Mapping[str, Sequence[str]]
+
+    @property
+    def metered(self) -> bool:
+        return bool(self.domains)
+
+    @property
+    def meters(self) -> None:
+        return None
+
+    @property
+    def hosts(self) -> Agents:
+        return self.agents
+
+    def current_power(self) -> CurrentPower | None:
+        return None
+
+    def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
+        """The hosts on one machine share its main memory equally."""
+        found = {}
+        for name, reply in self.agents.call(AgentCalls.free_memory, self.agents.present).items():
+            if not isinstance(reply, str):
+                for pool, size in reply.items():
+                    found[on(name, pool)] = size // (len(self.neighbours[name]) if pool == HOST_POOL else 1)
+        return found
+
+    def measure(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
+        hosts = tuple(dict.fromkeys(host_of(task.device) for task in request.phase.tasks))
+        self.agents.begin_phase()
+        self.agents.burst()
+        self._measure_idle(request.idle_s, begins=True)
+        notify(PhaseStarted(request.phase))
+        on_hosts = {name: _HostPhase(name, request, notify) for name in hosts}
+        replies = _PhaseOnHosts(self.agents, request, on_hosts, notify).run()
+        self.agents.burst()
+        clock_of = self._fit_clocks({*hosts, *self.agents.present})
+        records: list[Record] = []
+        connections: list[Connection] = []
+        for name in hosts:
+            reply = replies[name]
+            if isinstance(reply, messages.PhaseMeasured) and name in clock_of:
+                try:
+                    records += self._received(name, reply, clock_of[name], request)
+                    connections.append(
+                        Connection(
+                            phase=request.phase.name,
+                            host=name,
+                            clock=clock_of[name],
+                            sent_bytes=reply.sent_bytes,
+                            received_bytes=reply.received_bytes,
+                        )
+                    )
+                    continue
+                except (MixmarkError, ValueError, OSError) as error:
+                    reply = f"the files or records of its agent cannot be used: {error}"
+            why = reply if isinstance(reply, str) else "its clock is not known, or it jumped"
+            records += [self._lost(request, share, why) for share in request.phase.shares if _is_of(name, share)]
+        yield PhaseFacts(records, connections)
+        self._measure_idle(request.idle_s, begins=False)
+        yield PhaseFacts(metering=self._read_meters(request.phase.name, clock_of))
+
+    def _fit_clocks(self, hosts: Iterable[str]) -> dict[str, Clock]:
+        """The clocks of the hosts that are known."""
+        found = {}
+        for name in hosts:
+            with suppress(ValueError):
+                found[name] = clocks.fit(self.agents[name].round_trips)
+        return found
+
+    def _measure_idle(self, seconds: float, begins: bool) -> None:
+        """Lets all meters read a cluster on which nothing runs."""
+        if self.metered:
+            self.agents.call(AgentCalls.measure_idle, self.agents.present, seconds=seconds, begins=begins)
+
+    def _received(self, name: str, reply: messages.PhaseMeasured, clock: Clock, request: PhaseRequest) -> list[Record]:
+        """The records of a host, with the run's names and clock. Moves their audited outputs and logs to the result's
+        folder. Raises MixmarkError, ValueError or OSError if they cannot be used."""
+        folder = self.agents[name].folder
+        missing = {share.key: share for share in request.phase.shares if _is_of(name, share)}
+        records = [names.to_run(name, record, clock) for record in store.received(folder, reply.records, reply.sha256)]
+        for record in records:
+            share = missing.pop(record.key, None)
+            about = (record.phase, record.route, record.scenario, record.run, record.screening)
+            if share is None or about != (
+                *(request.phase.name, share.route, share.scenario, share.run, share.limits.screening),
+            ):
+                raise ValueError(f"{record.key} was not requested")
+        if missing and request.phase.placement is None:  # of a mix a share may have had nothing to do
+            raise ValueError(f"{min(missing)} is missing")
+        for record in records:
+            if (outputs := kept_at(folder, record.key)).exists():
+                shutil.move(outputs, kept_at(self.folder, record.key))
+        (self.folder / "logs").mkdir(exist_ok=True)
+        for log in (folder / "logs").iterdir():
+            shutil.move(log, self.folder / "logs" / f"{name}.{log.name}")
+        return records
+
+    def _lost(self, request: PhaseRequest, share: Share, why: Reason) -> Record:
+        """The record of a share that its host did not measure."""
+        host = host_of(share.route.device)
+        message = plain(f"the host {host} did not measure it: {why}", MAX_REASON)
+        return Record(
+            key=share.key,
+            phase=request.phase.name,
+            route=share.route,
+            scenario=share.scenario,
+            run=share.run,
+            unit=self.units[share.route.suite],
+            screening=share.limits.screening,
+            error=Failure(kind="crashed", message=message),
+        )
+
+    def _read_meters(self, phase: str, clock_of: Mapping[str, Clock]) -> Metering | None:
+        """The samples of the meters of all hosts. A host whose samples cannot be used is lost."""
+        if not self.metered:
+            return None
+        known = [name for name in self.agents.present if name in clock_of]
+        meterings = []
+        for name, reply in self.agents.call(AgentCalls.read_meters, known, phase=phase).items():
+            if isinstance(reply, messages.MeterSamples) and reply.metering is not None:
+                agent = self.agents[name]
+                try:
+                    metering = store.received_metering(agent.folder, reply.metering, reply.sha256)
+                    if metering.phase != phase:
+                        raise ValueError(f"the samples of {metering.phase} were not requested")
+                    meterings.append(names.to_run(name, metering, clock_of[name]))
+                except (MixmarkError, ValueError) as error:
+                    agent.lose(f"the samples of its meters cannot be used: {error}")
+        return names.merged(meterings)
+
+
+@dataclass
+class _HostPhase(PhaseReports):
+    """A phase as the agent of one host reports it. Its methods raise Garbled if a report is about something else."""
+
+    name: str
+    request: PhaseRequest
+    notify: Callable[[PhaseEvent], None]
+    ready: LoadedSuites | None = None
+    progress: MixProgress | None = None
+    reply: messages.PhaseMeasured | Reason | None = None
+    """What ended the host's phase."""
+
+    def stage(self, *, key: str, name: str) -> None:
+        share = next((share for share in self._shares if share.key == key), None)
+        if share is None:
+            raise Garbled("a stage of a share that it does not measure")
+        self.notify(StageStarted(share, name))
+
+    def mix_ready(self, *, loaded: LoadedSuites) -> None:
+        placement = self.request.phase.placement
+        pairs = {(rate.suite, rate.device) for rate in loaded.rates}
+        if not set(loaded.rates) <= set(placement.rates if placement else ()) or loaded.quanta.keys() != pairs:
+            raise Garbled("it has rates ready that were not planned")
+        if loaded.concurrency.keys() != {device for _, device in pairs}:
+            raise Garbled("it has other devices ready than rates")
+        if not all(number > 0 for number in (*loaded.quanta.values(), *loaded.concurrency.values())):
+            raise Garbled("it has feeds ready without units, or devices without room for them")
+        self.ready = loaded
+
+    def mix_progress(self, *, progress: MixProgress) -> None:
+        tally = progress.tally
+        pairs = {(share.route.suite, share.route.device) for share in self._shares}
+        suites, devices = {suite for suite, _ in pairs}, {device for _, device in pairs}
+        if not (tally.finished.keys() | tally.handed_out.keys() | progress.feeds.keys()) <= suites:
+            raise Garbled("sums of a suite that it does not measure")
+        if not tally.paces.keys() <= pairs or not all(0 < pace < inf for pace in tally.paces.values()):
+            raise Garbled("a pace of a pair that it does not measure, or no pace")
+        if not tally.unfinished_s.keys() <= devices:
+            raise Garbled("work of a device that it does not measure")
+        amounts = (*tally.finished.values(), *tally.handed_out.values(), *tally.unfinished_s.values())
+        if not all(0 <= amount < inf for amount in amounts):
+            raise Garbled("an amount of work that is none")
+        if not progress.running.keys() <= devices or not set(progress.running.values()) <= suites | {""}:
+            raise Garbled("it runs a suite or a device that it does not measure")
+        self.progress = progress
+
+    @property
+    def _shares(self) -> list[Share]:
+        return [share for share in self.request.phase.shares if _is_of(self.name, share)]
+
+
+@dataclass
+class _PhaseOnHosts:
+    """A phase while its hosts measure it."""
+
+    agents: Agents
+    request: PhaseRequest
+    hosts: Mapping[str, _HostPhase]
+    notify: Callable[[PhaseEvent], None]
+    coordinator: Coordinator | None = None
+    problem: Reason | None = None
+    """Why a mixed phase cannot begin."""
+    begin_s: float = 0.0
+    granted_s: float = 0.0
+    lasts_ns: int | None = None
+    """How long a mixed phase lasted, once it is over."""
+
+    @property
+    def measuring(self) -> list[_HostPhase]:
+        """The hosts that have neither replied nor are lost."""
+        return [host for host in self.hosts.values() if host.reply is None]
+
+    def run(self) -> Mapping[str, messages.PhaseMeasured | Reason]:
+        """Returns by host the reply or why there is none, when no host measures any more."""
+        request, placement = self.request, self.request.phase.placement
+        if placement is None:
+            self.notify(WindowOpens(request.phase))
+        for name in self.hosts:
+            self.agents[name].send(
+                AgentCalls.measure_phase,
+                phase=names.phase_of(name, request.phase),
+                service=dict(request.mix.limits) if request.mix and placement else {},
+            )
+        while self.measuring:
+            for agent, received in self.agents.received(clock.now_s() + TICK_S):
+                host = self.hosts.get(agent.name)
+                if host and host.reply is None:
+                    try:
+                        self._receive(host, received)
+                    except Garbled as problem:
+                        agent.lose(f"its agent broke the protocol: {problem}")
+            for host in self.measuring:
+                if lost := self.agents[host.name].lost:
+                    self._end(host, lost)
+            if placement is not None:
+                self._coordinate()
+        return {name: host.reply for name, host in self.hosts.items() if host.reply is not None}
+
+    def _receive(self, host: _HostPhase, received: Received) -> None:
+        """Raises Garbled if it is not about the host's part of the phase."""
+        if isinstance(received, Call):
+            getattr(host, received.name)(**received.arguments)
+            if host.progress and self.coordinator and host.name in self.coordinator.hosts:
+                self.coordinator.update(host.name, host.progress.tally)
+        elif isinstance(received, Failed):
+            self._end(host, plain(reason(received), MAX_REASON))
+        elif received.name == AgentCalls.measure_phase.__name__:
+            self._end(host, received.of(AgentCalls.measure_phase))
+
+    def _end(self, host: _HostPhase, reply: messages.PhaseMeasured | Reason) -> None:
+        """Ends the phase of a host that has replied or is lost. Before the end of the window the host's part of the mix
+        then goes to the other hosts."""
+        host.reply = reply
+        elapsed_s = clock.now_s() - self.begin_s
+        if self.coordinator and host.name in self.coordinator.hosts and self.lasts_ns is None:
+            self.coordinator.remove(host.name, elapsed_s)
+
+    def _coordinate(self) -> None:
+        """Begins a mixed phase when every remaining host is ready, and then grants work every EVERY_S."""
+        now_s = clock.now_s()
+        if self.coordinator is None:
+            if self.measuring and not self.problem and all(host.ready for host in self.measuring):
+                self._begin(now_s)
+            return
+        elapsed_ns = round((now_s - self.begin_s) * 1e9)
+        over = mixed.is_over(elapsed_ns, self.coordinator.surplus, self.request.phase.shares[0].limits)
+        if over and self.lasts_ns is None:
+            self.lasts_ns = elapsed_ns
+            self._grant(now_s)
+        elif now_s - self.granted_s >= EVERY_S:
+            self._grant(now_s)
+        self.notify(self._snapshot(now_s))
+
+    def _begin(self, now_s: float) -> None:
+        request, placement = self.request, self.request.phase.placement
+        assert request.mix is not None and placement is not None  # it is a mixed phase
+        loaded = _joined([host.ready for host in self.measuring if host.ready])
+        plan = replanner(placement, request.devices)
+        try:
+            chosen = mixed.planned(placement, loaded, request.mix.units, plan)
+            chosen = chosen.model_copy(update={"rates": loaded.rates})
+            host_of_device = {device: host_of(device) for device in loaded.concurrency}
+            self.coordinator = Coordinator(
+                request.mix.units, chosen, loaded.quanta, loaded.concurrency, host_of_device, plan
+            )
+        except (ValueError, MixmarkError) as error:
+            self.problem = str(error)
+            for host in self.measuring:
+                self.agents[host.name].send(AgentCalls.grant, grant=Grant({}, {}), lasts_ns=0, problem=self.problem)
+            return
+        self.notify(WindowOpens(request.phase))
+        self.begin_s = now_s
+        self._grant(now_s)
+
+    def _grant(self, now_s: float) -> None:
+        assert self.coordinator is not None
+        self.granted_s = now_s
+        for name, grant in self.coordinator.grants(now_s - self.begin_s).items():
+            self.agents[name].send(AgentCalls.grant, grant=grant, lasts_ns=self.lasts_ns)
+
+    def _snapshot(self, now_s: float) -> MixSnapshot:
+        assert self.coordinator is not None and self.request.mix is not None
+        longest_ns = self.request.phase.shares[0].limits.max_ns
+        feeds = Counter(dict.fromkeys(self.request.mix.units, 0))  # also of the hosts that are lost
+        for host in self.hosts.values():
+            feeds.update(host.progress.feeds if host.progress else {})
+        return MixSnapshot(
+            elapsed_ns=round((now_s - self.begin_s) * 1e9),
+            longest_ns=longest_ns,
+            mixes=self.coordinator.mixes,
+            planned_per_s=self.coordinator.placement.mixes_per_s,
+            least_surplus=self.coordinator.least_surplus(longest_ns / 1e9),
+            running={
+                device: suite
+                for host in self.measuring
+                if host.progress
+                for device, suite in host.progress.running.items()
+            },
+            tally=Tally(self.coordinator.units, {}, {}, {}),
+            feeds=feeds,
+            mix_units=self.request.mix.units,
+        )
+
+
+def _is_of(host: str, share: Share) -> bool:
+    return host_of(share.route.device) == host
+
+
+def _joined(loaded: Sequence[LoadedSuites]) -> LoadedSuites:
+    """The suites that all hosts have loaded."""
+    return LoadedSuites(
+        rates=tuple(rate for host in loaded for rate in host.rates),
+        quanta={pair: units for host in loaded for pair, units in host.quanta.items()},
+        concurrency={device: count for host in loaded for device, count in host.concurrency.items()},
+    )

@@ -1,0 +1,250 @@
+"""Agents as processes of this machine, or at the end of a program that reaches another machine: `ssh`, `srun`.
+
+The standard streams of the program are the agent's. An agent whose standard input ends, ends itself and its workers; no
+process of the other machine can be reached from here.
+
+Keys, ports, jump hosts and known hosts stand in the user's own configuration of ssh. ssh asks nothing and forwards
+nothing, and shares no connection with another ssh: the connection ends with the process.
+
+Slurm: written against the documentation of srun(1) and scontrol(1) of Slurm 24, and never run on a Slurm cluster: the
+tests replace both programs. Each host has a job step of its own, because srun ends a step when a node of it fails, and
+because each host may have an interpreter of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from mixmark.harness.capabilities.hosts.launchers import Channel, Host, Launcher, command
+from mixmark.harness.capabilities.hosts.streams import CHUNK_BYTES
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.text import Reason, plain
+from mixmark.harness.worker.process import orphans
+
+ENDS_WITHIN_S = 10.0  # from the end of an agent's standard input to the end of the agent, before it is killed
+EXITS_WITHIN_S = 2.0  # from the end of an agent's standard output to the end of the process
+STALLS_S = 30.0  # an agent that reads nothing of a line for this long is given up
+LOG_END_BYTES = 4096  # read from the end of a log to find its last line
+MAX_LINE = 200  # characters of a log's last line
+
+CommandOf = Callable[[Host], Sequence[str]]
+FailureOf = Callable[[int, str], Reason | None]
+"""Why the program that reaches an agent failed itself, from its exit status and the end of its log. None if the agent
+ended, and not the program."""
+SSH_CONNECTS_WITHIN_S = 20
+SSH_OPTIONS = (
+    *("-T", "-a", "-x"),  # no terminal; neither the user's ssh agent nor a display is forwarded
+    *("-o", "BatchMode=yes"),
+    *("-o", f"ConnectTimeout={SSH_CONNECTS_WITHIN_S}"),
+    *("-o", "LogLevel=ERROR"),  # no banner and no warning: the log is the agent's
+    *("-o", "ControlMaster=no", "-o", "ControlPath=none"),
+    *("-o", "ClearAllForwardings=yes", "-o", "PermitLocalCommand=no"),
+)
+SSH_FAILED = 255  # the exit status of ssh's own failures; any other is the command's
+SSH_FAILURES = (
+    *("Permission denied", "Host key verification failed", "Could not resolve hostname", "Connection refused"),
+    *("Connection timed out", "No route to host", "Network is unreachable", "Connection reset", "Connection closed"),
+    *("not responding", "Broken pipe"),
+)
+"""The failures of ssh that may be repeated. The rest of its messages names addresses and keys, which belong in no
+result."""
+SLURM_STEP = (
+    *("--nodes=1", "--ntasks=1"),
+    "--overlap",  # beside the step that this process may run in
+    *("--cpu-bind=none", "--mem=0"),  # all that the allocation has on the node
+    "--job-name=mixmark",
+)
+"""Without --unbuffered, which would put a pseudo-terminal between srun and the agent: the agent writes whole lines."""
+SLURM_REPLIES_S = 30
+SLURM_HINT = "run it in an allocation: salloc or sbatch, with --exclusive"
+
+
+@contextlib.contextmanager
+def processes(
+    hosts: Sequence[Host], logs: Path, command_of: CommandOf, failure: FailureOf = lambda status, log: None
+) -> Iterator[Mapping[str, Channel | Reason]]:
+    """A `Launcher` that runs one command for each host."""
+    found: dict[str, Channel | Reason] = {}
+    started: list[AgentProcess] = []
+    try:
+        for host in hosts:
+            words = command_of(host)
+            try:
+                started.append(AgentProcess(host, words, logs, failure))
+                found[host.name] = started[-1]
+            except OSError as error:
+                found[host.name] = f"its agent cannot be started: {words[0]}: {error.strerror}"
+        yield found
+    finally:
+        for process in started:
+            process.close()
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        for process in started:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        for process in started:
+            process.kill()
+
+
+class AgentProcess:
+    """A process and its standard streams. It is a `Channel`."""
+
+    def __init__(self, host: Host, words: Sequence[str], logs: Path, failure: FailureOf) -> None:
+        """Starts the process in a session of its own; one end of a private socket is its standard input and output.
+        Raises OSError if it cannot be started."""
+        self._host, self._failure = host, failure
+        self._log = logs / f"{host.name}.log"
+        self._socket, its_socket = socket.socketpair()
+        self._socket.settimeout(STALLS_S)
+
+        def start() -> int:
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    words, stdin=its_socket.fileno(), stdout=its_socket.fileno(), stderr=log, start_new_session=True
+                )
+            return self._process.pid
+
+        with its_socket:
+            try:
+                orphans.start(start)
+            except OSError:
+                self._socket.close()
+                raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, line: bytes) -> None:
+        try:
+            self._socket.sendall(line)
+        except OSError:  # it is gone, or it has read nothing for STALLS_S
+            self.close()
+
+    def receive(self) -> bytes:
+        while True:
+            try:
+                return self._socket.recv(CHUNK_BYTES)
+            except TimeoutError:
+                continue
+            except OSError:
+                return b""
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # it is closed already
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def why_ended(self) -> Reason | None:
+        self.wait(EXITS_WITHIN_S)
+        status, log = self._process.poll(), self._log_end()
+        if status is None:
+            return None
+        if why := self._failure(status, log):
+            return why
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        return f"its agent {how}{last_line(log, self._host)}"
+
+    def _log_end(self) -> str:
+        with contextlib.suppress(OSError), self._log.open("rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_END_BYTES))
+            return log.read().decode("utf-8", "replace")
+        return ""
+
+    def wait(self, seconds: float) -> None:
+        """Waits for the end of the process, at most this long."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
+    def kill(self) -> None:
+        """Ends the process and all its descendants. Harmless if they are gone."""
+        orphans.end(self._process.pid, self._kill)
+        self._socket.close()
+
+    def _kill(self) -> None:
+        if sys.platform == "win32":  # never run there
+            self._process.kill()
+        else:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def local() -> Launcher:
+    """Starts all agents on this machine, to try a run over several hosts."""
+    return partial(processes, command_of=lambda host: command(host, sys.executable))
+
+
+def program(launcher: str, name: str, hint: str) -> str:
+    """The path of a program that a launcher needs. Raises UsageError."""
+    if found := shutil.which(name):
+        return found
+    raise UsageError(f"the launcher {launcher} needs the program {name}, which is not there", hint=hint)
+
+
+def last_line(log: str, host: Host) -> str:
+    """The last line of a log as the end of a sentence, without the host's address."""
+    lines = [plain(line, MAX_LINE) for line in log.splitlines()]
+    last = next((line for line in reversed(lines) if line), "")
+    return f"; its log ends with: {without_address(last, host)}" if last else ""
+
+
+def without_address(text: str, host: Host) -> str:
+    """Replaces the host's address by its name: an address belongs in no result."""
+    for part in (host.address, host.address.rpartition("@")[2]):
+        if part:
+            text = re.sub(rf"(?<![\w.-]){re.escape(part)}(?![\w-])", host.name, text)
+    return text
+
+
+def ssh() -> Launcher:
+    """Runs `ssh ADDRESS PYTHON -m mixmark agent`; a host without an address has its name for one. Raises UsageError."""
+    path = program("ssh", "ssh", "install openssh-client")
+
+    def command_of(host: Host) -> list[str]:
+        agent = shlex.join(command(host, "python3"))
+        return [path, *SSH_OPTIONS, "--", host.address or host.name, f"exec {agent}"]
+
+    return partial(processes, command_of=command_of, failure=ssh_failure)
+
+
+def ssh_failure(status: int, log: str) -> Reason | None:
+    """ssh's own failure, without an address."""
+    if status != SSH_FAILED:
+        return None
+    why = next((words for words in SSH_FAILURES if words in log), "its log says why")
+    return f"its ssh failed: {why[0].lower()}{why[1:]}"
+
+
+def slurm() -> Launcher:
+    """Runs `srun --nodelist=NODE PYTHON -m mixmark agent`; the node is the host's address, or its name. Raises
+    UsageError."""
+    path = program("slurm", "srun", SLURM_HINT)
+
+    def command_of(host: Host) -> list[str]:
+        return [path, *SLURM_STEP, f"--nodelist={host.address or host.name}", *command(host, sys.executable)]
+
+    return partial(processes, command_of=command_of)
+
+
+def allocated() -> tuple[Host, ...]:
+    """A host for each node of the allocation that this process runs in. Raises UsageError outside of one."""
+    nodes = os.environ.get("SLURM_JOB_NODELIST")
+    if not nodes:
+        raise UsageError("this is no Slurm allocation", hint=SLURM_HINT)
+    words = [program("slurm", "scontrol", SLURM_HINT), "show", "hostnames", nodes]
+    try:
+        listed = subprocess.run(words, capture_output=True, text=True, timeout=SLURM_REPLIES_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UsageError(f"scontrol does not list the nodes: {plain(str(error))}") from error
+    return tuple(Host(f"host{number}", node) for number, node in enumerate(listed.split(), 1))

@@ -1,0 +1,37 @@
+"""The machine that an agent runs on: its identity, and its lock, which the agents of a run share."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.discover.machine_lock import Holder, Taken, hold
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def identity() -> str:
+    """Identifies this machine until it is restarted: equal in all its processes, and different on every other machine.
+    It names no machine, and appears in no result."""
+    boot = BOOT.read_bytes() if BOOT.is_file() else str(psutil.boot_time()).encode()
+    return hashlib.sha256(boot).hexdigest()
+
+
+def hold_for_hosts(stack: ExitStack, run: str) -> None:
+    """Takes the machine's lock until the stack is closed, unless another agent of the same run has it. Raises
+    MixmarkError if another run measures there.
+
+    run: identifies the run."""
+    text = f"a run of several hosts, {run}"
+    holder = Holder(os.getpid(), text, datetime.now(UTC).isoformat(timespec="seconds"))
+    try:
+        stack.enter_context(hold(holder))
+    except Taken as taken:
+        if taken.holder is None or taken.holder.folder != text:
+            raise MixmarkError(f"another run measures there: {taken}", "wait until it has ended") from taken

@@ -1,0 +1,177 @@
+"""The program on each host: its standard streams, a full disk, and requests that it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Concatenate
+
+import pytest
+
+from mixmark.harness.capabilities.hosts import agent, messages
+from mixmark.harness.capabilities.hosts.agent import Agent
+from mixmark.harness.capabilities.hosts.messages import AgentCalls, LeaderCalls
+from mixmark.harness.capabilities.hosts.streams import Pipes, lines
+from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.setup import Equipment
+from mixmark.harness.record import store
+from mixmark.harness.record.files import explained
+from mixmark.harness.worker.calls import Failed, P, Reply, T, read, write_call
+from tests.capabilities.hosts.stand_ins import StandIn, solo
+from tests.cli.shell import ROOT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "typed", "status", "says"),
+    [
+        ((), "", 0, ""),
+        ((), "\n", 0, "mixmark agent: "),
+        (("--cores", "3-1"), "", 2, "mixmark: this machine pins no process to the hardware threads 3-1"),
+        (("--cores", "65000"), "", 2, "mixmark: this machine pins no process to the hardware threads 65000"),
+    ],
+)
+def test_an_agent_ends_with_its_standard_input_and_prints_only_messages(
+    words: tuple[str, ...], typed: str, status: int, says: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "mixmark", "agent", *words],
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
+    assert done.stderr.startswith(says), done.stderr
+    if status == 0:
+        messages.check_arrival(done.stdout.encode())
+
+
+BENCH = Equipment({}, {}, {}, {}, {}, Config(), None, 60)
+
+
+class Served:
+    """An agent in a thread of this process, which measures what a test makes up."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, bench: Equipment | None = BENCH) -> None:
+        self.ended = threading.Event()
+
+        monkeypatch.setattr(Agent, "_end", lambda agent: self.ended.set())
+        self.made_up = StandIn()
+
+        def attend(phase: Any, equipment: Equipment, folder: Path, *_: object, **__: object) -> list[Any]:
+            return [self.made_up.record(phase.name, each) for each in phase.shares]
+
+        monkeypatch.setattr(agent, "attend", attend)
+        (its_input, to_agent), (from_agent, its_output) = os.pipe(), os.pipe()
+        self.pipes = Pipes(from_agent, to_agent)
+        self.lines = lines(self.pipes.receive)
+        self.to_agent = to_agent
+
+        def serve() -> None:
+            served = Agent(Pipes(its_input, its_output), folder / "none.toml", folder / "agent")
+            served._bench = bench
+            served.serve()
+
+        threading.Thread(target=serve, daemon=True).start()
+        messages.check_arrival(next(self.lines))
+
+    def close(self) -> None:
+        os.close(self.to_agent)
+
+    def call(self, method: Callable[Concatenate[Any, P], T], *args: P.args, **arguments: P.kwargs) -> T | str:
+        """The reply, or why there is none."""
+        self.pipes.send(write_call(method, *args, **arguments))
+        self.files: list[str] = []
+        for line in self.lines:
+            received = read(line, LeaderCalls)
+            if isinstance(received, Reply):
+                return received.of(method)
+            if isinstance(received, Failed):
+                return f"{received.failure.message}; {received.failure.hint}"
+            self.files += [received.arguments["name"]]
+        raise AssertionError("the agent ended")
+
+
+def test_an_agent_whose_disk_is_full_says_so_and_measures_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Served(tmp_path, monkeypatch)
+
+    def measure() -> messages.PhaseMeasured | str:
+        return served.call(AgentCalls.measure_phase, phase=solo("solo1", "npu:a"), service={})
+
+    append = store.Store.append
+
+    def full(self: store.Store, *_: object) -> None:
+        with explained("cannot write record solo1"):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store.Store, "append", full)
+    full_disk = "cannot write record solo1: No space left on device; free disk space"
+    assert measure() == full_disk
+    monkeypatch.setattr(store.Store, "append", append)
+    empty_folder = Agent._empty_folder
+
+    def no_folder(self: Agent) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Agent, "_empty_folder", no_folder)
+    assert "No space left on device" in str(measure())
+    monkeypatch.setattr(Agent, "_empty_folder", empty_folder)
+    measured = measure()
+    assert served.files == ["solo1.npz"]
+    assert not isinstance(measured, str) and [each["key"] for each in measured.records] == ["solo1"]
+    served.close()
+    assert served.ended.wait(50), "it ends with the stream"
+
+
+def test_an_agent_refuses_a_call_before_it_described_its_host_and_a_configuration_that_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Served(tmp_path, monkeypatch, bench=None)
+    assert "describe its host first" in str(served.call(AgentCalls.free_memory))
+    assert "none.toml" in str(served.call(AgentCalls.describe_host, query=messages.HostQuery()))
+    assert served.call(AgentCalls.ping, sent_ns=7)[0] == 7
+    served.close()
+    assert served.ended.wait(50)
+
+
+class Echo:
+    """What an experiment does on a host: counts its calls."""
+
+    calls = 0
+
+    def count(self, *, device: str) -> tuple[str, int]:
+        self.calls += 1
+        return device, self.calls
+
+
+def test_an_agent_takes_the_calls_of_the_experiments_that_are_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiments = {"none": SimpleNamespace(on_host=lambda: None), "echo": SimpleNamespace(on_host=Echo)}
+    monkeypatch.setattr(agent, "installed", lambda: experiments)
+    served = Served(tmp_path, monkeypatch)
+    assert [served.call(Echo.count, device=device) for device in ("a", "b")] == [("a", 1), ("b", 2)]
+    assert served.call(AgentCalls.ping, sent_ns=7)[0] == 7
+    served.close()
+    assert served.ended.wait(50)
+
+
+@pytest.mark.parametrize(
+    "line", [b"hello\n", b'{"call": "serve", "arguments": {}}\n', b'{"reply": "stage", "value": null}\n']
+)
+def test_an_agent_ends_if_the_leading_process_breaks_the_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes
+) -> None:
+    served = Served(tmp_path, monkeypatch)
+    served.pipes.send(line)
+    assert served.ended.wait(50)
+    served.close()

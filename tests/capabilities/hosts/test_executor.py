@@ -1,0 +1,584 @@
+"""Phases on several hosts: their records, and the loss of a host that dies, stalls, lies or cannot go on."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+
+from mixmark.harness.capabilities.hosts import agents, launchers, messages, streams
+from mixmark.harness.capabilities.hosts.agents import Agents
+from mixmark.harness.capabilities.hosts.executor import Cluster
+from mixmark.harness.capabilities.hosts.messages import AgentCalls, LeaderCalls, PhaseMeasured
+from mixmark.harness.contracts.schema import (
+    Connection,
+    Domain,
+    Failure,
+    Hosts,
+    Metering,
+    Mix,
+    Phase,
+    Record,
+    Samples,
+    Share,
+    Task,
+)
+from mixmark.harness.judge.assessment import judge
+from mixmark.harness.judge.findings import words
+from mixmark.harness.measure.executor import PhaseEvent, PhaseRequest, StageStarted
+from mixmark.harness.plan.placement import place
+from mixmark.harness.record import store
+from mixmark.harness.resources import clock
+from mixmark.harness.worker import calls
+from mixmark.harness.worker.calls import Later
+from mixmark.harness.worker.failures import WorkerFailed
+from tests.capabilities.hosts.stand_ins import LIMITS, StandIn, StandInLauncher, device, rate, share, solo
+from tests.fakes.streams import End, connection
+from tests.golden import sample
+
+SECOND = 1_000_000_000
+MIX = Mix(name="duo", tier="smoke", units={"low": 10, "high": 10})
+OPEN = LIMITS.model_copy(update={"min_ns": 60 * SECOND, "max_ns": 60 * SECOND})  # the stand-ins end it earlier
+
+
+pytestmark = pytest.mark.usefixtures("jumping_clock")
+
+
+@contextmanager
+def led(folder: Path, **hosts: StandIn | str) -> Iterator[Cluster]:
+    launcher = StandInLauncher(folder, hosts)
+    (folder / "out/raw").mkdir(parents=True)
+    with Agents(launcher, launcher.hosts, folder) as started:
+        yield Cluster(
+            started, (), {"low": "sample", "high": "sample"}, folder / "out", {each: [each] for each in hosts}
+        )
+
+
+def measured(
+    cluster: Cluster, phase: Phase, notify: Callable[[PhaseEvent], None] = lambda event: None
+) -> tuple[dict[str, Record], list[Connection]]:
+    """The records by their hosts' names and suites, and the connections."""
+    devices = [device(task.device) for task in phase.tasks]
+    facts, meters = cluster.measure(PhaseRequest(phase, 0, MIX, devices), notify)
+    assert meters.metering is None
+    return {f"{each.route.device} {each.route.suite}": each for each in facts.records}, [*facts.connections]
+
+
+def mixed(*hosts: str) -> Phase:
+    devices = [device(f"{host}/npu:a") for host in hosts]
+    rates = [rate(suite, each.id) for each in devices for suite in MIX.units]
+    tasks = tuple(
+        Task(
+            device=each.id,
+            shares=tuple(share("mix1", suite, each.id).model_copy(update={"limits": OPEN}) for suite in MIX.units),
+        )
+        for each in devices
+    )
+    return Phase(name="mix1", purpose="mixed", tasks=tasks, placement=place(MIX.units, rates, devices))
+
+
+def refuse(message: str, hint: str = "") -> NoReturn:
+    raise WorkerFailed(Failure(kind="raised", message=message, hint=hint))
+
+
+def failures(records: Mapping[str, Record]) -> dict[str, str]:
+    return {name: each.error.message for name, each in records.items() if each.error}
+
+
+def test_each_host_measures_its_own_and_all_is_of_the_run(tmp_path: Path) -> None:
+    events: list[PhaseEvent] = []
+    begin_ns = clock.now_ns()
+    with led(tmp_path, left=StandIn(), right=StandIn()) as cluster:
+        records, connections = measured(cluster, mixed("left", "right"), events.append)
+    assert sorted(records) == ["left/npu:a high", "left/npu:a low", "right/npu:a high", "right/npu:a low"]
+    stages = {(each.share.route.device, each.stage) for each in events if isinstance(each, StageStarted)}
+    assert stages == {("left/npu:a", "measuring"), ("right/npu:a", "measuring")}
+    for record in records.values():
+        assert record.completions is not None
+        issued_ns, ended_ns = record.completions.issued_ns[0], record.completions.yielded_ns[-1]
+        assert begin_ns < issued_ns < ended_ns < clock.now_ns(), "the hosts are 5 s ahead"
+        assert ended_ns - issued_ns == 30_000_000
+    assert [(each.phase, each.host, each.sent_bytes) for each in connections] == [
+        ("mix1", "left", 10),
+        ("mix1", "right", 10),
+    ]
+    for each in connections:
+        assert abs(each.clock.offset_ns - 5 * SECOND) <= each.clock.bound_ns < SECOND
+    assert not [*(tmp_path / "out/raw").iterdir()], "the result keeps the stamps itself"
+
+
+class Dying(StandIn):
+    """Its agent is killed while it measures."""
+
+    def measure(self, phase: Phase) -> PhaseMeasured | None:
+        if phase.placement is not None:
+            self.ready(phase)
+            self.grants.get()
+            self.progress(phase, feeds=7)
+        self.die()
+        return None
+
+
+class Lasting(StandIn):
+    """It measures until it does everything alone."""
+
+    def mix(self, phase: Phase) -> None:
+        self.ready(phase)
+        while (granted := self.grants.get()[0]).units != pytest.approx(MIX.units):
+            self.parts = dict(granted.units)
+            self.progress(phase)
+
+
+WHY = "the host left did not measure it: its agent was killed by signal 9"
+
+
+def test_a_host_that_dies_alone_costs_its_own_phases_and_nothing_else(tmp_path: Path) -> None:
+    with led(tmp_path, left=Dying(), right=StandIn()) as cluster:
+        records, connections = measured(cluster, solo("solo1", "left/npu:a"))
+        assert failures(records) == {"left/npu:a low": WHY}
+        error = records["left/npu:a low"].error
+        assert error is not None and error.kind == "crashed"
+        assert connections == []
+        records, connections = measured(cluster, solo("solo2", "right/npu:a"))
+        assert failures(records) == {} and records["right/npu:a low"].completions is not None
+        assert [each.host for each in connections] == ["right"]
+        again, _ = measured(cluster, solo("solo3", "left/npu:a"))
+        assert failures(again) == {"left/npu:a low": WHY}, "it is not waited for"
+        both, _ = measured(cluster, mixed("left", "right"))
+        assert failures(both) == {"left/npu:a low": WHY, "left/npu:a high": WHY}
+        assert cluster.pool_bytes(()) == {"right/npu:a": 8 << 30}
+
+
+def test_the_others_do_what_a_host_would_have_done_that_dies_in_the_mix(tmp_path: Path) -> None:
+    right = Lasting()
+    with led(tmp_path, left=Dying(), right=right) as cluster:
+        phase = mixed("left", "right")
+        records, connections = measured(cluster, phase)
+    assert 0 < sum(right.parts.values()) < sum(MIX.units.values()), "at first it had a part of the mix"
+    assert failures(records) == {"left/npu:a low": WHY, "left/npu:a high": WHY}
+    assert {name for name, each in records.items() if each.completions} == {"right/npu:a low", "right/npu:a high"}
+    findings = [
+        f"{each.about} {words(each)}"
+        for each in judge(
+            sample.result().model_copy(
+                update={
+                    "mix": MIX,
+                    "tier": "smoke",
+                    "phases": (phase,),
+                    "records": tuple(records.values()),
+                    "devices": tuple(device(f"{host}/npu:a") for host in ("left", "right")),
+                    "hosts": (Hosts(names=("left", "right"), system=sample.system()),),
+                    "connections": tuple(connections),
+                    "meterings": (),
+                    "domains": (),
+                }
+            )
+        ).findings
+        if each.severity == "invalid"
+    ]
+    assert any("left" in each and "killed by signal 9" in each for each in findings), findings
+
+
+class Silent(StandIn):
+    """From the measurement on nothing is heard of it, though its connection stands."""
+
+    silent = False
+
+    def measure(self, phase: Phase) -> PhaseMeasured | None:
+        self.silent = True
+        return None
+
+    def ping(self, *, sent_ns: int) -> object:
+        return Later() if self.silent else super().ping(sent_ns=sent_ns)
+
+
+def test_a_silent_host_is_given_up(tmp_path: Path) -> None:
+    with led(tmp_path, left=Silent(), right=StandIn()) as cluster:
+        records, _ = measured(cluster, mixed("left", "right"))
+        assert set(failures(records).values()) == {"the host left did not measure it: nothing was heard of it for 30 s"}
+        assert failures(records).keys() == {"left/npu:a low", "left/npu:a high"}
+
+
+def test_no_host_is_given_up_because_the_leading_process_did_something_else(
+    tmp_path: Path,
+) -> None:
+    """Such as to audit for minutes, or to stand still as a whole."""
+    with led(tmp_path, left=StandIn(), right=StandIn()) as cluster:
+        measured(cluster, solo("solo1", "left/npu:a"))
+        clock.sleep(10 * agents.SILENT_S)
+        assert cluster.pool_bytes(()).keys() == {"left/npu:a", "right/npu:a"}
+
+
+class Proxy:
+    """Between the two ends of a stream: every byte takes a while, and none passes while it is cut."""
+
+    def __init__(self, delay_s: float) -> None:
+        self.delay_s = delay_s
+        self.passes = threading.Event()
+        self.passes.set()
+        self.near, inside = connection()
+        outside, self.far = connection()
+        for source, sink in ((inside, outside), (outside, inside)):
+            late: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+            threading.Thread(target=self._take, args=(source, late), daemon=True).start()
+            threading.Thread(target=self._give, args=(sink, late), daemon=True).start()
+
+    def _take(self, source: End, late: queue.SimpleQueue[tuple[float, bytes]]) -> None:
+        data = b"-"
+        while data:
+            data = source.recv(1 << 16) or b""
+            late.put((clock.now_s() + self.delay_s, data))
+
+    def _give(self, sink: End, late: queue.SimpleQueue[tuple[float, bytes]]) -> None:
+        while True:
+            due_s, data = late.get()
+            clock.sleep(due_s - clock.now_s())
+            self.passes.wait()
+            with suppress(OSError):
+                sink.sendall(data)
+            if not data:
+                sink.close()
+                return
+
+
+def test_a_link_of_50_ms_that_is_cut_for_a_second_and_comes_back_loses_nothing(tmp_path: Path) -> None:
+    proxy = Proxy(0.05)
+
+    class Far(StandIn):
+        def ends(self) -> tuple[End, End]:
+            return proxy.near, proxy.far
+
+        def mix(self, phase: Phase) -> None:
+            self.ready(phase)
+            self.grants.get()
+            proxy.passes.clear()
+            for _ in range(5):
+                self.progress(phase)
+                clock.sleep(0.2)
+            proxy.passes.set()
+
+    left = Far()
+    with led(tmp_path, left=left, right=StandIn()) as cluster:
+        records, connections = measured(cluster, mixed("left", "right"))
+    assert failures(records) == {} and len(records) == 4
+    (fitted,) = (each.clock for each in connections if each.host == "left")
+    assert fitted.bound_ns >= 50_000_000, "half of the shortest round trip"
+    offset_ns = fitted.offset_ns + fitted.drift * (clock.now_ns() - fitted.at_ns)
+    assert abs(offset_ns - left.ahead_ns) <= fitted.bound_ns
+
+
+def test_a_clock_that_steps_in_a_phase_has_a_large_bound(tmp_path: Path) -> None:
+    class Stepping(StandIn):
+        def mix(self, phase: Phase) -> None:
+            self.ready(phase)
+            self.grants.get()
+            clock.sleep(0.3)
+            self.ahead_ns += SECOND
+            clock.sleep(0.3)
+
+    with led(tmp_path, left=Stepping(), right=StandIn()) as cluster:
+        records, connections = measured(cluster, mixed("left", "right"))
+    bounds = {each.host: each.clock.bound_ns for each in connections}
+    assert bounds["left"] > SECOND // 4 > bounds["right"]
+    assert failures(records) == {}
+
+
+def swapped(phase: Phase) -> Phase:
+    """The same as if it had been another one."""
+    other = [each.model_copy(update={"key": "solo9"}) for each in phase.shares]
+    tasks = (phase.tasks[0].model_copy(update={"shares": tuple(other)}),)
+    return phase.model_copy(update={"name": "solo9", "tasks": tasks})
+
+
+def far(phase: Phase) -> list[Share]:
+    """Its shares as if they were of a device that the host does not have."""
+    return [
+        each.model_copy(update={"route": each.route.model_copy(update={"device": "npu:b"})}) for each in phase.shares
+    ]
+
+
+ODD: dict[str, tuple[Callable[[StandIn, Phase], PhaseMeasured | None], str]] = {
+    "a line without an end": (
+        lambda host, phase: host.write(b"x" * 100_000),
+        "its agent broke the protocol: more than 65536 bytes without an end of line",
+    ),
+    "a line that is no message": (
+        lambda host, phase: host.write(b"hello\n"),
+        "its agent broke the protocol: ",
+    ),
+    "a message that there is not": (
+        lambda host, phase: host.write(b'{"Hello": {}}\n'),
+        "its agent broke the protocol: ",
+    ),
+    "a file of another folder": (
+        lambda host, phase: host.file("../../out/raw/solo1.npz", b"x"),
+        "its agent broke the protocol: no file is called '../../out/raw/solo1.npz'",
+    ),
+    "a file with an endless name": (
+        lambda host, phase: host.file("x" * 5000 + ".npz", b"x"),
+        "its agent broke the protocol: no file is called 'xxxxx",
+    ),
+    "a part that is no base64": (
+        lambda host, phase: host.call(LeaderCalls.file_part, name="solo1.npz", base64="#é"),
+        "its agent broke the protocol: ",
+    ),
+    "stamps that have another hash": (
+        lambda host, phase: host.measured(phase).model_copy(update={"sha256": {"solo1.npz": "0" * 64}}),
+        "the files or records of its agent cannot be used: ",
+    ),
+    "no stamps": (
+        lambda host, phase: PhaseMeasured(
+            records=(host.record(phase.name, phase.shares[0]).model_dump(mode="json"),),
+            sha256={},
+            sent_bytes=0,
+            received_bytes=0,
+        ),
+        "the files or records of its agent cannot be used: ",
+    ),
+    "another phase": (
+        lambda host, phase: host.measured(swapped(phase)),
+        "the files or records of its agent cannot be used: solo9 was not",
+    ),
+    "another device": (
+        lambda host, phase: host.sent([host.record(phase.name, each) for each in far(phase)]),
+        "the files or records of its agent cannot be used: solo1 was not requested",
+    ),
+    "another run": (
+        lambda host, phase: host.sent(
+            [host.record(phase.name, phase.shares[0]).model_copy(update={"screening": True})]
+        ),
+        "the files or records of its agent cannot be used: solo1 was not requested",
+    ),
+    "nothing": (
+        lambda host, phase: PhaseMeasured(records=(), sha256={}, sent_bytes=0, received_bytes=0),
+        "the files or records of its agent cannot be used: solo1 is missing",
+    ),
+    "no record": (
+        lambda host, phase: PhaseMeasured(records=({"key": 1},), sha256={}, sent_bytes=0, received_bytes=0),
+        "the files or records of its agent cannot be used: ",
+    ),
+    "a reply to a ping that was not sent": (
+        lambda host, phase: host.write(calls.write_reply(AgentCalls.ping, (1, 1))),
+        "its agent broke the protocol: a reply to a ping that was not sent",
+    ),
+    "a stage of another": (
+        lambda host, phase: host.call(LeaderCalls.stage, key="solo9", name="measuring"),
+        "its agent broke the protocol: a stage of a share that it does not measure",
+    ),
+    "that it cannot": (
+        lambda host, phase: refuse("OSError: No space left on device", "free some"),
+        "OSError: No space left on device; free some",
+    ),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_message_that_no_agent_sends_costs_its_host_and_the_record_says_so(
+    tmp_path: Path, odd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "LONGEST_BYTES", 1 << 16)
+    does, reason = ODD[odd]
+
+    class Odd(StandIn):
+        def measure(self, phase: Phase) -> PhaseMeasured | None:
+            return does(self, phase)
+
+    with led(tmp_path, left=Odd(), right=StandIn()) as cluster:
+        records, _ = measured(cluster, solo("solo1", "left/npu:a"))
+        (message,) = failures(records).values()
+        assert message.startswith(f"the host left did not measure it: {reason}"), message
+        assert not message.isspace() and message.isprintable()
+        records, _ = measured(cluster, solo("solo2", "right/npu:a"))
+        assert failures(records) == {}
+    assert not [each for each in (tmp_path / "out").rglob("*") if each.is_file()], "nothing of it is kept"
+
+
+def test_a_host_that_ran_out_of_disk_goes_on_when_it_can(tmp_path: Path) -> None:
+    class Full(StandIn):
+        tries = itertools.count()
+
+        def measure(self, phase: Phase) -> PhaseMeasured | None:
+            if next(self.tries) == 0:
+                self.file("solo1.npz", b"the part that there was room for")
+                refuse("OSError: No space left on device")
+            return super().measure(phase)
+
+    with led(tmp_path, left=Full()) as cluster:
+        records, _ = measured(cluster, solo("solo1", "left/npu:a"))
+        assert [*failures(records).values()] == ["the host left did not measure it: OSError: No space left on device"]
+        records, _ = measured(cluster, solo("solo1", "left/npu:a"))
+        assert failures(records) == {}
+
+
+ODD_IN_THE_MIX: dict[str, Callable[[StandIn, Phase], Any]] = {
+    "rates that were not planned": lambda host, phase: host.ready(
+        phase, rates=(rate("low", "npu:z"),), quanta={("low", "npu:z"): 1}, concurrency={"npu:z": 1}
+    ),
+    "rates without quanta": lambda host, phase: host.ready(phase, quanta={}),
+    "no concurrency": lambda host, phase: host.ready(phase, concurrency={}),
+    "feeds without units": lambda host, phase: host.ready(phase, quanta={("low", "npu:a"): 0, ("high", "npu:a"): 1}),
+    "sums of another suite": lambda host, phase: host.progress(phase, finished={"mid": 1.0}),
+    "less than no work": lambda host, phase: host.progress(phase, handed_out={"low": -1.0}),
+    "work without an end": lambda host, phase: host.write(
+        progress_line(host, phase).replace(b'"finished": {"low": 5.0', b'"finished": {"low": 1e999')
+    ),
+    "work that is no number": lambda host, phase: host.write(
+        progress_line(host, phase).replace(b'"finished": {"low": 5.0', b'"finished": {"low": "nan"')
+    ),
+    "work of another device": lambda host, phase: host.progress(phase, unfinished_s={"npu:z": 1.0}),
+    "a pace of another device": lambda host, phase: host.progress(phase, paces={("low", "npu:z"): 1.0}),
+    "a pace of nothing": lambda host, phase: host.progress(phase, paces={("low", "npu:a"): 0.0}),
+    "a pace of no pair": lambda host, phase: host.write(
+        progress_line(host, phase).replace(b'["low", "npu:a", 1.0]', b'["low"]')
+    ),
+    "a colour for the terminal": lambda host, phase: host.progress(phase, running="\x1b[31m"),
+}
+
+
+def progress_line(host: StandIn, phase: Phase) -> bytes:
+    """The line of a report of progress."""
+    lines: list[bytes] = []
+
+    class Noting(StandIn):
+        def write(self, line: bytes) -> None:
+            lines.append(line)
+
+    Noting(devices=host.devices).progress(phase)
+    return lines[0]
+
+
+@pytest.mark.parametrize("odd", ODD_IN_THE_MIX)
+def test_sums_of_what_a_host_does_not_do_cost_that_host(tmp_path: Path, odd: str) -> None:
+    class Odd(StandIn):
+        def mix(self, phase: Phase) -> None:
+            ODD_IN_THE_MIX[odd](self, phase)
+            self.grants.get()  # for ever
+
+    with led(tmp_path, left=Odd(), right=StandIn()) as cluster:
+        records, _ = measured(cluster, mixed("left", "right"))
+        assert failures(records).keys() == {"left/npu:a low", "left/npu:a high"}
+        assert all("its agent broke the protocol" in each for each in failures(records).values())
+
+
+def test_a_host_without_a_task_can_say_what_it_likes(tmp_path: Path) -> None:
+    class Talking(StandIn):
+        def ping(self, *, sent_ns: int) -> object:
+            self.write(calls.write_failed(calls.Failed(failure=Failure(kind="raised", message="no call"))))
+            nothing = PhaseMeasured(records=(), sha256={}, sent_bytes=0, received_bytes=0)
+            self.write(calls.write_reply(AgentCalls.measure_phase, nothing))
+            return super().ping(sent_ns=sent_ns)
+
+    with led(tmp_path, left=StandIn(), right=Talking()) as cluster:
+        records, _ = measured(cluster, solo("solo1", "left/npu:a"))
+        assert failures(records) == {}
+
+
+class Metered(StandIn):
+    """It reads a meter. phase: the phase of its samples; empty: the requested one."""
+
+    def __init__(self, phase: str = "") -> None:
+        super().__init__()
+        self.phase = phase
+
+    def read_meters(self, *, phase: str) -> messages.MeterSamples:
+        now_ns = self.clock_ns()
+        stamps = np.array([now_ns - 50_000_000, now_ns - 10_000_000])
+        metering = Metering(
+            phase=self.phase or phase,
+            begin_ns=now_ns - 60_000_000,
+            end_ns=now_ns,
+            cpu_ns=1,
+            samples={"rapl:0": Samples(stamps, stamps + 1, np.array([1.0, 2.0]))},
+        )
+        made = self.folder / "metered"
+        (made / "raw").mkdir(parents=True)
+        store.Store(made).meter(metering)
+        for name in (sha256 := store.sums(made)):
+            self.file(name, (made / "raw" / name).read_bytes())
+        return messages.MeterSamples(metering=metering.model_dump(mode="json"), sha256=sha256)
+
+
+def test_meters_are_read_on_each_host_and_readings_that_are_none_cost_their_host(tmp_path: Path) -> None:
+    begin_ns = clock.now_ns()
+    with led(tmp_path, left=Metered(), right=Metered(phase="solo9")) as cluster:
+        domain = Domain(
+            id="left/rapl:0",
+            meter="rapl",
+            covers=("left/npu:a",),
+            boundary="devices",
+            quantity="energy",
+            method="counter",
+            source="",
+        )
+        order = PhaseRequest(solo("solo1", "left/npu:a"), 0.01, None, ())
+        _, meters = dataclasses.replace(cluster, domains=(domain,)).measure(order, lambda event: None)
+        metering = meters.metering
+        assert metering is not None and metering.samples.keys() == {"left/rapl:0"}
+        assert begin_ns - 100_000_000 < metering.samples["left/rapl:0"].before_ns[0] < clock.now_ns()
+        assert cluster.agents.present == ["left"]
+        reason = "the samples of its meters cannot be used: the samples of solo9 were not requested"
+        assert cluster.agents["right"].lost == reason
+
+
+def test_a_mix_that_cannot_be_planned_says_why_and_its_late_messages_do_not_disturb_the_next_phase(
+    tmp_path: Path,
+) -> None:
+    class Lacking(StandIn):
+        """It has one suite loaded, and the other nobody has."""
+
+        def measure(self, phase: Phase) -> PhaseMeasured | None:
+            if phase.placement is None:
+                return super().measure(phase)
+            (one,) = (each for each in phase.placement.rates if each.suite == "low")
+            self.ready(phase, rates=(one,), quanta={("low", one.device): 1}, concurrency={one.device: 1})
+            _, problem = self.grants.get()
+            assert problem
+            clock.sleep(0.2)
+            failure = Failure(kind="no result", message=problem)
+            return self.sent(
+                [
+                    self.record(phase.name, each).model_copy(update={"completions": None, "error": failure})
+                    for each in phase.shares
+                ]
+            )
+
+    with led(tmp_path, left=Lacking(), right=Lacking()) as cluster:
+        records, _ = measured(cluster, mixed("left", "right"))
+        assert len(failures(records)) == 4
+        assert all(each.startswith("no device can run high") for each in failures(records).values())
+        records, _ = measured(cluster, solo("solo1", "left/npu:a"))
+        assert failures(records) == {}
+
+
+def test_a_host_whose_agent_cannot_be_started_is_not_missed(tmp_path: Path) -> None:
+    with led(tmp_path, left=StandIn(), right="its ssh failed: no route to host") as cluster:
+        assert cluster.agents.refused == {"right": "its ssh failed: no route to host"}
+        assert cluster.agents.present == ["left"]
+        records, _ = measured(cluster, solo("solo1", "left/npu:a"))
+        assert failures(records) == {}
+
+
+def test_agents_end_with_the_block_whatever_they_do(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    class Waiting(StandIn):
+        def serve(self) -> None:
+            super().serve()
+            ended.set()
+
+    class Leaving(StandInLauncher):
+        def end(self) -> None:
+            """It ends no agent: only their streams end."""
+
+    launcher = Leaving(tmp_path, {"left": Waiting()})
+    with pytest.raises(KeyboardInterrupt), Agents(launcher, [launchers.Host("left")], tmp_path):
+        raise KeyboardInterrupt
+    assert clock.wait(ended, 50)

@@ -1,0 +1,44 @@
+"""The options that name hosts: when they are asked for, what is kept of them, and what a resumed run needs again."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from mixmark.harness.capabilities.hosts import SeveralHosts
+from mixmark.harness.cli import show
+from mixmark.harness.cli.commands import main
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.discover import setup
+from mixmark.harness.plugins import executors
+
+NOTHING: dict[str, Any] = {"hosts": None, "launcher": None, "address": None}
+
+
+def test_hosts_are_measured_if_one_of_their_options_is_given() -> None:
+    options = {**NOTHING, "tier": "smoke"}
+    assert (executors.chosen(options), options) == (None, {"tier": "smoke"})
+    options = {**NOTHING, "launcher": "slurm", "tier": "smoke"}
+    machines = executors.chosen(options)
+    assert (type(machines), options) == (SeveralHosts, {"tier": "smoke"})
+
+
+def test_a_launcher_without_hosts_is_refused_before_anything_is_waited_for() -> None:
+    with pytest.raises(UsageError, match="the launcher local needs a list of hosts"):
+        SeveralHosts({**NOTHING, "launcher": "local"}).check()
+
+
+def test_the_shell_completes_launchers() -> None:
+    found = ShellComplete(main, {}, "mixmark", "_MIXMARK_COMPLETE").get_completions(["run", "--launcher"], "s")
+    assert [item.value for item in found] == ["ssh", "slurm"]
+
+
+def test_an_address_is_in_no_result_and_a_resumed_run_needs_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = "run --launcher ray --address 10.0.0.1:6379 --address=head:1 --hosts /home/me/x --suite llm"
+    monkeypatch.setattr(sys, "argv", ["mixmark", *typed.split()])
+    kept = "--launcher ray --address <address> --address=<address> --hosts <path>"
+    assert setup.command_line() == ("run", *kept.split(), "--suite", "llm")
+    assert [*show.of_devices(setup.command_line())] == kept.split()
