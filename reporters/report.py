@@ -13,7 +13,7 @@ from mixmark.harness.contracts.schema import Result, Route, System
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Relative
 from mixmark.harness.plugins.experiments import installed
-from mixmark.reporters import caps, document, figures, hosts, loads, measurements, paths, pictures, pipelines, scores
+from mixmark.reporters import caps, document, figures, hosts, loads, measurements, paths, pictures, scores
 from mixmark.reporters.document import Block, Bullets, Chart, Document, Facts, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.summary import Summary, summary
@@ -64,9 +64,9 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iter
     if found.score:
         yield Paragraph(found.score, style="strong")
     yield Paragraph(found.sentence, style="sentence")
-    own = [(installed()[name], found) for name, found in assessment.experiments.items()]
-    asked = [*loads.facts(assessment), *caps.facts(assessment), *pipelines.facts(assessment)]
-    asked += [line for experiment, found in own for line in experiment.lines(assessment, found)]
+    asked = [*loads.facts(assessment), *caps.facts(assessment)]
+    for name, of_experiment in assessment.experiments.items():
+        asked += installed()[name].lines(assessment, of_experiment)
     if asked:
         yield Facts(asked)
     yield from mix
@@ -104,7 +104,8 @@ def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iter
     yield from _matrix(assessment)
     yield from _adaptability(assessment)
     yield from _ceilings(assessment)
-    yield from pipelines.in_full(assessment)
+    for name, of_experiment in assessment.experiments.items():
+        yield from installed()[name].section(assessment, of_experiment)
     yield from paths.in_full(assessment)
     yield from _findings(assessment)
     if is_page and (each := list(measurements.each(assessment))):

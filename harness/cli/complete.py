@@ -1,4 +1,4 @@
-"""What a shell completes: names of plugins, mixes and pipelines. What is heavy is imported when a name is completed."""
+"""What a shell completes: names of plugins and mixes. What is heavy is imported when a name is completed."""
 
 from __future__ import annotations
 
@@ -48,12 +48,6 @@ def _mixes() -> Iterable[str]:
     return [*mixes.frozen(), "none"]
 
 
-def _pipelines() -> Iterable[str]:
-    from mixmark.harness.plan import pipelines
-
-    return pipelines.published()
-
-
 def _launchers() -> Iterable[str]:
     from mixmark.harness.measure.cluster.launchers.choose import LAUNCHERS
 
@@ -67,5 +61,4 @@ POLICY = plugins("policies", or_file=True)
 PRECISION = names(_precisions)
 SCENARIO = names(lambda: ("single-stream", "offline", "server"))
 MIX = names(_mixes, or_file=True)
-PIPELINE = names(_pipelines, or_file=True)
 LAUNCHER = names(_launchers)

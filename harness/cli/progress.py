@@ -109,11 +109,10 @@ class Progress:
                 self._begin(self.eta.seconds("phase", phase.name))
                 share = phase.shares[0]
                 self.label = f"{share.route.label}, {share.scenario}"
-                if phase.pipeline:
-                    self.label = f"the pipeline, on {phase.pipeline.device or 'all devices'}{_by(phase)}"
-                elif phase.placement:
-                    self.label = "the mix, on all devices"
-                self.whole = "pipelines" if phase.pipeline else "mixes"
+                experiment = experiments.installed().get(phase.experiment, experiments.Experiment())
+                if phase.placement:
+                    self.label = experiment.label(phase)
+                self.whole = experiment.bundles
                 self.stage = "starting"
             case StageStarted(share=share, stage=stage):
                 self.stage = f"{stage} {share.route.suite}" if share.scenario == "mixed" else stage
@@ -240,8 +239,6 @@ def _prefix(phase: Phase) -> str:
         return f"at {percent(phase.load.level)} load{by}, "
     if phase.cap:
         return f"at {percent(phase.cap)} power, "
-    if phase.pipeline:
-        return f"in the pipeline{by}, "
     return f"in the mix{by}, " if by else PREFIXES.get(phase.purpose, "")
 
 

@@ -48,7 +48,7 @@ SECTIONS = {
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
     "Where": "--device --adapter --split-cpu --hosts --config",
     "Output": "--out --resume --against --verbose --json --help",
-    "For experts": "--objective --ladder --policy --power-cap --pipeline --paths --scaling --launcher --address",
+    "For experts": "--objective --ladder --policy --power-cap --paths --scaling --launcher --address",
 }
 """The options of `mixmark run`, in the sections of its help; those of experiments stand in a section of their own."""
 WHEN_RESUMED = frozenset({"resume", "devices", "adapters", "split_cpu", "hosts", "launcher", "address", "weights"})
@@ -174,7 +174,7 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     multiple=True,
     metavar="NAME|FILE:CLASS",
     shell_complete=complete.POLICY,
-    help="Also run the mix, serve it, and run a pipeline by this policy, in turns with the plan. Repeatable.",
+    help="Also run the mix, and serve it, by this policy, in turns with the plan. Repeatable.",
 )
 @click.option(
     "--power-cap",
@@ -182,13 +182,6 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     callback=caps,
     metavar="PERCENT,…",
     help="Also run the mix with the devices' limits of power lowered to these shares, and restore them. Needs root.",
-)
-@click.option(
-    "--pipeline",
-    metavar="NAME|FILE",
-    shell_complete=complete.PIPELINE,
-    help="Also run a chain of suites with a deadline, several at a time: on all devices, and in turns with that on the "
-    "best single device. NAME is a published pipeline, such as assistant.",
 )
 @click.option(
     "--paths",

@@ -10,14 +10,13 @@ from functools import cached_property
 
 from mixmark.harness.contracts.figures import RAW, figure
 from mixmark.harness.contracts.schema import Absent, Finding, Rate, Result, Tier
-from mixmark.harness.judge import caps, load, paths, pipelines, scaling, score, solo, solo_rates
+from mixmark.harness.judge import caps, load, paths, scaling, score, solo, solo_rates
 from mixmark.harness.judge.caps import Frontier
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
 from mixmark.harness.judge.findings import RULES, words
 from mixmark.harness.judge.load import Ladder, PolicyRuns
 from mixmark.harness.judge.paths import PathFigures
-from mixmark.harness.judge.pipelines import PipelineFigures
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rules import Rule, consistency, energy, integrity, interference, mix, records
@@ -99,8 +98,6 @@ class Assessment:
     """The mix at levels of load. None if it was not asked for, or the mixed runs have no rate."""
     frontier: Frontier | None
     """The mix with less power. None if it was not asked for, or the mix has no run."""
-    pipeline: PipelineFigures | None
-    """The chain of stages with a deadline. None if it was not asked for."""
     paths: tuple[PathFigures, ...]
     """The paths between memories. Empty if it was not asked for."""
     policies: tuple[PolicyRuns, ...]
@@ -201,7 +198,6 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         scaling=steps,
         ladder=load.ladder(result, evidence.score, doubts),
         frontier=caps.frontier(result, evidence.score, doubts),
-        pipeline=pipelines.figures(result, doubts),
         paths=paths.paths(result, solos, evidence.score, doubts),
         policies=load.policy_runs(result, evidence.score, doubts),
         findings=findings,
@@ -251,7 +247,6 @@ def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Assessment
     nothing: dict[str, object] = {
         **dict.fromkeys(facts, ()),
         "mix": None,
-        "pipeline": None,
         "experiments": {},
         "live": False,
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.protocols import Policy
 from mixmark.harness.contracts.schema import (
     BY_PLAN,
     HOST_POOL,
@@ -32,6 +33,7 @@ from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.paths import SteadyCopies
 from mixmark.harness.measure.phase import RESERVE, Part, attend
+from mixmark.harness.measure.request_queue import Table
 from mixmark.harness.measure.stages import BESIDE
 from mixmark.harness.plan.placement import replanner
 from mixmark.harness.plugins import experiments
@@ -49,7 +51,7 @@ class PhaseRequest:
     idle_s: float
     """How long the meters read idle machines, before and after the phase."""
     mix: Mix | None
-    """The mix of a phase that has a placement. None for a pipeline of a run without a mix."""
+    """The mix of the run. None if it has none."""
     devices: Sequence[Device]
     """All devices of the run."""
 
@@ -154,17 +156,15 @@ class LocalExecutor:
             opens = WindowOpens(phase)
             alone = attend(phase, self.equipment, self.folder, solo.drive, staged, pids, lambda parts: notify(opens))
             return PhaseFacts(alone)
-        assert request.mix or phase.pipeline  # a placement is of one of them
         chooses = phase.load is not None or phase.policy != BY_PLAN
-        policy = policy_of(self.policies[phase.policy]) if chooses else None
-        if isinstance(policy, PolicyProcess):
-            stack.callback(policy.end)
-            pids.append(policy.pid)
+        policy = self.policy(phase.policy, stack, pids) if chooses else None
         planner = replanner(phase.placement, request.devices)
         attendant = Attendant()
         if phase.experiment:
             attendant = experiments.installed()[phase.experiment].attendant(phase, self)
-        drive = mixed.local_driver(request.mix, phase, planner, notify, policy, attendant.source(planner))
+        mix = attendant.mix(request.mix)
+        assert mix is not None  # the run has one, or the experiment
+        drive = mixed.local_driver(mix, phase, planner, notify, policy, attendant.source(planner))
 
         def on_ready(parts: Sequence[Part]) -> None:
             nonlocal copies
@@ -202,6 +202,15 @@ class LocalExecutor:
             for each in attendant.found(records)
         )
         return PhaseFacts(records, paths=found, found=own)
+
+    def policy(self, name: str, stack: ExitStack, pids: list[int]) -> Callable[[Table, Table], Policy]:
+        """Makes a policy of the run. Its process, if it has one, ends with the stack, and pids gets its id. Raises
+        PluginError."""
+        policy = policy_of(self.policies[name])
+        if isinstance(policy, PolicyProcess):
+            stack.callback(policy.end)
+            pids.append(policy.pid)
+        return policy
 
     def measure_paths(self, known: Sequence[PathRecord | Absent]) -> Iterator[PathRecord | Metering | Absent]:
         return paths.measure(known, meters=self.meters)

@@ -43,10 +43,8 @@ from mixmark.harness.measure.dispatch import (
     most_at_once,
 )
 from mixmark.harness.measure.phase import Part, stamped
-from mixmark.harness.measure.pipeline_queue import PipelineQueue
 from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan.placement import Planner
-from mixmark.harness.plan.policies import InProportion
 from mixmark.harness.resources import clock
 from mixmark.harness.worker.calls import Garbled
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
@@ -95,7 +93,7 @@ class LoadedSuites:
 
 
 def local_driver(
-    mix: Mix | None,
+    mix: Mix,
     phase: Phase,
     plan: Planner,
     watch: Callable[[MixSnapshot], None] = lambda snapshot: None,
@@ -103,16 +101,13 @@ def local_driver(
     source: Source | None = None,
 ) -> MixDriver:
     """The driver of a phase of a run with one host. plan: makes a new plan from observed rates. watch: gets a snapshot
-    now and then. policy: hands out the feeds; if None, the plan does. A phase of a pipeline needs no mix. source: hands
-    out the feeds of an experiment's phase."""
+    now and then. policy: hands out the feeds; if None, the plan does. source: hands out the feeds of an experiment's
+    phase."""
     placement = phase.placement
-    assert placement is not None  # it is a phase of a mix or a pipeline
-    units, limits = (mix.units, mix.limits) if mix else ({}, {})
+    assert placement is not None  # it is a phase of a mix
+    units, limits = mix.units, mix.limits
     source = source or partial(Dispatcher, plan=plan)
-    if phase.pipeline:
-        units, limits = phase.pipeline.mix_units, {}
-        source = partial(PipelineQueue, work=phase.pipeline, policy=policy or InProportion)
-    elif policy:
+    if policy:
         source = partial(RequestQueue, policy=policy, load=phase.load, limits=limits)
 
     def begin(loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement]:
@@ -148,7 +143,7 @@ class _Stream:
     sent: int = 0
     """The number of feeds that were sent."""
     carried_ns: int = 0
-    """The time that its feeds took to read and to write what one stage hands to the next."""
+    """The time that its feeds took to read and to write what one feed hands to the next."""
 
     @property
     def pair(self) -> Pair:
@@ -176,13 +171,13 @@ class _Stream:
 
 @dataclass(frozen=True)
 class _Delivered:
-    """The output for a stage of a pipeline."""
+    """The output from which the next feed of its request is derived."""
 
     digest: bytes
     serial: int
     """The number of its feed."""
     file: Path | None
-    """Where the next stage finds it. None if that does not continue it."""
+    """Where the next feed finds it. None if that does not continue it."""
 
 
 @dataclass
@@ -195,7 +190,7 @@ class _Held:
     took: _Delivered | None = None
     """The output that it continues."""
     gives: Path | None = None
-    """The file for its own output, which the next stage continues."""
+    """The file for its own output, which the next feed of its request continues."""
     begun_ns: int | None = None
     """When its turn came: when it was sent, or when the output arrived that it waited for. None while it waits behind
     others."""
@@ -296,7 +291,7 @@ class _Devices(Window):
         self.planned_per_s = placement.mixes_per_s
         self.source = driver.source(self.mix_units, placement, quanta, concurrency)
         self.delivered: dict[int, _Delivered] = {}
-        """The last output of each pipeline that is under way, by its number."""
+        """The last output of each request that has a feed left, by its number."""
         self.least_surplus = self.source.least_surplus(self.limits.max_ns / 1e9)
         self.lasts_ns: int | None = None
         """How long the phase lasted, by the process that leads it."""

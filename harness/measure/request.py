@@ -20,7 +20,6 @@ from mixmark.harness.contracts.schema import (
     Domain,
     Mix,
     Phase,
-    Pipeline,
     Precision,
     Result,
     ScenarioName,
@@ -37,7 +36,7 @@ from mixmark.harness.measure import paths
 from mixmark.harness.measure.benchmark import Observed, perform
 from mixmark.harness.measure.executor import Executor, LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
-from mixmark.harness.plan import mixes, phases, pipelines, presets
+from mixmark.harness.plan import mixes, phases, presets
 from mixmark.harness.plan.phases import Workload
 from mixmark.harness.plan.placement import Objective
 from mixmark.harness.plugins import experiments, registry
@@ -79,8 +78,6 @@ class RunRequest:
     """Names, or specs such as ./mine.py:Mine."""
     paths: bool = False
     """Whether the paths between memories are measured before the first phase."""
-    pipeline: str | None = None
-    """A published name, or a file that ends in .toml."""
     split_cpu: str | None = None
     experiments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The experiments that are asked for, by their names, with the values of their options."""
@@ -111,8 +108,6 @@ class RunRequest:
             raise UsageError("--precision and --bits both choose number formats", hint="leave one of them away")
         if self.rate is not None and "server" not in self.scenarios:
             raise UsageError("--rate applies only to the server scenario", hint="add --scenario server")
-        if self.pipeline and self.on_hosts:
-            raise UsageError("--pipeline runs on this machine alone", hint="leave --pipeline away")
 
 
 @dataclass(frozen=True)
@@ -126,7 +121,6 @@ class PreparedRun:
     suites: Suites
     workloads: tuple[Workload, ...]
     mix: Mix | None
-    pipeline: Pipeline | None
     folders: Mapping[WeightClass, Path]
     """The result folder of each weight class, the most bits first."""
     policies: Mapping[str, Plugin]
@@ -171,26 +165,24 @@ def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
     closed_loop = [workload.name for workload in workloads] if request.rate is None else []
     names = [workload.name for workload in suites.workloads]
     mix = resumed.mix if resumed else mixes.choose(request.mix, request.tier, closed_loop, names)
-    stages = {
-        each.name: pipelines.StageSuite(suites.facts[each.name].continues, "offline" in each.scenarios)
-        for each in suites.workloads
-        if "probe" not in each.scenarios  # it has no rate that counts
-    }
-    pipeline = pipelines.load(request.pipeline, request.tier, stages) if request.pipeline else None
+    asked = [(experiments.installed()[name], given) for name, given in request.experiments.items()]
+    needed = {each: {*each.suites(request, suites, given)} for each, given in asked}
+    of_experiments = set().union(*needed.values())
     if not request.suites and not resumed:
-        of_mix = None if pipeline and not mix else mix or mixes.load(None, request.tier, names)
-        needed = {*(of_mix.units if of_mix else ()), *(pipeline.samples if pipeline else ())}
-        workloads = _measured(workloads, suites, needed, only=bool(request.mix if mix else pipeline))
-    if pipeline and (lacking := pipeline.samples.keys() - {workload.name for workload in workloads}):
-        why = f"the pipeline {pipeline.name} needs {', '.join(sorted(lacking))}, which this run does not measure"
-        raise UsageError(why, hint="leave --suite and --scenario away")
+        of_mix = None if of_experiments and not mix else mix or mixes.load(None, request.tier, names)
+        wanted = of_experiments | (of_mix.units.keys() if of_mix else set())
+        workloads = _measured(workloads, suites, wanted, only=bool(request.mix if mix else of_experiments))
+    for experiment, its_suites in needed.items():
+        if lacking := its_suites - {workload.name for workload in workloads}:
+            why = f"{experiment.options[0].opts[0]} needs {', '.join(sorted(lacking))}, which this run does not measure"
+            raise UsageError(why, hint="leave --suite and --scenario away")
     if len(request.classes) > 1 and (resumed or not mix):
         raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
     if request.scaling and not (mix and request.on_hosts) and not resumed:
         raise UsageError("--scaling runs a mix on a part of several hosts", hint="give --hosts, and a mix")
-    for name in request.experiments:
-        _refuse(experiments.installed()[name], request, mix)
-    policies = _policies(request, resumed, mix, pipeline)
+    for experiment, _ in asked:
+        _refuse(experiment, request, mix)
+    policies = _policies(request, resumed, mix, by_policies=any(each.by_policies for each, _ in asked))
     if not request.on_hosts:
         setup.choose_adapters(
             request.adapters, config
@@ -203,7 +195,7 @@ def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
     if request.devices and not request.on_hosts and not resumed:
         bench = setup.prepare(config, suites, request.adapters, request.split_cpu)
         bench.targets(request.devices)  # refuses a device that is not here
-    return PreparedRun(request, resumed, config, suites, workloads, mix, pipeline, folders, policies, bench, clean)
+    return PreparedRun(request, resumed, config, suites, workloads, mix, folders, policies, bench, clean)
 
 
 def _refuse(experiment: Experiment, request: RunRequest, mix: Mix | None) -> None:
@@ -216,7 +208,7 @@ def _refuse(experiment: Experiment, request: RunRequest, mix: Mix | None) -> Non
 def _measured(
     workloads: Sequence[Workload], suites: Suites, needed: Collection[str], only: bool
 ) -> tuple[Workload, ...]:
-    """What a run measures whose command line names no suite: the suites that its mix and its pipeline need and, unless
+    """What a run measures whose command line names no suite: the suites of its mix and of its experiments and, unless
     these are `only`, those of other packages. The other suites of Mixmark must be asked for."""
     return tuple(
         workload
@@ -225,11 +217,9 @@ def _measured(
     )
 
 
-def _policies(
-    request: RunRequest, resumed: Result | None, mix: Mix | None, pipeline: Pipeline | None
-) -> Mapping[str, Plugin]:
-    """The policies that the run names, and the plan's policy. Raises UsageError for an unknown one, and if the run has
-    nothing that they assign."""
+def _policies(request: RunRequest, resumed: Result | None, mix: Mix | None, by_policies: bool) -> Mapping[str, Plugin]:
+    """The policies that the run names, and the plan's policy. by_policies: whether they assign the work of an
+    experiment. Raises UsageError for an unknown one, and if the run has nothing that they assign."""
     specs = {registry.name_of_spec(name): name for name in request.policies if registry.is_spec(name)}
     found = registry.find("policies", specs.values())
     names = resumed.policies if resumed else [name for name in request.policies if name not in specs.values()]
@@ -237,7 +227,7 @@ def _policies(
     for policy in chosen:
         policy_of(found[policy])  # an error of its file comes before anything is measured
     options = {
-        "--policy": request.policies if not pipeline else (),
+        "--policy": () if by_policies else request.policies,
         "--ladder": request.levels != (),
         "--power-cap": request.caps,
     }
@@ -370,8 +360,6 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
     request, bench = run.request, machine.bench
     bits = request.classes[0]
     candidates = _routes(run, machine, bits)
-    if run.pipeline:
-        pipelines.refuse_unrunnable(run.pipeline, candidates)
     screenings = phases.screening_phases(candidates) if run.mix and not request.all_routes else ()
     planned = screenings or candidates
     header = bench.header(planned, request.tier, request.preset, request.seed, run.mix, request.objective)
@@ -391,17 +379,17 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
         "domains": machine.domains,
         "scaling": request.scaling,
         "levels": presets.PRESETS[request.preset].levels if request.levels is None else request.levels,
-        "experiments": {
-            name: experiments.installed()[name].asked(run, given).model_dump(mode="json")
-            for name, given in request.experiments.items()
-        },
         "caps": request.caps,
         "power_limits": tuple(control.limit for control in machine.power),
-        "pipeline": run.pipeline,
         "policies": tuple(name for name in run.policies if name != BY_PLAN),
         "absent": (*header.absent, *machine.absent, *unused),
     }
-    return header.model_copy(update=update)
+    header = header.model_copy(update=update)
+    asked = {
+        name: experiments.installed()[name].asked(run, header, given).model_dump(mode="json")
+        for name, given in request.experiments.items()
+    }
+    return header.model_copy(update={"experiments": asked})
 
 
 def _routes(run: PreparedRun, machine: MeasuredMachine, bits: WeightClass) -> tuple[Phase, ...]:
@@ -429,7 +417,7 @@ def prepare_selftest(request: RunRequest) -> PreparedRun:
     setup.choose_adapters(request.adapters, config)
     folder = request.out or store.RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
     store.refuse_used(folder)
-    return PreparedRun(request, None, config, suites, workloads, None, None, {16: folder}, {})
+    return PreparedRun(request, None, config, suites, workloads, None, {16: folder}, {})
 
 
 def measure_selftest(run: PreparedRun, pairs: int, observed: Observed) -> Result:

@@ -7,7 +7,7 @@ its figures and their blocks in a report. What it does not say is as in the mixe
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,11 +17,12 @@ from mixmark.harness.plugins.manifest import BUILT_IN
 if TYPE_CHECKING:
     import click
 
-    from mixmark.harness.contracts.schema import Absent, Fact, Found, Metering, Phase, Record, Result
+    from mixmark.harness.contracts.schema import Absent, Fact, Found, Metering, Mix, Phase, Record, Result
+    from mixmark.harness.discover.setup import Suites
     from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.measure.dispatch import Source
     from mixmark.harness.measure.executor import Executor, LocalExecutor
-    from mixmark.harness.measure.request import PreparedRun
+    from mixmark.harness.measure.request import PreparedRun, RunRequest
     from mixmark.harness.measure.stages import Outlook, RunState, Shares, Steps
     from mixmark.harness.plan.placement import Planner
     from mixmark.reporters.document import Block, Chart, Table
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 class Attendant:
     """What an experiment does while one of its phases is measured; by default nothing. It is made before the first
     worker of the phase starts."""
+
+    def mix(self, mix: Mix | None) -> Mix | None:
+        """The work of the phase. mix: of the run, which may have none."""
+        return mix
 
     def source(self, plan: Planner) -> Source | None:
         """Who hands out the feeds. None: the plan, as in the mixed phases. plan: makes a plan from observed rates."""
@@ -60,13 +65,23 @@ class Experiment:
     takes_turns: ClassVar[bool] = False
     """Whether its phases take turns with the mixed ones, so that both have the same minutes."""
 
+    by_policies: ClassVar[bool] = False
+    """Whether its phases are also run by each policy that the run names."""
+    bundles: ClassVar[str] = "mixes"
+    """What its phases count, in the progress."""
+
     def facts(self) -> tuple[type[Fact], type[Fact]]:
         """The facts of a run with it, and of its phases. A result with others contradicts itself."""
         raise NotImplementedError
 
-    def asked(self, run: PreparedRun, given: Mapping[str, Any]) -> Fact:
-        """What the result of a new run keeps of it. given: the values of its options, by their names. Raises UsageError
-        if the run cannot have it."""
+    def suites(self, request: RunRequest, suites: Suites, given: Mapping[str, Any]) -> Collection[str]:
+        """The suites that it measures, beside those of the mix. suites: all. given: the values of its options, by their
+        names. Raises UsageError if the run cannot have it."""
+        return ()
+
+    def asked(self, run: PreparedRun, header: Result, given: Mapping[str, Any]) -> Fact:
+        """What the result of a new run keeps of it. header: the result without its experiments. Raises UsageError if
+        the run cannot have it."""
         return self.facts()[0].model_validate(given)
 
     def solo(self, state: RunState) -> Steps:
@@ -81,6 +96,10 @@ class Experiment:
         """The shares of each phase that it will plan, for the expected time of the run. By default one phase of the
         mix."""
         yield from [run.mixed] * (not run.count(self.name))
+
+    def label(self, phase: Phase) -> str:
+        """What is measured in its phase, in the progress."""
+        return "the mix, on all devices"
 
     def prefix(self, phase: Phase) -> str:
         """What stands before the route of a record of its phase: `in the drill`."""

@@ -21,8 +21,6 @@ from mixmark.harness.contracts.schema import (
     Gate,
     PathRecord,
     Phase,
-    Pipeline,
-    PipelineStage,
     Placement,
     Precision,
     Record,
@@ -274,20 +272,6 @@ def test_each_path_is_told_once_it_is_measured() -> None:
         f"path host/copy: {FAILED.message}",
         "path host/copy beside the mix: a wrong copy (late)",
     ]
-
-
-@pytest.mark.parametrize(("whole", "devices", "turns"), [(None, 1, 1), ("llm", 1, 2), ("llm", 2, 3)])
-def test_the_turns_of_a_pipeline_are_expected_also_without_a_mix(whole: str | None, devices: int, turns: int) -> None:
-    """Each as long as a mix of all routes."""
-    stages = tuple(PipelineStage(suite=suite) for suite in ("dlrm", "resnet50"))
-    chain = Pipeline(name="mine", stages=stages, deadline_ns=S, whole=whole)
-    both = header()
-    parts = tuple(both.devices[0].model_copy(update={"id": f"cpu:{number}"}) for number in range(devices))
-    bare = both.model_copy(update={"mix": None, "devices": parts})
-    mixed, alone, chained = (
-        Eta(each, procedure(each), 0.0).total_s for each in (both, bare, bare.model_copy(update={"pipeline": chain}))
-    )
-    assert chained - alone == pytest.approx(turns * (mixed - alone))
 
 
 def test_the_idle_readings_of_the_meters_are_expected() -> None:

@@ -15,7 +15,7 @@ from mixmark.harness.plan import mixes
 from tests.fakes.copies import PATH
 from tests.fakes.machine import EDGE, WALL, one_run
 from tests.golden import figures
-from tests.judge import test_caps, test_paths, test_pipelines, test_score
+from tests.judge import test_caps, test_paths, test_score
 
 
 def paths() -> Assessment:
@@ -44,4 +44,3 @@ def reports() -> Iterator[tuple[str, Assessment]]:
         yield "runs", judge(test_score.loaded(one_run(600.0, runs=4), "mixed.2"))
         yield "load", judge(figures.policies())
         yield "caps", judge(test_caps.capped(one_run(600.0), (0.8, 1.0, 600), (0.6, 0.9, 400)))
-        yield "pipeline", judge(test_pipelines.result(*test_pipelines.both()))

@@ -1,7 +1,7 @@
 """The facts of a run: frozen, checked on construction, units in names; unknown is None and never 0.
 
     device   the base class of facts; devices, and the routes of suites on devices
-    plan     limits, shares, tasks, phases, the mix and its placement, pipelines
+    plan     limits, shares, tasks, phases, the mix and its placement
     path     paths between memories, and the copies that were timed on them
     record   one share's outcome: completions or an error, the audit, the conditions
     result   the whole run: its hosts, their software and clocks, and the energy of its phases
@@ -40,9 +40,6 @@ from mixmark.harness.contracts.schema.plan import (
     Load,
     Mix,
     Phase,
-    Pipeline,
-    PipelineStage,
-    PipelineWork,
     Placement,
     PowerLimit,
     Purpose,
@@ -146,9 +143,6 @@ __all__ = [
     "NoiseFloor",
     "PathRecord",
     "Phase",
-    "Pipeline",
-    "PipelineStage",
-    "PipelineWork",
     "Placement",
     "PowerLimit",
     "PowerSource",

@@ -15,7 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, Fact, Int64s, Route, Tier, WeightClass
 from mixmark.harness.contracts.schema.path import Move, PathRecord
-from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase, Pipeline, PowerLimit
+from mixmark.harness.contracts.schema.plan import HIGHEST_LEVEL, Mix, Phase, PowerLimit
 from mixmark.harness.contracts.schema.record import Absent, Found, PowerSource, Record
 
 SCHEMA: Literal[10] = 10
@@ -53,7 +53,7 @@ class SuiteFacts(Fact):
     unit: str
     unit_names: UnitNames
     continues: str = ""
-    """The suite whose output it continues in a pipeline. Empty: none."""
+    """The suite whose output it can continue. Empty: none."""
 
 
 BUILT_IN = "built in"
@@ -328,8 +328,6 @@ class Result(Fact):
     """The power caps of the cap phases, as fractions of `power_limits`."""
     power_limits: tuple[PowerLimit, ...] = ()
     """The power limits that the cap phases lower."""
-    pipeline: Pipeline | None = None
-    """The pipeline that is run after everything else. None if it was not asked for."""
     policies: tuple[str, ...] = ()
     """The policies that are compared with the plan: the mix is also run and served by each of them."""
     measures_paths: bool = False

@@ -9,10 +9,11 @@ from typing import get_args
 
 import pytest
 
+from mixmark.harness.capabilities.pipelines import plan as pipelines
+from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineStage
+from mixmark.harness.capabilities.pipelines.plan import StageSuite
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Device, Limits, Phase, Pipeline, PipelineStage, Rate, Tier
-from mixmark.harness.plan import pipelines
-from mixmark.harness.plan.pipelines import StageSuite
+from mixmark.harness.contracts.schema import Device, Limits, Phase, Rate, Tier
 from mixmark.harness.plan.placement import place
 from tests.fakes.machine import device, solo
 
@@ -201,12 +202,15 @@ def test_the_whole_work_has_a_turn_of_its_own() -> None:
 def test_a_policy_has_the_plan_of_the_turn_that_it_is_compared_with_and_any_device() -> None:
     planner = partial(place, devices=DEVICES)
     plan, greedy, alone = pipelines.turns(APART, UNITS, RATES, DEVICES, planner, ["greedy"])
-    assert [(turn.name, turn.policy) for turn in (plan, greedy, alone)] == [
+    assert [(turn.name, turn.work.policy) for turn in (plan, greedy, alone)] == [
         ("", "plan"),
         ("by-greedy", "greedy"),
         ("alone", "plan"),
     ]
-    assert greedy.work == plan.work and greedy.placement.fractions == plan.placement.fractions
+    assert (
+        greedy.work == plan.work.model_copy(update={"policy": "greedy"})
+        and greedy.placement.fractions == plan.placement.fractions
+    )
     assert len(plan.placement.rates) == 2, "each device has one stage"
     assert len(greedy.placement.rates) == 4
 
@@ -250,6 +254,6 @@ def test_a_window_has_time_for_twenty_pipelines_if_the_limits_allow() -> None:
 
 
 def test_the_pipelines_of_the_page_are_read(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "capabilities" / "pipelines.md").read_text("utf-8")
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert pipelines.load(own(tmp_path, text), "edge", SUITES).suites == ("resnet50", "llm", "diffusion")

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mixmark.harness.capabilities.pipelines.facts import PipelineWork
+from mixmark.harness.capabilities.pipelines.figures import out_of_turn, steps_of
+from mixmark.harness.capabilities.pipelines.queue import PipelineQueue
 from mixmark.harness.contracts.protocols import DeviceLoad, Request
-from mixmark.harness.contracts.schema import PipelineWork
-from mixmark.harness.judge.pipelines import out_of_turn, steps_of
-from mixmark.harness.measure.pipeline_queue import PipelineQueue
 from mixmark.harness.measure.request_queue import PolicyFailed
 from mixmark.harness.plan.placement import place
+from tests.capabilities.pipelines.chains import ROW, UNITS, WORK, machine, records
 from tests.fakes.machine import Machine, Rates, device, solo
-from tests.fakes.pipelines import ROW, UNITS, WORK, machine, records
 
 
 def ends_s(made: Machine, suite: str = "b") -> list[float]:
