@@ -1,6 +1,6 @@
 """Separation of honest rounding from cheats: each suite's metric for both, at the shapes of a tier.
 
-    python -m bench.separation SUITE TIER [--feeds N]      prints the tables of docs/separation/
+    python -m bench.separation SUITE TIER [--feeds N]      prints the tables of the pages
 
 --bits 16|8|4: the weight class; by default 16.
 --engines ADAPTER:PRECISION[:OPTION=VALUE …] …: rows of real engines, which the built-in adapters run.
@@ -159,7 +159,9 @@ def main() -> None:
     asked = parser.parse_args()
     options = {"weights": asked.weights} if asked.weights else {}
     module = asked.suite.replace("-", "_")
-    cheats = importlib.import_module(f"bench.separation.{module}")
+    bench = Path(__file__).parents[1]
+    (found,) = (*bench.glob(f"separation/{module}.py"), *bench.glob(f"capabilities/*/{module}.py"))
+    cheats = importlib.import_module(".".join(found.relative_to(bench.parent).with_suffix("").parts))
     suite = registry.build_suite(asked.suite, registry.BUILT_IN["suites"][asked.suite], asked.tier, options, asked.bits)
     nonces = range(asked.first, asked.first + asked.feeds)
 

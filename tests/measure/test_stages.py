@@ -37,10 +37,9 @@ from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity as honest
 from mixmark.harness.measure.request import RunRequest, prepare
 from mixmark.harness.measure.stages import Procedure, RunState, next_steps
+from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plan import phases as plan
-from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
-from mixmark.harness.plugins.registry import BUILT_IN
 from tests.golden.sample import closed_loop, result
 
 SECOND = 1_000_000_000
@@ -335,7 +334,7 @@ def test_a_mix_without_a_route_for_a_suite_cannot_be_planned() -> None:
         ("mine", (), {"dlrm", "resnet50"}),
         ("mine", ("dlrm", "resnet50", "llm"), {"dlrm", "resnet50", "llm"}),
         ("none", (), {"llm", "diffusion", "dlrm", "resnet50"}),
-        ("broad-1", (), set(BUILT_IN["suites"]) - {"probe", "llm-prefill", "llm-decode"}),
+        ("broad-1", (), {*mixes.frozen()["smoke-broad-1"].units}),
     ],
 )
 def test_a_mix_of_some_suites_measures_only_these_unless_suites_are_named(

@@ -13,7 +13,7 @@ from bench.separation.__main__ import AUDITED, ROUNDINGS, caught, in_part
 from mixmark.harness.contracts import schema
 from mixmark.harness.plugins import registry
 
-PAGES = Path(__file__).parents[2] / "docs" / "separation"
+DOCS = Path(__file__).parents[2] / "docs"
 RIGHT = Row("fp32", "16 bits", (0.0, 0.01))
 SKIPPED = Row("a layer skipped", "", (0.3, 0.4))
 
@@ -49,7 +49,8 @@ def test_the_page_of_a_suite_names_every_gate_with_its_bound(name: str) -> None:
                 bounds[f"{tier} {precision}"] = gate.at_most
     if name != "probe":  # it takes no checkpoint
         bounds["checkpoint"] = made("edge", {"weights": "x"}).gate("bf16").at_most
-    page = (PAGES / f"{name}.md").read_text("utf-8")
+    (path,) = (*DOCS.glob(f"separation/{name}.md"), *DOCS.glob(f"capabilities/**/{name}.md"))
+    page = path.read_text("utf-8")
     assert missing(page, bounds) == {}
     assert missing(page, {"made up": 0.1234567}) == {"made up": 0.1234567}
     by_gate = 0

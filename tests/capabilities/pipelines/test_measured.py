@@ -11,16 +11,20 @@ import numpy as np
 import pytest
 
 from mixmark.harness.capabilities.pipelines.facts import PipelineWork
-from mixmark.harness.capabilities.pipelines.figures import out_of_turn, steps_of
+from mixmark.harness.capabilities.pipelines.figures import PipelineFigures, out_of_turn, steps_of
 from mixmark.harness.capabilities.pipelines.queue import InProportion, PipelineQueue
 from mixmark.harness.contracts.schema import Record
 from mixmark.harness.contracts.seeds import nonce
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.measure import audit, mixed
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement
+from mixmark.harness.record import store
 from mixmark.harness.resources import clock
 from mixmark.harness.worker import outputs
 from tests.capabilities.pipelines.test_figures import of_work
+from tests.cli.shell import Shell
+from tests.measure.test_benchmark import run
 from tests.measure.test_mixed import Stage
 
 pytestmark = pytest.mark.usefixtures("inline_workers")
@@ -116,3 +120,18 @@ def test_a_stage_continues_the_output_of_the_stage_before(
 
 def ran(record: Record) -> bool:
     return record.route.suite == "high"
+
+
+def test_a_run_with_a_pipeline(duo: Shell) -> None:
+    """Its stages alone are measured anyway, and it runs after the mix."""
+    chain = '[mine]\nstages = [{ suite = "low" }, { suite = "high" }]\ndeadline_s = { smoke = 9 }\n'
+    (duo.folder / "mine.toml").write_text(chain)
+    done = run(duo, "--pipeline", "mine.toml")
+    assert done.returncode == 0, done.stderr
+    assert "in the pipeline, low on npu:" in done.stderr
+    assert "pipeline mine" in done.stdout and "alone" in done.stdout
+    result = store.open(duo.folder / "out")
+    assert [phase.name for phase in result.phases if phase.placement] == ["mix1", "pipeline1", "pipeline1-alone"]
+    found = judge(result).experiments["pipeline"]
+    assert isinstance(found, PipelineFigures)
+    assert [each.problems for each in found.turns] == [(), ()] and found.gain is not None
