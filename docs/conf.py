@@ -43,7 +43,7 @@ def sidebar(index: str) -> str:
 
 def setup(app: Sphinx) -> None:
     def read(_: Sphinx, page: str, source: list[str]) -> None:
-        if page == "index":
+        if page in ("index", "capabilities/index"):
             source[0] += "\n\n" + sidebar(source[0])
 
     app.connect("source-read", read)

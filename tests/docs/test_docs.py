@@ -39,6 +39,7 @@ CONTRACT = (DOCS / "vendors" / "contract.md").read_text("utf-8")
 RUNNER = (DOCS / "vendors" / "runner.md").read_text("utf-8")
 METER = (DOCS / "vendors" / "meter.md").read_text("utf-8")
 RULES = (DOCS / "rules.md").read_text("utf-8")
+CAPABILITIES = [page.read_text("utf-8") for page in sorted((DOCS / "capabilities").rglob("*.md"))]
 
 
 def block(mark: str) -> str:
@@ -78,7 +79,7 @@ def test_the_mix_of_the_page_is_one(tmp_path: Path) -> None:
 
 
 def test_the_page_lists_what_each_suite_is_fed() -> None:
-    for name, feed, _ in table(RUNNER, "suite", "a feed"):
+    for name, feed, _ in [*table(RUNNER, "suite", "a feed"), *everywhere("suite", "a feed", "yields")]:
         suite = registry.find("suites")[name].load()("smoke", {})
         given = suite.feeds(2 if "offline" in suite.scenarios else 1, 1)(0)
         assert re.findall(r"`(\w+)`", feed) == list(given)
@@ -114,9 +115,15 @@ def table(page: str, *head: str) -> list[list[str]]:
     return rows
 
 
-def of(page: str, heading: str) -> str:
-    """The part of a page behind the words that begin one of its paragraphs."""
-    assert f"\n\n{heading}" in page, heading
+def everywhere(*head: str) -> list[list[str]]:
+    """The rows of such tables in rules.md and in the pages of capabilities."""
+    start = "\n| " + " | ".join(head) + " |"
+    return [row for page in (RULES, *CAPABILITIES) if start in page for row in table(page, *head)]
+
+
+def of(heading: str) -> str:
+    """The part of rules.md, or of a capability's page, behind the words that begin one of its paragraphs."""
+    page = next(page for page in (RULES, *CAPABILITIES) if f"\n\n{heading}" in page)
     return page.split(f"\n\n{heading}", 1)[1]
 
 
@@ -152,9 +159,9 @@ def test_the_time_for_close_routes() -> None:
 def test_gates() -> None:
     """A row for each suite, or for some of its tiers; a limit for each group of precisions that round alike."""
     tiers = "smoke, edge, server"
-    rows = [[name, where.replace("all", tiers), *rest] for name, where, *rest in table(RULES, "suite", "tiers")]
+    rows = [[name, where.replace("all", tiers), *rest] for name, where, *rest in everywhere("suite", "tiers")]
     told = [(row[0], tier) for row in rows for tier in row[1].split(", ")]
-    assert told == [(name, tier) for name in registry.BUILT_IN["suites"] for tier in tiers.split(", ")]
+    assert sorted(told) == sorted((name, tier) for name in registry.BUILT_IN["suites"] for tier in tiers.split(", "))
     for name, where, metric, *limits, trained, samples in rows:
         suite = registry.find("suites")[name].load()
         for limit, precisions in zip(
@@ -188,8 +195,8 @@ def mix_figures(limits: schema.Limits) -> list[float]:
 
 
 def test_suites_and_scenarios() -> None:
-    rows = table(RULES, "suite", "version")
-    assert [row[0] for row in rows] == list(registry.BUILT_IN["suites"])
+    rows = everywhere("suite", "version")
+    assert sorted(row[0] for row in rows) == sorted(registry.BUILT_IN["suites"])
     for name, version, unit, scenarios, feeds in rows:
         suite = registry.find("suites")[name].load()
         assert (version, unit, scenarios) == (suite.version, suite.unit, ", ".join(suite.scenarios))
@@ -222,7 +229,7 @@ def cell(value: object) -> str:
 @pytest.mark.parametrize("suite", [*list(SHAPES)[:-1], pytest.param("diffusion", marks=pytest.mark.slow)])
 def test_tiers(suite: str) -> None:
     made, shapes, fields = SHAPES[suite]
-    for tier, *cells, weights in table(of(RULES, f"{suite}:"), "tier"):
+    for tier, *cells, weights in table(of(f"{suite}:"), "tier"):
         shape = shapes[tier]
         more = BEHIND.get(suite, lambda shape: [])(shape)
         assert cells == [*(cell(getattr(shape, field)) for field in fields.split()), *more], tier
@@ -230,16 +237,16 @@ def test_tiers(suite: str) -> None:
 
 
 def test_tiers_of_dlrm_resnet50_and_probe() -> None:
-    for name, *cells in table(of(RULES, "dlrm:"), "tier"):
+    for name, *cells in table(of("dlrm:"), "tier"):
         tier, _, rows = name.partition(", rows = ")
         suite = dlrm.Dlrm(tier, {"rows": rows})
         sizes = (max(suite.shape.rows), suite.shape.dim, suite.shape.rank)
         assert cells == [*map(str, sizes), weights_m(suite)]
     assert f"with {len(dlrm.ROWS)} tables; a sample looks up {dlrm.LOOKUPS} rows" in RULES
-    for tier, pixels, millions in table(of(RULES, "resnet50:"), "tier"):
+    for tier, pixels, millions in table(of("resnet50:"), "tier"):
         pictures = resnet50.ResNet50(tier, {})
         assert (int(pixels), millions) == (pictures.pixels, weights_m(pictures))
-    for tier, *lists in table(of(RULES, "probe:"), "tier"):
+    for tier, *lists in table(of("probe:"), "tier"):
         expected = probe.TIERS[tier]
         told = [tuple(map(int, cell.split(","))) for cell in lists]
         assert told == [(expected.rows,), (expected.most,), expected.squares]
@@ -248,7 +255,7 @@ def test_tiers_of_dlrm_resnet50_and_probe() -> None:
 
 def test_every_tier_is_in_its_table() -> None:
     for suite in registry.BUILT_IN["suites"]:
-        assert {row[0].split(",")[0] for row in table(of(RULES, f"{suite}:"), "tier")} == set(get_args(schema.Tier))
+        assert {row[0].split(",")[0] for row in table(of(f"{suite}:"), "tier")} == set(get_args(schema.Tier))
 
 
 def test_precisions() -> None:
@@ -264,7 +271,7 @@ def test_percentiles() -> None:
 
 def test_latency_limits() -> None:
     told = {}
-    for tiers, suite, percentile, *spans_ms in table(of(RULES, "## Latency limits"), "tier"):
+    for tiers, suite, percentile, *spans_ms in table(of("## Latency limits"), "tier"):
         for tier in tiers.split(", "):
             told[tier, suite] = (percentile, *(None if ms == "none" else int(ms) * 1_000_000 for ms in spans_ms))
     in_code = {
@@ -315,7 +322,7 @@ def imported(module: str) -> ModuleType:
 
 def test_constants() -> None:
     units = {"": 1, "s": 1, "days": 1, "ns": 1, "MiB": 1 << 20}
-    for what, value, place in table(RULES, "what", "value"):
+    for what, value, place in everywhere("what", "value"):
         module, _, name = place.strip("`").rpartition(".")
         number, _, unit = value.partition(" ")
         assert float(number) * units[unit] == getattr(imported(module), name), what

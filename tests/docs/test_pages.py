@@ -22,7 +22,7 @@ from mixmark.harness.judge.energy import coverage
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plugins import registry
-from tests.docs import cli_page, tutorial_page
+from tests.docs import capabilities_page, cli_page, tutorial_page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -221,8 +221,16 @@ def test_the_pretended_meter_of_the_tutorial_is_read(tmp_path: Path) -> None:
 
 
 def test_the_index_leads_to_every_page() -> None:
-    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
-    assert {"index.md", *links(INDEX.read_text("utf-8"))} == pages
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    capabilities = {f"capabilities/{page}" for page in links(capabilities_page.PAGE.read_text("utf-8"))}
+    assert {"index.md", *links(INDEX.read_text("utf-8")), *capabilities} == pages
+
+
+def test_the_index_of_capabilities_is_made_of_their_pages() -> None:
+    page = capabilities_page.PAGE.read_text("utf-8")
+    assert capabilities_page.page() == page, "python -m tests.docs"
+    titled = "# A title\n\nIts first sentence, for 0.5 s,\nends. The second.\n"
+    assert capabilities_page.line("a.md", titled) == "- [A title](a.md): Its first sentence, for 0.5 s, ends."
 
 
 @pytest.mark.exhaustive
