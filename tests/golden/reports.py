@@ -1,9 +1,13 @@
-"""Results that have what the sample has not: of each the full report, byte for byte, in full-NAME.txt."""
+"""Results that have what the sample has not: of each the full report, byte for byte, in full-NAME.txt.
+
+A capability has such results in tests/capabilities/NAME/golden.py, and their reports beside it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 from mixmark.harness.contracts.figures import Estimate
@@ -37,10 +41,16 @@ def paths() -> Assessment:
     return replace(judged, paths=seen)
 
 
-def reports() -> Iterator[tuple[str, Assessment]]:
-    """(name, what is reported) of each."""
+def reports() -> Iterator[tuple[Path, Assessment]]:
+    """(its golden file, what is reported) of each."""
     with patch.object(mixes, "frozen", lambda: {"edge-9": EDGE}):
-        yield "paths", paths()
-        yield "runs", judge(test_score.loaded(one_run(600.0, runs=4), "mixed.2"))
-        yield "load", judge(figures.policies())
-        yield "caps", judge(test_caps.capped(one_run(600.0), (0.8, 1.0, 600), (0.6, 0.9, 400)))
+        core = {
+            "paths": paths(),
+            "runs": judge(test_score.loaded(one_run(600.0, runs=4), "mixed.2")),
+            "load": judge(figures.policies()),
+            "caps": judge(test_caps.capped(one_run(600.0), (0.8, 1.0, 600), (0.6, 0.9, 400))),
+        }
+        yield from ((figures.FILE.with_name(f"full-{name}.txt"), judged) for name, judged in core.items())
+        for module in figures.capabilities().values():
+            for name, result in getattr(module, "reported", dict)().items():
+                yield Path(str(module.__file__)).with_name(f"full-{name}.txt"), judge(result)

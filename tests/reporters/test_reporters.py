@@ -31,9 +31,9 @@ def test_every_reporter_writes_its_golden_file(name: str) -> None:
 
 
 def test_the_full_report_of_each_kind_of_result_is_its_golden_file() -> None:
-    for name, assessment in reports():
-        golden = (FOLDER / f"full-{name}.txt").read_text(encoding="utf-8")
-        assert report.full(assessment) == golden, f"{name}: python -m tests.golden rewrites"
+    for file, assessment in reports():
+        golden = file.read_text(encoding="utf-8")
+        assert report.full(assessment) == golden, f"{file.name}: python -m tests.golden rewrites"
         assert max(map(len, golden.splitlines())) <= report.FULL_WIDTH
 
 
