@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mixmark.harness.cli import complete
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.plugins.experiments import Attendant, Experiment
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ class Pipelines(Experiment):
 
     def suites(self, request: RunRequest, suites: Suites, given: Mapping[str, Any]) -> Collection[str]:
         from mixmark.harness.capabilities.pipelines import plan
-        from mixmark.harness.contracts.errors import UsageError
 
         if request.on_hosts:
             raise UsageError("--pipeline runs on this machine alone", hint="leave --pipeline away")
@@ -80,10 +80,10 @@ class Pipelines(Experiment):
 
     def label(self, phase: Phase) -> str:
         work = self._work(phase)
-        return f"the pipeline, on {work.device or 'all devices'}{_by(work)}"
+        return f"the pipeline, on {work.device or 'all devices'}{work.by}"
 
     def prefix(self, phase: Phase) -> str:
-        return f"in the pipeline{_by(self._work(phase))}"
+        return f"in the pipeline{self._work(phase).by}"
 
     def _work(self, phase: Phase) -> PipelineWork:
         return phase.told(self.facts()[1])
@@ -112,9 +112,3 @@ class Pipelines(Experiment):
         from mixmark.harness.capabilities.pipelines import blocks
 
         yield from blocks.section(figures)
-
-
-def _by(work: PipelineWork) -> str:
-    from mixmark.harness.contracts.schema import BY_PLAN
-
-    return "" if work.policy == BY_PLAN else f" by {work.policy}"

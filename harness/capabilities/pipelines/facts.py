@@ -83,6 +83,11 @@ class PipelineWork(Fact):
         return self
 
     @property
+    def by(self) -> str:
+        """The policy, as words of the progress end. Empty for the plan."""
+        return "" if self.policy == BY_PLAN else f" by {self.policy}"
+
+    @property
     def mix_units(self) -> dict[str, int]:
         """The units of each suite in one pipeline."""
         return dict(zip(self.suites, self.units, strict=True))
