@@ -151,10 +151,10 @@ def test_what_the_next_stage_continues_is_given_and_taken() -> None:
     queue = PipelineQueue(work.mix_units, plan, UNITS_OF, dict.fromkeys(ROW, 1), work)
     queue.begin(0)
     first = queue.next("gpu:0", 0)
-    assert first is not None and (first.takes, first.gives) == (False, True)
+    assert first is not None and (first.takes, first.gives, first.last) == (False, True, False)
     queue.finished("gpu:0", first, 0, 1, 10)
     second = queue.next("cpu:0", 1)
-    assert second is not None and (second.takes, second.gives) == (True, False)
+    assert second is not None and (second.takes, second.gives, second.last) == (True, False, True)
 
 
 class Last:
