@@ -13,7 +13,7 @@ from mixmark.harness.contracts.schema import Result, Route, System
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Relative
 from mixmark.harness.plugins.experiments import Experiment, installed
-from mixmark.reporters import document, figures, hosts, measurements, pictures, pipelines, scores
+from mixmark.reporters import document, figures, hosts, measurements, pictures, scores
 from mixmark.reporters.document import Block, Bullets, Chart, Document, Facts, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.summary import Summary, summary
@@ -65,8 +65,7 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iter
         yield Paragraph(found.score, style="strong")
     yield Paragraph(found.sentence, style="sentence")
     own = _experiments(assessment)
-    asked = [*pipelines.facts(assessment)]
-    asked += [line for experiment, found in own for line in experiment.lines(assessment, found)]
+    asked = [line for experiment, found in own for line in experiment.lines(assessment, found)]
     if asked:
         yield Facts(asked)
     yield from mix
@@ -105,7 +104,6 @@ def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iter
     yield from _matrix(assessment)
     yield from _adaptability(assessment)
     yield from _ceilings(assessment)
-    yield from pipelines.in_full(assessment)
     for experiment, found in _experiments(assessment):
         yield from experiment.section(assessment, found)
     yield from _findings(assessment)

@@ -243,8 +243,7 @@ def words_of(result: Result) -> frozenset[str]:
     words |= {word for record in result.records for word in (record.scenario, record.unit, record.route.precision)}
     words |= {phase.purpose for phase in result.phases} | {domain.meter for domain in result.domains}
     words |= {word for device in result.devices for word in (device.kind, device.local_pool)}
-    if result.pipeline is not None:
-        words.add(result.pipeline.name)
+    words |= {word for facts in result.experiments.values() for word in facts.values() if isinstance(word, str)}
     if result.mix is not None:
         words |= {result.mix.name, *result.mix.units}
     words |= {"node", "memory", "built in", "wall", "energy", "power", "again", "feed"}

@@ -1,4 +1,4 @@
-"""What a shell completes: names of plugins, mixes and pipelines. What is heavy is imported when a name is completed."""
+"""What a shell completes: names of plugins and mixes. What is heavy is imported when a name is completed."""
 
 from __future__ import annotations
 
@@ -49,16 +49,9 @@ def _mixes() -> Iterable[str]:
     return [*(name for name, mix in mixes.frozen().items() if mix.units.keys() <= BUILT_IN["suites"].keys()), "none"]
 
 
-def _pipelines() -> Iterable[str]:
-    from mixmark.harness.plan import pipelines
-
-    return pipelines.published()
-
-
 SUITE = plugins("suites")
 ADAPTER = plugins("adapters", or_file=True)
 METER = plugins("meters", or_file=True)
 PRECISION = names(_precisions)
 SCENARIO = names(lambda: ("single-stream", "offline", "server"))
 MIX = names(_mixes, or_file=True)
-PIPELINE = names(_pipelines, or_file=True)

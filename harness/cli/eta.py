@@ -68,8 +68,8 @@ class Eta:
 
     def _unplanned(self) -> Iterator[Sequence[Share]]:
         """The shares of each phase that the run will plan: the routes that screening chooses with their probes, the
-        confirmation runs, the mix, also by other policies, at levels of load and on a part of the hosts,
-        and the pipeline. The first route of each suite on each device stands for the route that will be chosen."""
+        confirmation runs, the mix, and those of experiments. The first route of each suite on each device stands for
+        the route that will be chosen."""
         planned = [phase.purpose for phase in self._phases]
         phases = [phase for phase in (*self._header.candidates, *self._phases) if phase.purpose == "solo"]
         shares = [phase.shares[0] for phase in reversed(phases)]
@@ -84,20 +84,14 @@ class Eta:
         routes = {(share.route.suite, share.route.device): share for share in shares}
         of_mix = {"limits": self._procedure.mix_limits, "batch": 1, "scenario": "mixed"}
         mixed = [share.model_copy(update=of_mix) for share in routes.values()]
-        if pipeline := self._header.pipeline:
-            devices = {device.whole.id for device in self._header.devices}
-            others = experiments.fact(self._header, "policies", "policies", ())
-            turns = 1 + len(others) + (pipeline.whole is not None) + (len(devices) > 1)
-            yield from [mixed] * (turns * self._procedure.mixes - planned.count("pipeline"))
+        outlook = Outlook(self._header, self._procedure, self._phases, mixed)
+        for experiment in experiments.of(self._header):
+            yield from experiment.to_come(outlook)
         if self._header.mix is None:
             return
         if self._procedure.confirm and not {"confirmation", "mixed"} & set(planned):
             yield from ([share] for share in routes.values())
-        mixes = self._procedure.mixes - planned.count("mixed")
-        yield from [mixed] * max(0, mixes)
-        outlook = Outlook(self._header, self._procedure, self._phases, mixed)
-        for experiment in experiments.of(self._header):
-            yield from experiment.to_come(outlook)
+        yield from [mixed] * (self._procedure.mixes - planned.count("mixed"))
 
 
 def _target(share: Share) -> tuple[str, str, str]:

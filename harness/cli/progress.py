@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.numbers import significant
-from mixmark.harness.contracts.schema import BY_PLAN, Found, Phase, Record, Result
+from mixmark.harness.contracts.schema import Found, Phase, Record, Result
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.judge.findings import words
@@ -108,11 +108,10 @@ class Progress:
                 self._begin(self.eta.seconds("phase", phase.name))
                 share = phase.shares[0]
                 self.label = f"{share.route.label}, {share.scenario}"
-                if phase.pipeline:
-                    self.label = f"the pipeline, on {phase.pipeline.device or 'all devices'}{_by(phase)}"
-                elif phase.placement:
-                    self.label = "the mix, on all devices"
-                self.whole = "pipelines" if phase.pipeline else "mixes"
+                experiment = experiments.installed().get(phase.experiment, experiments.Experiment())
+                if phase.placement:
+                    self.label = experiment.label(phase)
+                self.whole = experiment.bundles
                 self.stage = "starting"
             case StageStarted(share=share, stage=stage):
                 self.stage = f"{stage} {share.route.suite}" if share.scenario == "mixed" else stage
@@ -228,16 +227,9 @@ class Progress:
 
 def _prefix(phase: Phase) -> str:
     """What stands before the route of a record of the phase."""
-    by = _by(phase)
     if phase.experiment in experiments.installed():
         return f"{experiments.installed()[phase.experiment].prefix(phase)}, "
-    if phase.pipeline:
-        return f"in the pipeline{by}, "
-    return f"in the mix{by}, " if by else PREFIXES.get(phase.purpose, "")
-
-
-def _by(phase: Phase) -> str:
-    return "" if phase.policy == BY_PLAN else f" by {phase.policy}"
+    return PREFIXES.get(phase.purpose, "")
 
 
 def _too_heavy(snapshot: MixSnapshot) -> str:

@@ -44,7 +44,7 @@ SECTIONS = {
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
     "Where": " ".join(["--device --adapter --split-cpu", *(each.opts[0] for each in executors.options()), "--config"]),
     "Output": "--out --resume --against --verbose --json --help",
-    "For experts": "--objective --pipeline",
+    "For experts": "--objective",
 }
 """The options of `mixmark run`, in the sections of its help; those of experiments stand in a section of their own."""
 WHEN_RESUMED = frozenset({"resume", "devices", "adapters", "split_cpu", "weights"})
@@ -155,13 +155,6 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     default="throughput",
     show_default=True,
     help="Optimise the mix for mixes per hour or for mixes per kWh.",
-)
-@click.option(
-    "--pipeline",
-    metavar="NAME|FILE",
-    shell_complete=complete.PIPELINE,
-    help="Also run a chain of suites with a deadline, several at a time: on all devices, and in turns with that on the "
-    "best single device. NAME is a published pipeline, such as assistant.",
 )
 @click.option(
     "--split-cpu",

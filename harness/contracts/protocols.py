@@ -307,7 +307,7 @@ class Continues(Protocol):
     """A suite that continues the output of another one, as decoding does with a prefill."""
 
     continues: str
-    """The name of the other suite. In a pipeline this suite follows it, and gets its output."""
+    """The name of the other suite. Alone, this suite draws what it would be given."""
 
     def given(self, output: Array) -> Feed:
         """The arrays of a feed that an output of the other suite replaces. output: the joined yields of a feed of one
@@ -415,15 +415,15 @@ class Request:
     """A request that is not assigned to a device."""
 
     number: int
-    """The serial number, over all suites, from 0, in the order of arrival; of stages in the order in which their
-    pipelines began."""
+    """The serial number, over all suites, from 0, in the order of arrival; in the order in which chains began, if the
+    requests are links of chains, each of which arrives when the one before is finished."""
     suite: str
     due_ns: int
-    """The time of arrival, on the clock of `now_ns`. Of a stage when its pipeline began."""
+    """The time of arrival, on the clock of `now_ns`. Of a link when its chain began."""
     limit_ns: int | None
     """The longest response time, from `due_ns`. None if there is no limit."""
     before: str | None = None
-    """The device that ran the stage before of the same pipeline. None if there was none."""
+    """The device that ran the link before of the same chain. None if there was none."""
 
 
 @dataclass(frozen=True)

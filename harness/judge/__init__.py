@@ -12,7 +12,6 @@ Each line imports from the lines above it only (tests/judge/test_layers.py):
     caps                          the mix with less power
     diagnosis                     what explains a mixed run: its bound and where the time went
     evidence                      all that the rules look at, each figure computed once
-    pipelines                     a chain of stages with a deadline
     screening                     which routes may be the fastest
     rules                         integrity, interference, records, mix, energy; consistency looks at facts alone
     solo_rates, scaling           rates for the plan; the mix on some hosts

@@ -10,11 +10,10 @@ from functools import cached_property
 
 from mixmark.harness.contracts.figures import RAW, figure
 from mixmark.harness.contracts.schema import Absent, Finding, Rate, Result, Tier
-from mixmark.harness.judge import pipelines, score, solo, solo_rates
+from mixmark.harness.judge import score, solo, solo_rates
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
 from mixmark.harness.judge.findings import voided, words
-from mixmark.harness.judge.pipelines import PipelineFigures
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rules import interference, registered
@@ -81,8 +80,6 @@ class Assessment:
     hardware_limit_per_hour: float | None
     """The mix by the rooflines of its routes: what the probed ceilings of the devices would allow. None if a suite of
     the mix has no roofline fraction."""
-    pipeline: PipelineFigures | None
-    """The chain of stages with a deadline. None if it was not asked for."""
     findings: tuple[Finding, ...]
     verdict: Verdict
     """Whether the figures can be relied on, in one word with its reasons."""
@@ -181,7 +178,6 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         score=evidence.score,
         diagnoses=evidence.diagnoses,
         hardware_limit_per_hour=solo_rates.hardware_limit_per_hour(result, solos),
-        pipeline=pipelines.figures(result, doubts),
         findings=findings,
         verdict=verdict(evidence, findings, (*solos, *hosted), exit_code),
         against=tuple(other for other in against if result.mix and other.mix == result.mix.name),

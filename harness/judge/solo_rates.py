@@ -5,18 +5,18 @@ A mixed run may show that one of these rates is too low."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Mix, Pipeline, Rate, Result, ServiceLimits
+from mixmark.harness.contracts.schema import Mix, Rate, Result, ServiceLimits
 from mixmark.harness.judge.diagnosis import BestRate
 from mixmark.harness.judge.energy.total import device_watts, total
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.statistics.timestamps import most_in_flight, rate_per_s
-from mixmark.harness.plan.bound import bound, each_once, fastest, fastest_routes
+from mixmark.harness.plan.bound import bound, each_once, fastest
 from mixmark.harness.plan.phases import RouteKey
 from mixmark.harness.plan.placement import Power
 
@@ -52,8 +52,8 @@ def known(
     beside = {
         each.record.route.key: (rate, each)
         for each in evidence.measured
-        if each.record.phase == phase and _counts(each, invalid)
-        for rate in [_rate(each, mix.limits.get(each.record.route.suite, ServiceLimits()))]
+        if each.record.phase == phase and counts(each, invalid)
+        for rate in [observed(each, mix.limits.get(each.record.route.suite, ServiceLimits()))]
         if rate
     }
     found = []
@@ -71,26 +71,6 @@ def known(
     return tuple(found)
 
 
-def of_stages(
-    evidence: Evidence, pipeline: Pipeline, invalid: Collection[str]
-) -> tuple[Mapping[str, int], Sequence[Rate]]:
-    """The units in the feed of each stage, and its best rate on each device that may run it: of one feed at a time with
-    the samples of the stage; likewise of the suite that does the work of all stages. A stage that was not measured so
-    is left out. invalid: as in `solo`."""
-    samples, only = pipeline.samples, {stage.suite: stage.device for stage in pipeline.stages}
-    units: dict[str, int] = {}
-    rates: list[Rate] = []
-    for each in evidence.measured:
-        record, suite = each.record, each.record.route.suite
-        if record.scenario != "single-stream" or record.screening or record.batch != samples.get(suite):
-            continue
-        allowed = only.get(suite) in (None, record.route.device)
-        if allowed and record.feed_units and _counts(each, invalid) and (rate := _rate(each, ServiceLimits())):
-            units[suite] = record.feed_units
-            rates.append(rate)
-    return units, fastest_routes(rates)
-
-
 def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteKey, tuple[Rate, Measurement]]:
     result = evidence.result
     once_more = {phase.name for phase in result.phases if phase.purpose == "confirmation"}
@@ -100,14 +80,15 @@ def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteK
         record = each.record
         if record.scenario in ("mixed", "server") or record.screening or record.route.suite not in mix.units:
             continue
-        if (once_more and record.phase not in once_more) or not _counts(each, invalid):
+        if (once_more and record.phase not in once_more) or not counts(each, invalid):
             continue
-        if rate := _rate(each, mix.limits.get(record.route.suite, ServiceLimits())):
+        if rate := observed(each, mix.limits.get(record.route.suite, ServiceLimits())):
             rated.append((rate, each))
     return fastest(rated, lambda pair: pair[1].record.route.key, lambda pair: pair[0].units_per_s)
 
 
-def _counts(each: Measurement, invalid: Collection[str]) -> bool:
+def counts(each: Measurement, invalid: Collection[str]) -> bool:
+    """Whether its rate may be planned with. invalid: as in `solo`."""
     return each.key not in invalid and each.record.audit is not None and each.record.audit.passed
 
 
@@ -127,8 +108,8 @@ def _overlaps_more(one: Measurement, other: Measurement) -> bool:
     return most_in_flight(one.completions) > most_in_flight(other.completions)
 
 
-def _rate(each: Measurement, limits: ServiceLimits) -> Rate | None:
-    """None if no unit came from a feed within its limits, or the clock did not tick."""
+def observed(each: Measurement, limits: ServiceLimits) -> Rate | None:
+    """The rate of one measurement. None if no unit came from a feed within its limits, or the clock did not tick."""
     record, route, result = each.record, each.record.route, each.result
     units_per_s = rate_per_s(record, limits)
     if not units_per_s:

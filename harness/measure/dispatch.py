@@ -41,7 +41,7 @@ class Handed:
     request: int = -1
     """The number of its request. -1: feeds are handed out one by one."""
     chained: bool = False
-    """Whether the feed is derived from the output of the request's feed before: its request is a pipeline."""
+    """Whether the feed is derived from the output of the request's feed before."""
     takes: bool = False
     """Whether the feed continues that output."""
     gives: bool = False
@@ -101,7 +101,7 @@ class WorkSource(ABC):
     @property
     @abstractmethod
     def mixes(self) -> float:
-        """The whole mixes, or pipelines, that are finished."""
+        """The whole mixes that are finished."""
 
     @abstractmethod
     def begin(self, begin_ns: int) -> None:

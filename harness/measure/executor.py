@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Protocol
 
 from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.protocols import Policy
 from mixmark.harness.contracts.schema import (
     HOST_POOL,
     Absent,
@@ -30,7 +31,7 @@ from mixmark.harness.measure.dispatch import Source
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.phase import RESERVE, Part, attend
-from mixmark.harness.measure.request_queue import RequestQueue
+from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan.placement import Planner, replanner
 from mixmark.harness.plugins import experiments
 from mixmark.harness.plugins.experiments import Attendant
@@ -48,7 +49,7 @@ class PhaseRequest:
     idle_s: float
     """How long the meters read idle machines, before and after the phase."""
     mix: Mix | None
-    """The mix of a phase that has a placement. None for a pipeline of a run without a mix."""
+    """The mix of the run. None if it has none."""
     devices: Sequence[Device]
     """All devices of the run."""
 
@@ -135,7 +136,19 @@ class Executor(Protocol):
         """The power at this moment. None if it is not known."""
 
 
-class ServedByPolicy(Attendant):
+class OfPolicy(Attendant):
+    """Keeps the process of a policy while a phase is measured."""
+
+    def __init__(self, policy: Callable[[Table, Table], Policy]) -> None:
+        self.policy = policy
+
+    def ready(self, stack: ExitStack, pids: list[int]) -> None:
+        if isinstance(self.policy, PolicyProcess):
+            stack.callback(self.policy.end)
+            pids.append(self.policy.pid)
+
+
+class ServedByPolicy(OfPolicy):
     """Lets a policy assign the requests of a phase of the mix."""
 
     def __init__(
@@ -147,16 +160,12 @@ class ServedByPolicy(Attendant):
     ) -> None:
         """due_ns, units: see `RequestQueue`. Raises PluginError."""
         assert request.mix is not None  # its requests are of the mix
-        self._policy, self._limits = policy_of(plugin), request.mix.limits
+        super().__init__(policy_of(plugin))
+        self._limits = request.mix.limits
         self._due_ns, self._units = due_ns, units
 
     def source(self, plan: Planner) -> Source:
-        return partial(RequestQueue, policy=self._policy, limits=self._limits, due_ns=self._due_ns, units=self._units)
-
-    def ready(self, stack: ExitStack, pids: list[int]) -> None:
-        if isinstance(self._policy, PolicyProcess):
-            stack.callback(self._policy.end)
-            pids.append(self._policy.pid)
+        return partial(RequestQueue, policy=self.policy, limits=self._limits, due_ns=self._due_ns, units=self._units)
 
 
 @dataclass(frozen=True)
@@ -200,12 +209,13 @@ class LocalExecutor:
             opens = WindowOpens(phase)
             alone = attend(phase, self.equipment, self.folder, solo.drive, staged, pids, lambda parts: notify(opens))
             return PhaseFacts(alone)
-        assert request.mix or phase.pipeline  # a placement is of one of them
         planner = replanner(phase.placement, request.devices)
         attendant = Attendant()
         if phase.experiment:
             attendant = experiments.installed()[phase.experiment].attendant(request, self)
-        drive = mixed.local_driver(request.mix, phase, planner, notify, attendant.source(planner))
+        mix = attendant.mix(request.mix)
+        assert mix is not None  # a placement is of a mix
+        drive = mixed.local_driver(mix, phase, planner, notify, attendant.source(planner))
 
         def on_ready(parts: Sequence[Part]) -> None:
             attendant.ready(stack, pids)

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.protocols import Policy
 from mixmark.harness.contracts.schema import (
     DIGEST_BYTES,
     Completion,
@@ -43,10 +42,7 @@ from mixmark.harness.measure.dispatch import (
     most_at_once,
 )
 from mixmark.harness.measure.phase import Part, stamped
-from mixmark.harness.measure.pipeline_queue import PipelineQueue
-from mixmark.harness.measure.request_queue import Table
 from mixmark.harness.plan.placement import Planner
-from mixmark.harness.plan.policies import InProportion
 from mixmark.harness.resources import clock
 from mixmark.harness.worker.calls import Garbled
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
@@ -95,23 +91,18 @@ class LoadedSuites:
 
 
 def local_driver(
-    mix: Mix | None,
+    mix: Mix,
     phase: Phase,
     plan: Planner,
     watch: Callable[[MixSnapshot], None] = lambda snapshot: None,
     source: Source | None = None,
-    policy: Callable[[Table, Table], Policy] | None = None,
 ) -> MixDriver:
     """The driver of a phase of a run with one host. plan: makes a new plan from observed rates. watch: gets a snapshot
-    now and then. policy: hands out the feeds; if None, the plan does. A phase of a pipeline needs no mix. source: hands
-    out the feeds of an experiment's phase."""
+    now and then. source: hands out the feeds; if None, the plan does."""
     placement = phase.placement
-    assert placement is not None  # it is a phase of a mix or a pipeline
-    units, limits = (mix.units, mix.limits) if mix else ({}, {})
+    assert placement is not None  # it is a phase of a mix
+    units, limits = mix.units, mix.limits
     source = source or partial(Dispatcher, plan=plan)
-    if phase.pipeline:
-        units, limits = phase.pipeline.mix_units, {}
-        source = partial(PipelineQueue, work=phase.pipeline, policy=policy or InProportion)
 
     def begin(loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement]:
         return units, planned(placement, loaded, units, plan)
@@ -146,7 +137,7 @@ class _Stream:
     sent: int = 0
     """The number of feeds that were sent."""
     carried_ns: int = 0
-    """The time that its feeds took to read and to write what one stage hands to the next."""
+    """The time that its feeds took to read and to write what one feed hands to the next."""
 
     @property
     def pair(self) -> Pair:
@@ -174,13 +165,13 @@ class _Stream:
 
 @dataclass(frozen=True)
 class _Delivered:
-    """The output for a stage of a pipeline."""
+    """The output from which the next feed of its request is derived."""
 
     digest: bytes
     serial: int
     """The number of its feed."""
     file: Path | None
-    """Where the next stage finds it. None if that does not continue it."""
+    """Where the next feed finds it. None if that does not continue it."""
 
 
 @dataclass
@@ -193,7 +184,7 @@ class _Held:
     took: _Delivered | None = None
     """The output that it continues."""
     gives: Path | None = None
-    """The file for its own output, which the next stage continues."""
+    """The file for its own output, which the next feed of its request continues."""
     begun_ns: int | None = None
     """When its turn came: when it was sent, or when the output arrived that it waited for. None while it waits behind
     others."""
@@ -294,7 +285,7 @@ class _Devices(Window):
         self.planned_per_s = placement.mixes_per_s
         self.source = driver.source(self.mix_units, placement, quanta, concurrency)
         self.delivered: dict[int, _Delivered] = {}
-        """The last output of each pipeline that is under way, by its number."""
+        """The last output of each request that has a feed left, by its number."""
         self.least_surplus = self.source.least_surplus(self.limits.max_ns / 1e9)
         self.lasts_ns: int | None = None
         """How long the phase lasted, by the process that leads it."""

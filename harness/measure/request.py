@@ -18,7 +18,6 @@ from mixmark.harness.contracts.schema import (
     Domain,
     Mix,
     Phase,
-    Pipeline,
     Precision,
     Result,
     ScenarioName,
@@ -33,7 +32,7 @@ from mixmark.harness.discover.suite_claims import refuse_contradictions
 from mixmark.harness.measure.benchmark import Observed, perform
 from mixmark.harness.measure.executor import Executor, LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
-from mixmark.harness.plan import mixes, phases, pipelines, presets
+from mixmark.harness.plan import mixes, phases, presets
 from mixmark.harness.plan.phases import Workload
 from mixmark.harness.plan.placement import Objective
 from mixmark.harness.plugins import experiments
@@ -66,8 +65,6 @@ class RunRequest:
     preset: str = "quick"
     mix: str | None = None
     objective: Objective = "throughput"
-    pipeline: str | None = None
-    """A published name, or a file that ends in .toml."""
     split_cpu: str | None = None
     experiments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The experiments that are asked for, by their names, with the values of their options."""
@@ -91,8 +88,6 @@ class RunRequest:
             raise UsageError("--precision and --bits both choose number formats", hint="leave one of them away")
         if self.rate is not None and "server" not in self.scenarios:
             raise UsageError("--rate applies only to the server scenario", hint="add --scenario server")
-        if self.pipeline and self.machines:
-            raise UsageError("--pipeline runs on this machine alone", hint="leave --pipeline away")
 
 
 @dataclass(frozen=True)
@@ -106,7 +101,6 @@ class PreparedRun:
     suites: Suites
     workloads: tuple[Workload, ...]
     mix: Mix | None
-    pipeline: Pipeline | None
     folders: Mapping[WeightClass, Path]
     """The result folder of each weight class, the most bits first."""
     experiments: Mapping[str, Any] = field(default_factory=dict)
@@ -149,19 +143,18 @@ def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
     closed_loop = [workload.name for workload in workloads] if request.rate is None else []
     names = [workload.name for workload in suites.workloads]
     mix = resumed.mix if resumed else mixes.choose(request.mix, request.tier, closed_loop, names)
-    stages = {
-        each.name: pipelines.StageSuite(suites.facts[each.name].continues, "offline" in each.scenarios)
-        for each in suites.workloads
-        if "probe" not in each.scenarios  # it has no rate that counts
-    }
-    pipeline = pipelines.load(request.pipeline, request.tier, stages) if request.pipeline else None
+    asked = [(experiments.installed()[name], given) for name, given in request.experiments.items()]
+    needed = {each: {*each.suites(request, suites, given)} for each, given in asked}
+    of_experiments = set().union(*needed.values())
     if not request.suites and not resumed:
-        of_mix = None if pipeline and not mix else mix or mixes.load(None, request.tier, names)
-        needed = {*(of_mix.units if of_mix else ()), *(pipeline.samples if pipeline else ())}
-        workloads = _measured(workloads, suites, needed, only=bool(request.mix if mix else pipeline))
-    if pipeline and (lacking := pipeline.samples.keys() - {workload.name for workload in workloads}):
-        why = f"the pipeline {pipeline.name} needs {', '.join(sorted(lacking))}, which this run does not measure"
-        raise UsageError(why, hint="leave --suite and --scenario away")
+        of_mix = None if of_experiments and not mix else mix or mixes.load(None, request.tier, names)
+        wanted = of_experiments | (of_mix.units.keys() if of_mix else set())
+        workloads = _measured(workloads, suites, wanted, only=bool(request.mix if mix else of_experiments))
+    for experiment, its_suites in needed.items():
+        if lacking := its_suites - {workload.name for workload in workloads}:
+            option = experiments.options()[experiment.name][0].opts[0]
+            why = f"{option} needs {', '.join(sorted(lacking))}, which this run does not measure"
+            raise UsageError(why, hint="leave --suite and --scenario away")
     if len(request.classes) > 1 and (resumed or not mix):
         raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
     if request.machines:
@@ -172,7 +165,7 @@ def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
     for folder in () if resumed else folders.values():
         store.refuse_used(folder)
     setup.check_checkpoints(suites, request.tier)
-    run = PreparedRun(request, resumed, config, suites, workloads, mix, pipeline, folders, clean=clean)
+    run = PreparedRun(request, resumed, config, suites, workloads, mix, folders, clean=clean)
     run = replace(run, experiments=_prepared(run))
     if request.devices and not request.machines and not resumed:
         bench = setup.prepare(config, suites, request.adapters, request.split_cpu)
@@ -197,7 +190,7 @@ def _prepared(run: PreparedRun) -> dict[str, Any]:
 def _measured(
     workloads: Sequence[Workload], suites: Suites, needed: Collection[str], only: bool
 ) -> tuple[Workload, ...]:
-    """What a run measures whose command line names no suite: the suites that its mix and its pipeline need and, unless
+    """What a run measures whose command line names no suite: the suites of its mix and of its experiments and, unless
     these are `only`, those of other packages. The other suites of Mixmark must be asked for."""
     return tuple(
         workload
@@ -309,8 +302,6 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
     request, bench = run.request, machine.bench
     bits = request.classes[0]
     candidates = _routes(run, machine, bits)
-    if run.pipeline:
-        pipelines.refuse_unrunnable(run.pipeline, candidates)
     screenings = phases.screening_phases(candidates) if run.mix and not request.all_routes else ()
     planned = screenings or candidates
     header = bench.header(planned, request.tier, request.preset, request.seed, run.mix, request.objective)
@@ -325,14 +316,14 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
         "candidates": candidates if screenings else (),
         "devices": machine.devices,
         "domains": machine.domains,
-        "experiments": {
-            name: experiments.installed()[name].asked(run, machine, given).model_dump(mode="json")
-            for name, given in request.experiments.items()
-        },
-        "pipeline": run.pipeline,
         "absent": (*header.absent, *machine.absent, *unused),
     }
-    return header.model_copy(update=update)
+    header = header.model_copy(update=update)
+    asked = {
+        name: experiments.installed()[name].asked(run, machine, header, given).model_dump(mode="json")
+        for name, given in request.experiments.items()
+    }
+    return header.model_copy(update={"experiments": asked})
 
 
 def _routes(run: PreparedRun, machine: MeasuredMachine, bits: WeightClass) -> tuple[Phase, ...]:
@@ -360,7 +351,7 @@ def prepare_selftest(request: RunRequest) -> PreparedRun:
     setup.choose_adapters(request.adapters, config)
     folder = request.out or store.RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
     store.refuse_used(folder)
-    return PreparedRun(request, None, config, suites, workloads, None, None, {16: folder})
+    return PreparedRun(request, None, config, suites, workloads, None, {16: folder})
 
 
 def measure_selftest(run: PreparedRun, pairs: int, observed: Observed) -> Result:

@@ -34,18 +34,13 @@ from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.findings import voided
 from mixmark.harness.judge.rules import interference, registered
 from mixmark.harness.plan import presets
-from mixmark.harness.plan.bound import fastest_routes
 from mixmark.harness.plan.phases import (
     RouteKey,
     confirmations,
-    key_of,
     of_mix,
     routes_of,
     screening_phase,
-    stage_alone,
 )
-from mixmark.harness.plan.pipelines import limits_of as pipeline_limits
-from mixmark.harness.plan.pipelines import turns as pipeline_turns
 from mixmark.harness.plan.placement import Planner, Power, place
 from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.plugins import experiments
@@ -214,7 +209,7 @@ class RunState:
         return any((each.kind, each.name) == (kind, name) for each in self.result.absent)
 
 
-def absent(name: str, error: MixmarkError, kind: Literal["mix", "pipeline"] = "mix") -> Absent:
+def absent(name: str, error: MixmarkError, kind: Literal["mix", "experiment"] = "mix") -> Absent:
     return Absent(kind=kind, name=name, reason=f"{error}; {error.hint}".removesuffix("; "))
 
 
@@ -304,62 +299,18 @@ def makes_up_for(state: RunState, phase: Phase) -> tuple[str, Finding] | None:
     return state.disturbed[extra] if phase.purpose == "mixed" and extra >= 0 else None
 
 
-def stages_alone(state: RunState) -> list[Phase]:
-    """The solo measurements that a pipeline lacks: the feed of each stage alone, on each device by the fastest route
-    there."""
-    pipeline = state.result.pipeline
-    if pipeline is None:
-        return []
-    samples = pipeline.samples
-    planned = {
-        share.route.key
-        for share in (phase.shares[0] for phase in state.of("solo"))
-        if share.scenario == "single-stream" and share.batch == samples.get(share.route.suite)
-    }
-    bundle = Mix(name=pipeline.name, tier=state.result.tier, units=dict.fromkeys(samples, 1.0))
-    fastest = fastest_routes(solo_rates.solo(state.evidence, bundle, state.invalid))
-    lacking = [rate for rate in fastest if (rate.suite, rate.device, rate.adapter, rate.precision) not in planned]
-    return [stage_alone(state.result, rate, samples[rate.suite]) for rate in lacking]
-
-
-def pipelines(state: RunState) -> Steps:
-    """The pipeline on all devices by the plan and by each other policy, its work in one stage on all devices, and the
-    pipeline on the best single device, in turns, so that all have the same minutes; each as often as the mix."""
-    pipeline, ran = state.result.pipeline, state.of("pipeline")
-    if pipeline is None or state.is_absent(pipeline.name, "pipeline"):
-        return ()
-    devices = state.result.devices
-    units, rates = solo_rates.of_stages(state.evidence, pipeline, state.invalid)
-    try:
-        planner = state.planner(devices, state.power)
-        turns = pipeline_turns(
-            pipeline, units, rates, devices, planner, experiments.fact(state.result, "policies", "policies", ())
-        )
-    except MixmarkError as error:
-        return (absent(pipeline.name, error, "pipeline"),)
-    run, at = divmod(len(ran), len(turns))
-    if run >= state.procedure.mixes:
-        return ()
-    turn = turns[at]
-    name = key_of(f"pipeline{run + 1}-{turn.name}".removesuffix("-"))
-    limits = pipeline_limits(turn.placement, state.procedure.mix_limits)
-    return (state.phase(name, "pipeline", run + 1, turn.placement, limits, pipeline=turn.work, policy=turn.policy),)
-
-
 def stages(state: RunState) -> Iterator[Callable[[RunState], Steps]]:
     """The stages of a run in their order. No route changes once a mixed phase is planned."""
     asked = [*experiments.of(state.result)]
     if state.result.mix is None:
         yield from (each.solo for each in asked)
-        yield from (stages_alone, pipelines)
         yield from (each.next for each in asked if not each.needs_mix)
         return
     if not state.mixed:
-        yield from (screen, choose, stages_alone, *(each.solo for each in asked), confirm, mix)
+        yield from (screen, choose, *(each.solo for each in asked), confirm, mix)
     else:
         yield from (each.next for each in asked if each.takes_turns)
         yield mix
-    yield pipelines
     yield from (each.next for each in asked if not each.takes_turns and (state.mixed or not each.needs_mix))
 
 

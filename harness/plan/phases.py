@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
-    BY_PLAN,
     MIXES,
     Absent,
     Device,
     Fact,
     Limits,
     Phase,
-    PipelineWork,
     Placement,
     Precision,
     Purpose,
@@ -251,7 +249,9 @@ def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], al
             "found": tuple(each for each in before.found if each.phase is None),
             "meterings": tuple(each for each in before.meterings if each.phase not in left_out),
             "absent": tuple(
-                each for each in before.absent if each.kind != "mix" and (each.kind, each.name) not in used
+                each
+                for each in before.absent
+                if each.kind not in ("mix", "experiment") and (each.kind, each.name) not in used
             ),
             "finished": False,
         }
@@ -276,22 +276,12 @@ def confirmations(result: Result, placement: Placement) -> tuple[Phase, ...]:
     phases = []
     for rate in placement.rates:
         if (rate.suite, rate.device) in used:
-            share = _share_of(result, rate)
+            share = share_of(result, rate)
             name = f"confirmation.{share.key}"
             limits = share.limits.model_copy(update={"search_ns": 0})
             share = share.model_copy(update={"key": name, "batch": rate.batch, "limits": limits})
             phases.append(Phase(name=name, purpose="confirmation", tasks=(Task(device=rate.device, shares=(share,)),)))
     return tuple(phases)
-
-
-def stage_alone(result: Result, rate: Rate, samples: int) -> Phase:
-    """The solo measurement of a pipeline's stage: one feed of so many samples at a time, by the route of the rate."""
-    share = _share_of(result, rate)
-    name = key_of("stage", rate.suite, rate.adapter, rate.device, rate.precision)
-    limits = share.limits.model_copy(update={"search_ns": 0})
-    update = {"key": name, "scenario": "single-stream", "batch": samples, "rate_per_s": None, "limits": limits}
-    task = Task(device=rate.device, shares=(share.model_copy(update=update),))
-    return Phase(name=name, purpose="solo", tasks=(task,))
 
 
 def of_mix(
@@ -302,12 +292,10 @@ def of_mix(
     purpose: Purpose,
     run: int,
     pool_bytes: Mapping[str, int],
-    policy: str = BY_PLAN,
     experiment: str = "",
     facts: Fact | None = None,
-    pipeline: PipelineWork | None = None,
 ) -> Phase:
-    """A phase of the mix or of a pipeline. It loads the routes of the placement and, in case rates change, other routes
+    """A phase of a mix. It loads the routes of the placement and, in case rates change, other routes
     that fit into memory, except on devices that share silicon with a loaded device."""
     used = {(suite, device) for suite, parts in placement.fractions.items() for device in parts}
     pools = {device.id: device.memory_pool for device in result.devices}
@@ -322,7 +310,7 @@ def of_mix(
         if not shared.get(rate.device, set()).isdisjoint(shares):
             continue
         left[pool] -= size
-        share = _share_of(result, rate)
+        share = share_of(result, rate)
         route = share.route
         key = key_of(name, route.suite, route.adapter, route.device, route.precision)
         update = {
@@ -340,14 +328,12 @@ def of_mix(
         purpose=purpose,
         tasks=tasks,
         placement=placement,
-        policy=policy,
         experiment=experiment,
         facts=facts.model_dump(mode="json") if facts else {},
-        pipeline=pipeline,
     )
 
 
-def _share_of(result: Result, rate: Rate) -> Share:
+def share_of(result: Result, rate: Rate) -> Share:
     """The solo share of the route with this rate."""
     for share in (share for phase in result.phases if phase.purpose == "solo" for share in phase.shares):
         if share.route.key == (rate.suite, rate.device, rate.adapter, rate.precision):

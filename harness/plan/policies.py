@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from mixmark.harness.contracts.protocols import DeviceLoad, Request
@@ -11,36 +10,6 @@ from mixmark.harness.contracts.protocols import DeviceLoad, Request
 Seconds = Mapping[str, Mapping[str, float]]
 """The seconds of a request, by suite and device."""
 Choice = tuple[Request, str] | None
-
-
-class InProportion:
-    """A request waits for the device that lags most behind its part of the plan. Other devices serve a suite only if
-    all of the planned devices have failed."""
-
-    def __init__(self, seconds: Seconds, plan: Seconds) -> None:
-        self._per_s = {
-            suite: {device: plan.get(suite, {}).get(device, 0.0) / s for device, s in own.items()}
-            for suite, own in seconds.items()
-        }
-        self._given: Counter[tuple[str, str]] = Counter()
-        self._chosen: dict[int, str] = {}
-        """The device of each request that waits, by its number."""
-
-    def choose(self, waiting: Sequence[Request], devices: Sequence[DeviceLoad], now_ns: int) -> Choice:
-        room = {each.device: each.has_room for each in devices}
-        for request in waiting:
-            if self._chosen.get(request.number) not in room:
-                self._chosen[request.number] = self._lagging(request.suite, room)
-            if room[self._chosen[request.number]]:
-                return request, self._chosen.pop(request.number)
-        return None
-
-    def _lagging(self, suite: str, alive: Mapping[str, bool]) -> str:
-        able = {device: per_s for device, per_s in self._per_s[suite].items() if device in alive}
-        parts = {device: per_s for device, per_s in able.items() if per_s} or dict.fromkeys(able, 1.0)
-        device = min(parts, key=lambda each: ((self._given[suite, each] + 1) / parts[each], each))
-        self._given[suite, device] += 1
-        return device
 
 
 class FirstToFinish:

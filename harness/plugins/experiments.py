@@ -7,7 +7,7 @@ its figures and their blocks in a report. What it does not say is as in the mixe
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,11 +17,12 @@ from mixmark.harness.plugins.manifest import BUILT_IN, OPTIONS
 if TYPE_CHECKING:
     import click
 
-    from mixmark.harness.contracts.schema import Absent, Fact, Found, Metering, Phase, Record, Result
+    from mixmark.harness.contracts.schema import Absent, Fact, Found, Metering, Mix, Phase, Record, Result
+    from mixmark.harness.discover.setup import Suites
     from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.measure.dispatch import Source
     from mixmark.harness.measure.executor import Executor, LocalExecutor, PhaseRequest
-    from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
+    from mixmark.harness.measure.request import MeasuredMachine, PreparedRun, RunRequest
     from mixmark.harness.measure.stages import Outlook, Procedure, RunState, Shares, Steps
     from mixmark.harness.plan.placement import Planner
     from mixmark.reporters.document import Block, Chart, Table
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 class Attendant:
     """What an experiment does while one of its phases is measured; by default nothing. It is made before the first
     worker of the phase starts."""
+
+    def mix(self, mix: Mix | None) -> Mix | None:
+        """The work of the phase. mix: of the run, which may have none."""
+        return mix
 
     def source(self, plan: Planner) -> Source | None:
         """Who hands out the feeds. None: the plan, as in the mixed phases. plan: makes a plan from observed rates."""
@@ -62,15 +67,22 @@ class Experiment:
     """What `before` measures, for the progress. Empty if it measures nothing."""
     takes_turns: ClassVar[bool] = False
     """Whether its phases take turns with the mixed ones, so that both have the same minutes."""
+    bundles: ClassVar[str] = "mixes"
+    """What its phases count, in the progress."""
+
+    def suites(self, request: RunRequest, suites: Suites, given: Mapping[str, Any]) -> Collection[str]:
+        """The suites that it measures, beside those of the mix. suites: all. given: the values of its options, by their
+        names. Raises UsageError if a new run cannot have it."""
+        return ()
 
     def prepare(self, run: PreparedRun, given: Mapping[str, Any]) -> Any:
         """Checks a run before it waits for the machine, also one that is resumed. What it returns is kept for the run,
-        under its name. given: the values of its options, by their names; nothing if none was given. Raises
-        UsageError."""
+        under its name. given: as in `suites`; nothing if no option was given. Raises UsageError."""
         return None
 
-    def asked(self, run: PreparedRun, machine: MeasuredMachine, given: Mapping[str, Any]) -> Fact:
-        """What the result of a new run keeps of it. Raises UsageError if the run cannot have it."""
+    def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Fact:
+        """What the result of a new run keeps of it. header: the result without its experiments. Raises UsageError if
+        the run cannot have it."""
         return self.facts[0].model_validate(given)
 
     def recover(self) -> Iterable[str]:
@@ -89,6 +101,10 @@ class Experiment:
         """The shares of each phase that it will plan, for the expected time of the run. By default one phase of the
         mix."""
         yield from [run.mixed] * (not run.count(self.name))
+
+    def label(self, phase: Phase) -> str:
+        """What is measured in its phase, in the progress."""
+        return "the mix, on all devices"
 
     def prefix(self, phase: Phase) -> str:
         """What stands before the route of a record of its phase: `in the drill`."""

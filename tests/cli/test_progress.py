@@ -18,8 +18,6 @@ from mixmark.harness.contracts.schema import (
     Failure,
     Gate,
     Phase,
-    Pipeline,
-    PipelineStage,
     Placement,
     Precision,
     Record,
@@ -257,20 +255,6 @@ def test_where_no_record_could_be_compared_no_count_is_told() -> None:
     player.notify(Recorded(record))
     player.notify(Audited(record.model_copy(update={"unaudited": "the reference is gone"})))
     assert player.lines[-1].endswith("no output could be compared: the reference is gone")
-
-
-@pytest.mark.parametrize(("whole", "devices", "turns"), [(None, 1, 1), ("llm", 1, 2), ("llm", 2, 3)])
-def test_the_turns_of_a_pipeline_are_expected_also_without_a_mix(whole: str | None, devices: int, turns: int) -> None:
-    """Each as long as a mix of all routes."""
-    stages = tuple(PipelineStage(suite=suite) for suite in ("dlrm", "resnet50"))
-    chain = Pipeline(name="mine", stages=stages, deadline_ns=S, whole=whole)
-    both = header()
-    parts = tuple(both.devices[0].model_copy(update={"id": f"cpu:{number}"}) for number in range(devices))
-    bare = both.model_copy(update={"mix": None, "devices": parts})
-    mixed, alone, chained = (
-        Eta(each, procedure(each), 0.0).total_s for each in (both, bare, bare.model_copy(update={"pipeline": chain}))
-    )
-    assert chained - alone == pytest.approx(turns * (mixed - alone))
 
 
 def test_the_idle_readings_of_the_meters_are_expected() -> None:

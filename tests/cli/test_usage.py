@@ -56,9 +56,6 @@ def shell(tmp_path: Path) -> Shell:
         (["--policy", "round-robbin"], "did you mean round-robin?"),
         (["--policy", "greedy"], "it needs a mix"),
         (["--policy", "./none.py:X"], "there is no file ./none.py"),
-        (["--pipeline", "asistant"], "did you mean assistant?"),
-        (["--pipeline", "assistant"], "needs diffusion, dlrm, llm, resnet50, which this run does not measure"),
-        (["--pipeline", "probe.toml"], "there is no suite for pipeline mine: 'probe'"),
         (["--policy", "broken.py:Broken"], "policy broken (broken.py:Broken) does not load"),
     ],
 )
@@ -67,8 +64,6 @@ def test_misuse_is_refused_with_its_reason(shell: Shell, words: list[str], messa
     (shell.folder / "typo.toml").write_text('[adapter.acme]\nthraeds = 4\nmode = "strict"\n')
     (shell.folder / "value.toml").write_text('[suite.null]\ngib = "many"\n')
     (shell.folder / "suite.toml").write_text('[suite.dlrm]\nrosw = "full"\n')
-    chain = '[mine]\nstages = [{ suite = "null" }, { suite = "probe" }]\ndeadline_s = { smoke = 2 }\n'
-    (shell.folder / "probe.toml").write_text(chain)
     (shell.folder / "file").touch()
     (shell.folder / "broken.py").write_text("import none_such")
     done = shell("run", "--suite", "null", "--adapter", ACME, "--tier", "smoke", *words)

@@ -12,7 +12,7 @@ from mixmark.harness.plan import mixes
 from tests.fakes.machine import EDGE, one_run
 from tests.golden import figures
 from tests.golden.sample import FOLDER
-from tests.judge import test_pipelines, test_score
+from tests.judge import test_score
 
 
 def reports() -> Iterator[tuple[Path, Assessment]]:
@@ -23,4 +23,3 @@ def reports() -> Iterator[tuple[Path, Assessment]]:
                 assessment = found if isinstance(found, Assessment) else judge(found)
                 yield Path(str(module.__file__)).with_name(f"full-{name}.txt"), assessment
         yield FOLDER / "full-runs.txt", judge(test_score.loaded(one_run(600.0, runs=4), "mixed.2"))
-        yield FOLDER / "full-pipeline.txt", judge(test_pipelines.result(*test_pipelines.both()))

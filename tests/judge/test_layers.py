@@ -22,7 +22,6 @@ LAYERS = (
         "diagnosis",
         "evidence",
         "solo",
-        "pipelines",
     ),
     *("screening", "rules", "solo_rates", "scaling", "verdict", "references", "assessment"),
     *("catalogue", "compare"),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import (
@@ -17,17 +16,14 @@ from mixmark.harness.contracts.schema import (
     Limits,
     Mix,
     Phase,
-    PipelineWork,
     Rate,
     Record,
     Route,
     Share,
     Task,
 )
-from mixmark.harness.contracts.seeds import nonce
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.setup import Equipment
-from mixmark.harness.judge.pipelines import out_of_turn, steps_of
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit, mixed
 from mixmark.harness.measure.dispatch import Handed
@@ -35,8 +31,6 @@ from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.resources import clock
-from mixmark.harness.worker import outputs
 
 pytestmark = pytest.mark.usefixtures("inline_workers")
 
@@ -255,95 +249,3 @@ def test_a_feed_begins_when_all_runners_before_it_take_as_many_at_once(
     holding.feeds.popleft()
     holding.take_turns(9)
     assert holding.feeds[0].begun_ns == (begun[1] or 9)
-
-
-WORK = PipelineWork(suites=("low", "high"), units=(2, 2), in_flight=3, deadline_ns=10**9)
-BOTH = {"a": {"low": 0.02}, "b": {"high": 0.02}}
-
-
-def chained(
-    folder: Path, max_s: float = 2.0, carried: bool = False, devices: Any = BOTH, policy: Any = None, **options: str
-) -> list[Record]:
-    """Pipelines of `low` on one device and `high` on the other, or by a policy."""
-    stage = Stage(folder, devices, options)
-    work = WORK.model_copy(update={"carried": ("high",) if carried else ()})
-    plain = stage.phase(max_s)
-    rates = plain.placement.rates if plain.placement else ()
-    plan = placement.place(WORK.mix_units, rates, stage.devices())
-    phase = Phase.model_validate(plain.model_dump() | {"purpose": "pipeline", "pipeline": work, "placement": plan})
-    drive = mixed.local_driver(None, phase, lambda units, rates: plan, policy=policy)
-    return attend(phase, stage.equipment(), folder, drive, on_ready=drive.on_ready)
-
-
-def test_a_policy_chooses_the_device_of_each_stage(tmp_path: Path) -> None:
-    """All on one of two devices that run both."""
-
-    class Stays:
-        def __init__(self, seconds: Any, plan: Any) -> None: ...
-
-        def choose(self, waiting: Any, devices: Any, now_ns: int) -> Any:
-            return waiting[0], waiting[0].before or "npu:b"
-
-    even = {"low": 0.02, "high": 0.02}
-    records = chained(tmp_path, devices={"a": even, "b": even}, policy=Stays)
-    chains = [steps for steps in steps_of(WORK, records).values() if len(steps) == 2]
-    assert len(chains) > 5 and {step.device for steps in chains for step in steps} == {"npu:b"}
-    assert out_of_turn(WORK, records) == 0
-
-
-@pytest.mark.parametrize("slots", ["1", "3"])
-def test_a_stage_is_derived_from_the_output_before_and_begins_after_it(tmp_path: Path, slots: str) -> None:
-    """The output of a fake is the nonce of its feed, so it shows what the feed was derived from."""
-    records = chained(tmp_path, slots=slots)
-    assert out_of_turn(WORK, records) == 0
-    assert sum(len(steps) == 2 for steps in steps_of(WORK, records).values()) > 10
-    for record in records:
-        assert record.audit is not None and record.seed is not None and not record.audit.problem
-        with np.load(audit.kept_at(tmp_path, record.key)) as kept:
-            (before,), (serial,), (output,) = kept["previous_digests"], kept["serials"], kept["outputs"]
-        assert before.any() == (record.route.suite == "high")
-        followed = before.tobytes() if before.any() else b""
-        assert output.tolist() == [nonce(record.seed, int(serial), followed)] * 2
-
-
-def test_a_stage_that_dies_ends_the_phase_and_keeps_what_was_measured(tmp_path: Path) -> None:
-    records = chained(tmp_path, 4, False, **{"raise.b": "6"})
-    high, low = sorted(records, key=lambda record: record.route.suite)
-    assert high.cut_short is not None and high.cut_short.kind == "raised"
-    assert low.parent_window_ns is not None
-    assert low.parent_window_ns[1] - low.parent_window_ns[0] < 3.5e9, (
-        "no sooner than its shortest time, and not its longest"
-    )
-    assert sum(len(steps) == 2 for steps in steps_of(WORK, records).values()) > 0
-
-
-def slowly(call: Callable[..., Any], seconds: float) -> Callable[..., Any]:
-    def slow(*given: Any, **named: Any) -> Any:
-        clock.sleep(seconds)
-        return call(*given, **named)
-
-    return slow
-
-
-@pytest.mark.parametrize("slots", ["1", "3"])
-def test_a_stage_continues_the_output_of_the_stage_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: str
-) -> None:
-    """The output of a fake is its feed: here the output of `low`, of which few are kept for the audit."""
-    monkeypatch.setattr(outputs, "TAKEN_BYTES", 2000)
-    monkeypatch.setattr(np, "load", slowly(np.load, 0.002))
-    monkeypatch.setattr(np, "save", slowly(np.save, 0.001))
-    low, high = sorted(chained(tmp_path, carried=True, slots=slots), key=ran)
-    assert low.audit and high.audit and low.seed and (low.audit.problem, high.audit.problem) == ("", "")
-    assert high.completions is not None and len(high.completions) > 10
-    with np.load(audit.kept_at(tmp_path, high.key)) as kept:
-        (given,), (number,), (output,) = kept["taken"], kept["taken_serials"], kept["outputs"]
-        (before,) = kept["previous_digests"]
-    assert given.tolist() == output.tolist() == [nonce(low.seed, int(number))] * 2
-    assert outputs.digest(int(number), given.tobytes()) == before.tobytes()
-    assert (low.carried_ns, high.carried_ns) == (1_000_000, 2_000_000)
-    assert not list((tmp_path / "raw").glob("*.npy"))
-
-
-def ran(record: Record) -> bool:
-    return record.route.suite == "high"

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import (
     Absent,
     Audit,
@@ -21,8 +20,6 @@ from mixmark.harness.contracts.schema import (
     Limits,
     Metering,
     Mix,
-    Pipeline,
-    PipelineStage,
     Rate,
     Record,
     Result,
@@ -38,7 +35,6 @@ from mixmark.harness.measure.stages import Procedure, RunState, next_steps
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan.phases import Target, Workload
-from mixmark.harness.plugins.executors import Machines
 from mixmark.harness.plugins.registry import BUILT_IN
 from tests.golden.sample import closed_loop, result
 
@@ -346,103 +342,3 @@ def test_a_mix_of_some_suites_measures_only_these_unless_suites_are_named(
     mix = str(path) if asked == "mine" else asked
     run = prepare(RunRequest(suites=suites, tier="smoke", mix=mix, out=tmp_path / "out"))
     assert {workload.name for workload in run.workloads} == measured
-
-
-CHAIN = Pipeline(
-    name="chain", stages=(PipelineStage(suite="llm"), PipelineStage(suite="dlrm", samples=500)), deadline_ns=60 * SECOND
-)
-
-
-def chained(mix: Mix | None = None) -> Result:
-    """Solo records of both suites on both devices: the LLM as the stage needs it, the other in batches of 1,000."""
-    before = solo(*DEVICES)
-    records = tuple(
-        each.model_copy(update={"feed_units": 100 if each.route.suite == "llm" else 1000}) for each in before.records
-    )
-    return before.model_copy(update={"mix": mix, "pipeline": CHAIN, "records": records})
-
-
-def with_stages(before: Result, **more: Any) -> Result:
-    """With the solo measurements that the pipeline lacks: a feed of 500 samples takes 1 s."""
-    steps = later(before)
-    assert [(step.name, step.purpose, step.shares[0].scenario, step.shares[0].batch) for step in steps] == [
-        (f"stage.dlrm.torch.{device}.fp32", "solo", "single-stream", 500) for device in ("cpu-0", "gpu-0")
-    ]
-    header = before.model_copy(update={"phases": (*before.phases, *steps)})
-    done = {"batch": 500, "feed_units": 500, "completions": closed_loop([[SECOND]] * 4, 500), **more}
-    own = tuple(record(header, step.name, **done) for step in steps)
-    return header.model_copy(update={"records": (*before.records, *own)})
-
-
-def test_a_pipeline_runs_on_all_devices_and_on_the_best_single_one_in_turns() -> None:
-    """Each stage takes 1 s on either device: λ* is 1 a second on both and a half on one of them."""
-    header, seen = with_stages(chained()), []
-    while steps := later(header, runs=2):
-        (step,) = steps
-        assert step.pipeline is not None and step.placement is not None
-        seen.append((step.name, step.pipeline.device, step.placement.mixes_per_s, step.pipeline.units))
-        header = header.model_copy(update={"phases": (*header.phases, step)})
-        assert {share.batch for share in step.shares} == {1, 500}
-    single = seen[1][1]
-    assert single in ("cpu:0", "gpu:0")
-    assert seen == [
-        (f"pipeline{run}{end}", device, pytest.approx(per_s), (100, 500))
-        for run in (1, 2)
-        for end, device, per_s in (("", None, 1.0), ("-alone", single, 0.5))
-    ]
-
-
-def test_each_policy_has_its_turn_of_the_pipeline() -> None:
-    header, seen = (
-        with_stages(chained()).model_copy(update={"experiments": {"policies": {"policies": ["greedy", "mine_2"]}}}),
-        [],
-    )
-    while steps := later(header):
-        (step,) = steps
-        seen.append((step.name, step.policy, step.pipeline and step.pipeline.deadline_ns == CHAIN.deadline_ns))
-        header = header.model_copy(update={"phases": (*header.phases, step)})
-    assert seen == [
-        ("pipeline1", "plan", True),
-        ("pipeline1-by-greedy", "greedy", True),
-        ("pipeline1-by-mine-2", "mine_2", True),
-        ("pipeline1-alone", "plan", True),
-    ]
-
-
-def test_a_pipeline_follows_the_mix_and_also_a_mix_that_cannot_be_planned() -> None:
-    (mixed,) = later(with_stages(chained(MIX)))
-    assert mixed.purpose == "mixed"
-    after = with_stages(chained(MIX))
-    (chain,) = later(after.model_copy(update={"phases": (*after.phases, mixed)}))
-    assert chain.purpose == "pipeline"
-    unplanned = MIX.model_copy(update={"units": {"llm": 1, "dlrm": 1, "gone": 1}})
-    absent, chain = later(after.model_copy(update={"mix": unplanned}))
-    assert (absent.kind, chain.purpose) == ("mix", "pipeline")
-
-
-def test_a_pipeline_whose_stage_has_no_rate_is_absent_with_the_reason() -> None:
-    unaudited = with_stages(chained(), audit=None)
-    (absent,) = later(unaudited)
-    assert (absent.kind, absent.name) == ("pipeline", "chain")
-    assert "no device has a solo rate of dlrm" in absent.reason
-    assert later(unaudited.model_copy(update={"absent": (absent,)})) == []
-
-
-def test_a_pipeline_runs_on_this_machine() -> None:
-    RunRequest(pipeline="assistant").check()
-    with pytest.raises(UsageError, match="--pipeline runs on this machine alone"):
-        RunRequest(pipeline="assistant", machines=Machines({})).check()
-
-
-def test_only_a_feed_of_the_stages_samples_is_its_time_alone() -> None:
-    """The LLM was measured one feed of one sample at a time, and the stage has two."""
-    twice = CHAIN.model_copy(update={"stages": (PipelineStage(suite="llm", samples=2), CHAIN.stages[1])})
-    before = chained().model_copy(update={"pipeline": twice})
-    lacking = {(step.shares[0].route.suite, step.shares[0].batch) for step in later(before)}
-    assert lacking == {("llm", 2), ("dlrm", 500)}
-    assert rates.of_stages(gather(before), twice, ()) == ({}, [])
-    units, found = rates.of_stages(gather(before), CHAIN, ())
-    assert (units, {(rate.suite, rate.batch) for rate in found}) == ({"llm": 100}, {("llm", 1)})
-    there = (PipelineStage(suite="llm", device="gpu:0"), CHAIN.stages[1])
-    _, found = rates.of_stages(gather(before), CHAIN.model_copy(update={"stages": there}), ())
-    assert [rate.device for rate in found] == ["gpu:0"]

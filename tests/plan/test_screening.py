@@ -300,12 +300,12 @@ def test_a_lower_class_goes_on_from_what_a_higher_one_measured() -> None:
 
 def test_a_lower_class_no_longer_lacks_the_devices_that_it_uses() -> None:
     before = went(grown(began(()), *candidates(target("torch", "bf16", dlrm=()))), {"torch": 7})
-    names = (("device", "cpu:0"), ("device", "npu:0"), ("meter", "rapl"), ("mix", "edge-1"))
+    names = (("device", "cpu:0"), ("device", "npu:0"), ("meter", "rapl"), ("mix", "edge-1"), ("experiment", "one"))
     absent = tuple(Absent.model_validate({"kind": kind, "name": name, "reason": "why"}) for kind, name in names)
     more = candidates(target("torch", "bf16", "int8", dlrm=()), bits=8)
     assert {phase.shares[0].route.device for phase in more} == {"cpu:0"}
     low = plan.carried(before.model_copy(update={"absent": absent}), 8, more, all_routes=False)
-    assert [each.name for each in low.absent] == ["npu:0", "rapl"], "and its mix is still to come"
+    assert [each.name for each in low.absent] == ["npu:0", "rapl"], "and its mix and its experiments are still to come"
 
 
 def test_a_lower_class_keeps_what_was_found_before_the_first_phase() -> None:

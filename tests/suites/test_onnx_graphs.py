@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -128,7 +129,7 @@ def test_what_is_shipped_matches_the_modules(name: str, tier: str) -> None:
     shapes = onnx_graphs.weight_shapes(graphs)
     weights = each.weights()
     assert {name: weights.spec(name).shape for name in weights.names()} == shapes
-    home = Path(onnx_graphs.__file__).parent / ("llm_parts" if name.startswith("llm-") else name)
+    home = Path(inspect.getfile(type(each))).parent
     for title, graph in graphs.items():
         assert onnx_graphs.graph_path(home, tier, title).exists()
         model = onnx.load_from_string(graph.onnx())

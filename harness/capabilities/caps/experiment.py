@@ -11,7 +11,7 @@ from mixmark.harness.capabilities.caps.frontier import Frontier, frontier
 from mixmark.harness.capabilities.caps.power_caps import Control
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import percent
-from mixmark.harness.contracts.schema import Phase
+from mixmark.harness.contracts.schema import Phase, Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
@@ -24,7 +24,7 @@ class PowerCaps(Experiment):
     name = "caps"
     facts = (Caps, Capped)
 
-    def asked(self, run: PreparedRun, machine: MeasuredMachine, given: Mapping[str, Any]) -> Caps:
+    def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Caps:
         targets = machine.bench.targets(run.request.devices)
         caps = given["caps"]
         limits = tuple(control.limit for control in power_caps.find(dict.fromkeys(each.device.id for each in targets)))

@@ -38,7 +38,7 @@ class LoadLadder(Experiment):
     name = "ladder"
     facts = (Levels, Served)
 
-    def asked(self, run: PreparedRun, machine: MeasuredMachine, given: Mapping[str, Any]) -> Levels:
+    def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Levels:
         return Levels(levels=given["levels"] or LEVELS.get(run.request.preset, DEFAULT))
 
     def next(self, state: RunState) -> Steps:

@@ -21,7 +21,7 @@ class MeasurePaths(Experiment):
     needs_mix = False
     first = "the paths between memories"
 
-    def asked(self, run: PreparedRun, machine: MeasuredMachine, given: Mapping[str, Any]) -> Fact:
+    def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Fact:
         plugins = [run.suites.plugins[each.name] for each in run.workloads]
         return Moves(moves=tuple(measuring.moves(plugins, run.request.tier)))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import BY_PLAN, Fact, Finding, Phase
+from mixmark.harness.contracts.schema import BY_PLAN, Fact, Finding, Phase, Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import found, in_full
 from mixmark.harness.judge.mixed_run import run_of
@@ -93,7 +93,7 @@ class ComparedPolicies(Experiment):
         chosen = choose_by_name("policy", [*(each for each in of_run if each not in specs.values()), *specs], known)
         for each in chosen:
             policy_of(known[each])
-        others = run.pipeline or run.request.experiments.keys() - {self.name}  # may also serve by them
+        others = run.request.experiments.keys() - {self.name}  # may also serve by them
         if not run.resumed and (run.request.machines or not (run.mix or others)):
             lacks = "it needs a mix: leave --mix none away"
             if run.request.machines:
@@ -101,7 +101,7 @@ class ComparedPolicies(Experiment):
             raise UsageError("--policy runs or serves a mix on this machine", hint=lacks)
         return {each: known[each] for each in chosen if each != BY_PLAN}
 
-    def asked(self, run: PreparedRun, machine: MeasuredMachine, given: Mapping[str, Any]) -> Policies:
+    def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Policies:
         return Policies(policies=tuple(run.experiments[self.name]))
 
     def next(self, state: RunState) -> list[Phase]:

@@ -1,7 +1,7 @@
 """The facts of a run: frozen, checked on construction, units in names; unknown is None and never 0.
 
     device   the base class of facts; devices, and the routes of suites on devices
-    plan     limits, shares, tasks, phases, the mix and its placement, pipelines
+    plan     limits, shares, tasks, phases, the mix and its placement
     record   one share's outcome: completions or an error, the audit, the conditions
     result   the whole run: its hosts, their software and clocks, and the energy of its phases
 
@@ -35,9 +35,6 @@ from mixmark.harness.contracts.schema.plan import (
     Limits,
     Mix,
     Phase,
-    Pipeline,
-    PipelineStage,
-    PipelineWork,
     Placement,
     Purpose,
     Rate,
@@ -127,9 +124,6 @@ __all__ = [
     "Mix",
     "NoiseFloor",
     "Phase",
-    "Pipeline",
-    "PipelineStage",
-    "PipelineWork",
     "Placement",
     "PowerSource",
     "Precision",

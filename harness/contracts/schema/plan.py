@@ -1,9 +1,9 @@
-"""The plan of a run: limits, shares, tasks and phases, the mix, the placement of a mixed phase, and pipelines."""
+"""The plan of a run: limits, shares, tasks and phases, the mix, and the placement of a mixed phase."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -17,7 +17,6 @@ Purpose = Literal[
     "confirmation",
     "mixed",
     "experiment",
-    "pipeline",
 ]
 """Why a phase is run.
 
@@ -27,10 +26,9 @@ Purpose = Literal[
     confirmation  measures a route of the placement alone once more
     mixed         runs the mix
     experiment    belongs to an experiment, which is in no score; most run the mix in another way
-    pipeline      runs a chain of stages, several pipelines at a time
 """
-MIXES: tuple[Purpose, ...] = ("mixed", "experiment", "pipeline")
-"""The purposes of the phases with a placement, of a mix or of the stages of a pipeline."""
+MIXES: tuple[Purpose, ...] = ("mixed", "experiment")
+"""The purposes of the phases with a placement."""
 
 
 class LatencyLimits(Fact):
@@ -93,83 +91,6 @@ BY_PLAN = "plan"
 """The name of the policy that the score is measured with."""
 
 
-class PipelineStage(Fact):
-    """A stage of a pipeline: one feed of a suite."""
-
-    suite: str = Field(min_length=1)
-    samples: int = Field(default=1, gt=0, strict=True)
-    """The samples in the feed."""
-    device: str | None = None
-    """The only device that may run the stage. None if any device may."""
-    carried: bool = False
-    """Whether its suite continues the output of the stage before. Otherwise its feed is only derived from the digest of
-    that output."""
-
-
-class Pipeline(Fact):
-    """A chain of stages with a deadline. A stage begins once the output of the stage before has arrived."""
-
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=100)
-    stages: tuple[PipelineStage, ...] = Field(min_length=2)
-    deadline_ns: int = Field(gt=0)
-    """The longest time from the begin of a pipeline to its last output. A late pipeline is no work."""
-    apart: bool = Field(default=False, strict=True)
-    """Whether each device runs one stage only. Otherwise a device may run several."""
-    whole: str | None = None
-    """The suite that does the work of all stages in one feed. It is run in the same minutes. None: there is none."""
-
-    @model_validator(mode="after")
-    def _each_suite_once(self) -> Pipeline:
-        suites = self.suites
-        if twice := [suite for suite in dict.fromkeys(suites) if suites.count(suite) > 1]:
-            raise ValueError(f"pipeline {self.name} comes back to {', '.join(twice)}: a chain has each suite once")
-        if self.whole in suites:
-            raise ValueError(f"pipeline {self.name} has {self.whole} as a stage and as whole: whole is another suite")
-        return self
-
-    @property
-    def suites(self) -> tuple[str, ...]:
-        """The suites of the stages, in their order."""
-        return tuple(stage.suite for stage in self.stages)
-
-    @property
-    def samples(self) -> dict[str, int]:
-        """The samples in a feed of each suite that is measured alone: of the stages, and of the whole."""
-        return {stage.suite: stage.samples for stage in self.stages} | ({} if self.whole is None else {self.whole: 1})
-
-
-class PipelineWork(Fact):
-    """What a phase does of a pipeline.
-
-    A pipeline is known by the due time of its feeds: all of them are due when it begins, and no two begin at the same
-    time.
-    """
-
-    suites: tuple[str, ...] = Field(min_length=1)
-    """The suites of the stages, in their order; or only the one that does all of their work."""
-    units: tuple[Annotated[int, Field(gt=0)], ...]
-    """The units in the feed of each stage."""
-    in_flight: int = Field(ge=1)
-    """The number of pipelines that are under way at once. The next one begins when one ends."""
-    deadline_ns: int = Field(gt=0)
-    """The longest time from the begin of a pipeline to its last output, as each policy is told."""
-    carried: tuple[str, ...] = ()
-    """The suites whose feeds continue the output of the stage before."""
-    device: str | None = None
-    """The only device of the phase, with all of its slices. None if all devices take part."""
-
-    @model_validator(mode="after")
-    def _each_stage_has_units(self) -> PipelineWork:
-        if len(set(self.suites)) != len(self.suites) or len(self.units) != len(self.suites):
-            raise ValueError("each stage of a pipeline has a suite of its own and the units of its feed")
-        return self
-
-    @property
-    def mix_units(self) -> dict[str, float]:
-        """The units of each suite in one pipeline: to the planner, a pipeline is a mix of one feed of each stage."""
-        return dict(zip(self.suites, self.units, strict=True))
-
-
 class Phase(Fact):
     """Tasks that run at the same time. A solo measurement is a phase of one task with one share."""
 
@@ -177,15 +98,11 @@ class Phase(Fact):
     purpose: Purpose
     tasks: tuple[Task, ...] = Field(min_length=1)
     placement: Placement | None = None
-    """The placement of a phase with a mix or a pipeline. None if the phase has neither."""
-    policy: str = BY_PLAN
-    """The policy that assigned the work of a phase with a mix."""
+    """The plan of a phase with a mix. None if the phase has no mix."""
     experiment: str = ""
     """The experiment that the phase belongs to. Empty if it belongs to none."""
     facts: dict[str, JsonValue] = {}
     """What the experiment keeps of the phase."""
-    pipeline: PipelineWork | None = None
-    """The stages of a pipeline. None if the purpose is not `pipeline`."""
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -207,12 +124,8 @@ class Phase(Fact):
     def _a_mix_is_planned(self) -> Phase:
         if (self.purpose in MIXES) != (self.placement is not None):
             raise ValueError(
-                f"phase {self.name} is {self.purpose}: a phase has a placement if and only if it runs a mix or the "
-                "stages of a pipeline"
+                f"phase {self.name} is {self.purpose}: a phase has a placement if and only if it runs a mix"
             )
-        for purpose, facts in (("pipeline", self.pipeline),):
-            if (self.purpose == purpose) != (facts is not None):
-                raise ValueError(f"phase {self.name} is {self.purpose}: it has facts of a {purpose}, or lacks them")
         if (self.purpose == "experiment") != bool(self.experiment):
             raise ValueError(f"phase {self.name} is {self.purpose}: it names an experiment, or lacks its name")
         return self

@@ -357,8 +357,9 @@ class Absent(Fact):
 
     @property
     def label(self) -> str:
-        """The name in a report: kind and name, but only the name of a device or of a section of the configuration."""
-        return self.name if self.kind in ("device", "configuration") else f"{self.kind} {self.name}"
+        """The name in a report: kind and name, but only the name of a device, of a section of the configuration or of
+        what belongs to an experiment."""
+        return self.name if self.kind in ("device", "configuration", "experiment") else f"{self.kind} {self.name}"
 
 
 class Record(Fact):
@@ -413,8 +414,8 @@ class Record(Fact):
     """In a phase with a load, the 99th percentile of the time from a request's due time until the harness handled its
     arrival, over the requests of all suites."""
     carried_ns: int | None = Field(default=None, ge=0)
-    """The mean time of a feed to read the output of the stage before, and to write its own for the next stage. None if
-    the record is no stage of a pipeline that hands over outputs."""
+    """The mean time of a feed to read the output that it continues, and to write its own for the feed that continues
+    it. None if no feed of the record does either."""
     audit: Audit | None = None
     """The audit of the outputs. None if there was no audit; `exempt` or `unaudited` is then the reason."""
     exempt: Exemption | None = None

@@ -14,7 +14,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, Fact, Int64s, Route, Tier, WeightClass
-from mixmark.harness.contracts.schema.plan import Mix, Phase, Pipeline
+from mixmark.harness.contracts.schema.plan import Mix, Phase
 from mixmark.harness.contracts.schema.record import Absent, Found, PowerSource, Record
 
 SCHEMA: Literal[10] = 10
@@ -52,7 +52,7 @@ class SuiteFacts(Fact):
     unit: str
     unit_names: UnitNames
     continues: str = ""
-    """The suite whose output it continues in a pipeline. Empty: none."""
+    """The suite whose output it can continue. Empty: none."""
 
 
 BUILT_IN = "built in"
@@ -319,8 +319,6 @@ class Result(Fact):
     """The objective of the plan of the mixed phases."""
     experiments: dict[str, dict[str, JsonValue]] = {}
     """The experiments that the run was asked for, by their names, with what each keeps of its options."""
-    pipeline: Pipeline | None = None
-    """The pipeline that is run after everything else. None if it was not asked for."""
     suites: tuple[SuiteFacts, ...] = ()
     """All suites that loaded, also unused ones."""
     records: tuple[Record, ...]

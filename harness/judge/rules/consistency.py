@@ -36,7 +36,6 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge.findings import found, invalid
 from mixmark.harness.judge.hosts import clock_bound_ns
-from mixmark.harness.judge.pipelines import out_of_turn
 from mixmark.harness.judge.rules.registered import Room
 from mixmark.harness.judge.statistics.copies import copies, fingerprint
 from mixmark.harness.plugins import experiments
@@ -100,7 +99,6 @@ def contradictions(result: Result, claims: SuiteClaims) -> Iterator[str]:
     yield from _weight_class(result)
     yield from _mixes(result)
     yield from _experiments(result)
-    yield from _chains(result)
     yield from _times(result)
     yield from _copies(result)
     yield from _meterings(result)
@@ -336,21 +334,6 @@ def _experiments(result: Result) -> Iterator[str]:
     yield from wrong
     for experiment in () if wrong else experiments.of(result):
         yield from experiment.contradictions(result)
-
-
-def _chains(result: Result) -> Iterator[str]:
-    """The phases of a pipeline run its stages on known devices, and each stage began after the stage before."""
-    devices = {device.id for device in result.devices}
-    for phase in result.phases:
-        if (work := phase.pipeline) is None:
-            continue
-        rates = phase.placement.rates if phase.placement else ()
-        planned = {rate.suite for rate in rates} == set(work.suites) and {rate.device for rate in rates} <= devices
-        known = (result.pipeline.suites, (result.pipeline.whole,)) if result.pipeline else ()
-        if work.suites not in known or not planned:
-            yield f"{phase.name} runs other stages than the pipeline of the run"
-        if wrong := out_of_turn(work, [record for record in result.records if record.phase == phase.name]):
-            yield f"{counted(wrong, 'pipeline')} of {phase.name} began a stage before the stage before was finished"
 
 
 def _times(result: Result) -> Iterator[str]:

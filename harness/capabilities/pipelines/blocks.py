@@ -1,11 +1,11 @@
-"""The pipeline, in words and tables. Empty if none was asked for."""
+"""The pipeline, in words and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.judge.pipelines import PipelineFigures, PipelineTurn, StageTimes
+from mixmark.harness.capabilities.pipelines.figures import PipelineFigures, PipelineTurn, StageTimes
+from mixmark.harness.contracts.schema import Result
 from mixmark.reporters import figures
 from mixmark.reporters.document import Block, Facts, Heading, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN, duration, percent, significant
@@ -30,16 +30,14 @@ TURN = (
 STAGE = ("stage", "feeds on", "alone", "feed", "carried", "waiting", "handing over", "part")
 
 
-def facts(assessment: Assessment) -> Iterator[tuple[str, str]]:
+def lines(result: Result, found: PipelineFigures) -> Iterator[tuple[str, str]]:
     """What the pipeline did, in a few lines."""
-    if found := assessment.pipeline:
-        name = f"pipeline {figures.name(found.pipeline.name)}"
-        yield name, "; ".join(_in_words(found))
-        if found.exceeded:
-            yield "beyond its bounds", EXCEEDED
-        for turn in found.turns:
-            for problem in turn.problems:
-                yield f"in {turn.phase}", figures.void(problem, assessment.result)
+    yield f"pipeline {figures.name(found.pipeline.name)}", "; ".join(_in_words(found))
+    if found.exceeded:
+        yield "beyond its bounds", EXCEEDED
+    for turn in found.turns:
+        for problem in turn.problems:
+            yield f"in {turn.phase}", figures.void(problem, result)
 
 
 def _in_words(found: PipelineFigures) -> Iterator[str]:
@@ -66,11 +64,8 @@ def _in_words(found: PipelineFigures) -> Iterator[str]:
         yield f"no gain is known: {found.reason}"
 
 
-def in_full(assessment: Assessment) -> Iterator[Block]:
+def section(found: PipelineFigures) -> Iterator[Block]:
     """Each turn, and where its time went."""
-    found = assessment.pipeline
-    if found is None:
-        return
     yield Heading("The pipeline", "pipeline")
     yield Facts(list(_facts(found)))
     yield Table("", TURN, [_turn(turn) for turn in found.turns], text_columns=2)

@@ -9,23 +9,13 @@ from typing import get_args
 
 import pytest
 
+from mixmark.harness.capabilities.pipelines import plan as pipelines
+from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineStage
+from mixmark.harness.capabilities.pipelines.plan import StageSuite
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import (
-    Device,
-    Limits,
-    Phase,
-    Pipeline,
-    PipelineStage,
-    Rate,
-    Route,
-    Share,
-    Task,
-    Tier,
-)
-from mixmark.harness.plan import pipelines
-from mixmark.harness.plan.pipelines import StageSuite
+from mixmark.harness.contracts.schema import Device, Limits, Phase, Rate, Share, Task, Tier
 from mixmark.harness.plan.placement import place
-from tests.fakes.machine import device, solo
+from tests.fakes.machine import device, solo, solo_record
 
 ONE, MANY = StageSuite("", batches=False), StageSuite("", batches=True)
 SUITES = {
@@ -37,7 +27,6 @@ SUITES = {
     "llm-decode": StageSuite("llm-prefill", batches=False),
 }
 CHAIN = Pipeline(name="mine", stages=(PipelineStage(suite="a"), PipelineStage(suite="b")), deadline_ns=2 * 10**9)
-LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=10**9, max_ns=60 * 10**9, min_feeds=1)
 UNITS = {"a": 10, "b": 20}
 DEVICES = [device("gpu:0"), device("cpu:0")]
 RATES = solo({("a", "gpu:0"): 100, ("a", "cpu:0"): 20, ("b", "gpu:0"): 40, ("b", "cpu:0"): 20})
@@ -138,12 +127,10 @@ def test_a_pipeline_that_does_not_exist() -> None:
 
 
 def candidates(*suites: str) -> list[Phase]:
-    def phase(suite: str) -> Phase:
-        route = Route(suite=suite, tier="smoke", suite_version="1", device="npu:0", adapter="band", precision="fp32")
-        share = Share(key=suite, route=route, scenario="offline", limits=LIMITS)
-        return Phase(name=suite, purpose="solo", tasks=(Task(device="npu:0", shares=(share,)),))
-
-    return [phase(suite) for suite in suites]
+    limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1, min_feeds=1)
+    routes = [solo_record(rate).route for rate in solo({(suite, "npu:0"): 1.0 for suite in suites})]
+    shares = [Share(key=f"solo-{route.suite}", route=route, scenario="offline", limits=limits) for route in routes]
+    return [Phase(name=share.key, purpose="solo", tasks=(Task(device="npu:0", shares=(share,)),)) for share in shares]
 
 
 def test_a_stage_that_nothing_runs_is_refused_before_anything_runs() -> None:
@@ -216,12 +203,15 @@ def test_the_whole_work_has_a_turn_of_its_own() -> None:
 def test_a_policy_has_the_plan_of_the_turn_that_it_is_compared_with_and_any_device() -> None:
     planner = partial(place, devices=DEVICES)
     plan, greedy, alone = pipelines.turns(APART, UNITS, RATES, DEVICES, planner, ["greedy"])
-    assert [(turn.name, turn.policy) for turn in (plan, greedy, alone)] == [
+    assert [(turn.name, turn.work.policy) for turn in (plan, greedy, alone)] == [
         ("", "plan"),
         ("by-greedy", "greedy"),
         ("alone", "plan"),
     ]
-    assert greedy.work == plan.work and greedy.placement.fractions == plan.placement.fractions
+    assert (
+        greedy.work == plan.work.model_copy(update={"policy": "greedy"})
+        and greedy.placement.fractions == plan.placement.fractions
+    )
     assert len(plan.placement.rates) == 2, "each device has one stage"
     assert len(greedy.placement.rates) == 4
 
@@ -258,12 +248,13 @@ def test_the_pipelines_in_flight_leave_half_of_the_deadline() -> None:
 
 def test_a_window_has_time_for_twenty_pipelines_if_the_limits_allow() -> None:
     plan = place(UNITS, RATES, DEVICES)
-    assert pipelines.limits_of(plan, LIMITS).min_ns == pytest.approx(8e9, rel=1e-6)
-    assert pipelines.limits_of(plan, LIMITS.model_copy(update={"max_ns": 2 * 10**9})).min_ns == 2 * 10**9
-    assert pipelines.limits_of(plan, LIMITS.model_copy(update={"min_ns": 9 * 10**9})).min_ns == 9 * 10**9
+    limits = Limits(warmup_ns=0, search_ns=0, min_ns=10**9, max_ns=60 * 10**9, min_feeds=1)
+    assert pipelines.limits_of(plan, limits).min_ns == pytest.approx(8e9, rel=1e-6)
+    assert pipelines.limits_of(plan, limits.model_copy(update={"max_ns": 2 * 10**9})).min_ns == 2 * 10**9
+    assert pipelines.limits_of(plan, limits.model_copy(update={"min_ns": 9 * 10**9})).min_ns == 9 * 10**9
 
 
 def test_the_pipelines_of_the_page_are_read(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "capabilities" / "pipelines.md").read_text("utf-8")
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert pipelines.load(own(tmp_path, text), "edge", SUITES).suites == ("resnet50", "llm", "diffusion")

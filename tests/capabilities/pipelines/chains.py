@@ -6,8 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from mixmark.harness.contracts.schema import Completions, Pipeline, PipelineStage, PipelineWork, Record
-from mixmark.harness.measure.pipeline_queue import PipelineQueue
+from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineStage, PipelineWork
+from mixmark.harness.capabilities.pipelines.queue import PipelineQueue
+from mixmark.harness.contracts.schema import Completions, Record
 from tests.fakes.machine import Machine, Rates, record
 
 UNITS = {"a": 10, "b": 20}

@@ -9,10 +9,10 @@ from math import prod
 import numpy as np
 import pytest
 
+from mixmark.harness.capabilities.pipelines.llm_parts import Decode, Part, Prefill
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Continues, Feed
 from mixmark.suites.llm import Llm
-from mixmark.suites.llm_parts import Decode, Part, Prefill
 from tests.suites.test_llm import Eager, one_thread  # noqa: F401  (a fixture)
 
 pytestmark = pytest.mark.slow

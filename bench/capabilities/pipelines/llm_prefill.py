@@ -14,11 +14,11 @@ from torch import nn
 from bench.separation import Row, narrower
 from bench.separation.llm import load
 from bench.separation.networks import cast, patched
+from mixmark.harness.capabilities.pipelines.llm_parts import Prefill
+from mixmark.harness.capabilities.pipelines.llm_parts import network as networks
 from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.llm.network import LlamaAttention
-from mixmark.suites.llm_parts import Prefill
-from mixmark.suites.llm_parts import network as networks
 from mixmark.suites.weights import Synthetic
 
 Change = Callable[[Any], AbstractContextManager[object]]

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bench.capabilities.pipelines.llm_prefill import Change, skipped, without_attention
 from bench.separation import Row, narrower
 from bench.separation.llm import load, uncomputed
-from bench.separation.llm_prefill import Change, skipped, without_attention
 from bench.separation.networks import cast, patched
+from mixmark.harness.capabilities.pipelines.llm_parts import Decode
+from mixmark.harness.capabilities.pipelines.llm_parts import network as networks
 from mixmark.harness.contracts.protocols import Array, Feed
 from mixmark.harness.contracts.schema import WeightClass
-from mixmark.suites.llm_parts import Decode
-from mixmark.suites.llm_parts import network as networks
 from mixmark.suites.weights import Synthetic
 
 Given = Callable[[Array], Array]

@@ -18,31 +18,24 @@ A pipeline is known by the due time of its feeds; see `PipelineWork`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
 
+from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineWork
+from mixmark.harness.capabilities.pipelines.phases import NAME, asked
+from mixmark.harness.capabilities.pipelines.plan import best_single, fastest_s
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import (
-    BY_PLAN,
-    Finding,
-    Int64s,
-    Mix,
-    Phase,
-    Pipeline,
-    PipelineWork,
-    Record,
-    Result,
-)
+from mixmark.harness.contracts.numbers import counted
+from mixmark.harness.contracts.schema import BY_PLAN, Finding, Int64s, Phase, Placement, Record, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.mixed_run import HOUR_NS, HOUR_S, KWH_J, ScoredRun, run_of
 from mixmark.harness.judge.solo import Latency, latency
 from mixmark.harness.judge.statistics.intervals import early_stopping, over_runs
 from mixmark.harness.judge.statistics.timestamps import Floats, flights_ns
-from mixmark.harness.plan.pipelines import best_single, fastest_s
 from mixmark.harness.plugins.experiments import fact
 
 SLOW = 0.05
@@ -150,15 +143,13 @@ class StageFeed:
     ended_ns: int
 
 
-def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures | None:
-    """None if no pipeline was asked for. doubts: of the integrity rules."""
-    pipeline = result.pipeline
-    if pipeline is None:
-        return None
-    phases = [phase for phase in result.phases if phase.pipeline]
-    turns = tuple(_turn(result, pipeline, phase, phase.pipeline, doubts) for phase in phases if phase.pipeline)
+def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures:
+    """Of a run that was asked for a pipeline. doubts: of the integrity rules."""
+    pipeline = asked(result)
+    phases = [phase for phase in result.phases if phase.experiment == NAME]
+    turns = tuple(_turn(result, pipeline, phase, doubts) for phase in phases)
     own = [each for each in turns if each.by_plan]
-    policies = {
+    others = {
         each: [turn for turn in turns if turn.policy == each] for each in fact(result, "policies", "policies", ())
     }
     single, whole = [each for each in turns if each.device], [each for each in turns if each.whole]
@@ -176,7 +167,7 @@ def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures | None
         per_kwh=_mean(kwh) if counts and len(kwh) == len(own) else None,
         gain=gain,
         gain_over_whole=_gain(own, whole),
-        gain_over_policies={policy: _gain(own, others) for policy, others in policies.items()},
+        gain_over_policies={policy: _gain(own, its_turns) for policy, its_turns in others.items()},
         reason=None if gain else _reason(result, pipeline, phases, single if counts else own),
     )
 
@@ -192,9 +183,8 @@ def _gain(turns: Sequence[PipelineTurn], others: Sequence[PipelineTurn]) -> Esti
 def _bounds(phase: Phase, turns: Sequence[PipelineTurn]) -> tuple[float, float, bool]:
     """The critical path, λ* per hour, and whether a turn was faster than the times alone allow. turns: those on all
     devices."""
-    plan, work = phase.placement, phase.pipeline
-    assert plan is not None and work is not None  # a phase of a pipeline has both
-    alone_ns = {suite: each * 1e9 for suite, each in fastest_s(_units(work), plan.rates).items()}
+    work, plan = _planned(phase)
+    alone_ns = {suite: each * 1e9 for suite, each in fastest_s(work.mix_units, plan.rates).items()}
     least_ns = dict(alone_ns)
     for stage in (stage for turn in turns for stage in turn.stages):
         least_ns[stage.suite] = min(least_ns[stage.suite], stage.feed_ns)
@@ -204,21 +194,21 @@ def _bounds(phase: Phase, turns: Sequence[PipelineTurn]) -> tuple[float, float, 
     return path_ns, per_hour, max(per_hour / alone_per_hour, alone_path_ns / path_ns) > 1 + SLOW
 
 
-def _units(work: PipelineWork) -> dict[str, int]:
-    """The units in the feed of each stage."""
-    return dict(zip(work.suites, work.units, strict=True))
+def _planned(phase: Phase) -> tuple[PipelineWork, Placement]:
+    assert phase.placement is not None  # every phase of an experiment has a plan
+    return phase.told(PipelineWork), phase.placement
 
 
 def _reason(result: Result, pipeline: Pipeline, phases: Sequence[Phase], wanting: Sequence[PipelineTurn]) -> Reason:
     """Why there is no gain. wanting: the turns that gave none; empty if none was run on a single device."""
     if not phases:
-        absent = (each.reason for each in result.absent if (each.kind, each.name) == ("pipeline", pipeline.name))
+        name = f"pipeline {pipeline.name}"
+        absent = (each.reason for each in result.absent if (each.kind, each.name) == ("experiment", name))
         return next(absent, "the run ended before it")
     if wanting:
         return "a turn does not count, or none of its pipelines was in time"
-    plan, work = phases[0].placement, phases[0].pipeline
-    assert plan is not None and work is not None  # a phase of a pipeline has both
-    why = best_single(_units(work), plan.rates, result.devices)[1]
+    work, plan = _planned(phases[0])
+    why = best_single(work.mix_units, plan.rates, result.devices)[1]
     return why or "the run ended before its turn on a single device"
 
 
@@ -227,11 +217,9 @@ def _mean(values: Sequence[float]) -> Estimate | None:
     return over_runs(values) if values and min(values) > 0 else Estimate(fmean(values)) if values else None
 
 
-def _turn(
-    result: Result, pipeline: Pipeline, phase: Phase, work: PipelineWork, doubts: Sequence[Finding]
-) -> PipelineTurn:
-    bundle = Mix(name=pipeline.name, tier=result.tier, units=work.mix_units)
-    run = run_of(result, bundle, phase, doubts)
+def _turn(result: Result, pipeline: Pipeline, phase: Phase, doubts: Sequence[Finding]) -> PipelineTurn:
+    work, plan = _planned(phase)
+    run = run_of(result, work.mix(result.tier), phase, doubts)
     records = [record for record in result.records if record.phase == phase.name]
     ended = [
         (due_ns, steps)
@@ -245,7 +233,7 @@ def _turn(
         phase=phase.name,
         device=work.device,
         whole=work.suites != pipeline.suites,
-        policy=phase.policy,
+        policy=work.policy,
         in_flight=work.in_flight,
         length_ns=run.length_ns if run else 0,
         ended=len(ended),
@@ -256,7 +244,7 @@ def _turn(
         first=latency(first_ns) if (first_ns < took_ns).any() else None,
         p90_at_most_ns=early_stopping(took_ns, 0.9),
         p99_at_most_ns=early_stopping(took_ns, 0.99),
-        stages=_stages(phase, work, records, ended) if ended else (),
+        stages=_stages(work, plan, records, ended) if ended else (),
         problems=_problems(phase, run),
     )
 
@@ -291,12 +279,23 @@ def out_of_turn(work: PipelineWork, records: Sequence[Record]) -> int:
     return wrong
 
 
+def contradictions(result: Result) -> Iterator[str]:
+    """The phases run the stages of the pipeline on known devices, and each stage began after the stage before."""
+    pipeline, devices = asked(result), {device.id for device in result.devices}
+    for phase in (phase for phase in result.phases if phase.experiment == NAME):
+        work, plan = _planned(phase)
+        suites, on = {rate.suite for rate in plan.rates}, {rate.device for rate in plan.rates}
+        if work.suites not in (pipeline.suites, (pipeline.whole,)) or suites != set(work.suites) or on - devices:
+            yield f"{phase.name} runs other stages than the pipeline of the run"
+        if wrong := out_of_turn(work, [record for record in result.records if record.phase == phase.name]):
+            yield f"{counted(wrong, 'pipeline')} of {phase.name} began a stage before the stage before was finished"
+
+
 def _stages(
-    phase: Phase, work: PipelineWork, records: Sequence[Record], ended: Sequence[tuple[int, Sequence[StageFeed]]]
+    work: PipelineWork, plan: Placement, records: Sequence[Record], ended: Sequence[tuple[int, Sequence[StageFeed]]]
 ) -> tuple[StageTimes, ...]:
     """ended: when each pipeline began, and all of its steps."""
-    assert phase.placement is not None  # it is a phase of a pipeline
-    alone_s = fastest_s(_units(work), phase.placement.rates)
+    alone_s = fastest_s(work.mix_units, plan.rates)
     busy = _busy(records)
     carried = {(record.route.suite, record.route.device): record.carried_ns or 0 for record in records}
     found = []

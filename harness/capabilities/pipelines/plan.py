@@ -1,4 +1,4 @@
-"""Pipelines: published ones, those of a user's TOML file with one table, and the placement of their stages.
+"""Definitions of pipelines, published or in a user's TOML file with one table, and the placement of their stages.
 
 [mine]
 stages = [{ suite = "resnet50", samples = 4 }, { suite = "llm", device = "gpu:0" }]
@@ -10,35 +10,28 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import ValidationError
 
+from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineStage, PipelineWork
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
-from mixmark.harness.contracts.schema import (
-    BY_PLAN,
-    Device,
-    Limits,
-    Phase,
-    Pipeline,
-    PipelineStage,
-    PipelineWork,
-    Placement,
-    Rate,
-    Tier,
-)
+from mixmark.harness.contracts.schema import Device, Limits, Phase, Placement, Rate, Tier
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.contracts.toml import read_toml
 from mixmark.harness.plan.bound import bound, fastest_routes
 from mixmark.harness.plan.mixes import NS_PER_S, one_table, words_of
 from mixmark.harness.plan.placement import Planner
 
-SHIPPED = Path(__file__).with_suffix(".toml")
-PAGE = "docs/pipelines.md shows one"
+if TYPE_CHECKING:
+    from mixmark.harness.discover.setup import Suites
+
+SHIPPED = Path(__file__).with_name("pipelines.toml")
+PAGE = "docs/capabilities/pipelines.md shows one"
 ENOUGH = 20
 """The pipelines that a window has time for, if the limits of the mix allow."""
 USED = 0.5
@@ -56,6 +49,15 @@ class StageSuite:
     """The suite whose output it continues. Empty: none."""
     batches: bool
     """Whether it takes several samples at once, as its offline scenario does."""
+
+
+def stage_suites(suites: Suites) -> Mapping[str, StageSuite]:
+    """All suites but the probe, which has no rate that counts."""
+    return {
+        each.name: StageSuite(suites.facts[each.name].continues, "offline" in each.scenarios)
+        for each in suites.workloads
+        if "probe" not in each.scenarios
+    }
 
 
 @cache
@@ -145,7 +147,6 @@ class Turn:
     """What tells it from the run by the plan on all devices, whose name is empty."""
     placement: Placement
     work: PipelineWork
-    policy: str = BY_PLAN
 
 
 def turns(
@@ -189,7 +190,8 @@ def turns(
     if policies:  # `apart` binds the plan, and a policy may choose any device
         routes = turn("", stages).placement.rates
         free = by_plan.placement.model_copy(update={"rates": routes})
-        found += [replace(by_plan, name=f"by-{each}", placement=free, policy=each) for each in policies]
+        work = by_plan.work
+        found += [Turn(f"by-{each}", free, work.model_copy(update={"policy": each})) for each in policies]
     if whole:
         found.append(turn("whole", whole))
     return [*found, turn("alone", of_single, single)] if single else found

@@ -82,7 +82,7 @@ class Part(llm.Llm):
     def _network(self, name: str) -> nn.Module:
         import torch
 
-        from mixmark.suites.llm_parts import network
+        from mixmark.harness.capabilities.pipelines.llm_parts import network
 
         with torch.device("meta"):
             built: nn.Module = getattr(network, name)(self.shape).eval()

@@ -8,26 +8,17 @@ from functools import partial
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import (
-    Absent,
-    Completions,
-    Metering,
-    Phase,
-    Pipeline,
-    PipelineWork,
-    Record,
-    Result,
-    Samples,
-)
+from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineWork
+from mixmark.harness.capabilities.pipelines.figures import PipelineFigures, figures, out_of_turn
+from mixmark.harness.capabilities.pipelines.queue import PipelineQueue
+from mixmark.harness.contracts.schema import Absent, Completions, Metering, Phase, Record, Result, Samples
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.pipelines import PipelineFigures, figures, out_of_turn
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.solo import Latency
-from mixmark.harness.measure.pipeline_queue import PipelineQueue
 from mixmark.harness.plan.placement import place
 from mixmark.reporters import report
+from tests.capabilities.pipelines.chains import CHAIN, UNITS, WORK, machine, records
 from tests.fakes.machine import WALL, Machine, Rates, device, phase
-from tests.fakes.pipelines import CHAIN, UNITS, WORK, machine, records
 from tests.golden.sample import result as bare
 from tests.judge.found import not_none
 
@@ -38,8 +29,12 @@ GPU: Rates = {("a", "gpu:0"): 100.0, ("b", "gpu:0"): 40.0}
 def turn(made: Machine, in_flight: int, name: str, on: str | None = None) -> tuple[Phase, list[Record]]:
     found = records(made, name)
     work = WORK.model_copy(update={"in_flight": in_flight, "device": on})
-    whole = phase(found, made.placement).model_dump() | {"purpose": "pipeline", "pipeline": work}
-    return Phase.model_validate(whole), found
+    return of_work(phase(found, made.placement), work), found
+
+
+def of_work(plain: Phase, work: PipelineWork) -> Phase:
+    own = {"purpose": "experiment", "experiment": "pipeline", "facts": work.model_dump(mode="json")}
+    return Phase.model_validate(plain.model_dump() | own)
 
 
 def metering(name: str, end_ns: int) -> Metering:
@@ -55,7 +50,7 @@ def result(*turns: tuple[Phase, list[Record]], chain: Pipeline = CHAIN, metered:
         update={
             "devices": (device("gpu:0"), device("cpu:0")),
             "phases": tuple(each for each, _ in turns),
-            "pipeline": chain,
+            "experiments": {"pipeline": chain.model_dump(mode="json")},
             "domains": (WALL,) if metered else (),
             "meterings": tuple(metering(name, end) for name, end in ends.items()) if metered else (),
         }
@@ -71,8 +66,7 @@ def both() -> tuple[tuple[Phase, list[Record]], tuple[Phase, list[Record]]]:
 
 
 def found(*turns: tuple[Phase, list[Record]], chain: Pipeline = CHAIN) -> PipelineFigures:
-    made = not_none(figures(result(*turns, chain=chain), ()))
-    return made
+    return figures(result(*turns, chain=chain), ())
 
 
 def test_a_late_pipeline_is_no_work_and_its_joules_stay() -> None:
@@ -88,7 +82,7 @@ def test_a_late_pipeline_is_no_work_and_its_joules_stay() -> None:
 
 def test_the_energy_is_not_known_without_a_meter() -> None:
     made = figures(result(both()[0], metered=False), ())
-    assert made is not None and made.per_hour is not None
+    assert made.per_hour is not None
     assert (made.turns[0].per_kwh, made.per_kwh) == (None, None)
 
 
@@ -155,8 +149,7 @@ def whole_turn() -> tuple[Phase, list[Record]]:
     made = Machine({"c": 30}, {pair: 60.0}, {pair: 30}, source=partial(PipelineQueue, work=work))
     made.run(5.05)
     kept = records(made, "pipeline1-whole")
-    changes = {"purpose": "pipeline", "pipeline": work}
-    return Phase.model_validate(phase(kept, made.placement).model_dump() | changes), kept
+    return of_work(phase(kept, made.placement), work), kept
 
 
 def test_the_gain_over_whole_requests() -> None:
@@ -177,12 +170,11 @@ def test_the_gain_over_a_policy() -> None:
     slow = machine(1)
     slow.run(4.45)
     by, kept = turn(slow, 1, "pipeline1-by-greedy")
-    greedy = by.model_copy(update={"policy": "greedy"}), kept
-    whole = result(both()[0], greedy, both()[1]).model_copy(
-        update={"experiments": {"policies": {"policies": ["greedy", "deadline"]}}}
-    )
-    made = figures(whole, ())
-    assert made is not None and made.per_hour == found(both()[0]).per_hour
+    greedy = by.model_copy(update={"facts": {**by.facts, "policy": "greedy"}}), kept
+    whole = result(both()[0], greedy, both()[1])
+    named = {**whole.experiments, "policies": {"policies": ["greedy", "deadline"]}}
+    made = figures(whole.model_copy(update={"experiments": named}), ())
+    assert made.per_hour == found(both()[0]).per_hour
     assert [(each.policy, each.by_plan) for each in made.turns] == [("plan", True), ("greedy", False), ("plan", False)]
     gains = made.gain_over_policies
     assert gains["deadline"] is None and gains["greedy"] is not None
@@ -207,12 +199,10 @@ def test_the_first_output_and_what_was_carried() -> None:
 def test_why_there_is_no_gain() -> None:
     whole, alone = both()
     assert found(whole).reason == "no single device runs every stage"
-    nothing = not_none(figures(result().model_copy(update={"finished": False}), ()))
+    nothing = figures(result().model_copy(update={"finished": False}), ())
     assert (nothing.reason, nothing.per_hour) == ("the run ended before it", None)
-    absent = Absent(kind="pipeline", name="mine", reason="no device has a solo rate of b")
-    why = figures(result().model_copy(update={"absent": (absent,)}), ())
-    assert why is not None and why.reason == absent.reason
-    assert figures(result().model_copy(update={"pipeline": None}), ()) is None
+    absent = Absent(kind="experiment", name="pipeline mine", reason="no device has a solo rate of b")
+    assert figures(result().model_copy(update={"absent": (absent,)}), ()).reason == absent.reason
     late = found(whole, alone, chain=CHAIN.model_copy(update={"deadline_ns": 1}))
     assert (late.gain, late.reason) == (None, "a turn does not count, or none of its pipelines was in time")
 
@@ -227,7 +217,8 @@ def test_a_stage_that_served_nothing_voids_the_turn(case: str) -> None:
     }[case]
     made = result((whole, [first, second]))
     made = made.model_copy(update={"records": tuple(kept)})
-    (found_turn,) = (figures(made, ()) or pytest.fail()).turns
+    void = figures(made, ())
+    (found_turn,) = void.turns
     assert [each.code for each in found_turn.problems] == [
         {
             "unaudited": "mix_complete.unaudited",
@@ -235,7 +226,6 @@ def test_a_stage_that_served_nothing_voids_the_turn(case: str) -> None:
             "no record": "mix_complete.unfinished",
         }[case]
     ]
-    void = figures(made, ()) or pytest.fail()
     assert (void.per_hour, void.reason) == (None, "a turn does not count, or none of its pipelines was in time")
 
 
@@ -277,4 +267,4 @@ def test_a_report_says_which_stage_voids_a_turn() -> None:
     lost = second.model_copy(update={"audit": None, "unaudited": "it was lost"})
     text = report.full(judge(result((whole, [first, lost]))))
     assert f"not count: {lost.route.label}" in " ".join(text.split())
-    assert "pipeline mine" not in report.full(judge(result(*both()).model_copy(update={"pipeline": None})))
+    assert "pipeline mine" not in report.full(judge(result(*both()).model_copy(update={"experiments": {}})))

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mixmark.harness.capabilities.pipelines.facts import PipelineWork
+from mixmark.harness.capabilities.pipelines.figures import out_of_turn, steps_of
+from mixmark.harness.capabilities.pipelines.queue import Chaining, PipelineQueue
 from mixmark.harness.contracts.protocols import DeviceLoad, Request
-from mixmark.harness.contracts.schema import PipelineWork
-from mixmark.harness.judge.pipelines import out_of_turn, steps_of
-from mixmark.harness.measure.pipeline_queue import PipelineQueue
 from mixmark.harness.measure.request_queue import PolicyFailed
 from mixmark.harness.plan.placement import place
+from tests.capabilities.pipelines.chains import ROW, UNITS, WORK, machine, records
 from tests.fakes.machine import Machine, Rates, device, solo
-from tests.fakes.pipelines import ROW, UNITS, WORK, machine, records
 
 
 def ends_s(made: Machine, suite: str = "b") -> list[float]:
@@ -149,10 +151,10 @@ def test_what_the_next_stage_continues_is_given_and_taken() -> None:
     queue = PipelineQueue(work.mix_units, plan, UNITS_OF, dict.fromkeys(ROW, 1), work)
     queue.begin(0)
     first = queue.next("gpu:0", 0)
-    assert first is not None and (first.takes, first.gives) == (False, True)
+    assert first is not None and (first.takes, first.gives, first.last) == (False, True, False)
     queue.finished("gpu:0", first, 0, 1, 10)
     second = queue.next("cpu:0", 1)
-    assert second is not None and (second.takes, second.gives) == (True, False)
+    assert second is not None and (second.takes, second.gives, second.last) == (True, False, True)
 
 
 class Last:
@@ -184,6 +186,18 @@ def test_a_policy_sees_the_stages_that_wait_with_the_begin_of_their_pipeline() -
     second = queue.next("cpu:0", 5)
     assert second is not None and (second.suite, second.request) == ("a", 0)
     assert Last.asked[2:] == [((Request(3, "b", -1, work.deadline_ns, "cpu:0"),), ("gpu:0", "cpu:0"))]
+
+
+def test_a_turn_by_a_policy_asks_the_policy_of_the_run() -> None:
+    plan = place(UNITS, solo(ROW), [device("gpu:0"), device("cpu:0")])
+    executor: Any = SimpleNamespace(policy=lambda name, stack, pids: {"last": Last}[name])
+    Last.asked.clear()
+    for policy, asked in (("plan", 0), ("last", 1)):
+        attendant = Chaining(WORK.model_copy(update={"policy": policy}), "smoke", executor)
+        attendant.ready(ExitStack(), [])
+        queue = attendant.source(lambda units, rates: plan)(UNITS, plan, UNITS_OF, dict.fromkeys(ROW, 1))
+        assert queue.next("gpu:0", 0) is not None
+        assert len(Last.asked) == asked
 
 
 def test_a_policy_that_gives_a_device_what_it_does_not_run_is_named() -> None:

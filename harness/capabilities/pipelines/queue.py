@@ -1,4 +1,4 @@
-"""Hands out the stages of pipelines, in the order of their chain. This module is pure, as `dispatch` is.
+"""Hands out the stages of pipelines, in the order of their chain, by the plan or by a policy.
 
 A stage is a request that arrives when the stage before is finished. A fixed number of pipelines is under way: when one
 ends, the next begins.
@@ -6,14 +6,66 @@ ends, the next begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from mixmark.harness.contracts.protocols import Policy, Request
-from mixmark.harness.contracts.schema import PipelineWork, Placement
-from mixmark.harness.measure.dispatch import Handed, Pair
+from mixmark.harness.capabilities.pipelines.facts import PipelineWork
+from mixmark.harness.contracts.protocols import DeviceLoad, Policy, Request
+from mixmark.harness.contracts.schema import BY_PLAN, Mix, Placement, Tier
+from mixmark.harness.measure.dispatch import Handed, Pair, Source
+from mixmark.harness.measure.executor import LocalExecutor, OfPolicy
 from mixmark.harness.measure.request_queue import RequestQueue, Table
-from mixmark.harness.plan.policies import InProportion
+from mixmark.harness.plan.placement import Planner
+from mixmark.harness.worker.plugin_process import policy_of
+
+
+class Chaining(OfPolicy):
+    """Hands out the stages of a phase."""
+
+    def __init__(self, work: PipelineWork, tier: Tier, executor: LocalExecutor) -> None:
+        by_plan = work.policy == BY_PLAN
+        super().__init__(InProportion if by_plan else policy_of(executor.prepared["policies"][work.policy]))
+        self.work, self.tier = work, tier
+
+    def mix(self, mix: Mix | None) -> Mix:
+        return self.work.mix(self.tier)
+
+    def source(self, plan: Planner) -> Source:
+        return partial(PipelineQueue, work=self.work, policy=self.policy)
+
+
+class InProportion:
+    """A request waits for the device that lags most behind its part of the plan. Other devices serve a suite only if
+    all of the planned devices have failed."""
+
+    def __init__(self, seconds: Table, plan: Table) -> None:
+        self._per_s = {
+            suite: {device: plan.get(suite, {}).get(device, 0.0) / s for device, s in own.items()}
+            for suite, own in seconds.items()
+        }
+        self._given: Counter[tuple[str, str]] = Counter()
+        self._chosen: dict[int, str] = {}
+        """The device of each request that waits, by its number."""
+
+    def choose(
+        self, waiting: Sequence[Request], devices: Sequence[DeviceLoad], now_ns: int
+    ) -> tuple[Request, str] | None:
+        room = {each.device: each.has_room for each in devices}
+        for request in waiting:
+            if self._chosen.get(request.number) not in room:
+                self._chosen[request.number] = self._lagging(request.suite, room)
+            if room[self._chosen[request.number]]:
+                return request, self._chosen.pop(request.number)
+        return None
+
+    def _lagging(self, suite: str, alive: Mapping[str, bool]) -> str:
+        able = {device: per_s for device, per_s in self._per_s[suite].items() if device in alive}
+        parts = {device: per_s for device, per_s in able.items() if per_s} or dict.fromkeys(able, 1.0)
+        device = min(parts, key=lambda each: ((self._given[suite, each] + 1) / parts[each], each))
+        self._given[suite, device] += 1
+        return device
 
 
 @dataclass
