@@ -17,7 +17,6 @@ from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import references, screening
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy import total as machine_energy
-from mixmark.harness.judge.energy.reading import TOO_SHORT
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import HOUR_NS, KWH_J
 from mixmark.harness.judge.references import ReferenceRate, ReferenceScore
@@ -372,6 +371,7 @@ def _unmeasured(assessment: Assessment, why: Reason | None) -> str:
     if why is None and result.domains:
         why = "no window of a suite or of the mix was measured to its end"
     why = why or "; ".join(machine_energy.total(result, "", 0, 1).reasons)
-    if {finding.rule for finding in assessment.findings} & {"energy_measured", "energy_complete"}:
+    codes = {finding.code for finding in assessment.findings}
+    if {code.partition(".")[0] for code in codes} & {"energy_measured", "energy_complete"}:
         return f"{why}; mixmark meters says what is needed"
-    return f"{why}; a longer --preset has longer windows" if TOO_SHORT in why else why
+    return f"{why}; a longer --preset has longer windows" if "energy_valid.too_short" in codes else why

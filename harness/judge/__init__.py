@@ -2,7 +2,7 @@
 
 Each line imports from the lines above it only (tests/judge/test_layers.py):
 
-    findings                      the table of rules: severity, words and remedy of each code
+    findings                      codes with their severity, words and remedy, declared where they are found
     statistics                    figures of one record, their intervals, and whether its window is steady
     energy                        joules of a window: readings, what they cover, their sum
     hosts, roofline               facts of each host; the ceilings that the probes reached

@@ -13,25 +13,17 @@ from mixmark.harness.contracts.schema import Absent, Finding, Rate, Result, Tier
 from mixmark.harness.judge import paths, pipelines, score, solo, solo_rates
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
-from mixmark.harness.judge.findings import RULES, words
+from mixmark.harness.judge.findings import voided, words
 from mixmark.harness.judge.paths import PathFigures
 from mixmark.harness.judge.pipelines import PipelineFigures
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
-from mixmark.harness.judge.rules import Rule, consistency, energy, integrity, interference, mix, records
+from mixmark.harness.judge.rules import interference, registered
 from mixmark.harness.judge.rules.consistency import SuiteClaims
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Adaptability, Matrix, Solo
 from mixmark.harness.judge.verdict import Verdict, VerdictWord, disturbances, verdict
 from mixmark.harness.plugins.experiments import installed
-
-CHECKS: Mapping[str, Rule] = {
-    name: check
-    for module in (records, mix, integrity, interference, energy)
-    for name, check in vars(module).items()
-    if name in RULES and callable(check)
-}
-"""The check of each rule of the table, but of `consistency`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +146,8 @@ class Assessment:
     @property
     def contradiction(self) -> str | None:
         """The first reason why the facts of the result cannot all be true. None if there is none, or nothing looked."""
-        return next((words(finding) for finding in self.findings if finding.rule == consistency.RULE), None)
+        rules = registered.RULES
+        return next((words(each) for each in self.findings if rules[each.rule].sees == "folder"), None)
 
 
 def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteClaims | None = None) -> Assessment:
@@ -164,14 +157,17 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
     a result that was read from a folder; a folder that contradicts them or itself shows no figure. None if this process
     measured the result.
     """
-    if claims is not None and (contradictions := consistency.findings(result, claims)):
+    if claims is not None and (contradictions := registered.findings("folder", result, claims)):
         return _rejected(result, contradictions)
     evidence = gather(result, claims.unknown if claims else {})
-    doubts = integrity.findings(evidence)
+    doubts = registered.findings("facts", evidence)
     evidence = _scored(evidence, doubts)
-    after = (finding for rule, check in CHECKS.items() if rule not in integrity.RULES for finding in check(evidence))
-    findings = tuple(sorted((*doubts, *after), key=lambda finding: RULES.index(finding.rule)))
-    invalid = integrity.invalid(findings)
+    findings = registered.ordered((*doubts, *registered.findings("score", evidence)))
+    if evidence.score:
+        costs = (*score.costs_of_rank(result, findings), *disturbances(evidence))
+        evidence = replace(evidence, score=score.graded(evidence.score, costs))
+    findings = registered.ordered((*findings, *registered.findings("grade", evidence)))
+    invalid = voided(findings)
     runs = solo.runs(evidence, findings)
     solos, hosted = (solo.solos(run for run in runs if run.route.hosted is own) for own in (False, True))
     exit_code = _exit_code(evidence, bool(invalid))
@@ -199,13 +195,13 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
 def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> Evidence:
     """The evidence with the score and what explains it.
 
-    doubts: the findings of the integrity rules.
+    doubts: the findings of the rules that see facts alone.
     """
     result = evidence.result
     runs = score.scored_runs(result, doubts, interference.disturbed_runs(evidence))
     rates: Sequence[Rate] = ()
     if result.mix and runs:
-        invalid = integrity.invalid(doubts)
+        invalid = voided(doubts)
         plans = {phase.name: phase.placement for phase in result.phases if phase.placement}
         known = {
             run.phase: solo_rates.known(evidence, result.mix, invalid, run.phase, plans[run.phase].rates)
@@ -215,33 +211,23 @@ def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> Evidence:
         explained = diagnoses(result, result.mix, runs, rates, known)
         evidence = replace(evidence, mixed_runs=runs, diagnoses=explained)
     unproven = [finding for diagnosis in evidence.diagnoses.values() for finding in diagnosis.unproven]
-    found = score.score(result, runs, unproven, doubts, disturbances(evidence))
-    return replace(evidence, score=found)
+    return replace(evidence, score=score.score(result, runs, unproven))
 
 
 def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Assessment:
-    """The assessment of a result whose facts cannot all be true: none of them is shown."""
-    facts = (
-        "phases",
-        "candidates",
-        "devices",
-        "domains",
-        "hosts",
-        "records",
-        "meterings",
-        "connections",
-        "paths",
-        "moves",
+    """The assessment of a result whose facts cannot all be true: it shows which run of which machine this claims to be,
+    and nothing else of it."""
+    claimed = Result(
+        created_utc=result.created_utc,
+        tier=result.tier,
+        preset=result.preset,
+        system=result.system,
+        devices=(),
+        records=(),
+        finished=result.finished,
     )
-    nothing: dict[str, object] = {
-        **dict.fromkeys(facts, ()),
-        "mix": None,
-        "pipeline": None,
-        "experiments": {},
-        "live": False,
-    }
-    blank = judge(result.model_copy(update=nothing))
-    found = verdict(gather(blank.result), contradictions, (), exit_code=1)
+    blank = judge(claimed)
+    found = verdict(blank.evidence, contradictions, (), exit_code=1)
     return replace(blank, findings=contradictions, verdict=found, exit_code=1)
 
 

@@ -14,9 +14,9 @@ from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.diagnosis import BestRate
 from mixmark.harness.judge.evidence import Evidence, gather
+from mixmark.harness.judge.findings import voided
 from mixmark.harness.judge.mixed_run import HOUR_S
-from mixmark.harness.judge.rules import integrity
-from mixmark.harness.plan.bound import each_once
+from mixmark.harness.plan.bound import each_once, fastest
 from mixmark.harness.plan.machine import Kind, Planner, Retained, Speed
 from mixmark.harness.plan.placement import Power
 
@@ -67,7 +67,9 @@ def measured_machine(name: str, assessment: Assessment, mix: Mix, bits: int) -> 
     """
     result, score = assessment.result, assessment.score
     evidence = gather(result)
-    rates = _fastest(solo_rates.alone(evidence, mix, integrity.invalid(assessment.findings)), bits)
+    alone = solo_rates.alone(evidence, mix, voided(assessment.findings))
+    allowed = (each for each in alone if weight_class(each.rate.precision) >= bits)
+    rates = fastest(allowed, lambda each: (each.rate.suite, each.rate.device), lambda each: each.rate.units_per_s)
     if not rates:
         raise UsageError(f"{name} has no solo measurement of {', '.join(mix.units)} that counts")
     return MeasuredMachine(
@@ -107,16 +109,6 @@ def check(machine: MeasuredMachine, mix_units: Mapping[str, float], others: Reta
     return Checked(
         machine.name, Planner(machine.kinds, mix_units, others).of(counts).mixes_per_hour, machine.mixes_per_hour
     )
-
-
-def _fastest(rates: Iterable[BestRate], bits: int) -> Rates:
-    found: dict[tuple[str, str], BestRate] = {}
-    for best in rates:
-        key = best.rate.suite, best.rate.device
-        faster = key not in found or best.rate.units_per_s > found[key].rate.units_per_s
-        if weight_class(best.rate.precision) >= bits and faster:
-            found[key] = best
-    return found
 
 
 def _kinds(name: str, evidence: Evidence, rates: Rates) -> Iterator[Kind]:

@@ -11,12 +11,25 @@ from dataclasses import dataclass, field
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.figures import RAW, Estimate, figure
 from mixmark.harness.contracts.schema import Completions, Device, Finding, Mix, Placement, Rate, Result
-from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.findings import declare, found, invalid
 from mixmark.harness.judge.mixed_run import HOUR_S, ScoredRun, device_time_ns
 from mixmark.harness.judge.statistics.intervals import WIDEST
 from mixmark.harness.judge.statistics.timestamps import in_flight_ns, most_in_flight, throughput_per_s
 from mixmark.harness.plan.bound import EXACT, Bound, best_kind, bound, device_costs, verify
 from mixmark.harness.plan.placement import Objective, replan
+
+declare(
+    "mix_complete",
+    other_rate=invalid(
+        "{phase}: the plan has {suite} on {device} at {planned_per_s:significant} units/s, and its solo record "
+        "{measured_per_s:significant} units/s"
+    ),
+    no_rate=invalid(
+        "{phase}: the plan has {suite} on {device} at {planned_per_s:significant} units/s, and no solo record that "
+        "passed"
+    ),
+    unproven=invalid("{phase}: λ* is not proven: {why}"),
+)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 
 from mixmark.harness.contracts.figures import figure
 from mixmark.harness.contracts.schema import Conditions, Connection, Finding, Record, Result
-from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.findings import declare, found, invalid
 
 AT_REST_BYTES_PER_S = 64_000  # received and sent: a remote shell, discovery of services and a meter stay below
+
+
+declare("hosts_took_part", invalid("{host} took no part: {why}"))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.total import MachineEnergy
-from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.findings import declare, found, invalid, warning
 from mixmark.harness.judge.hosts import Traffic
 from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, mean_interval, ratio_interval
 from mixmark.harness.judge.statistics.steadiness import MOST_BLOCKS, Stretch, other_level, tells
@@ -47,6 +47,17 @@ HOUR_S, KWH_J = 3600, 3_600_000
 """The length of an hour in seconds, and a kilowatt-hour in joules."""
 LARGEST_SURPLUS = 0.02
 """By how much a score may be too low because its window ended with work that no mix counts."""
+
+
+declare(
+    "mix_complete",
+    host_failed=invalid("{phase}: {host}: all of its parts failed: {failures}"),
+    failed=invalid("{phase}: {suite} on {device}: {kind}: {message}"),
+    no_feed=warning("{phase}: {suite}: no feed finished"),
+    unaudited=invalid("{phase}: {suite}: it was not audited: {why:exempt}"),
+    late=invalid("{phase}: {suite}: no unit counts in the window, {late} broke their limits"),
+    no_unit=invalid("{phase}: {suite}: no unit counts in the window"),
+)
 
 
 @dataclass(frozen=True)
@@ -326,7 +337,8 @@ def _nothing_counts(phase: str, progress: SuiteProgress, records: Sequence[Recor
     if not records:
         return found("mix_complete.no_feed", **suite)
     if unaudited:
-        why = next((record.unaudited for record in unaudited if record.unaudited), "no output was compared")
+        reasons = (record.exempt or record.unaudited for record in unaudited)
+        why = next(filter(None, reasons), "no output was compared")
         return found("mix_complete.unaudited", **suite, why=why)
     if progress.late:
         return found("mix_complete.late", **suite, late=progress.late)

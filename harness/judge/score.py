@@ -17,7 +17,7 @@ from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
-from mixmark.harness.judge.findings import TABLE, found, in_full, words
+from mixmark.harness.judge.findings import AGAIN, case_of, declare, found, in_full, invalid, note, warning, words
 from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, ScoredRun, run_of
 from mixmark.harness.judge.statistics.intervals import over_runs
 from mixmark.harness.plan import mixes
@@ -31,6 +31,29 @@ RANKED_HALF_WIDTH = 0.05
 OFFICIAL_RUNS = 5
 OFFICIAL_HALF_WIDTH = 0.02
 OFFICIAL_AUDITS = 30
+
+
+declare(
+    "mix_complete",
+    absent=warning("{why}"),
+    simulated=warning("{devices} took part and is no silicon: a driver simulates it"),
+    other_mix=invalid("this is not the mix that was published as {mix}"),
+    unfinished=invalid("{phase} was not run to its end"),
+)
+declare(
+    "score_graded",
+    runs=note("{runs} of {needed} runs"),
+    window=note("a window of {window_s:.4g} s of {needed_s:.0f} s"),
+    surplus=note("{surplus:percent} of the work of a window was in no whole mix (limit {limit_pct:g} %)"),
+    apart=note("its runs are too far apart for an interval", AGAIN),
+    half_width=note("an interval of ±{reached_pct:.1f} % (limit ±{wanted_pct:g} %)"),
+    audits=note("{suite} had {audits:counted feed} audited of {needed}"),
+    edges=note("the slowest meter had {periods:.4g} periods of {needed}"),
+    own_mix=note("{mix} is a mix of one's own"),
+    unknown_mix=note("{mix} is none of the mixes that this version knows"),
+    smoke=note("the smoke tier shows that everything works"),
+    beside=note("{mix} is published beside the ranked mix of its tier"),
+)
 
 
 @dataclass(frozen=True)
@@ -134,13 +157,10 @@ def score(
     result: Result,
     runs: tuple[ScoredRun, ...],
     unproven: Sequence[Finding],
-    doubts: Sequence[Finding],
-    disturbances: Sequence[Finding],
 ) -> Score | None:
-    """None if no mix was asked for, or none was run yet.
+    """None if no mix was asked for, or none was run yet. `graded` completes it.
 
     runs: see `scored_runs`. unproven: what is wrong with the plans and the proofs of λ*.
-    disturbances: why the result is disturbed; then it has no rank.
     """
     if result.mix is None or not (mixed(result) or _no_score(result)):
         return None
@@ -148,9 +168,31 @@ def score(
     phases = {run.phase for run in runs}
     records = [record for record in result.records if record.phase in phases and record.completions]
     weight_class = min((record.route.weight_class for record in records), default=16)
-    unranked = (*_unranked(result.mix, result, doubts), *disturbances)
     started = sum(result.begun.count(phase.name) for phase in mixed(result))
-    return _scored(result.mix, runs, problems, weight_class, unranked, started)
+    return _scored(result.mix, runs, problems, weight_class, tuple(_own_mix(result.mix)), started)
+
+
+def graded(score: Score, costs: Sequence[Finding]) -> Score:
+    """The score with what else costs its rank."""
+    own, unranked = counted(score.runs), (*score.unranked, *costs)
+    grade, missing = _grade(score.mix, own, score.mixes_per_kwh or score.mixes_per_hour, unranked)
+    return replace(score, unranked=unranked, grade=grade, missing=missing)
+
+
+def costs_of_rank(result: Result, findings: Sequence[Finding]) -> Iterator[Finding]:
+    """What costs the rank of a score, whatever its runs are: the findings of rules with the case `unranked`."""
+    phases = {phase.name for phase in mixed(result)}
+    records = {record.key: record for record in result.records}
+    costs: list[Finding] = []
+    for finding in findings:
+        record, remark = records.get(finding.about), finding.severity == "note"
+        if record and remark and record.phase not in phases:
+            continue  # a note about a device that no mix used costs nothing
+        part = {"part": f"{record.route.label}, {record.scenario}"} if record and not remark else {}
+        cost = case_of(finding.rule, "unranked", **finding.values, **part)
+        if cost and cost not in costs:
+            costs.append(cost)
+            yield cost
 
 
 def joined(scores: Sequence[Score]) -> Score:
@@ -251,8 +293,8 @@ def _no_score(result: Result) -> Finding | None:
     return found("mix_complete.simulated", devices=tuple(simulated)) if simulated else None
 
 
-def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[Finding]:
-    """What costs the rank, whatever the runs are: the findings of a rule with the case `unranked` do."""
+def _own_mix(mix: Mix) -> Iterator[Finding]:
+    """Why a score of this mix has no rank."""
     if not mix.frozen:
         yield found("score_graded.own_mix", mix=mix.name)
     elif mix.name not in mixes.frozen():
@@ -261,17 +303,6 @@ def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[F
         yield found("score_graded.smoke")
     elif mix.name in mixes.without_rank():
         yield found("score_graded.beside", mix=mix.name)
-    phases = {phase.name for phase in mixed(result)}
-    records = {record.key: record for record in result.records}
-    costs: list[Finding] = []
-    for doubt in doubts:
-        code, record = f"{doubt.rule}.unranked", records.get(doubt.about)
-        if code not in TABLE or (record and doubt.severity == "note" and record.phase not in phases):
-            continue  # a note about a device that no mix used costs nothing
-        part = {"part": f"{record.route.label}, {record.scenario}"} if record and doubt.severity != "note" else {}
-        cost = found(code, **doubt.values, **part)
-        costs += [cost] if cost not in costs else []
-    yield from costs
 
 
 def _grade(

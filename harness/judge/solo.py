@@ -6,12 +6,12 @@ Runs are grouped here, what counts is decided here, and everyone who wants the f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
-from mixmark.harness.contracts.figures import Estimate, figure
+from mixmark.harness.contracts.figures import RAW, Estimate, figure
 from mixmark.harness.contracts.schema import (
     Boundary,
     Completions,
@@ -28,6 +28,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.judge.statistics.intervals import over_runs, percentile
+from mixmark.harness.plan.bound import fastest
 
 Void = Literal["invalid", "not audited yet"]
 Status = Literal["ok", "not audited yet", "invalid", "failed", "refused", "unsupported", "screened", "unaudited"]
@@ -130,6 +131,9 @@ class Solo:
     """The median rate of several runs."""
     batches: tuple[int, ...] = ()
     """The batches that several runs chose, if they differ."""
+    planned: Hashable = field(default=None, metadata=RAW)
+    """What tells its plan from the plan of another measurement of the route: a run that searches for its batch or its
+    rate, one of a given batch or rate, a confirmation run. None if the result has no plan of it."""
 
     @property
     @figure
@@ -148,40 +152,18 @@ class Solo:
 
 def best(solos: Iterable[Solo], by: Callable[[Solo], Key]) -> dict[Key, Solo]:
     """The fastest solo measurement that counts, for each value of `by` (a suite, a device, a kind of work)."""
-    found: dict[Key, Solo] = {}
-    for solo in solos:
-        if solo.counts and (by(solo) not in found or solo.speed > found[by(solo)].speed):
-            found[by(solo)] = solo
-    return found
+    return fastest((solo for solo in solos if solo.counts), by, lambda solo: solo.speed)
 
 
 def by_suite(solo: Solo) -> str:
     return solo.route.suite
 
 
-class _Run(Protocol):
-    """A record, or a solo measurement of one run."""
-
-    @property
-    def route(self) -> Route: ...
-    @property
-    def scenario(self) -> ScenarioName: ...
-    @property
-    def run(self) -> int: ...
-
-
-AnyRun = TypeVar("AnyRun", bound=_Run)
-
-
-def grouped(runs: Iterable[AnyRun]) -> dict[Hashable, list[AnyRun]]:
-    """The runs of each solo measurement: they differ in the run, or in what each run searches for."""
-    found: dict[Hashable, list[AnyRun]] = defaultdict(list)
-    seen: dict[Hashable, int] = defaultdict(int)
+def grouped(runs: Iterable[Solo]) -> dict[Hashable, list[Solo]]:
+    """The runs of each solo measurement, which have one route, one scenario and one plan."""
+    found: dict[Hashable, list[Solo]] = defaultdict(list)
     for each in runs:
-        route = each.route
-        measurement = route.suite, route.adapter, route.precision, each.scenario, route.device
-        found[measurement, seen[measurement, each.run]].append(each)
-        seen[measurement, each.run] += 1  # the same measurement twice in one run is two phases of the plan
+        found[each.route.key, each.scenario, each.planned].append(each)
     return found
 
 
@@ -202,13 +184,16 @@ def runs(evidence: Evidence, findings: Sequence[Finding]) -> tuple[Solo, ...]:
     ]
     suites = list(dict.fromkeys(record.route.suite for record in records))
     records.sort(key=lambda record: suites.index(record.route.suite))
-    return tuple(
-        replace(_facts(evidence.result, record, void.get(record.key)), **_figures(evidence, measured.get(record.key)))
-        for record in records
-    )
+    planned = {
+        share.key: (phase.purpose, phase.purpose == "solo" and share.batch, share.rate_per_s)
+        for phase in evidence.result.phases
+        for share in phase.shares
+    }
+    facts = (_facts(evidence.result, record, void.get(record.key), planned.get(record.key)) for record in records)
+    return tuple(_with_figures(solo, evidence, measured[solo.key]) if solo.key in measured else solo for solo in facts)
 
 
-def _facts(result: Result, record: Record, void: Void | None) -> Solo:
+def _facts(result: Result, record: Record, void: Void | None, planned: Hashable) -> Solo:
     """What a record says of itself, without figures."""
     device = next((device for device in result.devices if device.id == record.route.device), None)
     return Solo(
@@ -227,6 +212,7 @@ def _facts(result: Result, record: Record, void: Void | None) -> Solo:
         failure=record.error,
         load_ns=record.load_ns,
         peak_pss_bytes=record.peak_pss_bytes,
+        planned=planned,
     )
 
 
@@ -238,28 +224,30 @@ def _status(record: Record, void: Void | None) -> Status:
     return "screened" if record.screening else "unaudited" if record.route.hosted else "ok"
 
 
-def _figures(evidence: Evidence, each: Measurement | None) -> Mapping[str, Any]:
-    """The figures of a record with timestamps, by the names of the fields of `Solo`."""
-    if each is None:
-        return {}
+def _with_figures(solo: Solo, evidence: Evidence, each: Measurement) -> Solo:
+    """The run with the figures of its timestamps."""
     done, rate = each.completions, each.throughput_per_s
-    counted = {"feeds": len(done), "units": timestamps.units(done)}
+    half_width = each.interval.half_width if each.interval and not each.record.screening else None
+    solo = replace(
+        solo,
+        feeds=len(done),
+        units=timestamps.units(done),
+        units_per_s=None if rate is None else Estimate.within(rate, half_width),
+    )
     if each.record.screening:  # its feeds may lack units, so that nothing but its pace means anything
-        return {**counted, "units_per_s": None if rate is None else Estimate(rate)}
-    interval = each.interval
+        return solo
     streams = timestamps.time_per_unit_ns(done)
     gap_p99, gap_most = _jitter(done)
-    return {
-        **counted,
-        "units_per_s": None if rate is None else Estimate.within(rate, interval.half_width if interval else None),
-        "latency": latency(timestamps.latencies_ns(done)),
-        "first_unit": latency(timestamps.first_unit_ns(done)) if len(streams) else Latency(),
-        "time_per_unit": latency(streams),
-        "gap_p99": gap_p99,
-        "gap_most": gap_most,
-        "roofline_fraction": evidence.achieved(each).fraction,
-        "energy": _energy(each),
-    }
+    return replace(
+        solo,
+        latency=latency(timestamps.latencies_ns(done)),
+        first_unit=latency(timestamps.first_unit_ns(done)) if len(streams) else Latency(),
+        time_per_unit=latency(streams),
+        gap_p99=gap_p99,
+        gap_most=gap_most,
+        roofline_fraction=evidence.achieved(each).fraction,
+        energy=_energy(each),
+    )
 
 
 def _jitter(done: Completions) -> tuple[float | None, float | None]:

@@ -15,8 +15,8 @@ from mixmark.harness.judge.energy.total import device_watts, total
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.solo import Solo
-from mixmark.harness.judge.statistics.timestamps import in_time, marks_of, most_in_flight
-from mixmark.harness.plan.bound import bound, each_once, fastest_routes
+from mixmark.harness.judge.statistics.timestamps import most_in_flight, rate_per_s
+from mixmark.harness.plan.bound import bound, each_once, fastest, fastest_routes
 from mixmark.harness.plan.phases import RouteKey
 from mixmark.harness.plan.placement import Power
 
@@ -95,18 +95,16 @@ def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteK
     result = evidence.result
     once_more = {phase.name for phase in result.phases if phase.purpose == "confirmation"}
     once_more &= {record.phase for record in result.records}
-    best: dict[RouteKey, tuple[Rate, Measurement]] = {}
+    rated: list[tuple[Rate, Measurement]] = []
     for each in evidence.measured:
         record = each.record
         if record.scenario in ("mixed", "server") or record.screening or record.route.suite not in mix.units:
             continue
         if (once_more and record.phase not in once_more) or not _counts(each, invalid):
             continue
-        rate = _rate(each, mix.limits.get(record.route.suite, ServiceLimits()))
-        route = record.route.key
-        if rate and (route not in best or rate.units_per_s > best[route][0].units_per_s):
-            best[route] = rate, each
-    return best
+        if rate := _rate(each, mix.limits.get(record.route.suite, ServiceLimits())):
+            rated.append((rate, each))
+    return fastest(rated, lambda pair: pair[1].record.route.key, lambda pair: pair[0].units_per_s)
 
 
 def _counts(each: Measurement, invalid: Collection[str]) -> bool:
@@ -131,11 +129,9 @@ def _overlaps_more(one: Measurement, other: Measurement) -> bool:
 
 def _rate(each: Measurement, limits: ServiceLimits) -> Rate | None:
     """None if no unit came from a feed within its limits, or the clock did not tick."""
-    record, route, done, result = each.record, each.record.route, each.completions, each.result
-    units = int(done.units[marks_of(done, in_time(done, limits))].sum())
-    begin_ns, end_ns = each.bracket_ns
-    span_ns = each.in_flight_ns if record.scenario == "mixed" else end_ns - begin_ns
-    if not span_ns or not units:
+    record, route, result = each.record, each.record.route, each.result
+    units_per_s = rate_per_s(record, limits)
+    if not units_per_s:
         return None
     device = next((device for device in result.devices if device.id == route.device), None)
     return Rate(
@@ -144,7 +140,7 @@ def _rate(each: Measurement, limits: ServiceLimits) -> Rate | None:
         adapter=route.adapter,
         precision=route.precision,
         batch=record.batch or 1,
-        units_per_s=units * 1e9 / span_ns,
+        units_per_s=units_per_s,
         watts=device_watts(result, record.phase, device, *each.window_ns) if device else None,
         memory_bytes=record.peak_pss_bytes if device and device.in_host_memory else record.needed_bytes,
     )
@@ -164,7 +160,7 @@ def hardware_limit_per_hour(result: Result, solos: Iterable[Solo]) -> float | No
             units_per_s=each.speed / each.roofline_fraction,
         )
         for each in solos
-        if each.counts and each.roofline_fraction and each.scenario != "server" and each.route.suite in mix.units
+        if each.counts and each.roofline_fraction and each.route.suite in mix.units
     ]
     if mix.units.keys() - {rate.suite for rate in limits}:
         return None

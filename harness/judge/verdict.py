@@ -20,8 +20,9 @@ from typing import Literal
 
 from mixmark.harness.contracts.schema import Finding, FindingValue
 from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence
-from mixmark.harness.judge.findings import RULES, TABLE, found, in_full, remedy
+from mixmark.harness.judge.findings import AGAIN, case_of, declare, found, in_full, invalid, note, remedy, warning
 from mixmark.harness.judge.mixed_run import HOUR_S
+from mixmark.harness.judge.rules import registered
 from mixmark.harness.judge.rules.interference import speed_drifts
 from mixmark.harness.judge.rules.records import interval_known
 from mixmark.harness.judge.score import Score, figures, widest
@@ -67,6 +68,14 @@ class Verdict:
         return f"{self.word}: {self.reason}"
 
 
+declare(
+    "finished",
+    going_on=warning("the run is still going on"),
+    stopped=warning("the run was interrupted", "continue it with --resume"),
+    nothing=invalid("nothing was measured"),
+)
+
+
 def verdict(evidence: Evidence, findings: Sequence[Finding], solos: Sequence[Solo], exit_code: int) -> Verdict:
     """The verdict over all findings.
 
@@ -107,6 +116,22 @@ def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]
             yield finding.model_copy(update={"about": labels.get(finding.about, "run")})
 
 
+declare(
+    "mix_complete",
+    not_run=warning(
+        "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand",
+        "--mix none measures the suites alone and asks for no mix",
+    ),
+    no_figure=warning(
+        "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand",
+        "--device names the devices to measure",
+    ),
+    too_short=warning(
+        "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand", "{longer}"
+    ),
+)
+
+
 def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Finding:
     suites = evidence.result.mix.units if evidence.result.mix else {}
     known = {solo.route.suite for solo in solos if solo.status == "ok"}.intersection(suites)
@@ -116,6 +141,16 @@ def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Fin
     if problem.code != "mix_complete.no_feed":
         return found("mix_complete.no_figure", **values)
     return found("mix_complete.too_short", **values, longer=longer(max(run.length_ns for run in evidence.runs)))
+
+
+declare(
+    "no_quota_throttling",
+    much=warning(
+        "the CPU quota ran out in up to {periods:counted period} of a measurement and kept {lost_pct:.0f} % of the CPU "
+        "time of {machine} from it{share:share}",
+        "raise the quota",
+    ),
+)
 
 
 def throttled(evidence: Evidence) -> Iterator[Finding]:
@@ -137,6 +172,9 @@ def throttled(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+declare("no_foreign_load", much=warning("other programs used up to {used_pct:.0f} % of {machine}{share:share}", AGAIN))
+
+
 def loaded(evidence: Evidence) -> Iterator[Finding]:
     """Other programs used much of the machine."""
     used = [(measured.foreign_fraction, measured.machine) for measured in evidence.counted if measured.foreign_cores]
@@ -144,6 +182,15 @@ def loaded(evidence: Evidence) -> Iterator[Finding]:
     if most > MUCH_FOREIGN:
         share = _share([fraction > MUCH_FOREIGN for fraction, _ in used])
         yield found("no_foreign_load.much", used_pct=most * 100, machine=machine, share=share)
+
+
+declare(
+    "no_steal_time",
+    much=warning(
+        "the hypervisor gave up to {stolen_pct:.0f} % of the CPU time of {machine} to others{share:share}",
+        "run again when the host is quiet",
+    ),
+)
 
 
 def stolen(evidence: Evidence) -> Iterator[Finding]:
@@ -155,11 +202,25 @@ def stolen(evidence: Evidence) -> Iterator[Finding]:
         yield found("no_steal_time.much", stolen_pct=most * 100, machine=machine, share=share)
 
 
+declare(
+    "on_mains",
+    much=warning(
+        "the machine ran on its battery, which no meter at the wall sees{share:share}", "plug it in and measure again"
+    ),
+)
+
+
 def unplugged(evidence: Evidence) -> Iterator[Finding]:
     """A battery gave power: the machine was slower, and a meter at the wall reads too little."""
     hit = ["battery" in (block.power_source for block in measured.watched) for measured in evidence.counted]
     if any(hit):
         yield found("on_mains.much", share=_share(hit))
+
+
+declare(
+    "mix_bounded",
+    much=warning("the mix did {times:.2f} times what its devices alone allow, so those were slowed down", AGAIN),
+)
 
 
 def impossible(evidence: Evidence) -> Iterator[Finding]:
@@ -172,12 +233,20 @@ def impossible(evidence: Evidence) -> Iterator[Finding]:
             return
 
 
+declare("speed_stable", much=warning("the machine's speed drifted by {drift:change} during the run", AGAIN))
+
+
 def drifted(evidence: Evidence) -> Iterator[Finding]:
     """The machine changed speed between the start and the end of the run, and no runs of the mix show that this moved
     their score by little: a probe lasts for seconds, a mix for minutes."""
     far = [drift for _, _, drift, scatter in speed_drifts(evidence) if drift > max(MUCH_DRIFT, scatter)]
     if far and ((known := widest(*figures(evidence.runs)[:2])) is None or known > SOLID_HALF_WIDTH):
         yield found("speed_stable.much", drift=max(far))
+
+
+declare(
+    "steady", much=warning("a change of speed within a window moved its figure by {moved:change}{share:share}", AGAIN)
+)
 
 
 def collapsed(evidence: Evidence) -> Iterator[Finding]:
@@ -191,6 +260,15 @@ def collapsed(evidence: Evidence) -> Iterator[Finding]:
     most = max(moved, default=0.0)
     if most > MUCH_MOVED:
         yield found("steady.much", moved=most, share=_share([fraction > MUCH_MOVED for fraction in moved]))
+
+
+declare(
+    "interval_known",
+    much=warning("{unknown} of {figures} figures varied too much for an error margin", AGAIN),
+    one_run=warning("one run does not show how far runs differ", "--runs 5 does"),
+    over_runs=warning("an interval over the runs is not known", "more --runs"),
+    figure=warning("a figure is known to ±{widest_pct:.0f} %", "more --runs"),
+)
 
 
 def wandering(evidence: Evidence) -> Iterator[Finding]:
@@ -219,9 +297,21 @@ def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Findin
     for finding in findings:
         if finding.severity == "warning" and finding.about not in left_out:
             about[finding.rule].add(finding.about)
-    for rule in RULES:
-        if rule in about and (code := f"{rule}.noticed") in TABLE:
-            yield found(code, share=_share([measured.key in about[rule] for measured in evidence.counted]))
+    for rule in (each.name for each in registered.in_order() if each.name in about):
+        share = _share([measured.key in about[rule] for measured in evidence.counted])
+        if noticed := case_of(rule, "noticed", share=share):
+            yield noticed
+
+
+declare(
+    "score_graded",
+    tier=note("the smoke tier only shows that everything works", "--tier edge measures"),
+    bracket=note("the window was too short for this machine: the score is known as a range only", "{longer}"),
+    one_run=note("one run of the mix does not show how far runs differ", "--preset ranked makes three"),
+    wide=note("the score is known to ±{widest_pct:.0f} %"),
+    agree=note("{runs} runs agree within ±{widest_pct:.1f} %, and nothing disturbed them"),
+    solid=note("{runs} runs agree within ±{widest_pct:.0f} %, and nothing disturbed them"),
+)
 
 
 def _missing(evidence: Evidence, solos: Sequence[Solo]) -> Iterator[Finding]:
@@ -241,6 +331,9 @@ def _missing_in_score(score: Score) -> Iterator[Finding]:
         yield found("score_graded.apart")
     elif known > SOLID_HALF_WIDTH:
         yield found("score_graded.wide", widest_pct=known * 100)
+
+
+declare("audited", hosted=note("the outputs of a hosted service cannot be audited"))
 
 
 def _missing_in_solos(solos: Sequence[Solo]) -> Iterator[Finding]:

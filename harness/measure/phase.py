@@ -18,9 +18,6 @@ import psutil
 
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.schema import (
-    HOSTED,
-    NO_GATE,
-    NOT_ASKED,
     Completion,
     Conditions,
     Device,
@@ -404,7 +401,7 @@ def _draw(part: Part, folder: Path) -> None:
     try:
         gate = part.suite.gate(share.route.precision)
         if gate is None or share.route.hosted or not share.limits.audits:
-            draft.unaudited = HOSTED if share.route.hosted else NOT_ASKED if gate else NO_GATE
+            draft.exempt = "hosted" if share.route.hosted else "not asked for" if gate else "no gate"
             return
         done, into = len(draft.completions), audit.kept_at(folder, share.key)
         draft.audit = audit.draw(part.outputs, gate, share.limits.audits, part.batch, done, part.commitments, into)

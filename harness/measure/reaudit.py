@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mixmark.harness.contracts.errors import MixmarkError, ResultError
-from mixmark.harness.contracts.schema import NO_GATE, NOT_ASKED, Gate, Record
+from mixmark.harness.contracts.schema import Gate, Record
 from mixmark.harness.discover import suite_claims
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.setup import Equipment
@@ -72,7 +72,7 @@ def repeat(
     wanted = [
         record
         for record in result.records
-        if record.completions is not None and record.unaudited not in (NO_GATE, NOT_ASKED)
+        if record.completions is not None and record.exempt not in ("no gate", "not asked for")
     ]
     if missing := sorted({record.route.suite for record in wanted} - suites.keys()):
         raise ResultError(f"{folder} has records of {', '.join(missing)}", "install the packages of these suites here")
@@ -113,9 +113,8 @@ def _auditable(record: Record, equipment: Equipment, checkpoints: Mapping[str, P
     """The gate of a record that can be audited here. Raises MixmarkError."""
     route, audit = record.route, record.audit
     if audit is None or not audit.feeds or record.batch is None:
-        raise MixmarkError(
-            f"it was not audited: {record.unaudited or (audit and audit.problem) or 'the run ended before'}"
-        )
+        why = record.exempt or record.unaudited or (audit and audit.problem) or "the run ended before"
+        raise MixmarkError(f"it was not audited: {why}")
     if record.seed is None:
         raise MixmarkError("it has no seed, so its feeds cannot be made again")
     if route.weights != "synthetic" and route.suite not in checkpoints:

@@ -10,6 +10,7 @@ from mixmark.harness.contracts.schema import (
     Audit,
     Completions,
     Cost,
+    Exemption,
     Failure,
     LatencyLimits,
     Phase,
@@ -55,6 +56,7 @@ class RecordDraft:
     carried_ns: int | None = None
     latency_limits: LatencyLimits | None = None
     audit: Audit | None = None
+    exempt: Exemption | None = None
     unaudited: str = ""
     error: Failure | None = None
     cut_short: Failure | None = None

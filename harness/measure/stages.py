@@ -34,7 +34,8 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge import paths, screening, solo_rates
 from mixmark.harness.judge.evidence import Evidence
-from mixmark.harness.judge.rules import integrity, interference
+from mixmark.harness.judge.findings import voided
+from mixmark.harness.judge.rules import interference, registered
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.bound import fastest_routes
 from mixmark.harness.plan.phases import (
@@ -127,12 +128,12 @@ class RunState:
 
     @cached_property
     def doubts(self) -> Sequence[Finding]:
-        return tuple(integrity.findings(self.evidence))
+        return registered.findings("facts", self.evidence)
 
     @cached_property
     def invalid(self) -> Collection[str]:
         """The keys of the records that a rule of integrity found invalid."""
-        return integrity.invalid(self.doubts)
+        return voided(self.doubts)
 
     def asked(self, name: str, shape: type[F]) -> F:
         """What the run keeps of an experiment."""

@@ -21,8 +21,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,8 @@ from mixmark.harness.contracts.device_ids import is_covered, piece
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.schema import Device, Placement, Rate
 
+Rated = TypeVar("Rated")
+Key = TypeVar("Key", bound=Hashable)
 Fractions = dict[str, dict[str, float]]
 """x[suite][device]: the fraction of the device's time for the suite; fractions of 0 are left out."""
 NOTHING = 1e-9  # a smaller fraction of a device's time is a rounding error of the solver
@@ -271,13 +274,18 @@ def check_suites(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> None:
         )
 
 
+def fastest(of: Iterable[Rated], by: Callable[[Rated], Key], per_s: Callable[[Rated], float]) -> dict[Key, Rated]:
+    """The fastest for each value of `by`, the first of equals. per_s: the rate of one of them."""
+    best: dict[Key, Rated] = {}
+    for each in of:
+        if (key := by(each)) not in best or per_s(each) > per_s(best[key]):
+            best[key] = each
+    return best
+
+
 def fastest_routes(rates: Sequence[Rate]) -> list[Rate]:
-    best: dict[tuple[str, str], Rate] = {}
-    for rate in rates:
-        key = (rate.suite, rate.device)
-        if key not in best or rate.units_per_s > best[key].units_per_s:
-            best[key] = rate
-    return list(best.values())
+    """The fastest route of each suite on each device."""
+    return list(fastest(rates, lambda rate: (rate.suite, rate.device), lambda rate: rate.units_per_s).values())
 
 
 def solver_units(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> tuple[float, dict[str, float]]:

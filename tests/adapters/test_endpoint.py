@@ -25,7 +25,6 @@ from mixmark.harness.adapters.endpoint import OPTIONS, Endpoint, client
 from mixmark.harness.adapters.endpoint.apis import APIS
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongOutput
 from mixmark.harness.contracts.protocols import Helpers, Runner, Use
-from mixmark.harness.contracts.schema import HOSTED
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.measure import phase
@@ -533,5 +532,5 @@ def test_a_hosted_service_is_measured_and_stands_apart(tmp_path: Path) -> None:
         result, report, code = ran(tmp_path, url, "chat")
     assert code == 0 and figures.HOSTED in report, report
     [record] = result["records"]
-    assert (record["audit"], record["unaudited"], record["costs"]) == (None, HOSTED, [])
+    assert (record["audit"], record["exempt"], record["costs"]) == (None, "hosted", [])
     assert (record["route"]["weights"], record["route"]["device"]) == ("hosted: edge", "asic:127.0.0.1")

@@ -220,7 +220,7 @@ class Maker:
             parent_window_ns=parent_window_ns,
             stamped=share.scenario == "mixed",
             audit=audit,
-            unaudited="" if audit else f"{route.suite} has no gate",
+            exempt=None if audit else "no gate",
             latency_limits=suite.latency if share.scenario != "mixed" else None,
             conditions=conditions,
             completions=done,

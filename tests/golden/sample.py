@@ -15,7 +15,6 @@ import numpy as np
 import mixmark.reporters.data
 import mixmark.reporters.report
 from mixmark.harness.contracts.schema import (
-    NOT_ASKED,
     Absent,
     Audit,
     Completions,
@@ -121,7 +120,7 @@ def record(
         feed_units=int(completions.units[: completions.ends[0]].sum()) if completions else None,
         parent_window_ns=(int(completions.issued_ns[0]), int(completions.yielded_ns.max())) if completions else None,
         peak_pss_bytes=5 << 30 if completions else None,
-        unaudited=NOT_ASKED if completions else "",
+        exempt="not asked for" if completions else None,
         completions=completions,
         error=error,
         audit=RIGHT if completions and scenario == "probe" else None,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
 
 from mixmark.harness.contracts.schema import Conditions, Cost, Failure, Finding, Result
 from mixmark.harness.judge.assessment import judge
+from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.rules import Rule
 from mixmark.harness.judge.score import Score
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
@@ -37,6 +38,7 @@ def scored(about: Result) -> Score:
     return not_none(judge(about).score)
 
 
+Check = Callable[[Evidence], Iterator[Finding]]
 Said = tuple[str, str, Any]
 """A finding's code, what it is about, and its values."""
 
@@ -47,7 +49,7 @@ def facts(finding: Finding) -> Said:
     return finding.code, finding.about, dict(finding.values)
 
 
-def said(rule: Rule, about: Result) -> list[Said]:
+def said(rule: Check, about: Result) -> list[Said]:
     """The findings of one rule, in the assessment of the whole."""
     return [facts(each) for each in judge(about).findings if each.rule == rule.__name__]
 

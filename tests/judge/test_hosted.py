@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mixmark.harness.contracts.schema import HOSTED, NOT_ASKED, Cost, Device, Mix, Record, Result
+from mixmark.harness.contracts.schema import Cost, Device, Mix, Record, Result
 from mixmark.harness.discover import suite_claims
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.evidence import gather
@@ -36,7 +36,7 @@ def hosted(**changed: Any) -> Record:
     """A record as a run of the service makes it, 1,000 tokens a second; torch has 100."""
     told = record("h", "llm", "token", closed_loop([[1_000_000] * 8] * 70), device=SERVICE.id, adapter="endpoint")
     route = told.route.model_copy(update={"weights": "hosted: acme-70b", "precision": "fp8"})
-    return told.model_copy(update={"route": route, "unaudited": HOSTED, **changed})
+    return told.model_copy(update={"route": route, "exempt": "hosted", **changed})
 
 
 def run(*records: Record, device: Device = SERVICE) -> Result:
@@ -66,7 +66,7 @@ def test_it_stands_on_a_table_of_its_own() -> None:
     assert told.matrix is None  # of two devices, one is compared with nothing
     assert told.exit_code == 0
     [finding] = [each for each in told.findings if (each.rule, each.about) == ("audited", "h")]
-    assert facts(finding) == says("audited.unasked", "h", why=HOSTED)
+    assert facts(finding) == says("audited.unasked", "h", why="hosted")
     first = summary(told)
     assert [line.rate for line in first.suites] == ["100 tok/s ± 0.0 %"] and "endpoint" not in first.suites[0].others
     assert [(line.rate, line.others) for line in first.hosted] == [("1,000 tok/s, ± 0.0 %", "hosted: acme-70b")]
@@ -96,7 +96,7 @@ def test_what_has_nothing_else_is_fair_at_best() -> None:
     [
         ({}, "note"),
         ({"scenario": "mixed"}, "invalid"),
-        ({"unaudited": "torch is not installed"}, "invalid"),
+        ({"exempt": None, "unaudited": "torch is not installed"}, "invalid"),
         ({"route": TORCH.route}, "invalid"),  # synthetic weights are audited
     ],
 )
@@ -120,9 +120,9 @@ def test_a_folder_that_confuses_the_two_is_refused() -> None:
     [said] = contradicted(hosted(), SERVICE.model_copy(update={"hosted": ""}))
     assert said == f"h has the weights hosted: acme-70b, and {SERVICE.id} is not"
     drawn = hosted().route.model_copy(update={"weights": "synthetic"})
-    [said] = contradicted(hosted(route=drawn, unaudited=NOT_ASKED))
+    [said] = contradicted(hosted(route=drawn, exempt="not asked for"))
     assert said == f"h has the weights synthetic, and {SERVICE.id} is hosted"
-    [said] = contradicted(hosted(audit=RIGHT, unaudited=""))
+    [said] = contradicted(hosted(audit=RIGHT, exempt=None))
     assert "which cannot be audited" in said
 
 

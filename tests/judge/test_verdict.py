@@ -12,7 +12,7 @@ from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge import verdict as verdicts
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.findings import TABLE, found
+from mixmark.harness.judge.findings import CODES, found
 from mixmark.harness.judge.score import score, scored_runs
 from mixmark.harness.judge.verdict import Verdict
 from mixmark.harness.plan.placement import place
@@ -48,7 +48,7 @@ def test_three_runs_that_agree_are_solid() -> None:
 def test_the_less_certain_of_mx_and_tx_decides(tx: float | None, verdict: str, case: str) -> None:
     evidence = gather(one_run(WATTS_AT_THE_WALL, runs=3))
     result = evidence.result
-    scored = score(result, scored_runs(result, (), {}), (), (), ())
+    scored = score(result, scored_runs(result, (), {}), ())
     assert scored and scored.mixes_per_kwh and scored.mixes_per_kwh.half_width
     figure = Estimate(1.0) if tx is None else Estimate(1.0, 1 - tx, 1 + tx)
     evidence = replace(evidence, score=replace(scored, mixes_per_hour=figure))
@@ -90,7 +90,7 @@ def test_one_run_is_fair_however_good_it_is() -> None:
 def test_a_range_instead_of_a_number_is_fair() -> None:
     evidence = gather(one_run(None, runs=3))
     result = evidence.result
-    scored = not_none(score(result, scored_runs(result, (), {}), (), (), ()))
+    scored = not_none(score(result, scored_runs(result, (), {}), ()))
     runs = tuple(replace(run, end_ns=run.begin_ns + 600 * SECOND) for run in scored.runs)
     ranged = replace(scored, runs=runs, mixes_per_hour=Estimate(1.0, 1.0, 1.2, kind="bracket"))
     told = verdicts.verdict(replace(evidence, score=ranged), (), (), 0)
@@ -245,8 +245,8 @@ def test_the_text_has_at_most_two_reasons_in_full() -> None:
 
 
 def test_every_rule_that_can_warn_is_noticed_or_has_a_verdict_of_its_own() -> None:
-    warn = {code.partition(".")[0] for code, says in TABLE.items() if says.severity == "warning"}
-    noticed = {code.removesuffix(".noticed") for code in TABLE if code.endswith(".noticed")}
+    warn = {code.partition(".")[0] for code, says in CODES.items() if says.severity == "warning"}
+    noticed = {code.removesuffix(".noticed") for code in CODES if code.endswith(".noticed")}
     assert warn - noticed == {
         "finished",
         "mix_complete",

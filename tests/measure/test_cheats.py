@@ -31,7 +31,7 @@ from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.roofline import PeakRates
-from mixmark.harness.judge.rules import integrity
+from mixmark.harness.judge.rules import integrity, registered
 from mixmark.harness.judge.rules.records import finished
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import mixed, solo
@@ -253,12 +253,12 @@ def audited(folder: Path, record: Record) -> Record:
     return kept[-1]
 
 
-def findings(record: Record) -> Iterator[Finding]:
+def findings(record: Record) -> Sequence[Finding]:
     """By the rules that a cheat breaks; a smoke run's disturbances are another matter."""
     share = Share(key=record.key, route=record.route, scenario=record.scenario, limits=limits(record.scenario))
     phase = Phase(name=record.phase, purpose="solo", tasks=(Task(device=DEVICE.id, shares=(share,)),))
-    for rule in (finished, *integrity.RULES.values()):
-        yield from rule(gather(result(record).model_copy(update={"phases": (phase,)})))
+    evidence = gather(result(record).model_copy(update={"phases": (phase,)}))
+    return (*finished(evidence), *registered.findings("facts", evidence))
 
 
 def cases() -> Iterator[Any]:

@@ -37,7 +37,8 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge import solo_rates as rates
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.rules import integrity as honest
+from mixmark.harness.judge.findings import voided
+from mixmark.harness.judge.rules import registered
 from mixmark.harness.measure.request import RunRequest, prepare
 from mixmark.harness.measure.stages import Procedure, RunState, next_steps
 from mixmark.harness.plan import phases as plan
@@ -60,7 +61,7 @@ PASSED = Audit(gate=Gate(metric="m", at_most=0.1), finished=4, feeds=(0,), value
 
 def solo_rates(result: Result, mix: Mix) -> tuple[Rate, ...]:
     evidence = gather(result)
-    return rates.solo(evidence, mix, honest.invalid(honest.findings(evidence)))
+    return rates.solo(evidence, mix, voided(registered.findings("facts", evidence)))
 
 
 def solo(*devices: Device) -> Result:

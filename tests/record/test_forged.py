@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.contracts.schema import Result
 from mixmark.harness.discover.suite_claims import judge_stored
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import words
@@ -126,7 +127,7 @@ def called_a_screening(content: Content) -> Content:
     before: Content = json.loads(json.dumps(phase))
     phase["purpose"] = "screening"
     share_of(content, record["key"])["limits"]["screening"] = True
-    record |= {"screening": True, "audit": None, "unaudited": "not asked for"}
+    record |= {"screening": True, "audit": None, "exempt": "not asked for"}
     return before
 
 
@@ -156,6 +157,18 @@ def test_a_forgery_shows_no_figure(folder: Path, forgery: Callable[[Path], None]
     assert any(re.search(said, words(finding)) for finding in found.findings)
     assert {finding.severity for finding in found.findings} == {"invalid"}
     assert (found.score, found.runs, found.exit_code, found.verdict.word) == (None, (), 1, "invalid")
+
+
+def test_of_a_forgery_nothing_is_shown_but_which_run_it_claims_to_be(folder: Path) -> None:
+    doubled(folder)
+    told, shown = store.open(folder), opened(folder).result
+    claimed = {"created_utc", "tier", "preset", "system", "finished"}
+    nothing = Result.model_construct(devices=(), records=())
+    hidden = [name for name in Result.model_fields if name not in claimed]
+    assert [name for name in hidden if getattr(shown, name) != getattr(nothing, name)] == []
+    assert [getattr(shown, name) for name in claimed] == [getattr(told, name) for name in claimed]
+    has = {name for name in hidden if getattr(told, name) != getattr(nothing, name)}
+    assert {"records", "phases", "devices", "suites", "environments", "mix"} <= has
 
 
 def test_an_unfinished_forgery_is_invalid_too(folder: Path) -> None:

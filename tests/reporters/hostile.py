@@ -26,7 +26,7 @@ def hostile(text: str = HOSTILE) -> Result:
         weights=text,
     )
     measured = record("a", text, text, done).model_copy(
-        update={"route": route, "facts": {text: text}, "unaudited": text, "phase": text}
+        update={"route": route, "facts": {text: text}, "exempt": None, "unaudited": text, "phase": text}
     )
     failed = record("b", "llm", "token", adapter=text, error=Failure(kind="crashed", message=text, hint=text))
     whole = result(measured, failed, absent=(Absent(kind="adapter", name=text, reason=text),))

@@ -18,7 +18,7 @@ from mixmark.harness.judge.solo import latency
 from mixmark.reporters import figures, report
 from mixmark.reporters.data import _safe, as_csv
 from tests.golden.reports import reports
-from tests.golden.sample import DOMAINS, FOLDER, GPU, REPORTERS, closed_loop, record, result, sample
+from tests.golden.sample import DOMAINS, FOLDER, GPU, REPORTERS, closed_loop, phase, record, result, sample
 from tests.judge.found import facts
 from tests.reporters.hostile import HOSTILE, LONG, hostile
 
@@ -227,9 +227,17 @@ def test_runs_that_chose_different_batches_say_so() -> None:
     assert same.batches == () and not any("batches" in part for part in figures.throughput(same))
 
 
-def test_the_same_run_again_is_another_measurement() -> None:
-    twice = [record(key, "resnet50", "image", closed_loop([[100]])) for key in ("b", "c")]
-    assert len(judge(result(*twice)).solos) == 2
+def test_a_confirmation_run_is_another_measurement_and_the_next_run_is_not() -> None:
+    """Whatever the order of the records."""
+    first, again, second = (
+        record(key, "resnet50", "image", closed_loop([[100]])).model_copy(update={"run": run})
+        for key, run in (("a", 1), ("b", 1), ("c", 2))
+    )
+    phases = (phase(first), phase(again).model_copy(update={"purpose": "confirmation"}), phase(second))
+    for order in ((first, again, second), (again, second, first)):
+        measured = judge(result(*order).model_copy(update={"phases": phases})).solos
+        assert sorted(each.runs for each in measured) == [1, 2]
+        assert [each.key for each in measured if each.runs == 1] == ["b"]
 
 
 def test_the_throughput_is_that_of_the_whole_window_with_its_interval() -> None:

@@ -21,7 +21,7 @@ from mixmark.harness.contracts.schema import BY_PLAN, Finding, Int64s, LatencyLi
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy.total import ready_watts
-from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.findings import declare, found, warning
 from mixmark.harness.judge.mixed_run import ScoredRun, run_of
 from mixmark.harness.judge.statistics.intervals import holds, percentile
 from mixmark.harness.plugins.experiments import fact
@@ -30,6 +30,18 @@ LARGEST_DELAY = 0.01
 """The harness's own delay, p99, as a fraction of the shortest latency limit, above which a level does not count."""
 OVERLOADED = 0.01
 """The fraction of a suite's requests that may be left when a level ends: a queue that settles leaves none."""
+
+
+declare(
+    "mix_complete",
+    overloaded=warning(
+        "overloaded: {left} of {arrived:counted request} of {suite} were not answered when the level ended"
+    ),
+    delayed=warning(
+        "the harness took requests up {delay_ns:duration} late (p99), more than {limit:percent} of the shortest limit, "
+        "{shortest_ns:duration}"
+    ),
+)
 
 
 @dataclass(frozen=True)

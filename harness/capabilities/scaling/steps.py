@@ -18,9 +18,8 @@ from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.diagnosis import unproven
-from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.findings import found, voided
 from mixmark.harness.judge.mixed_run import HOUR_S, run_of
-from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.score import Score, mixed
 
 
@@ -52,7 +51,7 @@ def steps(judged: Assessment) -> tuple[ScalingStep, ...]:
     whole = mixed(result)[:1]
     if score is None or not phases or not whole:
         return ()
-    solo = solo_rates.solo(judged.evidence, score.mix, integrity.invalid(doubts))
+    solo = solo_rates.solo(judged.evidence, score.mix, voided(doubts))
     taken = [_step(result, score, phase, doubts, solo) for phase in phases]
     assert whole[0].placement is not None  # as the schema demands
     taken.append(

@@ -13,8 +13,8 @@ from pydantic.json_schema import SkipJsonSchema
 from mixmark.harness.contracts.schema.device import HOST_PROCESSOR, LARGEST, Fact, Int64s, Route, ScenarioName
 from mixmark.harness.contracts.schema.plan import LatencyLimits
 
-NOT_ASKED, NO_GATE, HOSTED = "not asked for", "the suite has no gate", "a hosted service has weights of its own"
-"""The harmless values of `Record.unaudited`."""
+Exemption = Literal["not asked for", "no gate", "hosted"]
+"""Why no audit is due: the plan asks for none, the suite has no gate, or a hosted service has weights of its own."""
 DIGEST_BYTES = 16
 """The length of the digest of an output."""
 
@@ -415,9 +415,11 @@ class Record(Fact):
     """The mean time of a feed to read the output of the stage before, and to write its own for the next stage. None if
     the record is no stage of a pipeline that hands over outputs."""
     audit: Audit | None = None
-    """The audit of the outputs. None if there was no audit; `unaudited` is then the reason."""
+    """The audit of the outputs. None if there was no audit; `exempt` or `unaudited` is then the reason."""
+    exempt: Exemption | None = None
+    """Why no audit was due. None if one was."""
     unaudited: str = ""
-    """Why there is no audit. Empty if there is one, or if the run ended before the audit."""
+    """Why an audit that was due could not be made, in words. Empty if it was made, or if the run ended before it."""
     conditions: tuple[Conditions, ...] = ()
     """The canary before the workers started, the blocks during the measurement, and the canary after the workers had
     ended."""

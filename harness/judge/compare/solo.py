@@ -454,13 +454,13 @@ def solo_measurements(assessments: Sequence[Assessment], label: str = "A") -> li
         result = assessment.result
         devices = {device.id: device for device in result.devices}
         void = {finding.about: words(finding) for finding in assessment.findings if finding.voids}
-        known = {run.key: run for run in assessment.runs}
-        for measurement, records in grouped(filter(is_solo, result.records)).items():
-            for record in records:
-                device = devices[record.route.device]
+        records = {record.key: record for record in result.records if is_solo(record)}
+        for measurement, solos in grouped(solo for solo in assessment.runs if solo.key in records).items():
+            for solo in solos:
+                record, device = records[solo.key], devices[solo.route.device]
                 run = SoloRun(
                     record,
-                    known[record.key],
+                    solo,
                     device,
                     assessment.measured.get(record.key),
                     _state(result.system_of(device.host), device),

@@ -33,13 +33,13 @@ from mixmark.harness.contracts.schema import (
     Result,
     Share,
 )
-from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.findings import found, invalid
 from mixmark.harness.judge.hosts import clock_bound_ns
 from mixmark.harness.judge.pipelines import out_of_turn
+from mixmark.harness.judge.rules.registered import Room
 from mixmark.harness.judge.statistics.copies import copies, fingerprint
 from mixmark.harness.plugins import experiments
 
-RULE = "consistency"
 MOST_FINDINGS = 20  # a folder that contradicts itself everywhere would have more
 NS_PER_S = 1_000_000_000
 AROUND_NS = 10 * NS_PER_S  # that the watch may last longer than the window: a loop begins, and timestamps are read
@@ -73,10 +73,11 @@ class SuiteClaims:
     """Why there is no claim about the other records, by their keys."""
 
 
-def findings(result: Result, claims: SuiteClaims) -> tuple[Finding, ...]:
-    """The first contradictions of a result, one finding each."""
-    first = islice(contradictions(result, claims), MOST_FINDINGS)
-    return tuple(found(RULE, contradiction=contradiction) for contradiction in first)
+@Room(850, sees="folder").rule(invalid("{contradiction}"))
+def consistency(result: Result, claims: SuiteClaims) -> Iterator[Finding]:
+    """The facts of a result folder agree with each other and with its suites. Otherwise the folder shows no figure."""
+    for contradiction in islice(contradictions(result, claims), MOST_FINDINGS):
+        yield found("consistency", contradiction=contradiction)
 
 
 def contradictions(result: Result, claims: SuiteClaims) -> Iterator[str]:

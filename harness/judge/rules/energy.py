@@ -18,12 +18,24 @@ from mixmark.harness.judge.energy.total import (
     why,
 )
 from mixmark.harness.judge.evidence import Evidence
-from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.findings import READS, found, note, warning
+from mixmark.harness.judge.rules.registered import Room
 
+room = Room(300)
 LATE_NS = 1_500_000_000  # timestamps of whole seconds are up to one second old, and meters are read ten times a second
 METERING = 0.005  # of one core
 
 
+@room.rule(
+    absent=note(
+        "energy not measured, so there is no efficiency: nothing meters {missing}; the absent meters say what would be "
+        "needed"
+    ),
+    none=note(
+        "energy not measured, so there is no efficiency: nothing meters {missing}; mixmark meters says what would be "
+        "needed"
+    ),
+)
 def energy_measured(evidence: Evidence) -> Iterator[Finding]:
     """At least one energy source was sampled. If none was, the absent meters say what would be needed."""
     if not evidence.result.domains:
@@ -32,6 +44,12 @@ def energy_measured(evidence: Evidence) -> Iterator[Finding]:
         yield found("energy_measured.absent" if absent else "energy_measured.none", missing=missing)
 
 
+@room.rule(
+    warning("energy of a part only, so there is no efficiency: {why}"),
+    modelled=warning(
+        "energy of a part only, so there is no efficiency: {why} ({domains} is modelled, and does not count)"
+    ),
+)
 def energy_complete(evidence: Evidence) -> Iterator[Finding]:
     """The measured domains cover every device, used or not, the processor of every host, and everything else that the
     machine announces to meter."""
@@ -45,6 +63,13 @@ def energy_complete(evidence: Evidence) -> Iterator[Finding]:
             yield found("energy_complete", why=nothing)
 
 
+@room.rule(
+    not_read=warning("{phase:phase}no energy: the meters were not read in its phase"),
+    short=note("{phase:phase}energy of {domain}: {needed} of its updates do not fit into the window: ±5 %"),
+    too_short=note("{phase:phase}no energy of {domain}: {needed} of its updates do not fit into the window"),
+    unknown=warning("{phase:phase}no energy of {domain}: {why}"),
+    noticed=warning("an energy source gave no joules{share:share}", READS),
+)
 def energy_valid(evidence: Evidence) -> Iterator[Finding]:
     """Every domain that would be added has joules in the window of every record and mix, its edges within 1 %."""
     for window in _windows(evidence):
@@ -62,6 +87,16 @@ def energy_valid(evidence: Evidence) -> Iterator[Finding]:
                 yield window.found("energy_valid.unknown", domain=domain.id, why=reasons)
 
 
+@room.rule(
+    differ=warning(
+        "{phase:phase}{domain} is {by_pct:+.1f} % off {source}, which meters the same (limit {limit:percent})"
+    ),
+    twins=warning(
+        "{phase:phase}{domain} and {other} show one and the same reading: that they agree tells nothing, and they are "
+        "never added"
+    ),
+    noticed=warning("two energy sources disagree{share:share}", "mixmark meters shows what they read"),
+)
 def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
     """Two sources of the same thing differ by at most 5 %, and no two sources show the same reading."""
     domains = evidence.result.domains
@@ -76,6 +111,17 @@ def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
             yield window.found("energy_agrees.twins", domain=one, other=other)
 
 
+@room.rule(
+    warning(
+        "{phase:phase}the timestamps of {domain} are {age_s:.1f} s old or more when they arrive (limit {limit_s:g} s): "
+        "if its clock is late, its joules are off by an unknown part; set its clock by NTP, or declare late_s"
+    ),
+    known=warning(
+        "{phase:phase}the timestamps of {domain} are {age_s:.1f} s old or more when they arrive (limit {limit_s:g} s): "
+        "if its clock is late, its joules are off by {off_pct:+.1f} %; set its clock by NTP, or declare late_s"
+    ),
+    noticed=warning("the clock of a meter is late{share:share}"),
+)
 def meter_timestamps_recent(evidence: Evidence) -> Iterator[Finding]:
     """The timestamps of a meter that has a clock of its own are at most 1.5 s old when its first readings arrive."""
     known = {domain.id: domain for domain in evidence.result.domains}
@@ -95,6 +141,10 @@ def meter_timestamps_recent(evidence: Evidence) -> Iterator[Finding]:
                 yield window.found("meter_timestamps_recent", **late)
 
 
+@room.rule(
+    warning("reading the meters took {used:percent} of one core (limit {limit:percent})"),
+    noticed=warning("reading the meters took much CPU time"),
+)
 def low_metering_overhead(evidence: Evidence) -> Iterator[Finding]:
     """Reading the meters took at most 0.5 % of one core."""
     for metering in evidence.result.meterings:

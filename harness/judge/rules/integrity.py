@@ -12,16 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from mixmark.harness.contracts.device_ids import kind_of
-from mixmark.harness.contracts.schema import HOSTED, NO_GATE, NOT_ASKED, Finding, Record
+from mixmark.harness.contracts.schema import Finding, Record
 from mixmark.harness.judge.evidence import Evidence, Measurement
-from mixmark.harness.judge.findings import RULES as RULE_NAMES
-from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.findings import AGAIN, found, invalid, note, pending, warning
 from mixmark.harness.judge.hosts import AT_REST_BYTES_PER_S
-from mixmark.harness.judge.rules import Rule, record_rule
+from mixmark.harness.judge.rules.registered import Room
 from mixmark.harness.judge.statistics.intervals import CONFIDENCE
 from mixmark.harness.judge.statistics.timestamps import most_in_flight
 from mixmark.harness.plan.presets import OUT_OF_CACHE
 
+room = Room(800, sees="facts")
 OVER_CEILING = 1.25  # times the best ceiling: a probe may miss it, and honest engines reached 1.13 of its bandwidth
 LARGEST_CACHE_BYTES = 256 << 20  # of any chip, and so of a chip that reports none: MI300X's
 SLACK_NS = 250_000_000  # for a message to reach the other process on a busy machine
@@ -31,6 +31,22 @@ TELLING = 0.5  # a bound of the fraction of wrong feeds above this is not worth 
 BETWEEN = 0.1  # of a window may pass between feeds
 
 
+@room.rule(
+    problem=invalid("wrong outputs: {problem}"),
+    wrong=invalid(
+        "wrong outputs: {wrong} of {audited} audited feeds fail; {metric} {worst:.3g}, at most {at_most:.3g} is allowed"
+    ),
+    pending=pending("not audited yet"),
+    missing=invalid("not audited: {why:exempt}"),
+    unasked=note("not audited: {why:exempt}"),
+    few=note("{audited:counted audited feed} passed: too few to bound the error rate"),
+    passed=note(
+        "{audited:counted audited feed} passed: with 95 % confidence at most {wrong_pct:.2g} % of all feeds are wrong"
+    ),
+    unmeasured=note(
+        "its gate is unmeasured, as all gates of the server tier and of checkpoints: it may pass work that was skipped"
+    ),
+)
 def audited(evidence: Evidence) -> Iterator[Finding]:
     """Every audited feed of every record keeps its gate. A record that was not audited although the plan asks for it
     proves nothing, so it is invalid, or pending if the run can go on. What a passed audit proves is a note."""
@@ -40,11 +56,13 @@ def audited(evidence: Evidence) -> Iterator[Finding]:
             continue
         if audit is not None and audit.problem:
             yield found("audited.problem", record.key, problem=audit.problem)
-        elif (audit is None or not audit.values) and not record.unaudited and not evidence.result.finished:
-            yield found("audited.pending", record.key)
         elif audit is None or not audit.values:
-            code = "audited.unasked" if _may_lack_audit(evidence, record) else "audited.missing"
-            yield found(code, record.key, why=record.unaudited or "the run ended before")
+            why = record.exempt or record.unaudited
+            if not why and not evidence.result.finished:
+                yield found("audited.pending", record.key)
+            else:
+                code = "audited.unasked" if _is_exempt(evidence, record) else "audited.missing"
+                yield found(code, record.key, why=why or "the run ended before")
         elif not audit.passed:
             yield found(
                 "audited.wrong",
@@ -68,12 +86,13 @@ def _gate_is_unmeasured(record: Record) -> bool:
     return record.route.tier == "server" or record.route.weights != "synthetic"
 
 
-def _may_lack_audit(evidence: Evidence, record: Record) -> bool:
+def _is_exempt(evidence: Evidence, record: Record) -> bool:
     """Whether the suite has no gate, the plan asks for no audit, or a hosted service ran alone."""
     limits = evidence.limits.get(record.key)
     unasked = limits is None or not limits.audits
-    hosted_alone = record.route.hosted and record.scenario != "mixed" and record.unaudited == HOSTED
-    return record.unaudited == NO_GATE or (record.unaudited == NOT_ASKED and unasked) or hosted_alone
+    hosted_alone = record.route.hosted and record.scenario != "mixed"
+    excused = {"no gate": True, "not asked for": unasked, "hosted": hosted_alone}
+    return record.exempt is not None and excused[record.exempt]
 
 
 def excluded(feeds: int, confidence: float = CONFIDENCE) -> float:
@@ -84,6 +103,15 @@ def excluded(feeds: int, confidence: float = CONFIDENCE) -> float:
     return float(-np.expm1(np.log1p(-confidence) / feeds))
 
 
+@room.rule(
+    survived=invalid(
+        "{processes:counted process} lived on after the workers of the phase, and had to be killed: {names}"
+    ),
+    helped=note(
+        "the load of {processes:counted process} that the runner named, and that no worker started, counts as the "
+        "run's own: {names}"
+    ),
+)
 def no_orphans(evidence: Evidence) -> Iterator[Finding]:
     """No process of a worker outlived it: such a process could reach what is measured and audited later. The load of a
     process that a runner names as its helper is not foreign, so a note says which ones no worker started."""
@@ -96,7 +124,10 @@ def no_orphans(evidence: Evidence) -> Iterator[Finding]:
             yield found("no_orphans.helped", measured.key, processes=len(names), names=unique)
 
 
-@record_rule
+@room.record_rule(
+    units=invalid("{least} to {most} units were counted for feeds of {expected}"),
+    yields=invalid("feeds of {expected} yields came in {least} at the least"),
+)
 def units_counted(measured: Measurement) -> Iterator[Finding]:
     """Every feed has its units, in as many yields as its suite's cost model has."""
     record, done, expected = measured.record, measured.completions, measured.record.feed_units
@@ -111,22 +142,10 @@ def units_counted(measured: Measurement) -> Iterator[Finding]:
         yield found("units_counted.yields", measured.key, expected=needed, least=int(yields.min()))
 
 
-def on_schedule(evidence: Evidence) -> Iterator[Finding]:
-    """The feeds of a server were due when the window's seed says, and all of them were run."""
-    for measured in evidence.measured:
-        if measured.record.scenario != "server":
-            continue
-        limits, schedule_ns = evidence.limits.get(measured.key), measured.schedule_ns
-        least_ns = limits.min_ns if limits else 0
-        if schedule_ns is None:
-            yield found("on_schedule.unknown", measured.key)
-        elif np.ptp(np.sort(measured.completions.due_ns) - schedule_ns[:-1]):
-            yield found("on_schedule.other", measured.key)
-        elif (due_ns := int(schedule_ns[-1])) < least_ns:
-            yield found("on_schedule.left_out", measured.key, due_s=due_ns / 1e9, window_s=least_ns / 1e9)
-
-
-@record_rule
+@room.record_rule(
+    outside=invalid("a timestamp lies {outside_ns:duration} outside of the window that the parent timed"),
+    short=invalid("the worker's timestamps cover {covered_s:.2f} s of a window of {window_s:.2f} s"),
+)
 def window_bracketed(measured: Measurement) -> Iterator[Finding]:
     """All timestamps lie in the window as the parent timed it, which is no longer than the worker's. Otherwise the
     worker's clock was changed, or it worked before the first timestamp or after the last one. In a mixed run the parent
@@ -147,6 +166,34 @@ def window_bracketed(measured: Measurement) -> Iterator[Finding]:
         yield found("window_bracketed.short", measured.key, covered_s=covered_s, window_s=parent_ns / 1e9)
 
 
+@room.rule(
+    unknown=invalid("its window has no seed or no possible rate, so when its feeds were due is unknown"),
+    other=invalid("the feeds were not due when the window's seed says"),
+    left_out=invalid(
+        "it left the feed out that was due after {due_s:.2f} s, and all later ones, of a window of {window_s:.2f} s"
+    ),
+)
+def on_schedule(evidence: Evidence) -> Iterator[Finding]:
+    """The feeds of a server were due when the window's seed says, and all of them were run."""
+    for measured in evidence.measured:
+        if measured.record.scenario != "server":
+            continue
+        limits, schedule_ns = evidence.limits.get(measured.key), measured.schedule_ns
+        least_ns = limits.min_ns if limits else 0
+        if schedule_ns is None:
+            yield found("on_schedule.unknown", measured.key)
+        elif np.ptp(np.sort(measured.completions.due_ns) - schedule_ns[:-1]):
+            yield found("on_schedule.other", measured.key)
+        elif (due_ns := int(schedule_ns[-1])) < least_ns:
+            yield found("on_schedule.left_out", measured.key, due_s=due_ns / 1e9, window_s=least_ns / 1e9)
+
+
+@room.rule(
+    window=note("the latencies of {suites} are the worker's word: the parent timed only the window"),
+    inside=note(
+        "the times between the first yield of a feed and its last are the worker's word: the parent timed these two"
+    ),
+)
 def latencies_bounded(evidence: Evidence) -> Iterator[Finding]:
     """The parent took the times of each feed whose latencies are shown. Other latencies are the worker's word: the
     latencies of feeds that were too brief to be reported, whose sum only the window bounds, and the times between the
@@ -159,6 +206,7 @@ def latencies_bounded(evidence: Evidence) -> Iterator[Finding]:
         yield found("latencies_bounded.inside")
 
 
+@room.rule(invalid("{most} feeds were in flight at once on {device}, which takes {concurrency}"))
 def concurrency_kept(evidence: Evidence) -> Iterator[Finding]:
     """No device has more feeds in flight than its runner takes at a time, of all suites together."""
     for (_, device), sharing in _by_phase_and_device(evidence.measured).items():
@@ -175,57 +223,49 @@ def _by_phase_and_device(measured: Iterable[Measurement]) -> Mapping[tuple[str, 
     return sharing
 
 
-@record_rule
-def device_busy(measured: Measurement) -> Iterator[Finding]:
-    """A feed is in flight for nearly all of a closed loop's window. The rest is in the throughput, but other programs
-    held the harness up then, or it made feeds, or an engine worked where no latency shows it."""
-    if not measured.is_solo or measured.record.scenario == "server" or measured.between_feeds <= BETWEEN:
-        return
-    idle_pct = measured.between_feeds * 100
-    if measured.disturbed:
-        took_pct = (measured.foreign_fraction + measured.stolen_fraction) * 100
-        yield found("device_busy.preempted", measured.key, idle_pct=idle_pct, took_pct=took_pct)
-    else:
-        yield found("device_busy", measured.key, idle_pct=idle_pct)
-
-
-@record_rule
+@room.record_rule(invalid("{threads:counted thread} of the phase's workers could run on cores outside of their slice"))
 def threads_pinned(measured: Measurement) -> Iterator[Finding]:
     """The threads of a worker that is pinned to a slice of the processor stay there."""
     if strayed := max((block.strayed_threads or 0 for block in measured.touching), default=0):
         yield found("threads_pinned", measured.key, threads=strayed)
 
 
-@record_rule
-def network_quiet(measured: Measurement) -> Iterator[Finding]:
-    """In the window the network carried no more than a machine at rest sends and receives, besides the messages between
-    an agent and the leading host: work that is done elsewhere costs no joule here. The kernel does not say which
-    process sent what, so it is a warning."""
-    seen = measured.traffic
-    if seen.self_contained is False:
-        kb = {"outside_kb_per_s": seen.outside_per_s / 1000, "limit_kb_per_s": AT_REST_BYTES_PER_S // 1000}
-        yield found("network_quiet", measured.key, **kb, machine=measured.machine)
+@room.rule(
+    warning("{phase} was begun {times:counted time}, and at most one of them has a record"),
+    unranked=warning("{phase} was begun {times:counted time} and recorded once at most"),
+    noticed=warning("{phase} was begun more often than it was recorded", "let a run go to its end"),
+)
+def begun_once(evidence: Evidence) -> Iterator[Finding]:
+    """Each run and each level of the mix was begun once. One that began and left no record may have been ended because
+    of what it showed."""
+    result = evidence.result
+    recorded = {record.phase for record in result.records}
+    for phase in result.phases:
+        times = result.begun.count(phase.name)
+        if phase.placement is not None and times > (phase.name in recorded):
+            yield found("begun_once", phase=phase.name, times=times)
 
 
-def on_device(evidence: Evidence) -> Iterator[Finding]:
-    """All of the work ran on the record's device. A GPU computed, and for this run, as far as its driver reports."""
-    for measured in evidence.measured:
-        record = measured.record
-        if elsewhere := record.facts.get("elsewhere"):
-            yield found("on_device.elsewhere", record.key, device=record.route.device, elsewhere=elsewhere)
-        for id in sorted(measured.silicon):
-            states = [state for block in measured.touching for state in block.accelerators if state.id == id]
-            used = [state.utilization_pct for state in states if state.utilization_pct is not None]
-            listed = [state.own_processes_listed for state in states if state.own_processes_listed is not None]
-            if len(used) >= IDLE_BLOCKS and not any(used):
-                yield found("on_device.idle", record.key, device=id, blocks=len(used))
-            if listed and not any(listed):
-                yield found("on_device.not_ours", record.key, device=id)
+@room.rule(
+    warning("the seed was given, so that all feeds, and their outputs, could be known beforehand"),
+    unranked=warning("its seed was given"),
+    noticed=warning("the inputs were known beforehand, by --seed", "leave --seed away"),
+)
+def seed_random(evidence: Evidence) -> Iterator[Finding]:
+    """The seed was drawn by the run, so the feeds could not be known before it began."""
+    if evidence.result.seed_given:
+        yield found("seed_random")
 
 
+@room.rule(
+    warning("{times:.2f} × the {unit} that the probe of {device} reached: it cannot be ranked until that is explained"),
+    noticed=warning("a figure exceeds the ceilings that the probe measured{share:share}"),
+    unranked=warning("{part}, exceeds the ceiling of its probe without an explanation"),
+)
 def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
     """No more FLOPs per second, and no more bytes per second from memory, than 1.25 times what the built-in adapters'
-    probes of the device reached. A device that none of them probed has no ceiling but its own."""
+    probes of the device reached, if nothing disturbed them and their outputs passed. A device that none of them probed
+    has no ceiling but its own. The bytes count once for all feeds that are in flight together."""
     for measured in evidence.measured:
         record, route = measured.record, measured.record.route
         if record.scenario == "probe" or record.screening or not measured.in_flight_ns:
@@ -245,6 +285,47 @@ def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
                 yield found("below_ceiling", record.key, times=achieved / ceiling, unit=unit, device=route.device)
 
 
+@room.rule(
+    warning("its units, costs and gate are the folder's, and were not compared with its suite: {why}"),
+    noticed=warning("a suite is not installed here, so its records were not compared with its code{share:share}"),
+    unranked=warning("{part}, was not compared with the code of its suite"),
+)
+def suites_verified(evidence: Evidence) -> Iterator[Finding]:
+    """The units, costs, gate and latency limits of a record equal what its suite's code says. A suite that is not
+    installed here, or in another version, says nothing."""
+    for key, why in evidence.unknown_suites.items():
+        yield found("suites_verified", key, why=why)
+
+
+@room.rule(
+    elsewhere=invalid("not all of it ran on {device}: {elsewhere}"),
+    idle=warning("{device} was idle in all {blocks} blocks of the window"),
+    not_ours=warning("the driver of {device} lists processes, and none of them is ours"),
+    noticed=warning("the driver saw hardly any work on an accelerator{share:share}"),
+)
+def on_device(evidence: Evidence) -> Iterator[Finding]:
+    """All of the work ran on the record's device. A GPU computed, and for this run, as far as its driver reports in at
+    least 3 blocks."""
+    for measured in evidence.measured:
+        record = measured.record
+        if elsewhere := record.facts.get("elsewhere"):
+            yield found("on_device.elsewhere", record.key, device=record.route.device, elsewhere=elsewhere)
+        for id in sorted(measured.silicon):
+            states = [state for block in measured.touching for state in block.accelerators if state.id == id]
+            used = [state.utilization_pct for state in states if state.utilization_pct is not None]
+            listed = [state.own_processes_listed for state in states if state.own_processes_listed is not None]
+            if len(used) >= IDLE_BLOCKS and not any(used):
+                yield found("on_device.idle", record.key, device=id, blocks=len(used))
+            if listed and not any(listed):
+                yield found("on_device.not_ours", record.key, device=id)
+
+
+@room.rule(
+    note("no undisturbed probe of {device} in {precision} passed its audit, so a score has no rank"),
+    unranked=warning(
+        "no undisturbed probe of {device} in {precision} passed its audit, so nothing tells what is too fast"
+    ),
+)
 def probed(evidence: Evidence) -> Iterator[Finding]:
     """A probe that passed its audit and that nothing disturbed shows the FLOPs per second of the device in the
     precision, and its bytes per second. Of a device that no built-in adapter reaches it is its own adapter's probe."""
@@ -277,37 +358,46 @@ def last_level_bytes(caches: Mapping[str, str]) -> int | None:
     return None
 
 
-def seed_random(evidence: Evidence) -> Iterator[Finding]:
-    """The seed was drawn by the run, so the feeds could not be known before it began."""
-    if evidence.result.seed_given:
-        yield found("seed_random")
+@room.record_rule(
+    warning(
+        "for {idle_pct:.0f} % of the window no feed was in flight, so the harness may set the rate, and latencies may "
+        "leave out work"
+    ),
+    weight=540,
+    preempted=warning(
+        "for {idle_pct:.0f} % of the window no feed was in flight, while other programs and the hypervisor took "
+        "{took_pct:.0f} % of the CPUs' time",
+        AGAIN,
+    ),
+    noticed=warning("much time passed between the feeds{share:share}"),
+)
+def device_busy(measured: Measurement) -> Iterator[Finding]:
+    """A feed is in flight for nine tenths of a closed loop's window, counted for each feed that the runner takes at
+    once. The rest is in the throughput, but other programs held the harness up then, or it made feeds, or an engine
+    worked where no latency shows it."""
+    if not measured.is_solo or measured.record.scenario == "server" or measured.between_feeds <= BETWEEN:
+        return
+    idle_pct = measured.between_feeds * 100
+    if measured.disturbed:
+        took_pct = (measured.foreign_fraction + measured.stolen_fraction) * 100
+        yield found("device_busy.preempted", measured.key, idle_pct=idle_pct, took_pct=took_pct)
+    else:
+        yield found("device_busy", measured.key, idle_pct=idle_pct)
 
 
-def begun_once(evidence: Evidence) -> Iterator[Finding]:
-    """Each run and each level of the mix was begun once. One that began and left no record may have been ended because
-    of what it showed."""
-    result = evidence.result
-    recorded = {record.phase for record in result.records}
-    for phase in result.phases:
-        times = result.begun.count(phase.name)
-        if phase.placement is not None and times > (phase.name in recorded):
-            yield found("begun_once", phase=phase.name, times=times)
-
-
-def suites_verified(evidence: Evidence) -> Iterator[Finding]:
-    """The units, costs and gate of a record equal what its suite's code says."""
-    for key, why in evidence.unknown_suites.items():
-        yield found("suites_verified", key, why=why)
-
-
-RULES: Mapping[str, Rule] = {name: check for name, check in globals().items() if name in RULE_NAMES}
-"""The rules of this file, by their names."""
-
-
-def findings(evidence: Evidence) -> tuple[Finding, ...]:
-    return tuple(finding for check in RULES.values() for finding in check(evidence))
-
-
-def invalid(findings: Iterable[Finding]) -> frozenset[str]:
-    """The keys of the records, and whatever else, that count for nothing by these findings."""
-    return frozenset(each.about for each in findings if each.voids)
+@room.record_rule(
+    warning(
+        "{machine}'s network carried {outside_kb_per_s:,.0f} kB a second in the window, for this run or for others "
+        "(at rest: {limit_kb_per_s} kB)"
+    ),
+    weight=520,
+    noticed=warning("the network carried traffic{share:share}"),
+)
+def network_quiet(measured: Measurement) -> Iterator[Finding]:
+    """In the window the network carried at most 64 kB a second, as of a machine at rest, besides the messages between
+    an agent and the leading host: work that is done elsewhere costs no joule here. The kernel does not say which
+    process sent what, so it is a warning."""
+    seen = measured.traffic
+    if seen.self_contained is False:
+        kb = {"outside_kb_per_s": seen.outside_per_s / 1000, "limit_kb_per_s": AT_REST_BYTES_PER_S // 1000}
+        yield found("network_quiet", measured.key, **kb, machine=measured.machine)

@@ -11,10 +11,11 @@ from statistics import median
 
 from mixmark.harness.contracts.schema import PROTECTIVE, ClockReason, Finding, FindingValue
 from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence, Measurement
-from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.findings import AGAIN, DOCTOR, found, note, warning
 from mixmark.harness.judge.roofline import CeilingKey, ceilings, passes
-from mixmark.harness.judge.rules import record_rule
+from mixmark.harness.judge.rules.registered import Room
 
+room = Room(700)
 POWER_SAVING = ("low-power", "quiet", "cool", "power", "balance_power")
 """Values of `System.power_profile`, of platforms and of processors."""
 
@@ -57,6 +58,195 @@ def _disturbed(measured: Measurement) -> Finding | None:
     return None
 
 
+@room.record_rule(
+    warning("foreign processes on {device}: {processes} ({pids}; limit 0)"),
+    noticed=warning("other programs computed on an accelerator{share:share}", "stop them"),
+)
+def accelerators_exclusive(measured: Measurement) -> Iterator[Finding]:
+    """No other process computed on the accelerators of the record."""
+    for id, states in measured.accelerators.items():
+        if pids := sorted({pid for state in states for pid in state.foreign_pids or ()}):
+            names = tuple(map(str, pids))
+            yield found("accelerators_exclusive", measured.key, device=id, processes=len(pids), pids=names)
+
+
+@room.rule(
+    warning("{device} was held back by {reason} in {hit} of {blocks} blocks (limit 0)"),
+    capped=note("{device} was held back by {reason} of {cap_w:.0f} W in {hit} of {blocks} blocks"),
+    some_cap=note("{device} was held back by {reason} in {hit} of {blocks} blocks"),
+    noticed=warning("an accelerator slowed down to protect itself{share:share}", "improve its cooling or its supply"),
+)
+def no_accelerator_throttling(evidence: Evidence) -> Iterator[Finding]:
+    """No accelerator slowed down to protect itself from heat or a failing supply. A power cap is a note: it is a
+    setting, and the same on every run."""
+    reasons: tuple[ClockReason, ...] = (*PROTECTIVE, "power cap")
+    for measured in evidence.measured:
+        for id, states in measured.accelerators.items():
+            known = [state for state in states if state.reasons is not None]
+            for reason in reasons:
+                if not (hit := [state for state in known if reason in (state.reasons or ())]):
+                    continue
+                values: dict[str, FindingValue] = {
+                    "device": id,
+                    "reason": reason,
+                    "hit": len(hit),
+                    "blocks": len(known),
+                }
+                caps_mw = [state.power_cap_mw for state in hit if state.power_cap_mw]
+                if reason in PROTECTIVE:
+                    yield found("no_accelerator_throttling", measured.key, **values)
+                elif caps_mw:
+                    yield found("no_accelerator_throttling.capped", measured.key, **values, cap_w=max(caps_mw) / 1000)
+                else:
+                    yield found("no_accelerator_throttling.some_cap", measured.key, **values)
+
+
+@room.rule(
+    warning("{watcher} failed, so whether its accelerators were disturbed is not known from here on: {why}"),
+    noticed=warning("an accelerator could not be watched to the end{share:share}"),
+)
+def accelerators_watched(evidence: Evidence) -> Iterator[Finding]:
+    """No vendor's watcher failed during the run. One that failed before is among the absences of the run."""
+    absent = {absence.label for absence in evidence.result.absent}
+    records = reversed(evidence.result.records)
+    first = {absence.label: (record.key, absence.reason) for record in records for absence in record.failed_watchers}
+    for label, (key, reason) in first.items():
+        if label not in absent:
+            yield found("accelerators_watched", key, watcher=label, why=reason)
+
+
+@room.record_rule(
+    warning("the cgroup's CPU quota ran out in {periods:counted period} (limit 0)"),
+    timed=warning("the cgroup's CPU quota ran out in {periods:counted period}, for {lost_s:.2f} s in all (limit 0)"),
+    run=warning(
+        "the CPU quota ran out in {periods:counted period} and kept {lost_pct:.0f} % of the CPU time of {machine} from "
+        "it"
+    ),
+    noticed=warning("the CPU quota ran out{share:share}", "raise the quota"),
+)
+def no_quota_throttling(measured: Measurement) -> Iterator[Finding]:
+    """No CPU quota ran out. It is a setting of the machine, and disturbs no result by itself."""
+    if periods := measured.total("throttled_periods"):
+        if (lost_ns := measured.total("throttled_ns")) is None:
+            yield found("no_quota_throttling", measured.key, periods=periods)
+        else:
+            yield found("no_quota_throttling.timed", measured.key, periods=periods, lost_s=lost_ns / 1e9)
+
+
+@room.record_rule(
+    battery=warning("the machine ran on its battery in {hit} of {blocks} blocks"),
+    charging=warning("the battery was charged in {hit} of {blocks} blocks, and a meter at the wall reads that, too"),
+    noticed=warning(
+        "the machine ran on its battery or charged it{share:share}", "plug it in, and charge the battery first"
+    ),
+)
+def on_mains(measured: Measurement) -> Iterator[Finding]:
+    """Mains supplied the machine, and charged no battery."""
+    known = [block.power_source for block in measured.watched if block.power_source]
+    for source in ("battery", "charging"):
+        if hit := known.count(source):
+            yield found(f"on_mains.{source}", measured.key, hit=hit, blocks=len(known))
+
+
+@room.rule(
+    warning("the power profile {profile} slows the machine down"),
+    noticed=warning("the power profile saves power", "choose the profile performance; mixmark doctor says how"),
+)
+def full_power_profile(evidence: Evidence) -> Iterator[Finding]:
+    """No host has a profile that saves power."""
+    for host, system in evidence.result.systems.items():
+        if system.power_profile in POWER_SAVING:
+            yield found("full_power_profile", host or "run", profile=system.power_profile)
+
+
+@room.record_rule(
+    warning("the CPUs' thermal throttle counters rose by {events} (limit 0)"),
+    hot=warning("the CPUs' thermal throttle counters rose by {events} at up to {hottest_c:.0f} °C (limit 0)"),
+    noticed=warning("a CPU slowed down for heat{share:share}", "improve its cooling"),
+)
+def no_thermal_throttling(measured: Measurement) -> Iterator[Finding]:
+    """No CPU lowered its clock for heat."""
+    if events := measured.total("thermal_throttles"):
+        temperatures = [block.temperature_c for block in measured.watched if block.temperature_c is not None]
+        if temperatures:
+            hottest_c = max(temperatures)
+            yield found("no_thermal_throttling.hot", measured.key, events=events, hottest_c=hottest_c)
+        else:
+            yield found("no_thermal_throttling", measured.key, events=events)
+
+
+@room.record_rule(
+    warning(
+        "the clock of {what} fell by {fell:percent}: {first_mhz:.0f} MHz at first, {last_mhz:.0f} MHz at last (limit "
+        "{limit:percent})"
+    ),
+    noticed=warning("a clock frequency fell{share:share}", "fix the clocks; mixmark doctor says how"),
+)
+def frequency_stable(measured: Measurement) -> Iterator[Finding]:
+    """The clock of the busy CPUs and of the accelerators fell by at most 3 % from the first third of the window to the
+    last."""
+    series = {"the CPUs": [block.clock_mean_mhz for block in measured.watched if block.clock_mean_mhz]}
+    for id, states in measured.accelerators.items():
+        series[id] = [float(state.clock_mhz) for state in states if state.clock_mhz]
+    for name, clocks_mhz in series.items():
+        if not (third := len(clocks_mhz) // 3):
+            continue
+        first, last = median(clocks_mhz[:third]), median(clocks_mhz[-third:])
+        if last < first * (1 - CLOCK_DROP):
+            clocks = {"first_mhz": first, "last_mhz": last, "fell": 1 - last / first, "limit": CLOCK_DROP}
+            yield found("frequency_stable", measured.key, what=name, **clocks)
+
+
+@room.record_rule(
+    warning("tasks waited for memory during {stalled:percent} of the time (limit {limit:percent})"),
+    noticed=warning("programs waited for memory{share:share}", "free some memory"),
+)
+def no_memory_pressure(measured: Measurement) -> Iterator[Finding]:
+    """Tasks waited for memory for at most 0.1 % of the time."""
+    stalled = measured.per_s("memory_stall_ns") / 1e9
+    if stalled > MEMORY_STALL:
+        yield found("no_memory_pressure", measured.key, stalled=stalled, limit=MEMORY_STALL)
+
+
+@room.record_rule(
+    major_faults=warning("the workers waited for {pages_per_s:.1f} pages a second from disk (limit {limit:g})"),
+    swapped_in_pages=warning("{pages_per_s:.1f} pages a second were swapped in (limit {limit:g})"),
+    swapped_out_pages=warning("{pages_per_s:.1f} pages a second were swapped out (limit {limit:g})"),
+    noticed=warning("pages came from a disk or went there{share:share}", "free some memory"),
+)
+def no_paging(measured: Measurement) -> Iterator[Finding]:
+    """At most one page a second came from, or went to, a disk."""
+    for counter in ("major_faults", "swapped_in_pages", "swapped_out_pages"):
+        rate_per_s = measured.per_s(counter)
+        if rate_per_s > FAULTS_PER_S:
+            yield found(f"no_paging.{counter}", measured.key, pages_per_s=rate_per_s, limit=FAULTS_PER_S)
+
+
+@room.record_rule(
+    warning("the wall clock stepped by {step_s:+.2f} s (limit {limit_s:g} s): it was set, or the machine slept"),
+    noticed=warning("the wall clock was set, or the machine slept{share:share}"),
+)
+def wall_clock_steady(measured: Measurement) -> Iterator[Finding]:
+    """The wall clock kept to the monotonic clock within 0.1 s: it was not set, and the machine did not sleep."""
+    steps_ns = [block.clock_step_ns for block in measured.watched if block.clock_step_ns is not None]
+    worst_ns = max(steps_ns, key=abs, default=0)
+    if abs(worst_ns) > CLOCK_STEP_NS:
+        yield found("wall_clock_steady", measured.key, step_s=worst_ns / 1e9, limit_s=CLOCK_STEP_NS / 1e9)
+
+
+def _scatter(times: Sequence[float]) -> float:
+    """The distance between the quartiles, as a fraction of the median."""
+    ordered, quarter = sorted(times), len(times) // 4
+    return (ordered[-1 - quarter] - ordered[quarter]) / median(times)
+
+
+@room.rule(
+    warning(
+        "the machine's speed drifted during the run: the probe by {adapter} in {precision} moved by {drift:change} in "
+        "{unit}"
+    ),
+    noticed=warning("the machine's speed drifted{share:share}", DOCTOR),
+)
 def speed_stable(evidence: Evidence) -> Iterator[Finding]:
     """The figures of a probe before and after the suites lie within 10 % of each other, or within the scatter of its
     passes."""
@@ -85,7 +275,34 @@ def speed_drifts(evidence: Evidence) -> Iterator[tuple[CeilingKey, str, float, f
         yield key, unit, max(medians) / min(medians) - 1, max(_scatter(rates) for rates in probes)
 
 
-@record_rule
+@room.record_rule(
+    warning(
+        "other programs kept {cores:.2f} of {cpus:counted CPU} busy, {fraction:percent} of the machine "
+        "(limit {limit:percent})"
+    ),
+    weight=550,
+    run=warning("other programs used {used_pct:.0f} % of {machine}"),
+    noticed=warning("other programs ran{share:share}", AGAIN),
+)
+def no_foreign_load(measured: Measurement) -> Iterator[Finding]:
+    """Other programs used at most 1 % of the machine's CPU time, and at most a quarter of a core. The kernel's own
+    threads are no other program."""
+    cores, cpus = measured.foreign_cores or (0.0, 1)
+    limit = min(FOREIGN * cpus, FOREIGN_CORES)
+    if cores > limit:
+        fractions = {"fraction": cores / cpus, "limit": limit / cpus}
+        yield found("no_foreign_load", measured.key, cores=cores, cpus=cpus, **fractions)
+
+
+@room.record_rule(
+    warning(
+        "the hypervisor took {stolen:percent} of the CPUs' time (limit {limit:percent}), {worst:percent} in the worst "
+        "block (limit {worst_limit:percent})"
+    ),
+    weight=550,
+    run=warning("the hypervisor gave {stolen_pct:.0f} % of the CPU time of {machine} to others"),
+    noticed=warning("the hypervisor took CPU time away{share:share}"),
+)
 def no_steal_time(measured: Measurement) -> Iterator[Finding]:
     """The hypervisor gave at most 0.5 % of the CPUs' time to others, and at most 2 % in any block."""
     mean, worst = measured.stolen or (0.0, 0.0)
@@ -94,131 +311,14 @@ def no_steal_time(measured: Measurement) -> Iterator[Finding]:
         yield found("no_steal_time", measured.key, stolen=mean, worst=worst, **limits)
 
 
-@record_rule
-def no_quota_throttling(measured: Measurement) -> Iterator[Finding]:
-    """No CPU quota ran out."""
-    if periods := measured.total("throttled_periods"):
-        if (lost_ns := measured.total("throttled_ns")) is None:
-            yield found("no_quota_throttling", measured.key, periods=periods)
-        else:
-            yield found("no_quota_throttling.timed", measured.key, periods=periods, lost_s=lost_ns / 1e9)
-
-
-@record_rule
-def on_mains(measured: Measurement) -> Iterator[Finding]:
-    """Mains supplied the machine, and charged no battery."""
-    known = [block.power_source for block in measured.watched if block.power_source]
-    for source in ("battery", "charging"):
-        if hit := known.count(source):
-            yield found(f"on_mains.{source}", measured.key, hit=hit, blocks=len(known))
-
-
-def full_power_profile(evidence: Evidence) -> Iterator[Finding]:
-    """No host has a profile that saves power."""
-    for host, system in evidence.result.systems.items():
-        if system.power_profile in POWER_SAVING:
-            yield found("full_power_profile", host or "run", profile=system.power_profile)
-
-
-@record_rule
-def no_foreign_load(measured: Measurement) -> Iterator[Finding]:
-    """Other programs used at most 1 % of the machine's CPU time, and at most a quarter of a core."""
-    cores, cpus = measured.foreign_cores or (0.0, 1)
-    limit = min(FOREIGN * cpus, FOREIGN_CORES)
-    if cores > limit:
-        fractions = {"fraction": cores / cpus, "limit": limit / cpus}
-        yield found("no_foreign_load", measured.key, cores=cores, cpus=cpus, **fractions)
-
-
-@record_rule
-def no_memory_pressure(measured: Measurement) -> Iterator[Finding]:
-    """Tasks waited for memory for at most 0.1 % of the time."""
-    stalled = measured.per_s("memory_stall_ns") / 1e9
-    if stalled > MEMORY_STALL:
-        yield found("no_memory_pressure", measured.key, stalled=stalled, limit=MEMORY_STALL)
-
-
-@record_rule
-def no_paging(measured: Measurement) -> Iterator[Finding]:
-    """At most one page a second came from, or went to, a disk."""
-    for counter in ("major_faults", "swapped_in_pages", "swapped_out_pages"):
-        rate_per_s = measured.per_s(counter)
-        if rate_per_s > FAULTS_PER_S:
-            yield found(f"no_paging.{counter}", measured.key, pages_per_s=rate_per_s, limit=FAULTS_PER_S)
-
-
-@record_rule
-def frequency_stable(measured: Measurement) -> Iterator[Finding]:
-    """The clock of the busy CPUs and of the accelerators fell by at most 3 % from the first third of the window to the
-    last."""
-    series = {"the CPUs": [block.clock_mean_mhz for block in measured.watched if block.clock_mean_mhz]}
-    for id, states in measured.accelerators.items():
-        series[id] = [float(state.clock_mhz) for state in states if state.clock_mhz]
-    for name, clocks_mhz in series.items():
-        if not (third := len(clocks_mhz) // 3):
-            continue
-        first, last = median(clocks_mhz[:third]), median(clocks_mhz[-third:])
-        if last < first * (1 - CLOCK_DROP):
-            clocks = {"first_mhz": first, "last_mhz": last, "fell": 1 - last / first, "limit": CLOCK_DROP}
-            yield found("frequency_stable", measured.key, what=name, **clocks)
-
-
-@record_rule
-def no_thermal_throttling(measured: Measurement) -> Iterator[Finding]:
-    """No CPU lowered its clock for heat."""
-    if events := measured.total("thermal_throttles"):
-        temperatures = [block.temperature_c for block in measured.watched if block.temperature_c is not None]
-        if temperatures:
-            hottest_c = max(temperatures)
-            yield found("no_thermal_throttling.hot", measured.key, events=events, hottest_c=hottest_c)
-        else:
-            yield found("no_thermal_throttling", measured.key, events=events)
-
-
-def no_accelerator_throttling(evidence: Evidence) -> Iterator[Finding]:
-    """No accelerator slowed down to protect itself from heat or a failing supply. A power cap is a note: it is a
-    setting, and the same on every run."""
-    reasons: tuple[ClockReason, ...] = (*PROTECTIVE, "power cap")
-    for measured in evidence.measured:
-        for id, states in measured.accelerators.items():
-            known = [state for state in states if state.reasons is not None]
-            for reason in reasons:
-                if not (hit := [state for state in known if reason in (state.reasons or ())]):
-                    continue
-                values: dict[str, FindingValue] = {
-                    "device": id,
-                    "reason": reason,
-                    "hit": len(hit),
-                    "blocks": len(known),
-                }
-                caps_mw = [state.power_cap_mw for state in hit if state.power_cap_mw]
-                if reason in PROTECTIVE:
-                    yield found("no_accelerator_throttling", measured.key, **values)
-                elif caps_mw:
-                    yield found("no_accelerator_throttling.capped", measured.key, **values, cap_w=max(caps_mw) / 1000)
-                else:
-                    yield found("no_accelerator_throttling.some_cap", measured.key, **values)
-
-
-@record_rule
-def accelerators_exclusive(measured: Measurement) -> Iterator[Finding]:
-    """No other process computed on the accelerators of the record."""
-    for id, states in measured.accelerators.items():
-        if pids := sorted({pid for state in states for pid in state.foreign_pids or ()}):
-            names = tuple(map(str, pids))
-            yield found("accelerators_exclusive", measured.key, device=id, processes=len(pids), pids=names)
-
-
-def accelerators_watched(evidence: Evidence) -> Iterator[Finding]:
-    """No vendor's watcher failed during the run. One that failed before is among the absences of the run."""
-    absent = {absence.label for absence in evidence.result.absent}
-    records = reversed(evidence.result.records)
-    first = {absence.label: (record.key, absence.reason) for record in records for absence in record.failed_watchers}
-    for label, (key, reason) in first.items():
-        if label not in absent:
-            yield found("accelerators_watched", key, watcher=label, why=reason)
-
-
+@room.rule(
+    warning(
+        "a fixed loop took {fastest_ms:.2f} ms at its fastest and {slowest_ms:.2f} ms at its slowest, {drift:change} "
+        "apart (limit {limit:percent})"
+    ),
+    weight=550,
+    noticed=warning("a fixed loop changed its speed", DOCTOR),
+)
 def canary_stable(evidence: Evidence) -> Iterator[Finding]:
     """The fixed loop took as long at its slowest as at its fastest, within 2 % or the scatter of its repetitions, on
     each host by itself.
@@ -237,18 +337,3 @@ def canary_stable(evidence: Evidence) -> Iterator[Finding]:
         if drift > limit:
             times_ms = {"fastest_ms": min(medians) / 1e6, "slowest_ms": max(medians) / 1e6}
             yield found("canary_stable", host, **times_ms, drift=drift, limit=limit)
-
-
-@record_rule
-def wall_clock_steady(measured: Measurement) -> Iterator[Finding]:
-    """The wall clock ran with the monotonic clock: it was not set, and the machine did not sleep."""
-    steps_ns = [block.clock_step_ns for block in measured.watched if block.clock_step_ns is not None]
-    worst_ns = max(steps_ns, key=abs, default=0)
-    if abs(worst_ns) > CLOCK_STEP_NS:
-        yield found("wall_clock_steady", measured.key, step_s=worst_ns / 1e9, limit_s=CLOCK_STEP_NS / 1e9)
-
-
-def _scatter(times: Sequence[float]) -> float:
-    """The distance between the quartiles, as a fraction of the median."""
-    ordered, quarter = sorted(times), len(times) // 4
-    return (ordered[-1 - quarter] - ordered[quarter]) / median(times)

@@ -10,8 +10,8 @@ import numpy as np
 from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge import screening
 from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
-from mixmark.harness.judge.findings import found
-from mixmark.harness.judge.rules import record_rule
+from mixmark.harness.judge.findings import DOCTOR, found, invalid, note, warning
+from mixmark.harness.judge.rules.registered import Room
 from mixmark.harness.judge.statistics.intervals import (
     FEWEST_BLOCKS,
     FEWEST_INDEPENDENT,
@@ -22,6 +22,7 @@ from mixmark.harness.judge.statistics.intervals import (
     within_limits,
 )
 
+room = Room(400)
 WRONG_COPY = {
     "corrupted": "path_verified.corrupted",
     "short": "path_verified.short",
@@ -30,6 +31,13 @@ WRONG_COPY = {
 }
 
 
+@room.rule(
+    weight=990,
+    live=warning("still going on in another process"),
+    interrupted=warning("interrupted; --resume goes on"),
+    failed=invalid("{kind}: {message}{hint:hint}"),
+    refused=note("{kind}: {message}{hint:hint}"),
+)
 def finished(evidence: Evidence) -> Iterator[Finding]:
     """A failed attempt is invalid; refused or unsupported is a note; an interrupted run is a warning."""
     if evidence.result.live:
@@ -42,66 +50,16 @@ def finished(evidence: Evidence) -> Iterator[Finding]:
             yield found(code, record.key, kind=error.kind, message=error.message, hint=error.hint)
 
 
-def closed_cleanly(evidence: Evidence) -> Iterator[Finding]:
-    """The adapter closed what it had opened without an error. Each measurement has a fresh process, so an error there
-    affects no other measurement."""
-    for record in evidence.result.records:
-        if failure := record.close_failure:
-            values = {"kind": failure.kind, "message": failure.message, "hint": failure.hint}
-            yield found("closed_cleanly", record.key, **values)
-
-
-def path_verified(evidence: Evidence) -> Iterator[Finding]:
-    """Each copy on a path left the bytes of its source in its destination when it was acknowledged."""
-    for record in evidence.result.paths:
-        if fault := record.fault:
-            yield found(WRONG_COPY[fault.kind], record.key, size_bytes=fault.size_bytes, first_byte=fault.first_byte)
-
-
-def path_measured(evidence: Evidence) -> Iterator[Finding]:
-    """A path that fails at a size is measured up to the size before."""
-    for record in evidence.result.paths:
-        if failure := record.failure:
-            largest = max((sample.size_bytes for sample in record.samples), default=0)
-            values = {"kind": failure.kind, "message": failure.message, "hint": failure.hint}
-            yield found("path_measured", record.key, size_bytes=largest, **values)
-
-
-@record_rule
-def enough_feeds(measured: Measurement) -> Iterator[Finding]:
-    """The sample carries the lowest tail percentile; otherwise none is shown."""
-    needed = sample_needed(LOWEST_TAIL)
-    if measured.is_solo and len(measured.completions) < needed:
-        yield found("enough_feeds", measured.key, percentile=f"p{LOWEST_TAIL * 100:g}", needed=needed)
-
-
-def screened(evidence: Evidence) -> Iterator[Finding]:
-    """A route is measured no further if its screening runs were not the fastest of its suite on its device."""
-    in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
-    code = "screened.faster" if evidence.result.finished else "screened.only"
-    tried = {each.record.route.key: each.key for each in evidence.measured if each.record.screening}
-    for route, key in tried.items():
-        if route not in in_full:
-            yield found(code, key)
-
-
-def choice_confirmed(evidence: Evidence) -> Iterator[Finding]:
-    """The fastest measured route of a suite on a device is not far slower than all screening runs of a route that was
-    not measured."""
-    tried = {(each.record.route.key, each.record.scenario) for each in evidence.measured if each.record.screening}
-    in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
-    fastest: dict[tuple[str, str], tuple[float, str]] = {}
-    for measured in evidence.solo:
-        route, rate = measured.record.route, measured.throughput_per_s or 0.0
-        if (route.key, measured.record.scenario) in tried:
-            fastest[route.key[:2]] = max(fastest.get(route.key[:2], (0.0, "")), (rate, measured.key))
-    for other, runs in screening.rates_per_s(evidence.measured).items():
-        rate, key = fastest.get(other[:2], (math.inf, ""))
-        if other not in in_full and min(runs) > screening.CLOSE * rate:
-            _, _, adapter, precision = other
-            yield found("choice_confirmed", key, adapter=adapter, precision=precision)
-
-
+@room.rule(
+    weight=600,
+    best=warning(
+        "the search for the best batch ran out of time: none above {largest} was tried, and batch {batch} was measured"
+    ),
+    tried=note(
+        "the search for the best batch ran out of time: none above {largest} was tried, and batch {batch} was measured"
+    ),
+    noticed=warning("the search for the best batch ran out of time{share:share}", "a longer preset searches longer"),
+)
 def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
     """The search for the best batch ended because a larger batch was no faster, did not fit or would make long feeds,
     and not for lack of time.
@@ -115,15 +73,18 @@ def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
             yield found(f"batch_search_finished.{case}", record.key, largest=largest, batch=record.batch or 1)
 
 
-def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
-    """The roofline fraction of a record is known, from the ceiling of its own adapter."""
-    for measured in evidence.solo:
-        if note := evidence.achieved(measured).note:
-            yield found("ceiling_known", measured.key, why=note)
-
-
+@room.rule(
+    warning(
+        "not steady, so there is no interval: from {begin_s:.1f} s to {end_s:.1f} s of {window_s:.1f} s it ran at "
+        "{rate_pct:.0f} % of the rate of the rest, without which the {figure} would be {moved_pct:.1f} % {other}"
+    ),
+    weight=600,
+    unknown=note("too few feeds to tell whether it was steady: {needed} are needed"),
+    noticed=warning("the speed was not steady{share:share}", DOCTOR),
+)
 def steady(evidence: Evidence) -> Iterator[Finding]:
-    """No stretch of a closed loop's window, or of a mixed run's, ran at another level than the rest of it."""
+    """No stretch of a closed loop's window, or of a mixed run's, ran at another level than the rest of it. For
+    the test fewer than 20 blocks are too few, which is a note."""
     for measured in evidence.solo:
         if measured.record.scenario == "server":
             continue
@@ -139,10 +100,17 @@ def steady(evidence: Evidence) -> Iterator[Finding]:
             yield found("steady", run.phase, figure="mixes per hour", **values)
 
 
-@record_rule
+@room.record_rule(
+    weight=600,
+    wandering=warning(
+        "the interval of the throughput is not known: the rate wanders so slowly that its {blocks} blocks are worth "
+        "{independent:.1f} independent ones"
+    ),
+    wide=warning("the interval of the throughput is not known: it is wider than ±{widest_pct:g} %"),
+)
 def interval_known(measured: Measurement) -> Iterator[Finding]:
-    """A steady window has an interval of its throughput: its blocks are worth enough independent ones, and the interval
-    is no wider than an interval may be."""
+    """A steady window has an interval of its throughput: its blocks are worth at least 4 independent ones, and the
+    interval is no wider than ±25 %."""
     if not measured.is_solo or measured.record.scenario == "server" or measured.interval:
         return
     if measured.window is None or not measured.window.steady:
@@ -155,17 +123,12 @@ def interval_known(measured: Measurement) -> Iterator[Finding]:
         yield found("interval_known.wide", measured.key, widest_pct=WIDEST * 100)
 
 
-def precise(evidence: Evidence) -> Iterator[Finding]:
-    """The half-width that the plan asks for was reached within the longest time."""
-    for measured in evidence.measured:
-        limits = evidence.limits.get(measured.key)
-        if measured.record.ended_by != "cap" or limits is None or limits.half_width is None:
-            continue
-        known = measured.interval.half_width if measured.interval else None
-        if known is not None and known > limits.half_width:
-            yield found("precise", measured.key, reached_pct=known * 100, wanted_pct=limits.half_width * 100)
-
-
+@room.rule(
+    weight=600,
+    broken=warning("the latency limits are not kept at {percentile}"),
+    open=note("whether the latency limits are kept is open: {percentile} needs {needed} feeds"),
+    noticed=warning("the latency limits were not kept{share:share}", "a lower --rate"),
+)
 def latency_within_limits(evidence: Evidence) -> Iterator[Finding]:
     """A server keeps the suite's latency limits in its window, also at a rate that its own search found."""
     for measured in evidence.measured:
@@ -178,3 +141,102 @@ def latency_within_limits(evidence: Evidence) -> Iterator[Finding]:
         elif kept is None:
             needed = sample_needed(limits.percentile)
             yield found("latency_within_limits.open", measured.key, percentile=name, needed=needed)
+
+
+@room.rule(note("the longest time was reached at ±{reached_pct:.1f} % (asked for ±{wanted_pct:.1f} %)"), weight=450)
+def precise(evidence: Evidence) -> Iterator[Finding]:
+    """The half-width that the plan asks for was reached within the longest time."""
+    for measured in evidence.measured:
+        limits = evidence.limits.get(measured.key)
+        if measured.record.ended_by != "cap" or limits is None or limits.half_width is None:
+            continue
+        known = measured.interval.half_width if measured.interval else None
+        if known is not None and known > limits.half_width:
+            yield found("precise", measured.key, reached_pct=known * 100, wanted_pct=limits.half_width * 100)
+
+
+@room.rule(
+    corrupted=warning("a copy of {size_bytes:,} bytes was wrong from byte {first_byte:,} on"),
+    short=warning("a copy of {size_bytes:,} bytes ended at byte {first_byte:,}"),
+    repeated=warning("a copy of {size_bytes:,} bytes brought the bytes of the copy before"),
+    late=warning("a copy of {size_bytes:,} bytes was acknowledged before byte {first_byte:,} had arrived"),
+    noticed=warning("a path between memories does not copy what it is given"),
+)
+def path_verified(evidence: Evidence) -> Iterator[Finding]:
+    """Each copy on a path left the bytes of its source in its destination when it was acknowledged."""
+    for record in evidence.result.paths:
+        if fault := record.fault:
+            yield found(WRONG_COPY[fault.kind], record.key, size_bytes=fault.size_bytes, first_byte=fault.first_byte)
+
+
+@room.rule(note("{kind} at copies of more than {size_bytes:,} bytes: {message}{hint:hint}"))
+def path_measured(evidence: Evidence) -> Iterator[Finding]:
+    """A path that fails at a size is measured up to the size before."""
+    for record in evidence.result.paths:
+        if failure := record.failure:
+            largest = max((sample.size_bytes for sample in record.samples), default=0)
+            values = {"kind": failure.kind, "message": failure.message, "hint": failure.hint}
+            yield found("path_measured", record.key, size_bytes=largest, **values)
+
+
+@room.rule(
+    faster=note("only a quick check of seconds: another route was faster in it; --all-routes measures this one"),
+    only=note("only a quick check of seconds"),
+)
+def screened(evidence: Evidence) -> Iterator[Finding]:
+    """A route is measured no further if its screening runs were not the fastest of its suite on its device."""
+    in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
+    code = "screened.faster" if evidence.result.finished else "screened.only"
+    tried = {each.record.route.key: each.key for each in evidence.measured if each.record.screening}
+    for route, key in tried.items():
+        if route not in in_full:
+            yield found(code, key)
+
+
+@room.rule(
+    note(
+        "slower than {adapter} {precision} was whenever it was tried, so that may be the faster route; --all-routes "
+        "measures both"
+    )
+)
+def choice_confirmed(evidence: Evidence) -> Iterator[Finding]:
+    """No route that was left out was, in each of its screening runs, more than 1.15 times as fast as the fastest
+    measured route of its suite on its device."""
+    tried = {(each.record.route.key, each.record.scenario) for each in evidence.measured if each.record.screening}
+    in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
+    fastest: dict[tuple[str, str], tuple[float, str]] = {}
+    for measured in evidence.solo:
+        route, rate = measured.record.route, measured.throughput_per_s or 0.0
+        if (route.key, measured.record.scenario) in tried:
+            fastest[route.key[:2]] = max(fastest.get(route.key[:2], (0.0, "")), (rate, measured.key))
+    for other, runs in screening.rates_per_s(evidence.measured).items():
+        rate, key = fastest.get(other[:2], (math.inf, ""))
+        if other not in in_full and min(runs) > screening.CLOSE * rate:
+            _, _, adapter, precision = other
+            yield found("choice_confirmed", key, adapter=adapter, precision=precision)
+
+
+@room.rule(note("{kind} when it was closed: {message}{hint:hint}"))
+def closed_cleanly(evidence: Evidence) -> Iterator[Finding]:
+    """The adapter closed what it had opened without an error. Each measurement has a fresh process, so an error there
+    affects no other measurement."""
+    for record in evidence.result.records:
+        if failure := record.close_failure:
+            values = {"kind": failure.kind, "message": failure.message, "hint": failure.hint}
+            yield found("closed_cleanly", record.key, **values)
+
+
+@room.rule(note("roofline: {why}"))
+def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
+    """The roofline fraction of a record is known, from the ceiling of its own adapter."""
+    for measured in evidence.solo:
+        if note := evidence.achieved(measured).note:
+            yield found("ceiling_known", measured.key, why=note)
+
+
+@room.record_rule(note("no tail percentile: {percentile} needs {needed} feeds"))
+def enough_feeds(measured: Measurement) -> Iterator[Finding]:
+    """The sample carries the lowest tail percentile; otherwise none is shown."""
+    needed = sample_needed(LOWEST_TAIL)
+    if measured.is_solo and len(measured.completions) < needed:
+        yield found("enough_feeds", measured.key, percentile=f"p{LOWEST_TAIL * 100:g}", needed=needed)

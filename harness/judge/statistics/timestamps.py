@@ -19,8 +19,10 @@ from mixmark.harness.contracts.schema import Completions, Int64s, Record, Servic
 Floats = npt.NDArray[np.float64]
 
 
-def units(completions: Completions) -> int:
-    return int(completions.units.sum())
+def units(completions: Completions, limits: ServiceLimits | None = None) -> int:
+    """The units of all feeds; with limits, of the feeds within them."""
+    counted = completions.units
+    return int((counted if limits is None else counted[marks_of(completions, in_time(completions, limits))]).sum())
 
 
 def window_ns(completions: Completions) -> tuple[int, int]:
@@ -111,8 +113,10 @@ def most_in_flight(*several: Completions, inside: tuple[int, int] | None = None)
     return int(np.cumsum(turn[np.argsort(at, kind="stable")]).max(initial=0))
 
 
-def throughput_per_s(completions: Completions, span_ns: float | None = None) -> float | None:
-    """Units per second. None if the clock did not tick meanwhile.
+def throughput_per_s(
+    completions: Completions, span_ns: float | None = None, limits: ServiceLimits | None = None
+) -> float | None:
+    """Units per second, of the feeds within the limits if there are any. None if the clock did not tick meanwhile.
 
     span_ns: the length of the window. If None, a closed loop's span is its time in flight; a server's, whose load is
     given, lasts from the first due time to the last mark.
@@ -120,19 +124,19 @@ def throughput_per_s(completions: Completions, span_ns: float | None = None) -> 
     if span_ns is None:
         closed = bool((completions.due_ns == completions.issued_ns).all())
         span_ns = in_flight_ns(completions) if closed else int(completions.yielded_ns.max() - completions.due_ns.min())
-    return units(completions) * 1e9 / span_ns if span_ns else None
+    return units(completions, limits) * 1e9 / span_ns if span_ns else None
 
 
-def rate_per_s(record: Record) -> float | None:
-    """Units per second of a record; of a screening run as if its feeds were whole. None if nothing was measured, or the
-    clock did not tick meanwhile."""
+def rate_per_s(record: Record, limits: ServiceLimits | None = None) -> float | None:
+    """Units per second of a record, of the feeds within the limits if there are any; of a screening run as if its feeds
+    were whole. None if nothing was measured, or the clock did not tick meanwhile."""
     if record.completions is None:
         return None
     bracket = bracket_ns(record)
     span_ns = None if bracket is None else bracket[1] - bracket[0]
     if record.screening and record.feed_units:
         return screening_per_s(record.completions, record.feed_units, span_ns)
-    return throughput_per_s(record.completions, span_ns)
+    return throughput_per_s(record.completions, span_ns, limits)
 
 
 def screening_per_s(completions: Completions, feed_units: int, span_ns: int | None = None) -> float | None:

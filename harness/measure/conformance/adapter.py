@@ -347,7 +347,7 @@ def _passed(trials: AdapterTrials, audited: Sequence[Record]) -> None:
     )
     for record in audited:
         if record.audit is None or not record.audit.values:
-            raise NotChecked(f"{record.route.label} was not audited: {record.unaudited}")
+            raise NotChecked(f"{record.route.label} was not audited: {record.exempt or record.unaudited}")
 
 
 def _ran(measured: Iterable[Record]) -> None:

@@ -10,8 +10,6 @@ import pytest
 
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.schema import (
-    NO_GATE,
-    NOT_ASKED,
     AcceleratorConditions,
     Audit,
     Completions,
@@ -28,10 +26,10 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.findings import TABLE
-from mixmark.harness.judge.rules import Rule, integrity
+from mixmark.harness.judge.findings import CODES
+from mixmark.harness.judge.rules import integrity, registered
 from tests.golden.sample import GPU, closed_loop, probe, record, result
-from tests.judge.found import Said, beside, block, facts, not_none, said, says
+from tests.judge.found import Check, Said, beside, block, facts, not_none, said, says
 
 GATE = Gate(metric="regret in standard deviations", at_most=0.1)
 COSTS = (Cost(name="prefill", flops=1e10, bytes=1e9, streamed_bytes=4e8), Cost(name="decode", flops=1e9, bytes=1e9))
@@ -48,14 +46,14 @@ def failed(**changed: Any) -> Record:
     return cell(**changed).model_copy(update={"completions": None, "error": Failure(kind="hung", message="no unit")})
 
 
-def told(rule: Rule, changed: Record, caches: dict[str, str] | None = None) -> list[Said]:
+def told(rule: Check, changed: Record, caches: dict[str, str] | None = None) -> list[Said]:
     about = result(probe("a", 70, 400), changed)
     system = about.system.model_copy(update={"caches": caches or {"L2": "1024K", "L3": "32768K"}})
     found = rule(gather(about.model_copy(update={"system": system})))
     return [facts(each) for each in found if each.about != "a"]
 
 
-def codes(rule: Rule, changed: Record) -> list[str]:
+def codes(rule: Check, changed: Record) -> list[str]:
     return [code for code, *_ in told(rule, changed)]
 
 
@@ -91,13 +89,13 @@ def test_a_gate_of_the_server_tier_or_of_a_checkpoint_is_unmeasured() -> None:
     [
         ({"audit": audit(problem="feed 3: not finite")}, "problem", {"problem": "feed 3: not finite"}),
         (
-            {"audit": Audit(gate=GATE, finished=9, feeds=(3,)), "unaudited": ""},
+            {"audit": Audit(gate=GATE, finished=9, feeds=(3,)), "exempt": None},
             "missing",
             {"why": "the run ended before"},
         ),
-        ({"unaudited": "no torch"}, "missing", {"why": "no torch"}),
-        ({"unaudited": NOT_ASKED}, "unasked", {"why": NOT_ASKED}),
-        ({"unaudited": NO_GATE}, "unasked", {"why": NO_GATE}),
+        ({"exempt": None, "unaudited": "no torch"}, "missing", {"why": "no torch"}),
+        ({"exempt": "not asked for"}, "unasked", {"why": "not asked for"}),
+        ({"exempt": "no gate"}, "unasked", {"why": "no gate"}),
     ],
 )
 def test_what_was_not_compared_counts_unless_nobody_asked_for_it(
@@ -107,17 +105,17 @@ def test_what_was_not_compared_counts_unless_nobody_asked_for_it(
 
 
 def test_an_audit_that_was_drawn_and_did_not_run_is_pending_until_the_run_is_over() -> None:
-    drawn = cell(audit=Audit(gate=GATE, finished=9, feeds=(3,)), unaudited="")
-    for about in (drawn, cell(unaudited="")):
+    drawn = cell(audit=Audit(gate=GATE, finished=9, feeds=(3,)), exempt=None)
+    for about in (drawn, cell(exempt=None)):
         for finished, code in ((False, "audited.pending"), (True, "audited.missing")):
             found = integrity.audited(gather(result(about, finished=finished)))
-            assert [(each.code, each.severity) for each in found] == [(code, TABLE[code].severity)]
-    failed = cell(audit=Audit(gate=GATE, finished=9, feeds=(3,)), unaudited="no torch")
+            assert [(each.code, each.severity) for each in found] == [(code, CODES[code].severity)]
+    failed = cell(audit=Audit(gate=GATE, finished=9, feeds=(3,)), exempt=None, unaudited="no torch")
     assert [each.code for each in integrity.audited(gather(result(failed, finished=False)))] == ["audited.missing"]
 
 
 def test_not_asked_for_is_no_excuse_where_the_plan_asks() -> None:
-    unaudited = cell(unaudited=NOT_ASKED)
+    unaudited = cell(exempt="not asked for")
     for audits, severity in ((0, "note"), (1, "invalid")):
         limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1, min_feeds=1, audits=audits)
         share = Share(key=unaudited.key, route=unaudited.route, scenario="single-stream", limits=limits)
@@ -383,7 +381,9 @@ def test_a_group_of_gpus_is_idle_where_one_of_its_parts_is() -> None:
 
 def test_a_record_that_failed_is_no_ones_fraud() -> None:
     lost = failed(facts={"elsewhere": "see"}, audit=audit(9.0))
-    assert [finding for rule in integrity.RULES.values() for finding in told(rule, lost)] == []
+    assert [
+        finding for rule in registered.RULES.values() if rule.sees == "facts" for finding in told(rule.check, lost)
+    ] == []
 
 
 def test_nothing_is_faster_than_light() -> None:
@@ -400,7 +400,7 @@ def test_a_probe_is_audited_like_everything_else() -> None:
 
     assert found() == ["audited.few"]
     assert found(audit=audit(0.0, 5.0)) == ["audited.wrong"]
-    assert found(audit=None, unaudited="no torch") == ["audited.missing"]
+    assert found(audit=None, exempt=None, unaudited="no torch") == ["audited.missing"]
 
 
 def by(adapter: str, gemm_ns: int, read_ns: int, **changed: Any) -> Record:

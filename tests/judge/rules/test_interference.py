@@ -6,9 +6,9 @@ import pytest
 
 from mixmark.harness.contracts.schema import Absent, Cost, Record
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.rules import Rule, interference, records
+from mixmark.harness.judge.rules import interference, records
 from tests.golden.sample import GPU, closed_loop, probe, record, result
-from tests.judge.found import QUIET, SECOND, beside, block, canaries, done, failed, gpu_state, said, says, six
+from tests.judge.found import QUIET, SECOND, Check, beside, block, canaries, done, failed, gpu_state, said, says, six
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from tests.judge.found import QUIET, SECOND, beside, block, canaries, done, fail
         interference.speed_stable,
     ],
 )
-def test_a_clean_result_passes(rule: Rule) -> None:
+def test_a_clean_result_passes(rule: Check) -> None:
     assert said(rule, done()) == []
 
 
@@ -64,7 +64,7 @@ DISTURBANCES = (
 
 
 @pytest.mark.parametrize("rule", DISTURBANCES)
-def test_what_is_at_its_limit_or_unknown_passes(rule: Rule) -> None:
+def test_what_is_at_its_limit_or_unknown_passes(rule: Check) -> None:
     assert said(rule, six()) == []
     assert said(rule, six(**dict.fromkeys(QUIET))) == []
     assert said(rule, result(record("b", "llm", "token", closed_loop([[1]])))) == []

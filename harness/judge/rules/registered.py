@@ -1,0 +1,101 @@
+"""The registry of rules: a rule registers where it stands, with the codes, words and remedies of its findings.
+
+    room = Room(650)
+
+    @room.rule(warning("{host} is too warm: {degrees_c:.0f} °C", "open a window"), noticed=warning("it was warm"))
+    def room_is_cool(evidence: Evidence) -> Iterator[Finding]:
+        ...
+        yield found("room_is_cool", host, host=host, degrees_c=31.0)
+
+Any module may register a rule. It applies from the time the module is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import wraps
+from typing import Literal, TypeVar
+
+from mixmark.harness.contracts.schema import Finding
+from mixmark.harness.judge.evidence import Evidence, Measurement
+from mixmark.harness.judge.findings import Says, declare
+
+Sees = Literal["folder", "facts", "score", "grade"]
+"""What a rule is given. `folder`: a result that was read from a folder, and what the suites say of it; the others are
+given the evidence. `facts`: there is no score yet, and what is invalid by the rule counts in no score. `score`: the
+score without its grade. `grade`: the whole score."""
+Check = TypeVar("Check", bound=Callable[..., Iterator[Finding]])
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A registered rule."""
+
+    name: str
+    """The name of its function, which begins the codes of its findings."""
+    weight: int
+    """Findings and reasons of a verdict are listed by it, the heaviest first; of equals the first that was registered.
+    900: the run and its score. 800: what a cheat breaks. 700: the state of the machine. 600: steadiness. 500: other
+    load. 400: notes on records. 300: energy."""
+    sees: Sees
+    check: Callable[..., Iterator[Finding]]
+
+
+RULES: dict[str, Rule] = {}
+"""Every rule by its name."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Rules that see the same, and are listed in the order of their definition."""
+
+    weight: int
+    sees: Sees = "score"
+
+    def rule(
+        self, says: Says | None = None, /, *, weight: int | None = None, **cases: Says
+    ) -> Callable[[Check], Check]:
+        """Registers a function as the rule of its name. The function itself is not changed.
+
+        says: of the code without a case. weight: if it is not the room's. cases: see `findings.declare`. With the case
+        `noticed` the rule's warnings keep a result from being solid; with the case `unranked` its findings cost a score
+        its rank.
+        """
+
+        def register(check: Check) -> Check:
+            declare(check.__name__, says, **cases)
+            RULES[check.__name__] = Rule(check.__name__, weight or self.weight, self.sees, check)
+            return check
+
+        return register
+
+    def record_rule(
+        self, says: Says | None = None, /, *, weight: int | None = None, **cases: Says
+    ) -> Callable[[Callable[[Measurement], Iterator[Finding]]], Callable[[Evidence], Iterator[Finding]]]:
+        """Makes a rule of a function that looks at one measurement at a time. It becomes one of the evidence."""
+
+        def register(check: Callable[[Measurement], Iterator[Finding]]) -> Callable[[Evidence], Iterator[Finding]]:
+            @wraps(check)
+            def of_each(evidence: Evidence) -> Iterator[Finding]:
+                return (finding for measured in evidence.measured for finding in check(measured))
+
+            return self.rule(says, weight=weight, **cases)(of_each)
+
+        return register
+
+
+def in_order() -> list[Rule]:
+    """All rules in the order of their findings."""
+    return sorted(RULES.values(), key=lambda rule: -rule.weight)
+
+
+def findings(sees: Sees, *given: object) -> tuple[Finding, ...]:
+    """The findings of all rules that see this much."""
+    return tuple(finding for rule in in_order() if rule.sees == sees for finding in rule.check(*given))
+
+
+def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings in the order of their rules."""
+    places = {rule.name: place for place, rule in enumerate(in_order())}
+    return tuple(sorted(findings, key=lambda finding: places[finding.rule]))
