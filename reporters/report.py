@@ -13,7 +13,7 @@ from mixmark.harness.contracts.schema import Result, Route, System
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Relative
 from mixmark.harness.plugins.experiments import Experiment, installed
-from mixmark.reporters import document, figures, hosts, measurements, paths, pictures, pipelines, scores
+from mixmark.reporters import document, figures, hosts, measurements, pictures, pipelines, scores
 from mixmark.reporters.document import Block, Bullets, Chart, Document, Facts, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.summary import Summary, summary
@@ -73,7 +73,6 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iter
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
         yield Table(title, ("suite", "throughput", "best route", "against other routes"), rows, text_columns=4)
-    yield from filter(None, (paths.table(assessment),))
     yield from filter(None, (experiment.table(assessment, found) for experiment, found in own))
     yield Facts([("energy", found.energy)])
     if found.standing:
@@ -107,7 +106,6 @@ def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iter
     yield from _adaptability(assessment)
     yield from _ceilings(assessment)
     yield from pipelines.in_full(assessment)
-    yield from paths.in_full(assessment)
     for experiment, found in _experiments(assessment):
         yield from experiment.section(assessment, found)
     yield from _findings(assessment)

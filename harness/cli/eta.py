@@ -68,7 +68,7 @@ class Eta:
 
     def _unplanned(self) -> Iterator[Sequence[Share]]:
         """The shares of each phase that the run will plan: the routes that screening chooses with their probes, the
-        confirmation runs, the mix, also by other policies, at levels of load, beside copies and on a part of the hosts,
+        confirmation runs, the mix, also by other policies, at levels of load and on a part of the hosts,
         and the pipeline. The first route of each suite on each device stands for the route that will be chosen."""
         planned = [phase.purpose for phase in self._phases]
         phases = [phase for phase in (*self._header.candidates, *self._phases) if phase.purpose == "solo"]
@@ -94,8 +94,7 @@ class Eta:
         if self._procedure.confirm and not {"confirmation", "mixed"} & set(planned):
             yield from ([share] for share in routes.values())
         mixes = self._procedure.mixes - planned.count("mixed")
-        paths = self._header.measures_paths - planned.count("path")
-        yield from [mixed] * sum(max(0, each) for each in (mixes, paths))
+        yield from [mixed] * max(0, mixes)
         outlook = Outlook(self._header, self._procedure, self._phases, mixed)
         for experiment in experiments.of(self._header):
             yield from experiment.to_come(outlook)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.numbers import significant
-from mixmark.harness.contracts.schema import BY_PLAN, Found, PathRecord, Phase, Record, Result
+from mixmark.harness.contracts.schema import BY_PLAN, Found, Phase, Record, Result
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.judge.findings import words
@@ -39,7 +39,6 @@ PREFIXES = {
     "mixed": "in the mix, ",
     "confirmation": "confirmation run, ",
     "screening": "quick check, ",
-    "path": "in the mix beside copies, ",
 }
 
 
@@ -63,7 +62,8 @@ class Progress:
         self.units = {suite.name: suite.unit_names.short for suite in header.suites}
         self.prefixes = {phase.name: _prefix(phase) for phase in header.phases}
         self.shown = 0.0  # of the expected time, as a fraction: it never falls, also if more is planned
-        self.label = "the paths between memories" if header.measures_paths and not header.records else ""
+        first = [each.first for each in experiments.of(header) if each.first]
+        self.label = first[0] if first and not header.records else ""
         self.stage = "measuring" if self.label else ""
         self.whole = "mixes"
         """What the phase counts."""
@@ -122,10 +122,6 @@ class Progress:
                     self._print(_too_heavy(event))
                 self.snapshot, self.stage = event, f"{event.mixes:.2f} {self.whole}"
                 self._report_stage()
-            case PathRecord(path=path, failure=failure, fault=fault):
-                name = f"{path.id} beside the mix" if event.beside else event.key
-                failed = failure.cause if failure else fault and f"a wrong copy ({fault.kind})"
-                self._print(f"path {name}: {failed or 'measured'}")
             case Found(experiment=name):
                 self._print(experiments.installed()[name].said(event))
             case Recorded(record=record):

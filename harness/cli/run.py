@@ -47,7 +47,7 @@ SECTIONS = {
     "How long": "--preset --all-routes --runs --wait-idle --timeout",
     "Where": "--device --adapter --split-cpu --hosts --config",
     "Output": "--out --resume --against --verbose --json --help",
-    "For experts": "--objective --pipeline --paths --launcher --address",
+    "For experts": "--objective --pipeline --launcher --address",
 }
 """The options of `mixmark run`, in the sections of its help; those of experiments stand in a section of their own."""
 WHEN_RESUMED = frozenset({"resume", "devices", "adapters", "split_cpu", "hosts", "launcher", "address", "weights"})
@@ -164,12 +164,6 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     shell_complete=complete.PIPELINE,
     help="Also run a chain of suites with a deadline, several at a time: on all devices, and in turns with that on the "
     "best single device. NAME is a published pipeline, such as assistant.",
-)
-@click.option(
-    "--paths",
-    is_flag=True,
-    help="Also measure the paths between memories: latency and bandwidth of copies of 4 KiB to 256 MiB before anything "
-    "else, and copies beside the mix. With several hosts also between them.",
 )
 @click.option(
     "--split-cpu",

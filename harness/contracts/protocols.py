@@ -6,8 +6,7 @@
     Session   graphs on an open device: what most vendors write; `GraphRunner` makes a Runner of it
     Meter     names the domains of an energy source and reads their raw samples
     Watcher   describes a vendor's accelerators and reads their state
-      Policy    assigns the requests of a mix to devices
-    Paths     names the ways between memories and copies on them
+    Policy    assigns the requests of a mix to devices
     Format    writes a suite in files that other programs read
     Reporter  writes an assessment as text
 
@@ -17,8 +16,7 @@ yields, once it holds the array as a plain numpy array on the host.
 These rules hold for all plugins:
 
 - **Processes.** An adapter runs in a worker process, a new one for each phase and each device. The harness generates
-  feeds and audits with separate suite objects, never with the object that it gives to the adapter. Paths run in a
-  worker too. A meter, watcher,
+  feeds and audits with separate suite objects, never with the object that it gives to the adapter. A meter, watcher,
   limiter, policy or suite of another package than Mixmark runs in a process of its own, never where Mixmark measures
   and judges.
 - **Threads.** One thread calls an adapter. If the concurrency of a runner is above 1, as many threads call the runner
@@ -44,7 +42,6 @@ from mixmark.harness.contracts.schema import (
     Absent,
     ClockReason,
     Cost,
-    DataPath,
     Device,
     Domain,
     Gate,
@@ -460,38 +457,6 @@ class Policy(Protocol):
 
         waiting: in the order of their numbers. devices: the devices that have not failed.
         """
-
-
-End = Literal["source", "destination"]
-
-
-class Copy(Protocol):
-    """The two memories of an open path. The harness writes both, times `copy`, and compares the destination."""
-
-    def put(self, end: End, offset: int, data: Array) -> None:
-        """Writes uint8 data into one of the memories, from a byte on."""
-
-    def copy(self, times: int) -> None:
-        """Copies the whole source to the destination, one time after the other. Returns once every byte of the last
-        copy is in the destination. It does nothing if `times` is 0."""
-
-    def take(self, offset: int, count: int) -> Array:
-        """The bytes of the destination from an offset on, as uint8 on the host. If the path converts, the bytes and the
-        offset are in the source's format."""
-
-
-class Paths(Protocol):
-    """The ways between the memories that a vendor's software reaches. The class is called without arguments, in a
-    worker. It times nothing."""
-
-    name: str
-
-    def paths(self) -> Iterable[DataPath | Absent]:
-        """The paths of this machine, and the paths that it lacks, with the reason."""
-
-    def open(self, path: str, size_bytes: int) -> AbstractContextManager[Copy]:
-        """Allocates the two memories of a path, of this size. Leaving the context frees them. path: an id of `paths`.
-        Raises MemoryError or Unsupported if the path cannot copy so much at once."""
 
 
 class Format(Protocol):

@@ -10,11 +10,10 @@ from functools import cached_property
 
 from mixmark.harness.contracts.figures import RAW, figure
 from mixmark.harness.contracts.schema import Absent, Finding, Rate, Result, Tier
-from mixmark.harness.judge import paths, pipelines, score, solo, solo_rates
+from mixmark.harness.judge import pipelines, score, solo, solo_rates
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
 from mixmark.harness.judge.findings import voided, words
-from mixmark.harness.judge.paths import PathFigures
 from mixmark.harness.judge.pipelines import PipelineFigures
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
@@ -84,8 +83,6 @@ class Assessment:
     the mix has no roofline fraction."""
     pipeline: PipelineFigures | None
     """The chain of stages with a deadline. None if it was not asked for."""
-    paths: tuple[PathFigures, ...]
-    """The paths between memories. Empty if it was not asked for."""
     findings: tuple[Finding, ...]
     verdict: Verdict
     """Whether the figures can be relied on, in one word with its reasons."""
@@ -184,7 +181,6 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         diagnoses=evidence.diagnoses,
         hardware_limit_per_hour=solo_rates.hardware_limit_per_hour(result, solos),
         pipeline=pipelines.figures(result, doubts),
-        paths=paths.paths(result, solos, evidence.score, doubts),
         findings=findings,
         verdict=verdict(evidence, findings, (*solos, *hosted), exit_code),
         against=tuple(other for other in against if result.mix and other.mix == result.mix.name),

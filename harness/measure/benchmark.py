@@ -15,7 +15,6 @@ from mixmark.harness.contracts.schema import (
     Finding,
     Found,
     Metering,
-    PathRecord,
     Phase,
     Record,
     Result,
@@ -58,7 +57,7 @@ class Audited:
     record: Record
 
 
-Event = Planned | PhaseEvent | PathRecord | Found | Recorded | AuditStarted | Audited
+Event = Planned | PhaseEvent | Found | Recorded | AuditStarted | Audited
 Observer = Callable[[Event], None]
 """Follows a run by its events."""
 
@@ -107,8 +106,6 @@ class Benchmark:
         """Runs until nothing is left to do. Exceptions pass through."""
         if not self.result.records:
             self._measure_before()
-        if self.result.measures_paths and not self.result.records:
-            self._measure_paths()
         self._measure_planned()
         while self._plan():
             self._measure_planned()
@@ -130,22 +127,6 @@ class Benchmark:
         self._keeper.find(found)
         self._extend("absent" if isinstance(found, Absent) else "found", found)
         if isinstance(found, Found):
-            self._notify(found)
-
-    def _measure_paths(self) -> None:
-        """Measures the paths that an interrupted run has not measured yet."""
-        absent = [each for each in self.result.absent if each.kind == "path"]
-        for found in self._executor.measure_paths([*self.result.paths, *absent]):
-            if isinstance(found, Metering):
-                self._keeper.meter(found)
-                self._extend("meterings", found)
-            else:
-                self._add_path(found)
-
-    def _add_path(self, found: PathRecord | Absent) -> None:
-        self._keeper.add_path(found)
-        self._extend("absent" if isinstance(found, Absent) else "paths", found)
-        if isinstance(found, PathRecord):
             self._notify(found)
 
     def _measure_planned(self) -> None:
@@ -197,8 +178,6 @@ class Benchmark:
         if facts.connections:
             self._keeper.connect(*facts.connections)
             self._extend("connections", *facts.connections)
-        for path in facts.paths:
-            self._add_path(path)
         for found in facts.found:
             self._find(found)
         self._keep(*facts.records)

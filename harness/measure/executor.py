@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Concatenate, Protocol
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
@@ -19,26 +19,24 @@ from mixmark.harness.contracts.schema import (
     Int64s,
     Metering,
     Mix,
-    PathRecord,
     Phase,
     Record,
     Share,
 )
 from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.energy.total import CurrentPower
-from mixmark.harness.measure import mixed, paths, solo
+from mixmark.harness.measure import mixed, solo
 from mixmark.harness.measure.dispatch import Source
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.mixed import MixSnapshot
-from mixmark.harness.measure.paths import SteadyCopies
 from mixmark.harness.measure.phase import RESERVE, Part, attend
 from mixmark.harness.measure.request_queue import RequestQueue
-from mixmark.harness.measure.stages import BESIDE
 from mixmark.harness.plan.placement import Planner, replanner
 from mixmark.harness.plugins import experiments
 from mixmark.harness.plugins.experiments import Attendant
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import memory
+from mixmark.harness.worker.calls import P, T
 from mixmark.harness.worker.plugin_process import PolicyProcess, policy_of
 
 
@@ -61,7 +59,6 @@ class PhaseFacts:
 
     records: Sequence[Record] = ()
     connections: Sequence[Connection] = ()
-    paths: Sequence[PathRecord | Absent] = ()
     found: Sequence[Found | Absent] = ()
     """What the experiment of the phase found out."""
     metering: Metering | None = None
@@ -93,6 +90,24 @@ PhaseEvent = PhaseStarted | StageStarted | WindowOpens | MixSnapshot
 """What happens while a phase is measured. Snapshots of a mixed phase follow each other."""
 
 
+class HostCalls(Protocol):
+    """The hosts of a run over several, on which an experiment calls the methods of its `on_host`."""
+
+    @property
+    def present(self) -> Sequence[str]:
+        """The names of the hosts that are not lost."""
+
+    def ask(self, method: Callable[Concatenate[Any, P], T], host: str, *args: P.args, **arguments: P.kwargs) -> T:
+        """Calls a method on a host. Arguments and reply have the run's names. Raises MixmarkError if there is no
+        reply."""
+
+    def send(
+        self, method: Callable[Concatenate[Any, P], object], host: str, *args: P.args, **arguments: P.kwargs
+    ) -> None:
+        """Calls a method on a host that is not lost, and does not wait: a host serves one call after the other. What is
+        asked next is another method, whose reply cannot be taken for this one's."""
+
+
 class Executor(Protocol):
     """The machine or the machines that a run measures."""
 
@@ -100,14 +115,18 @@ class Executor(Protocol):
     def metered(self) -> bool:
         """Whether there is a meter."""
 
+    @property
+    def meters(self) -> Meters | None:
+        """The meters of this machine. None if the hosts read their own."""
+
+    @property
+    def hosts(self) -> HostCalls | None:
+        """None: this machine alone is measured."""
+
     def measure(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
         """Measures a phase. Yields all its records at once as soon as it is over, since the idle reading that follows
         may be interrupted, and then the readings of the meters, if there are any. On KeyboardInterrupt, which passes
         through, the workers are gone."""
-
-    def measure_paths(self, known: Sequence[PathRecord | Absent]) -> Iterator[PathRecord | Metering | Absent]:
-        """Measures the paths between memories that are not known yet, one after the other. A path that cannot be
-        measured is yielded with its reason."""
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         """How many bytes may be filled of each memory pool whose size is known."""
@@ -156,6 +175,10 @@ class LocalExecutor:
     def metered(self) -> bool:
         return bool(self.meters.domains)
 
+    @property
+    def hosts(self) -> None:
+        return None
+
     def measure(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
         self.meters.begin()
         self.meters.rest(request.idle_s)
@@ -167,10 +190,8 @@ class LocalExecutor:
         yield PhaseFacts(metering=self.meters.drain(request.phase.name))
 
     def _attended(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None], stack: ExitStack) -> PhaseFacts:
-        """stack: keeps what an experiment does, and the process of copies, until it is closed."""
+        """stack: keeps what an experiment does until it is closed."""
         phase, pids = request.phase, [*self.meters.pids]
-        copies: SteadyCopies | None = None
-        found: list[PathRecord | Absent] = []
 
         def staged(share: Share, stage: str) -> None:
             notify(StageStarted(share, stage))
@@ -187,13 +208,6 @@ class LocalExecutor:
         drive = mixed.local_driver(request.mix, phase, planner, notify, attendant.source(planner))
 
         def on_ready(parts: Sequence[Part]) -> None:
-            nonlocal copies
-            if phase.copies:
-                try:
-                    copies, pid = stack.enter_context(paths.beside(phase.copies))
-                    pids.append(pid)
-                except MixmarkError as error:  # the path's failure, and not that of the suites
-                    found.append(Absent(kind="path", name=BESIDE, reason=str(error)))
             attendant.ready(stack, pids)
             self.meters.rest(request.idle_s, ready=True)
             notify(WindowOpens(phase))
@@ -201,7 +215,7 @@ class LocalExecutor:
 
         def drive_phase(parts: Sequence[Part]) -> None:
             try:
-                with copies.going_on() if copies else nullcontext(), attendant.window():
+                with attendant.window():
                     drive(parts)
             except MixmarkError:
                 for part in parts:
@@ -209,19 +223,13 @@ class LocalExecutor:
                 raise
 
         records = attend(phase, self.equipment, self.folder, drive_phase, staged, pids, on_ready)
-        window_ns = next((each.parent_window_ns for each in records if each.parent_window_ns), None)
-        if copies and window_ns:
-            found.append(copies.record(phase.name, *window_ns))
-        own = tuple(
+        found = tuple(
             each
             if isinstance(each, Absent)
             else Found(experiment=phase.experiment, phase=phase.name, facts=each.model_dump(mode="json"))
             for each in attendant.found(records)
         )
-        return PhaseFacts(records, paths=found, found=own)
-
-    def measure_paths(self, known: Sequence[PathRecord | Absent]) -> Iterator[PathRecord | Metering | Absent]:
-        return paths.measure(known, meters=self.meters)
+        return PhaseFacts(records, found=found)
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         sizes = {device.memory_pool: device.memory_bytes for device in devices if device.memory_bytes}

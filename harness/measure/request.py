@@ -30,7 +30,6 @@ from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.setup import Equipment, Suites, Workbench
 from mixmark.harness.discover.suite_claims import refuse_contradictions
-from mixmark.harness.measure import paths
 from mixmark.harness.measure.benchmark import Observed, perform
 from mixmark.harness.measure.executor import Executor, LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
@@ -65,8 +64,6 @@ class RunRequest:
     preset: str = "quick"
     mix: str | None = None
     objective: Objective = "throughput"
-    paths: bool = False
-    """Whether the paths between memories are measured before the first phase."""
     pipeline: str | None = None
     """A published name, or a file that ends in .toml."""
     split_cpu: str | None = None
@@ -324,10 +321,7 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
             "--objective efficiency plans with watts, and no meter can be read",
             hint="mixmark meters says what is missing",
         )
-    moved = [run.suites.plugins[each.name] for each in run.workloads] if request.paths else ()
     update = {
-        "measures_paths": request.paths,
-        "moves": tuple(paths.moves(moved, request.tier)),
         "bits": None if request.precisions else bits,
         "candidates": candidates if screenings else (),
         "devices": machine.devices,

@@ -10,15 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import takewhile
-from operator import itemgetter
 from typing import Any, Literal, TypeVar
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
-    HOST_POOL,
     Absent,
-    CopyWork,
     Device,
     Fact,
     Finding,
@@ -32,7 +29,7 @@ from mixmark.harness.contracts.schema import (
     Result,
     Share,
 )
-from mixmark.harness.judge import paths, screening, solo_rates
+from mixmark.harness.judge import screening, solo_rates
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.findings import voided
 from mixmark.harness.judge.rules import interference, registered
@@ -307,37 +304,6 @@ def makes_up_for(state: RunState, phase: Phase) -> tuple[str, Finding] | None:
     return state.disturbed[extra] if phase.purpose == "mixed" and extra >= 0 else None
 
 
-BESIDE = "copies beside the mix"
-
-
-def copies(state: RunState) -> Steps:
-    """The mix once more, while copies take a path between memories."""
-    if not state.result.measures_paths or state.of("path") or state.is_absent(BESIDE, "path"):
-        return ()
-    if state.result.hosts:
-        return (Absent(kind="path", name=BESIDE, reason="a run over several hosts makes no copies beside the mix"),)
-    if (work := _slowest(state)) is None:
-        return (Absent(kind="path", name=BESIDE, reason="no direct path between memories in use was measured"),)
-    return (state.phase("path", "path", copies=work),)
-
-
-def _slowest(state: RunState) -> CopyWork | None:
-    """Copies on the slowest direct path between two memories that the plan uses; between devices and the host, if such
-    a path was measured. Their size is the smallest that reaches memory, or else the largest."""
-    assert isinstance(state.placement, Placement)  # as in `RunState.phase`
-    used = {device for parts in state.placement.fractions.values() for device, part in parts.items() if part}
-    memories = {HOST_POOL, *used, *(device.memory_pool for device in state.result.devices if device.id in used)}
-    found: list[tuple[bool, float, CopyWork]] = []
-    for figures in paths.paths(state.result):
-        path = figures.path
-        direct = path.route == "direct" and not path.converts and {path.source, path.destination} <= memories
-        if figures.sizes and direct and not figures.opposing:
-            size = next((each for each in figures.sizes if each.memory == "memory"), figures.sizes[-1])
-            work = CopyWork(path=path.id, size_bytes=size.size_bytes)
-            found.append((path.source != path.destination, 1 / size.bytes_per_s, work))
-    return max(found, key=itemgetter(0, 1))[2] if found else None
-
-
 def stages_alone(state: RunState) -> list[Phase]:
     """The solo measurements that a pipeline lacks: the feed of each stage alone, on each device by the fastest route
     there."""
@@ -392,7 +358,7 @@ def stages(state: RunState) -> Iterator[Callable[[RunState], Steps]]:
         yield from (screen, choose, stages_alone, *(each.solo for each in asked), confirm, mix)
     else:
         yield from (each.next for each in asked if each.takes_turns)
-        yield from (mix, copies)
+        yield mix
     yield pipelines
     yield from (each.next for each in asked if not each.takes_turns and (state.mixed or not each.needs_mix))
 

@@ -15,7 +15,6 @@ from mixmark.harness.contracts.schema import (
     BY_PLAN,
     MIXES,
     Absent,
-    CopyWork,
     Device,
     Fact,
     Limits,
@@ -239,8 +238,7 @@ def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], al
     """
     phases = tuple(phase for phase in before.phases if phase.purpose not in ("confirmation", *MIXES))
     names, known = {phase.name for phase in phases}, {phase.shares[0].route.key for phase in phases}
-    paths = tuple(path for path in before.paths if not path.beside)
-    of_paths = {path.metering for path in paths}
+    left_out = {phase.name for phase in before.phases} - names
     used = {("device", phase.shares[0].route.device) for phase in candidates}
     fresh = tuple(phase for phase in candidates if phase.shares[0].route.key not in known)
     return before.model_copy(
@@ -250,9 +248,8 @@ def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], al
             "candidates": () if all_routes else candidates,
             "begun": tuple(name for name in before.begun if name in names),
             "records": tuple(record for record in before.records if record.phase in names),
-            "paths": paths,
             "found": tuple(each for each in before.found if each.phase is None),
-            "meterings": tuple(each for each in before.meterings if each.phase in names | of_paths),
+            "meterings": tuple(each for each in before.meterings if each.phase not in left_out),
             "absent": tuple(
                 each for each in before.absent if each.kind != "mix" and (each.kind, each.name) not in used
             ),
@@ -308,7 +305,6 @@ def of_mix(
     policy: str = BY_PLAN,
     experiment: str = "",
     facts: Fact | None = None,
-    copies: CopyWork | None = None,
     pipeline: PipelineWork | None = None,
 ) -> Phase:
     """A phase of the mix or of a pipeline. It loads the routes of the placement and, in case rates change, other routes
@@ -347,7 +343,6 @@ def of_mix(
         policy=policy,
         experiment=experiment,
         facts=facts.model_dump(mode="json") if facts else {},
-        copies=copies,
         pipeline=pipeline,
     )
 

@@ -53,10 +53,13 @@ class Experiment:
 
     name: ClassVar[str]
     """The name of its facts and figures."""
-    facts: ClassVar[tuple[type[Fact], type[Fact]]]
-    """The models of `Result.experiments` and of `Phase.facts`. A result with other facts contradicts itself."""
+    facts: ClassVar[tuple[type[Fact], ...]]
+    """The models of `Result.experiments`, of `Phase.facts`, and of `Result.found` if it finds anything. A result with
+    other facts contradicts itself."""
     needs_mix: ClassVar[bool] = True
     """Whether it runs or serves the mix, on this machine alone, after the mixed phases."""
+    first: ClassVar[str] = ""
+    """What `before` measures, for the progress. Empty if it measures nothing."""
     takes_turns: ClassVar[bool] = False
     """Whether its phases take turns with the mixed ones, so that both have the same minutes."""
 
@@ -94,6 +97,11 @@ class Experiment:
     def before(self, result: Result, executor: Executor) -> Iterator[Fact | Metering | Absent]:
         """Measures what it measures before the first phase, and is not in the result yet."""
         yield from ()
+
+    def on_host(self) -> object | None:
+        """What each host of a run over several does for it: an object whose public methods, with annotations as those
+        of `worker.calls`, can be called by `Executor.hosts`. Ids in its own facts are those that `Fact.ids` names."""
+        return None
 
     def idle_s(self, phase: Phase, result: Result, procedure: Procedure) -> float:
         """How long the meters read the idle machine around its phase at least."""

@@ -13,14 +13,15 @@ PACKAGE = Path(__file__).absolute().parents[2]
 
 
 def _built_in() -> dict[Kind, dict[str, str]]:
-    """The plugins of the manifest whose modules are there."""
+    """The plugins of the manifest whose modules are there. A kind whose contract is not there has none."""
     manifest = tomllib.loads((pkgutil.get_data(__package__, "built_in.toml") or b"").decode())
 
     def is_there(spec: str) -> bool:
         module = PACKAGE.joinpath(*spec.partition(":")[0].split(".")[1:])
         return (module / "__init__.py").is_file() or module.with_suffix(".py").is_file()
 
-    return {kind: {name: spec for name, spec in specs.items() if is_there(spec)} for kind, specs in manifest.items()}
+    found = {kind: {name: spec for name, spec in specs.items() if is_there(spec)} for kind, specs in manifest.items()}
+    return {kind: specs for kind, specs in found.items() if kind in found["kinds"] or kind not in manifest["kinds"]}
 
 
 BUILT_IN = _built_in()

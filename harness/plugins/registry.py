@@ -43,12 +43,12 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
         *("name", "version", "unit", "unit_names", "scenarios", "weights", "graphs", "feeds", "units"),
         *("infer", "gate", "reference", "quality", "costs"),
     ),
-    "paths": ("name", "paths", "open"),
     "formats": ("__call__",),
     "policies": ("choose",),
     "reporters": ("__call__",),
     "comparisons": ("__call__",),
     "experiments": ("name",),
+    "rules": ("__call__",),
     "commands": ("name", "callback"),
 }
 

@@ -50,7 +50,6 @@ from mixmark.harness.contracts.schema import (
     Fact,
     Found,
     Metering,
-    PathRecord,
     Phase,
     Record,
     Result,
@@ -122,11 +121,6 @@ class Store:
         """Adds what an experiment found out, or could not."""
         with explained(f"cannot write what was found to {self.path}"):
             self._add("absent" if isinstance(found, Absent) else "found", (found,))
-
-    def add_path(self, found: PathRecord | Absent) -> None:
-        """Adds what was measured of a path between memories, or why there is no path."""
-        with explained(f"cannot write a path between memories to {self.path}"):
-            self._add("absent" if isinstance(found, Absent) else "paths", (found,))
 
     def plan(self, phase: Phase) -> None:
         """Adds a phase that was planned during the run, after the phases that were planned before."""
@@ -355,7 +349,7 @@ def _replayed(journal: Path) -> tuple[dict[str, Any], dict[str, str]]:
     _check_version(journal, header)
     found: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in KEYS}
     told: dict[str, list[Any]] = {"resumed": []}
-    for name in ("begun", "paths", "found", "absent"):
+    for name in ("begun", "found", "absent"):
         told[name] = [*before] if isinstance(before := header.get(name), list) else []
     sha256: dict[str, str] = {}
     for number, text in enumerate(lines, 2):

@@ -70,7 +70,6 @@ from mixmark.harness.worker.messages import (
     AdapterCalls,
     MeterCalls,
     ParentCalls,
-    PathCalls,
     PolicyCalls,
     SuiteCalls,
     WatcherCalls,
@@ -569,7 +568,6 @@ SERVED: Mapping[Kind, tuple[type, Callable[[messages.Setup, Channel], object]]] 
     "meters": (MeterCalls, services.PluginService),
     "policies": (PolicyCalls, services.PolicyService),
     "watchers": (WatcherCalls, services.PluginService),
-    "paths": (PathCalls, services.PathService),
     "suites": (SuiteCalls, services.SuiteService),
 }
 """The calls that the worker of each kind of the core takes, and the class that serves them."""

@@ -23,9 +23,7 @@ from pydantic import Field
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.protocols import DeviceLoad, Meter, Request, Watcher
 from mixmark.harness.contracts.schema import (
-    Absent,
     Cost,
-    DataPath,
     Device,
     Gate,
     LatencyLimits,
@@ -359,27 +357,6 @@ class SuiteCalls(Protocol):
         """Reads every weight once. Raises UsageError if one cannot be read, or is NaN or infinite."""
 
 
-class PathCalls(Protocol):
-    def list_paths(self) -> tuple[DataPath | Absent, ...]:
-        """The paths, and those that this machine lacks."""
-
-    def open_path(self, *, path: str, size_bytes: Positive) -> None:
-        """Allocates the memories of a path, after those of the path before are freed."""
-
-    def put(self, *, offset: Natural, file: str) -> None:
-        """Writes the bytes of a file into the source."""
-
-    def poison(self, *, byte: Annotated[int, Field(ge=0, le=255)]) -> None:
-        """Fills the destination with a byte."""
-
-    def copy(self, *, times: Natural, word_at: Natural) -> int:
-        """Copies, and returns the word of the destination at an offset: the reply needs a part of the copy that the
-        worker cannot foresee. The parent times the call."""
-
-    def take(self, *, offset: Natural, count: Positive, file: str) -> None:
-        """Writes bytes of the destination into a file."""
-
-
 DOING: Mapping[str, str] = {
     "discover": "discovering devices",
     "open": "opening a suite",
@@ -399,12 +376,6 @@ DOING: Mapping[str, str] = {
     "choose": "choosing",
     "disclose": "disclosing its accelerators",
     "checks": "checking its accelerators",
-    "list_paths": "listing its paths",
-    "open_path": "opening a path",
-    "put": "writing the data of a copy",
-    "poison": "writing the data of a copy",
-    "copy": "copying",
-    "take": "reading a copy back",
     "describe": "loading",
     "build": "building the suite",
     "units": "counting units",

@@ -14,17 +14,15 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Concatenate, Protocol, cast
 
-import numpy as np
-import numpy.typing as npt
 import psutil
 
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
@@ -35,23 +33,18 @@ from mixmark.harness.contracts.protocols import (
     Watcher,
 )
 from mixmark.harness.contracts.schema import (
-    Absent,
     Cost,
-    DataPath,
     Gate,
     LatencyLimits,
     Precision,
 )
-from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.policies import Seconds
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.resources.files import regular
 from mixmark.harness.worker.calls import P, T
 from mixmark.harness.worker.failures import Misused, WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
 from mixmark.harness.worker.messages import (
-    PathCalls,
     PluginCalls,
     PolicyCalls,
     SuiteCalls,
@@ -63,9 +56,7 @@ from mixmark.harness.worker.services import described
 
 LOADING_S = 120.0  # a cold import of a vendor's framework from a slow disk
 CHOOSING_S = 5.0  # a decision of a policy takes well below a millisecond
-EXCHANGED_BYTES = 64 << 20  # the largest file between the two processes
 SLOWEST_BYTES_PER_S = 10e6  # of a folder on a network
-COPYING_S = 60.0  # a page that the system swapped out comes back slowly
 WATCHING_S = 60.0  # a watcher's caller gives up before
 LONGEST_BYTES = 1 << 20  # of a line from a plugin: to parse a longer one would stop this process for long
 CPU_TIME = 2  # the clock of a process, of all of its threads, as clock_getcpuclockid(3) numbers it
@@ -205,72 +196,6 @@ class PolicyProcess(PluginProcess):
         if number not in self._waiting:
             raise MixmarkError(f"it chose request {number}, which does not wait")
         return self._waiting[number], device
-
-
-class PathProcess(PluginProcess):
-    """Paths, also the built-in ones, as `measure.paths.Copies` describes them. Raises PluginError."""
-
-    def __init__(self, plugin: Plugin) -> None:
-        super().__init__(plugin)
-        self._folder = tempfile.TemporaryDirectory(prefix="mixmark-")
-        self._file = Path(self._folder.name) / "bytes"
-
-    def paths(self) -> tuple[DataPath | Absent, ...]:
-        """Raises PluginError also for a name that comes twice or is not the plugin's: a run knows paths, and what it
-        lacks, by name."""
-        found, names = self.load(PathCalls.list_paths), set[str]()
-        for each in found:
-            name = f"path {each.id}" if isinstance(each, DataPath) else f"{each.label}/"
-            if name in names or not name.startswith(f"path {self._plugin.name}/"):
-                why = "is listed twice" if name in names else "is not the plugin's own"
-                needed = f"each path needs a name of its own that begins with {self._plugin.name}/"
-                raise PluginError(f"{plain(name.rstrip('/'), 100)} {why}", needed)
-            names.add(name)
-        return found
-
-    def open(self, path: str, size_bytes: int) -> None:
-        """In a new process if the last path ended it."""
-        if self.gone:
-            self.end()
-            super().__init__(self._plugin)
-        self.call(PathCalls.open_path, COPYING_S, path=path, size_bytes=size_bytes)
-        self._size = size_bytes
-
-    def put(self, data: npt.NDArray[np.uint8]) -> None:
-        for offset in range(0, len(data), EXCHANGED_BYTES):
-            with self._exchanging():
-                data[offset : offset + EXCHANGED_BYTES].tofile(self._file)
-            self.call(PathCalls.put, COPYING_S, offset=offset, file=str(self._file))
-
-    def poison(self, byte: int) -> None:
-        self.call(PathCalls.poison, COPYING_S, byte=byte)
-
-    def copy(self, times: int, word_at: int) -> int:
-        return self.call(PathCalls.copy, COPYING_S, times=times, word_at=word_at)
-
-    def take(self) -> npt.NDArray[np.uint8]:
-        """The destination, its end first: the bytes that arrive last are read before they have time to."""
-        taken = np.empty(self._size, np.uint8)
-        for offset in reversed(range(0, self._size, EXCHANGED_BYTES)):
-            part = taken[offset : offset + EXCHANGED_BYTES]
-            self.call(PathCalls.take, COPYING_S, offset=offset, count=len(part), file=str(self._file))
-            with self._exchanging():
-                content = regular(self._file, len(part))
-                if len(content) < len(part):
-                    raise ValueError(f"{len(content)} of {len(part)} bytes were returned")
-            part[:] = np.frombuffer(content, np.uint8)
-        return taken
-
-    @contextmanager
-    def _exchanging(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, ValueError) as error:
-            raise MixmarkError(f"cannot exchange the bytes of a path: {error}") from error
-
-    def close(self) -> None:
-        self.end()
-        self._folder.cleanup()
 
 
 class SuiteModel(Protocol):

@@ -1,5 +1,4 @@
-"""What a worker holds if its plugin is no adapter: a meter, a policy, a watcher, a limiter, paths or a
-suite.
+"""What a worker holds if its plugin is no adapter: a meter, a policy, a watcher, a limiter or a suite.
 
 Each class serves the calls of its kind by the plugin's own methods. `plugin_process` is the parent's side.
 """
@@ -8,24 +7,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
-
-import numpy as np
 
 from mixmark.harness.contracts.errors import MixmarkError, PluginError
 from mixmark.harness.contracts.protocols import (
-    Copy,
     DeviceLoad,
-    Paths,
     Policy,
     Request,
     Suite,
 )
 from mixmark.harness.contracts.schema import (
-    Absent,
     Cost,
-    DataPath,
     Gate,
     LatencyLimits,
     Precision,
@@ -35,13 +27,10 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.messages import (
-    PathCalls,
     PolicyCalls,
     SuiteCalls,
     SuiteChoice,
 )
-
-WORD_BYTES = 8
 
 
 def plugin_of(setup: messages.Setup) -> Plugin:
@@ -114,39 +103,6 @@ class PolicyService(PolicyCalls):
             case (Request() as request, device):
                 return request.number, str(device)
         raise MixmarkError(f"it chose {choice!r:.80}, and not a request and a device")
-
-
-class PathService(PathCalls):
-    """Paths, one of them open."""
-
-    def __init__(self, setup: messages.Setup, parent: object) -> None:
-        self.paths: Paths = plugin_of(setup).load()()
-        self._open = ExitStack()
-        self._copy: Copy
-
-    def list_paths(self) -> tuple[DataPath | Absent, ...]:
-        return tuple(self.paths.paths())
-
-    def open_path(self, *, path: str, size_bytes: int) -> None:
-        self._open.close()
-        self._copy = self._open.enter_context(self.paths.open(path, size_bytes))
-        self._size_bytes = size_bytes
-
-    def put(self, *, offset: int, file: str) -> None:
-        self._copy.put("source", offset, np.fromfile(file, np.uint8))
-
-    def poison(self, *, byte: int) -> None:
-        self._copy.put("destination", 0, np.full(self._size_bytes, byte, np.uint8))
-
-    def copy(self, *, times: int, word_at: int) -> int:
-        self._copy.copy(times)
-        word = np.asarray(self._copy.take(word_at, WORD_BYTES), np.uint8).tobytes()
-        if len(word) != WORD_BYTES:
-            raise ValueError(f"take({word_at}, {WORD_BYTES}) returned {len(word)} bytes")
-        return int.from_bytes(word, "little")
-
-    def take(self, *, offset: int, count: int, file: str) -> None:
-        np.asarray(self._copy.take(offset, count), np.uint8).tofile(file)
 
 
 class SuiteService(SuiteCalls):

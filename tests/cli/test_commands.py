@@ -16,8 +16,6 @@ from unittest import mock
 import pytest
 
 from mixmark.harness.judge.rules import consistency
-from mixmark.harness.measure import paths
-from mixmark.harness.plugins import registry
 from tests.cli.shell import ACME, ROOT, Shell
 
 pytestmark = pytest.mark.slow
@@ -37,25 +35,18 @@ def outcomes(shell: Shell) -> list[str]:
     return [each["error"]["kind"] if each["error"] else "measured" for each in records(shell)]
 
 
-def test_a_run_ends_with_a_table_and_a_folder_that_report_reads(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server at a rate, behind the paths between memories."""
-    monkeypatch.setattr(paths, "SIZES", (4096, 1 << 16))
-    monkeypatch.setattr(paths, "SAMPLE_NS", 10_000)
-    monkeypatch.setitem(registry.BUILT_IN, "paths", {"fakes": "tests.fakes.copies:Fakes"})
-    done = shell.run("--paths", "--scenario", "server", "--rate", "40")
+def test_a_run_ends_with_a_table_and_a_folder_that_report_reads(shell: Shell) -> None:
+    """A server at a rate."""
+    done = shell.run("--scenario", "server", "--rate", "40")
     assert done.returncode == 0, done.stderr
-    assert "null" in done.stdout and "Paths between memories" in done.stdout
+    assert "null" in done.stdout
     end = done.stdout.splitlines()[-2:]
     assert end[0] == "page    out/report.html" and end[1].startswith("next    mixmark ")
     without_paths = [line.replace(ACME, "PATH") for line in end]  # a record has none
     assert shell("report", "out").stdout.splitlines()[-2:] == without_paths
     assert " %] null on npu:acme0 by acme in fp32" in done.stderr
     assert outcomes(shell) == ["measured"]
-    result = json.loads((shell.folder / "out/result.json").read_text())
-    measured = {each["path"]["id"]: len(each["samples"]) for each in result["paths"] if not each["opposing"]}
-    assert measured == {"fakes/fine": 24, "fakes/raises": 0, "fakes/dies": 12}
-    assert [each["name"] for each in result["absent"] if each["kind"] == "path"] == ["fakes/none"]
-    (record,) = result["records"]
+    (record,) = records(shell)
     assert (record["scenario"], record["rate_per_s"]) == ("server", 40.0)
     assert record["latency_limits"]["percentile"] == 0.9
     assert not (shell.folder / "out/scratch").exists()

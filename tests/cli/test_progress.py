@@ -14,12 +14,9 @@ from mixmark.harness.cli.progress import Progress
 from mixmark.harness.contracts.schema import (
     HOST_POOL,
     Audit,
-    CopyFault,
-    DataPath,
     Device,
     Failure,
     Gate,
-    PathRecord,
     Phase,
     Pipeline,
     PipelineStage,
@@ -260,20 +257,6 @@ def test_where_no_record_could_be_compared_no_count_is_told() -> None:
     player.notify(Recorded(record))
     player.notify(Audited(record.model_copy(update={"unaudited": "the reference is gone"})))
     assert player.lines[-1].endswith("no output could be compared: the reference is gone")
-
-
-def test_each_path_is_told_once_it_is_measured() -> None:
-    player = Player(width=200)
-    path = DataPath(id="host/copy", source="host", destination="host", through_caches=True)
-    fault = CopyFault(kind="late", size_bytes=4096, first_byte=0)
-    beside = PathRecord(path=path, beside="path", fault=fault)
-    for each in (PathRecord(path=path), PathRecord(path=path, failure=FAILED), beside):
-        player.notify(each)
-    assert [line.split("] ")[1] for line in player.lines] == [
-        "path host/copy: measured",
-        f"path host/copy: {FAILED.message}",
-        "path host/copy beside the mix: a wrong copy (late)",
-    ]
 
 
 @pytest.mark.parametrize(("whole", "devices", "turns"), [(None, 1, 1), ("llm", 1, 2), ("llm", 2, 3)])

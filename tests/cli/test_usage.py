@@ -53,8 +53,6 @@ def shell(tmp_path: Path) -> Shell:
         (["--ladder"], "it needs a mix"),
         (["--power-cap", "0,50"], "'0,50' is not a list of power caps"),
         (["--power-cap", "80"], "it needs a mix"),
-        (["--paths", "--resume", "none"], "the run that is resumed keeps its own --suite, --tier, --paths"),
-        (["--paths", "host"], "unexpected extra argument (host)"),
         (["--policy", "round-robbin"], "did you mean round-robin?"),
         (["--policy", "greedy"], "it needs a mix"),
         (["--policy", "./none.py:X"], "there is no file ./none.py"),

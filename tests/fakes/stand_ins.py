@@ -73,6 +73,8 @@ class StandIn:
     """A host with a device, whose agent is a thread of this process. It is the `Channel` to that agent, too."""
 
     arrival = messages.arrival()
+    interface: type = AgentCalls
+    """The calls that it takes."""
     ahead_ns = 5_000_000_000
     """How far its clock is ahead of this process's."""
 
@@ -216,7 +218,7 @@ class StandIn:
         calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         threading.Thread(target=serve, args=(iter(calls.get, None), lambda: self, self.write), daemon=True).start()
         for line in lines(self.read):
-            call = read(line, AgentCalls)
+            call = read(line, self.interface)
             assert isinstance(call, Call)
             if call.name in ("ping", "grant"):
                 serve([call], lambda: self, self.write)

@@ -4,48 +4,23 @@ capability lie beside its tests."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
-from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Move, PathRecord
 from mixmark.harness.judge.assessment import Assessment, judge
-from mixmark.harness.judge.energy.copies import CopyEnergy
-from mixmark.harness.judge.paths import PathCeiling
 from mixmark.harness.plan import mixes
-from tests.fakes.copies import PATH
-from tests.fakes.machine import EDGE, WALL, one_run
+from tests.fakes.machine import EDGE, one_run
 from tests.golden import figures
 from tests.golden.sample import FOLDER
-from tests.judge import test_paths, test_pipelines, test_score
-
-
-def paths() -> Assessment:
-    """A path alone, against another, beside the mix, with a conversion, and with a meter."""
-    sizes = (test_paths.KIB * 4, test_paths.KIB * 16, test_paths.MIB, test_paths.MIB * 64)
-    copies = sum((test_paths.samples(size, *[test_paths.line(size)] * 6) for size in sizes), ())
-    moved = (Move(suite="llm", what="weights", size_bytes=100 << 20),)
-    whole = one_run(600.0).model_copy(update={"paths": (PathRecord(path=PATH, samples=copies),), "moves": moved})
-    judged = judge(whole.model_copy(update={"domains": (WALL,)}))
-    (alone,) = judged.paths
-    energy = CopyEnergy(Estimate(2e-9, 1.9e-9, 2.1e-9), 100.0, "wall", ("wall",))
-    seen = (
-        replace(alone, ceilings=(PathCeiling("llm", "gpu:0", 30.0, 20.0, 1.5),), energy=energy),
-        replace(alone, opposing="fake/back", left=Estimate(0.5, 0.4, 0.6), energy_reason="the meters were not read"),
-        replace(alone, beside="path", left=Estimate(0.25), mix_left=Estimate(0.9, 0.85, 0.95)),
-        replace(alone, beside="path", mix_reason="the mixed runs have no rate"),
-        replace(alone, path=PATH.model_copy(update={"converts": "layout"}), bytes_per_s=None, latency_s=None),
-    )
-    return replace(judged, paths=seen)
+from tests.judge import test_pipelines, test_score
 
 
 def reports() -> Iterator[tuple[Path, Assessment]]:
     """(golden file, what is reported in it) of each."""
     with patch.object(mixes, "frozen", lambda: {"edge-9": EDGE}):
         for module in figures.capabilities().values():
-            for name, result in module.reports() if hasattr(module, "reports") else ():
-                yield Path(str(module.__file__)).with_name(f"full-{name}.txt"), judge(result)
-        yield FOLDER / "full-paths.txt", paths()
+            for name, found in module.reports() if hasattr(module, "reports") else ():
+                assessment = found if isinstance(found, Assessment) else judge(found)
+                yield Path(str(module.__file__)).with_name(f"full-{name}.txt"), assessment
         yield FOLDER / "full-runs.txt", judge(test_score.loaded(one_run(600.0, runs=4), "mixed.2"))
         yield FOLDER / "full-pipeline.txt", judge(test_pipelines.result(*test_pipelines.both()))

@@ -24,7 +24,7 @@ LAYERS = (
         "solo",
         "pipelines",
     ),
-    *("screening", "rules", "solo_rates", "scaling", "paths", "verdict", "references", "assessment"),
+    *("screening", "rules", "solo_rates", "scaling", "verdict", "references", "assessment"),
     *("catalogue", "compare"),
 )
 """In the order of harness/judge/__init__.py. Each may import itself and those before it."""

@@ -178,7 +178,9 @@ def test_the_gain_over_a_policy() -> None:
     slow.run(4.45)
     by, kept = turn(slow, 1, "pipeline1-by-greedy")
     greedy = by.model_copy(update={"policy": "greedy"}), kept
-    whole = result(both()[0], greedy, both()[1]).model_copy(update={"experiments": {"policies": {"policies": ["greedy", "deadline"]}}})
+    whole = result(both()[0], greedy, both()[1]).model_copy(
+        update={"experiments": {"policies": {"policies": ["greedy", "deadline"]}}}
+    )
     made = figures(whole, ())
     assert made is not None and made.per_hour == found(both()[0]).per_hour
     assert [(each.policy, each.by_plan) for each in made.turns] == [("plan", True), ("greedy", False), ("plan", False)]

@@ -14,12 +14,10 @@ import pytest
 
 from mixmark.harness.contracts.schema import Audit, Cost, Device, Gate, Mix, Record
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.measure import paths
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
-from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 from tests.cli.shell import ROOT, Shell
 from tests.fakes.folders import with_outputs
@@ -80,20 +78,6 @@ def test_a_run_ends_with_its_mix(shell: Shell) -> None:
     assert all(record["audit"]["values"] == [0.0] for record in parts)  # by the adapter that is the reference
     assert "in the mix, low on npu:a" in done.stderr
     assert shell("report", "out").returncode == 0
-
-
-def test_paths_follow_the_mix(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "SIZES", (4096, 1 << 16))
-    monkeypatch.setattr(paths, "SAMPLE_NS", 10_000)
-    monkeypatch.setitem(registry.BUILT_IN, "paths", {"fakes": "tests.fakes.copies:One"})
-    done = run(shell, "--paths")
-    assert done.returncode == 0, done.stderr
-    assert "beside copies, low on npu:" in " ".join(done.stderr.split())
-    assert [phase["name"] for phase in result(shell)["phases"] if phase["placement"]] == ["mix1", "path"]
-    *_, beside = judge(store.open(shell.folder / "out")).paths
-    assert (beside.path.id, beside.beside, beside.mix_reason) == ("fakes/fine", "path", None)
-    assert beside.left is not None and beside.mix_left is not None
-    assert beside.left.estimate > 0 and beside.mix_left.estimate > 0
 
 
 def test_each_weight_class_has_a_mix_and_what_was_measured_alone_is_measured_once(shell: Shell) -> None:

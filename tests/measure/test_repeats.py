@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mixmark.harness.contracts.schema import Absent, Completions, Conditions, Device, PathRecord, Result
+from mixmark.harness.contracts.schema import Completions, Conditions, Device, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
@@ -18,7 +18,6 @@ from mixmark.harness.measure.executor import PhaseEvent, PhaseFacts, PhaseReques
 from mixmark.harness.measure.stages import Procedure, RunState, procedure
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
-from tests.fakes.copies import PATH
 from tests.measure.test_stages import DEVICES, LIMITS, SECOND, changed, record, solo
 
 QUIET: dict[str, int] = {}
@@ -30,6 +29,7 @@ class Desk:
     """A machine on which the runs of the mix go as told, the last one ever after."""
 
     metered = False
+    meters = hosts = None
 
     def __init__(self, *runs: Mapping[str, int]) -> None:
         self.runs = [*runs]
@@ -57,9 +57,6 @@ class Desk:
             in_mix = {"key": share.key, "phase": request.phase.name, "scenario": "mixed", "run": share.run}
             facts = {"completions": later, "conditions": (block,), "batch": share.batch}
             yield PhaseFacts([made.model_copy(update=in_mix | facts)])
-
-    def measure_paths(self, known: Sequence[PathRecord | Absent]) -> Iterator[PathRecord | Absent]:
-        return iter(())
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         return {}
@@ -185,34 +182,3 @@ def test_the_smoke_tier_repeats_nothing() -> None:
     header = solo(DEVICES[0])
     assert procedure(header).repeats == 2
     assert procedure(header.model_copy(update={"tier": "smoke"})).repeats == 0
-
-
-def test_paths_come_first_and_a_run_that_ends_among_them_keeps_them(tmp_path: Path) -> None:
-    """The first run ends after a path and an absence; the resumed run measures only the path that is left."""
-    asked: list[Sequence[PathRecord | Absent]] = []
-    lacking = Absent(kind="path", name="fake/none", reason="no path: there is no second memory")
-    last = PATH.model_copy(update={"id": "fake/last"})
-
-    class WithPaths(Desk):
-        def measure_paths(self, known: Sequence[PathRecord | Absent]) -> Iterator[PathRecord | Absent]:
-            asked.append(known)
-            if known:
-                yield PathRecord(path=last)
-                return
-            yield from (PathRecord(path=PATH), lacking)
-            raise KeyboardInterrupt
-
-    header = solo(DEVICES[0]).model_copy(update={"measures_paths": True, "phases": (), "records": ()})
-    keeper = store.create(tmp_path / "a", header)
-    first = benchmark(header, WithPaths(QUIET), keeper, 1)
-    with pytest.raises(KeyboardInterrupt):
-        first.run()
-    kept = store.open(tmp_path / "a")
-    assert ([each.path for each in kept.paths], kept.absent[-1], kept.finished) == ([PATH], lacking, False)
-    assert (first.result.paths, first.result.absent) == (kept.paths, kept.absent)
-    second = benchmark(kept, WithPaths(QUIET), store.resume(tmp_path / "a"), 1)
-    second._measure_paths()
-    assert asked == [[], [PathRecord(path=PATH), lacking]]
-    again = store.open(tmp_path / "a")
-    assert [each.path for each in again.paths] == [PATH, last]
-    assert again.absent == kept.absent

@@ -14,19 +14,13 @@ from mixmark.harness.contracts.schema import (
     Audit,
     Completions,
     Conditions,
-    CopySample,
-    CopyWork,
-    DataPath,
     Device,
     Domain,
     Failure,
     Gate,
-    Hosts,
     Limits,
     Metering,
     Mix,
-    PathRecord,
-    Phase,
     Pipeline,
     PipelineStage,
     Rate,
@@ -397,7 +391,10 @@ def test_a_pipeline_runs_on_all_devices_and_on_the_best_single_one_in_turns() ->
 
 
 def test_each_policy_has_its_turn_of_the_pipeline() -> None:
-    header, seen = with_stages(chained()).model_copy(update={"experiments": {"policies": {"policies": ["greedy", "mine_2"]}}}), []
+    header, seen = (
+        with_stages(chained()).model_copy(update={"experiments": {"policies": {"policies": ["greedy", "mine_2"]}}}),
+        [],
+    )
     while steps := later(header):
         (step,) = steps
         seen.append((step.name, step.policy, step.pipeline and step.pipeline.deadline_ns == CHAIN.deadline_ns))
@@ -447,54 +444,3 @@ def test_only_a_feed_of_the_stages_samples_is_its_time_alone() -> None:
     there = (PipelineStage(suite="llm", device="gpu:0"), CHAIN.stages[1])
     _, found = rates.of_stages(gather(before), CHAIN.model_copy(update={"stages": there}), ())
     assert [rate.device for rate in found] == ["gpu:0"]
-
-
-def on_path(id: str, source: str, destination: str, ns: int, **more: Any) -> PathRecord:
-    """Copies of 4 KiB and of 64 KiB, each in this time. None reaches memory."""
-    samples = tuple(CopySample(size_bytes=size, copies=1, ns=ns) for size in (4096, 1 << 16) for _ in range(6))
-    path = DataPath(id=id, source=source, destination=destination, through_caches=True, **more)
-    return PathRecord(path=path, samples=samples)
-
-
-IN_HOST = on_path("host/copy", "host", "host", 900)
-TO_GPU, FROM_GPU = on_path("torch/0", "host", "gpu:0", 100), on_path("torch/1", "gpu:0", "host", 200)
-
-
-def test_over_several_hosts_no_copies_run_beside_the_mix() -> None:
-    hosts = (Hosts(names=("host1", "host2"), system=result().system),)
-    before = solo(*DEVICES).model_copy(update={"measures_paths": True, "paths": (IN_HOST,)})
-    mixed = before.model_copy(update={"phases": (*before.phases, *later(before))})
-    assert [step.name for step in later(mixed)] == ["path"]
-    (step,) = later(mixed.model_copy(update={"hosts": hosts}))
-    assert (step.kind, step.name) == ("path", "copies beside the mix")
-
-
-@pytest.mark.parametrize(
-    ("devices", "measured", "chosen"),
-    [
-        (DEVICES, (IN_HOST, TO_GPU, FROM_GPU), "torch/1"),
-        (DEVICES, (IN_HOST, FROM_GPU, on_path("torch/2", "gpu:0", "host", 300, route="staged")), "torch/1"),
-        (DEVICES, (IN_HOST, FROM_GPU, on_path("torch/2", "gpu:0", "host", 300, converts="layout")), "torch/1"),
-        (DEVICES, (FROM_GPU, TO_GPU.model_copy(update={"opposing": "torch/1"})), "torch/1"),
-        (DEVICES[:1], (IN_HOST, TO_GPU, FROM_GPU), "host/copy"),
-        (DEVICES[:1], (TO_GPU,), None),
-    ],
-)
-def test_copies_beside_the_mix_take_the_slowest_direct_path_in_use(
-    devices: tuple[Device, ...], measured: tuple[PathRecord, ...], chosen: str | None
-) -> None:
-    before = solo(*devices).model_copy(update={"measures_paths": True, "paths": measured})
-    (mixed,) = later(before)
-    assert mixed.purpose == "mixed"
-    after = before.model_copy(update={"phases": (*before.phases, mixed)})
-    (step,) = later(after)
-    if chosen is None:
-        assert (step.kind, step.name) == ("path", "copies beside the mix")
-        assert later(after.model_copy(update={"absent": (step,)})) == []
-        return
-    assert (step.name, step.purpose, step.placement) == ("path", "path", mixed.placement)
-    assert step.copies == CopyWork(path=chosen, size_bytes=1 << 16)
-    assert later(after.model_copy(update={"phases": (*after.phases, step)})) == []
-    assert later(after.model_copy(update={"measures_paths": False})) == []
-    with pytest.raises(ValueError, match="facts of a path, or lacks them"):
-        Phase.model_validate(step.model_dump() | {"copies": None})

@@ -13,14 +13,13 @@ from mixmark.harness.contracts.schema import (
     Absent,
     Audit,
     Completions,
-    DataPath,
     Device,
     Failure,
+    Found,
     Gate,
     Limits,
     Metering,
     Mix,
-    PathRecord,
     Phase,
     Precision,
     Record,
@@ -309,16 +308,15 @@ def test_a_lower_class_no_longer_lacks_the_devices_that_it_uses() -> None:
     assert [each.name for each in low.absent] == ["npu:0", "rapl"], "and its mix is still to come"
 
 
-def test_a_lower_class_keeps_the_paths_with_their_meterings_and_copies_beside_its_own_mix() -> None:
-    path = DataPath(id="host/copy", source="host", destination="host", through_caches=True)
-    alone = PathRecord(path=path, metering="paths.host.0")
-    meterings = tuple(Metering(phase=name, begin_ns=0, end_ns=1, cpu_ns=0) for name in ("paths.host.0", "mix1"))
-    before = went(grown(began(()), *candidates(target("torch", "bf16", dlrm=()))), {"torch": 7}).model_copy(
-        update={"paths": (alone, PathRecord(path=path, beside="path")), "meterings": meterings}
-    )
-    low = plan.carried(before, 8, candidates(target("torch", "bf16", "int8", dlrm=()), bits=8), all_routes=False)
-    assert low.paths == (alone,)
-    assert [each.phase for each in low.meterings] == ["paths.host.0"]
+def test_a_lower_class_keeps_what_was_found_before_the_first_phase() -> None:
+    meterings = tuple(Metering(phase=name, begin_ns=0, end_ns=1, cpu_ns=0) for name in ("first.0", "mix1"))
+    first, in_mix = (Found(experiment="any", phase=phase, facts={}) for phase in (None, "mix1"))
+    before = went(grown(began(()), *candidates(target("torch", "bf16", dlrm=()))), {"torch": 7})
+    mixed = before.phases[0].model_copy(update={"name": "mix1", "purpose": "mixed"})
+    update = {"phases": (*before.phases, mixed), "found": (first, in_mix), "meterings": meterings}
+    more = candidates(target("torch", "bf16", "int8", dlrm=()), bits=8)
+    low = plan.carried(before.model_copy(update=update), 8, more, all_routes=False)
+    assert (low.found, [each.phase for each in low.meterings]) == ((first,), ["first.0"])
 
 
 def test_a_lower_class_takes_the_screening_runs_over_and_has_a_minute_of_its_own() -> None:

@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.cli import plan_text
-from mixmark.harness.contracts.schema import Move, PathRecord, Result
+from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.compare.machines import compare_machines
 from mixmark.harness.plan import outlook
 from mixmark.harness.plan.machine import Limits, Planner
 from mixmark.reporters import comparison, document, report
-from tests.fakes.copies import BACK, PATH
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
+from tests.golden.figures import capabilities
 from tests.golden.sample import closed_loop, record, result, sample
-from tests.judge.test_paths import KIB, MIB, line, samples
 from tests.plan.test_machine import MIX, host, kind
 from tests.reporters.browser import CHROMIUM, Tab, tab
 from tests.reporters.hostile import LONG, hostile
@@ -55,25 +54,6 @@ def interrupted() -> Result:
     return whole.model_copy(update={"records": solo, "phases": (), "meterings": (), "finished": False})
 
 
-def with_paths() -> Result:
-    """A pair of paths at nine sizes, also against each other and beside the mix."""
-    sizes = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
-    alone = sum((samples(size, *[line(size)] * 6) for size in sizes), ())
-    largest = samples(256 * MIB, *[2 * line(256 * MIB)] * 6)
-    records = tuple(
-        each
-        for path in (PATH, BACK)
-        for each in (
-            PathRecord(path=path, samples=alone),
-            PathRecord(path=path, opposing=BACK.id, samples=largest),
-            PathRecord(path=path, beside="path", samples=largest),
-        )
-    )
-    return one_run(None).model_copy(
-        update={"paths": records, "moves": (Move(suite="llm", what="weights", size_bytes=100 * MIB),)}
-    )
-
-
 def compared() -> str:
     """The page of a comparison that has scores, tests, and hostile text."""
     sides = (
@@ -107,12 +87,13 @@ RESULTS: dict[str, Callable[[], Result | str]] = {
     "one suite": lambda: result(record("a", "llm", "token", closed_loop([[1000]] * 8))),
     "no score": unscored,
     "interrupted": interrupted,
-    "paths": with_paths,
     "hostile": hostile,
     "comparison": compared,
     "plan": planned,
 }
 """A result whose page is looked at, or a page."""
+for module in capabilities().values():
+    RESULTS |= getattr(module, "PAGES", {})
 
 
 @pytest.fixture(scope="module")

@@ -26,12 +26,10 @@ from mixmark.harness.worker.messages import (
     AdapterCalls,
     MeterCalls,
     ParentCalls,
-    PathCalls,
     PolicyCalls,
     SuiteCalls,
     WatcherCalls,
 )
-from tests.fakes import copies
 from tests.fakes.acme import DEVICE
 from tests.fakes.workers import LIMITS, NULL
 
@@ -110,12 +108,6 @@ EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
     (WatcherCalls, WatcherCalls.read, {}, (AcceleratorState("npu:onyx", reasons=["power cap"], pids=[1, 2]),)),
     (WatcherCalls, WatcherCalls.checks, {}, (Check("npu Onyx fan", "warn", "off", "onyxctl fan on"),)),
     (WatcherCalls, WatcherCalls.close, {}, None),
-    (PathCalls, PathCalls.list_paths, {}, (copies.PATH, Absent(kind="path", name="onyx", reason="no path: no onyx"))),
-    (PathCalls, PathCalls.open_path, {"path": "onyx/in", "size_bytes": 4096}, None),
-    (PathCalls, PathCalls.put, {"offset": 0, "file": "bytes"}, None),
-    (PathCalls, PathCalls.poison, {"byte": 255}, None),
-    (PathCalls, PathCalls.copy, {"times": 0, "word_at": 4088}, (1 << 64) - 1),
-    (PathCalls, PathCalls.take, {"offset": 8, "count": 4088, "file": "bytes"}, None),
     (SuiteCalls, SuiteCalls.describe, {}, DESCRIPTION),
     (SuiteCalls, SuiteCalls.build, {"suite": NULL}, LatencyLimits(percentile=0.9, total_ns=1, source="a test")),
     (SuiteCalls, SuiteCalls.units, {"suite": NULL, "batch": 2}, 2),

@@ -2,7 +2,6 @@
 
     device   the base class of facts; devices, and the routes of suites on devices
     plan     limits, shares, tasks, phases, the mix and its placement, pipelines
-    path     paths between memories, and the copies that were timed on them
     record   one share's outcome: completions or an error, the audit, the conditions
     result   the whole run: its hosts, their software and clocks, and the energy of its phases
 
@@ -29,11 +28,9 @@ from mixmark.harness.contracts.schema.device import (
     WeightClass,
     weight_class,
 )
-from mixmark.harness.contracts.schema.path import CopyFault, CopySample, DataPath, DutyWindow, Move, PathRecord
 from mixmark.harness.contracts.schema.plan import (
     BY_PLAN,
     MIXES,
-    CopyWork,
     LatencyLimits,
     Limits,
     Mix,
@@ -111,14 +108,9 @@ __all__ = [
     "Completions",
     "Conditions",
     "Connection",
-    "CopyFault",
-    "CopySample",
-    "CopyWork",
     "Cost",
-    "DataPath",
     "Device",
     "Domain",
-    "DutyWindow",
     "Environment",
     "Exemption",
     "Fact",
@@ -133,9 +125,7 @@ __all__ = [
     "Limits",
     "Metering",
     "Mix",
-    "Move",
     "NoiseFloor",
-    "PathRecord",
     "Phase",
     "Pipeline",
     "PipelineStage",

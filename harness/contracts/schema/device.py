@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ class Fact(BaseModel):
     """The base class of the models in a result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+    ids: ClassVar[tuple[str, ...]] = ()
+    """The fields of an experiment's fact that hold names of silicon. In a run over several hosts they begin with a
+    host."""
 
 
 Int64s = npt.NDArray[np.int64]

@@ -17,7 +17,6 @@ Purpose = Literal[
     "confirmation",
     "mixed",
     "experiment",
-    "path",
     "pipeline",
 ]
 """Why a phase is run.
@@ -28,10 +27,9 @@ Purpose = Literal[
     confirmation  measures a route of the placement alone once more
     mixed         runs the mix
     experiment    belongs to an experiment, which is in no score; most run the mix in another way
-    path          runs the mix while copies on a path between memories go on
     pipeline      runs a chain of stages, several pipelines at a time
 """
-MIXES: tuple[Purpose, ...] = ("mixed", "experiment", "path", "pipeline")
+MIXES: tuple[Purpose, ...] = ("mixed", "experiment", "pipeline")
 """The purposes of the phases with a placement, of a mix or of the stages of a pipeline."""
 
 
@@ -93,15 +91,6 @@ class Task(Fact):
 
 BY_PLAN = "plan"
 """The name of the policy that the score is measured with."""
-
-
-class CopyWork(Fact):
-    """Copies of one size on a path, one after the other."""
-
-    path: str = Field(min_length=1)
-    """The id of the path."""
-    size_bytes: int = Field(gt=0)
-    """The bytes of one copy."""
 
 
 class PipelineStage(Fact):
@@ -195,8 +184,6 @@ class Phase(Fact):
     """The experiment that the phase belongs to. Empty if it belongs to none."""
     facts: dict[str, JsonValue] = {}
     """What the experiment keeps of the phase."""
-    copies: CopyWork | None = None
-    """The copies that go on beside the mix. None if the purpose is not `path`."""
     pipeline: PipelineWork | None = None
     """The stages of a pipeline. None if the purpose is not `pipeline`."""
 
@@ -223,10 +210,7 @@ class Phase(Fact):
                 f"phase {self.name} is {self.purpose}: a phase has a placement if and only if it runs a mix or the "
                 "stages of a pipeline"
             )
-        for purpose, facts in (
-            ("path", self.copies),
-            ("pipeline", self.pipeline),
-        ):
+        for purpose, facts in (("pipeline", self.pipeline),):
             if (self.purpose == purpose) != (facts is not None):
                 raise ValueError(f"phase {self.name} is {self.purpose}: it has facts of a {purpose}, or lacks them")
         if (self.purpose == "experiment") != bool(self.experiment):

@@ -14,7 +14,6 @@ from pydantic.json_schema import SkipJsonSchema
 
 from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, Fact, Int64s, Route, Tier, WeightClass
-from mixmark.harness.contracts.schema.path import Move, PathRecord
 from mixmark.harness.contracts.schema.plan import Mix, Phase, Pipeline
 from mixmark.harness.contracts.schema.record import Absent, Found, PowerSource, Record
 
@@ -322,12 +321,6 @@ class Result(Fact):
     """The experiments that the run was asked for, by their names, with what each keeps of its options."""
     pipeline: Pipeline | None = None
     """The pipeline that is run after everything else. None if it was not asked for."""
-    measures_paths: bool = False
-    """Whether the paths between memories are measured before the first phase."""
-    paths: tuple[PathRecord, ...] = ()
-    """The paths that were measured. A path that this machine lacks is in `absent`."""
-    moves: tuple[Move, ...] = ()
-    """What the suites move between memories. Empty if no paths are measured."""
     suites: tuple[SuiteFacts, ...] = ()
     """All suites that loaded, also unused ones."""
     records: tuple[Record, ...]

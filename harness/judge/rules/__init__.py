@@ -2,7 +2,7 @@
 
 integrity      what a cheat would break: a record that is invalid by it counts in no score
 interference   what disturbed a measurement
-records        whether each record finished, is steady and precise, and kept its limits; the paths
+records        whether each record finished, is steady and precise, and kept its limits
 mix            whether the score is complete, bounded and graded
 energy         what is metered, and whether the sources agree
 consistency    facts that contradict each other; the store refuses a folder that has such

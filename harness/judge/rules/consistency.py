@@ -23,6 +23,7 @@ from mixmark.harness.contracts.schema import (
     MIXES,
     Cost,
     Device,
+    Fact,
     Finding,
     Gate,
     LatencyLimits,
@@ -319,12 +320,14 @@ class _Span:
 def _experiments(result: Result) -> Iterator[str]:
     """The facts of each installed experiment are its own, and agree with each other."""
     wrong = []
-    for phase in (phase for phase in result.phases if phase.experiment):
-        if phase.experiment not in result.experiments:
-            wrong.append(f"{phase.name} is of {phase.experiment}, which the run was not asked for")
+    owned = [(phase.name, phase.experiment) for phase in result.phases if phase.experiment]
+    for name, owner in (*owned, *(("what was found", each.experiment) for each in result.found)):
+        if owner not in result.experiments:
+            wrong.append(f"{name} is of {owner}, which the run was not asked for")
     for experiment in experiments.of(result):
-        of_run, of_phase = experiment.facts
+        of_run, of_phase, of_found, *_ = (*experiment.facts, Fact)
         own = [(phase.name, of_phase, phase.facts) for phase in result.phases if phase.experiment == experiment.name]
+        own += [("what was found", of_found, each.facts) for each in result.found if each.experiment == experiment.name]
         for name, shape, facts in (("the run", of_run, result.experiments[experiment.name]), *own):
             try:
                 shape.model_validate(facts)

@@ -23,12 +23,6 @@ from mixmark.harness.judge.statistics.intervals import (
 )
 
 room = Room(400)
-WRONG_COPY = {
-    "corrupted": "path_verified.corrupted",
-    "short": "path_verified.short",
-    "repeated": "path_verified.repeated",
-    "late": "path_verified.late",
-}
 
 
 @room.rule(
@@ -153,30 +147,6 @@ def precise(evidence: Evidence) -> Iterator[Finding]:
         known = measured.interval.half_width if measured.interval else None
         if known is not None and known > limits.half_width:
             yield found("precise", measured.key, reached_pct=known * 100, wanted_pct=limits.half_width * 100)
-
-
-@room.rule(
-    corrupted=warning("a copy of {size_bytes:,} bytes was wrong from byte {first_byte:,} on"),
-    short=warning("a copy of {size_bytes:,} bytes ended at byte {first_byte:,}"),
-    repeated=warning("a copy of {size_bytes:,} bytes brought the bytes of the copy before"),
-    late=warning("a copy of {size_bytes:,} bytes was acknowledged before byte {first_byte:,} had arrived"),
-    noticed=warning("a path between memories does not copy what it is given"),
-)
-def path_verified(evidence: Evidence) -> Iterator[Finding]:
-    """Each copy on a path left the bytes of its source in its destination when it was acknowledged."""
-    for record in evidence.result.paths:
-        if fault := record.fault:
-            yield found(WRONG_COPY[fault.kind], record.key, size_bytes=fault.size_bytes, first_byte=fault.first_byte)
-
-
-@room.rule(note("{kind} at copies of more than {size_bytes:,} bytes: {message}{hint:hint}"))
-def path_measured(evidence: Evidence) -> Iterator[Finding]:
-    """A path that fails at a size is measured up to the size before."""
-    for record in evidence.result.paths:
-        if failure := record.failure:
-            largest = max((sample.size_bytes for sample in record.samples), default=0)
-            values = {"kind": failure.kind, "message": failure.message, "hint": failure.hint}
-            yield found("path_measured", record.key, size_bytes=largest, **values)
 
 
 @room.rule(

@@ -12,6 +12,7 @@ Any module may register a rule. It applies from the time the module is imported.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import wraps
@@ -20,6 +21,7 @@ from typing import Literal, TypeVar
 from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.findings import Says, declare
+from mixmark.harness.plugins.manifest import BUILT_IN
 
 Sees = Literal["folder", "facts", "score", "grade"]
 """What a rule is given. `folder`: a result that was read from a folder, and what the suites say of it; the others are
@@ -86,7 +88,9 @@ class Room:
 
 
 def in_order() -> list[Rule]:
-    """All rules in the order of their findings."""
+    """All rules in the order of their findings, also those of capabilities, which the manifest lists."""
+    for spec in BUILT_IN["rules"].values():
+        importlib.import_module(spec.partition(":")[0])
     return sorted(RULES.values(), key=lambda rule: -rule.weight)
 
 

@@ -7,7 +7,7 @@ import os
 import queue
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -21,8 +21,6 @@ from mixmark.harness.contracts.schema import (
     Absent,
     Device,
     Domain,
-    Metering,
-    PathRecord,
     Phase,
     Placement,
     Rate,
@@ -34,7 +32,7 @@ from mixmark.harness.discover import config as configuration
 from mixmark.harness.discover import machine_lock, setup
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.setup import Equipment
-from mixmark.harness.measure import paths, solo
+from mixmark.harness.measure import solo
 from mixmark.harness.measure.cluster import messages
 from mixmark.harness.measure.cluster.coordinator import EVERY_S
 from mixmark.harness.measure.cluster.messages import PART_BYTES, AgentCalls, LeaderCalls, MixProgress
@@ -45,6 +43,7 @@ from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.measure.mixed import LoadedSuites, MixDriver, MixSnapshot
 from mixmark.harness.measure.phase import Driver, Part, attend
 from mixmark.harness.plan.placement import place
+from mixmark.harness.plugins.experiments import installed
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
 from mixmark.harness.resources import clock
@@ -79,8 +78,8 @@ class Agent(AgentCalls):
         self._devices: tuple[Device, ...] = ()
         self._bench: Equipment | None = None
         self._meters = Meters(Config(), (), {})
-        self._paths: Iterator[PathRecord | Absent] | None = None
-        self._memory = bytearray()
+        self._experiments = tuple(filter(None, (each.on_host() for each in installed().values())))
+        self._interface = type("Calls", (AgentCalls, *map(type, self._experiments)), {})
 
     def serve(self) -> None:
         """Never returns: the process ends with the stream, and with it all workers."""
@@ -102,7 +101,7 @@ class Agent(AgentCalls):
     def _receive(self) -> None:
         try:
             for line in lines(self._pipes.receive):
-                call = read(line, AgentCalls)
+                call = read(line, self._interface)
                 if not isinstance(call, Call):
                     raise Garbled("a reply, but an agent waits for none")
                 if call.method in AT_ONCE:
@@ -129,6 +128,13 @@ class Agent(AgentCalls):
             raise MixmarkError("an agent must describe its host first")
         return self._bench
 
+    def __getattr__(self, name: str) -> Any:
+        """The call of an experiment."""
+        for experiment in self._experiments:
+            if hasattr(experiment, name):
+                return getattr(experiment, name)
+        raise AttributeError(name)
+
     def ping(self, *, sent_ns: int) -> tuple[int, int]:
         return sent_ns, clock.now_ns()
 
@@ -142,21 +148,6 @@ class Agent(AgentCalls):
 
     def free_memory(self) -> dict[str, int]:
         return dict(LocalExecutor(self._equipment, self._folder, self._meters).pool_bytes(self._devices))
-
-    def measure_path(self, *, known: tuple[PathRecord | Absent, ...]) -> PathRecord | Absent | None:
-        if self._paths is None:  # without meters: a host may read the meters of its neighbours
-            self._paths = (each for each in paths.measure(known) if not isinstance(each, Metering))
-        return next(self._paths, None)
-
-    def fill_memory(self, *, size_bytes: int, byte: int) -> None:
-        self._memory = bytearray([byte]) * size_bytes
-
-    def write_memory(self, *, offset: int, part: messages.MemoryPart) -> None:
-        data = part.data()
-        memoryview(self._memory)[offset : offset + len(data)] = data  # unlike a bytearray, it never grows
-
-    def read_memory(self, *, offset: int, count: int) -> messages.MemoryPart:
-        return messages.MemoryPart.of(memoryview(self._memory)[offset : offset + count])
 
     def measure_idle(self, *, seconds: float, begins: bool) -> None:
         if begins:

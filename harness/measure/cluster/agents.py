@@ -277,11 +277,18 @@ class Agents:
         return {name: replies.get(name, str(self._agents[name].lost)) for name in hosts}
 
     def ask(self, method: Callable[Concatenate[Any, P], T], host: str, *args: P.args, **arguments: P.kwargs) -> T:
-        """Calls a method of `AgentCalls` on one host. Raises MixmarkError if there is no reply."""
-        reply = self.call(method, [host], *args, **arguments)[host]
+        """Calls an experiment's method on a host. Arguments and reply have the run's names. Raises MixmarkError if no
+        reply comes."""
+        reply = self.call(method, [host], *args, **names.to_host(arguments))[host]
         if isinstance(reply, str):
             raise MixmarkError(f"the host {host} sent no reply: {reply}")
         return reply
+
+    def send(
+        self, method: Callable[Concatenate[Any, P], object], host: str, *args: P.args, **arguments: P.kwargs
+    ) -> None:
+        """Calls an experiment's method on a host, unless it is lost, and does not wait for the reply."""
+        self._agents[host].send(method, *args, **names.to_host(arguments))
 
 
 def reason(failed: Failed) -> Reason:

@@ -14,14 +14,12 @@ from mixmark.harness.contracts.device_ids import host_of, on
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
     HOST_POOL,
-    Absent,
     Clock,
     Connection,
     Device,
     Domain,
     Failure,
     Metering,
-    PathRecord,
     Record,
     Share,
 )
@@ -29,7 +27,7 @@ from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.audit import kept_at
-from mixmark.harness.measure.cluster import clocks, messages, names, paths
+from mixmark.harness.measure.cluster import clocks, messages, names
 from mixmark.harness.measure.cluster.agents import TICK_S, Agents, Received, reason
 from mixmark.harness.measure.cluster.coordinator import EVERY_S, Coordinator
 from mixmark.harness.measure.cluster.messages import AgentCalls, MixProgress, PhaseReports
@@ -69,11 +67,16 @@ class Cluster:
     def metered(self) -> bool:
         return bool(self.domains)
 
-    def current_power(self) -> CurrentPower | None:
+    @property
+    def meters(self) -> None:
         return None
 
-    def measure_paths(self, known: Sequence[PathRecord | Absent]) -> Iterator[PathRecord | Absent]:
-        return paths.measure(self.agents, known)
+    @property
+    def hosts(self) -> Agents:
+        return self.agents
+
+    def current_power(self) -> CurrentPower | None:
+        return None
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         """The hosts on one machine share its main memory equally."""

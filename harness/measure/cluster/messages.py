@@ -9,7 +9,6 @@ timestamps are of its clock: the leading process translates them (`names`).
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
@@ -17,7 +16,7 @@ from typing import Annotated, Any, Protocol
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.schema import Absent, Domain, PathRecord, Phase, ServiceLimits, System, Tier
+from mixmark.harness.contracts.schema import Absent, Domain, Phase, ServiceLimits, System, Tier
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.discover.devices import Found
 from mixmark.harness.measure.dispatch import Grant, Tally
@@ -27,8 +26,7 @@ from mixmark.harness.worker import sealed
 from mixmark.harness.worker.calls import Garbled, Message, start_of
 from mixmark.harness.worker.messages import Incompatible, Natural, StageName
 
-PART_BYTES = 4 << 20  # of a file or a memory in one message
-BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+PART_BYTES = 4 << 20  # of a file in one message
 Nanoseconds = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
 
 
@@ -93,20 +91,9 @@ class MeterSamples(Message):
     sha256: dict[str, str]
 
 
-class MemoryPart(Message):
-    """Bytes of an agent's memory, at most PART_BYTES."""
-
-    base64: str = Field(pattern=BASE64, max_length=PART_BYTES // 3 * 4 + 4)
-
-    @classmethod
-    def of(cls, data: bytes | memoryview) -> MemoryPart:
-        return cls.model_construct(base64=b64encode(data).decode())  # which needs no check
-
-    def data(self) -> bytes:
-        return b64decode(self.base64)
-
-
 class AgentCalls(Protocol):
+    """What each agent does. It also takes the calls of installed experiments (`Experiment.on_host`)."""
+
     def describe_host(self, *, query: HostQuery) -> HostDescription:
         """Finds the devices and the software of the host. It is the first call."""
 
@@ -115,17 +102,6 @@ class AgentCalls(Protocol):
 
     def free_memory(self) -> dict[str, int]:
         """How many bytes of each memory pool may be filled."""
-
-    def measure_path(self, *, known: tuple[PathRecord | Absent, ...]) -> PathRecord | Absent | None:
-        """Measures the next path between the host's own memories. None after the last one. known: what the first call
-        leaves out."""
-
-    def fill_memory(self, *, size_bytes: Natural, byte: Annotated[int, Field(ge=0, le=255)]) -> None:
-        """Allocates the memory that is copied from or to, in place of the one before, and fills it with a byte."""
-
-    def write_memory(self, *, offset: Natural, part: MemoryPart) -> None: ...
-
-    def read_memory(self, *, offset: Natural, count: Natural) -> MemoryPart: ...
 
     def measure_idle(self, *, seconds: float, begins: bool) -> None:
         """Lets the meters read an idle host. begins: a phase follows, so the meters begin to keep samples."""

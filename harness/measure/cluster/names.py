@@ -17,12 +17,10 @@ from mixmark.harness.contracts.schema import (
     Clock,
     Completions,
     Conditions,
-    DataPath,
     Device,
     Domain,
     Int64s,
     Metering,
-    PathRecord,
     Phase,
     Rate,
     Record,
@@ -39,8 +37,6 @@ IDS: Mapping[type, tuple[str, ...]] = {
     Device: ("id", "parts", "memory_pool", "slice_of"),
     Domain: ("id", "covers", "parent"),
     Absent: ("name", "covers"),
-    DataPath: ("id", "source", "destination"),
-    PathRecord: ("opposing",),
     **dict.fromkeys((Route, Task, Rate), ("device",)),
     AcceleratorConditions: ("id",),
     Metering: ("samples", "lost", "reading_age_ns"),
@@ -48,7 +44,8 @@ IDS: Mapping[type, tuple[str, ...]] = {
     Tally: ("paces", "unfinished_s"),
     MixProgress: ("running",),
 }
-"""The fields that hold an id, several ids, or a mapping by id or by suite and id."""
+"""The fields that hold an id, several ids, or a mapping by id or by suite and id. A fact of an experiment names its
+own."""
 TIMESTAMPS: Mapping[type, tuple[str, ...]] = {
     Record: ("parent_window_ns",),
     Completions: ("due_ns", "issued_ns", "yielded_ns"),
@@ -123,7 +120,7 @@ def _translated(value: Any, rename: Callable[[str], str], move: Callable[[Any], 
     else:
         return value
     changed = {name: _translated(getattr(value, name), rename, move) for name in fields}
-    changed |= {name: _each(changed[name], rename) for name in IDS.get(kind, ())}
+    changed |= {name: _each(changed[name], rename) for name in IDS.get(kind, getattr(kind, "ids", ()))}
     if move is not None:
         changed |= {name: _each(changed[name], move) for name in TIMESTAMPS.get(kind, ())}
     return value.model_copy(update=changed) if isinstance(value, BaseModel) else kind(**changed)

@@ -8,25 +8,21 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Concatenate
 
 import pytest
 
-from mixmark.harness.contracts.schema import Absent, DataPath, PathRecord
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.setup import Equipment
-from mixmark.harness.measure import paths as measuring
 from mixmark.harness.measure.cluster import agent, messages
 from mixmark.harness.measure.cluster.agent import Agent
 from mixmark.harness.measure.cluster.messages import AgentCalls, LeaderCalls
 from mixmark.harness.measure.cluster.streams import Pipes, lines
-from mixmark.harness.plugins import registry
-from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.record import store
 from mixmark.harness.record.files import explained
 from mixmark.harness.worker.calls import Failed, P, Reply, T, read, write_call
 from tests.cli.shell import ROOT
-from tests.fakes import copies
 from tests.fakes.stand_ins import StandIn, solo
 
 
@@ -150,46 +146,24 @@ def test_an_agent_refuses_a_call_before_it_described_its_host_and_a_configuratio
     assert served.ended.wait(50)
 
 
-@pytest.mark.slow
-def test_an_agent_measures_one_path_of_its_host_a_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importable: None
-) -> None:
-    monkeypatch.setattr(measuring, "SIZES", (4096, 1 << 16))
-    monkeypatch.setattr(measuring, "SAMPLE_NS", 10_000)
-    fakes = Plugin("paths", "fakes", f"{copies.__file__}:Fakes", "test")
-    monkeypatch.setattr(registry, "find", lambda kind: {"fakes": fakes})
-    paths = [path for path in copies.Fakes().paths() if isinstance(path, DataPath)]
-    known = tuple(PathRecord(path=path) for path in paths if path.id != "fakes/fine")
-    known += tuple(PathRecord(path=path, opposing=path.id) for path in paths)
-    served = Served(tmp_path, monkeypatch)
-    found = [served.call(AgentCalls.measure_path, known=given) for given in (known, (), ())]
-    (lacking, record, none) = found
-    assert (isinstance(lacking, Absent) and lacking.name, none) == ("fakes/none", None)
-    assert isinstance(record, PathRecord)
-    assert (record.key, record.fault, record.failure) == ("fakes/fine", None, None)
-    assert len(record.samples) == 2 * 2 * measuring.SAMPLES
-    served.close()
-    assert served.ended.wait(50)
+class Echo:
+    """What an experiment does on a host: counts its calls."""
+
+    calls = 0
+
+    def count(self, *, device: str) -> tuple[str, int]:
+        self.calls += 1
+        return device, self.calls
 
 
-def test_an_agent_writes_and_reads_its_memory_and_nothing_beyond(
+def test_an_agent_takes_the_calls_of_the_experiments_that_are_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    experiments = {"none": SimpleNamespace(on_host=lambda: None), "echo": SimpleNamespace(on_host=Echo)}
+    monkeypatch.setattr(agent, "installed", lambda: experiments)
     served = Served(tmp_path, monkeypatch)
-
-    def write(offset: int, data: bytes) -> object:
-        return served.call(AgentCalls.write_memory, offset=offset, part=messages.MemoryPart.of(data))
-
-    def read(offset: int, count: int) -> bytes:
-        part = served.call(AgentCalls.read_memory, offset=offset, count=count)
-        assert isinstance(part, messages.MemoryPart)
-        return part.data()
-
-    assert served.call(AgentCalls.fill_memory, size_bytes=8, byte=0xCA) is None
-    assert write(2, b"\0\1\2") is None
-    assert (read(0, 8), read(4, 2)) == (b"\xca\xca\0\1\2\xca\xca\xca", b"\2\xca")
-    assert "ValueError" in str(write(6, b"\0\1\2"))
-    assert (read(0, 9)[6:], read(9, 1)) == (b"\xca\xca", b"")
+    assert [served.call(Echo.count, device=device) for device in ("a", "b")] == [("a", 1), ("b", 2)]
+    assert served.call(AgentCalls.ping, sent_ns=7)[0] == 7
     served.close()
     assert served.ended.wait(50)
 

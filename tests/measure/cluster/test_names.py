@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,11 +16,10 @@ from mixmark.harness.contracts.schema import (
     Clock,
     Completions,
     Conditions,
-    DataPath,
     Device,
     Domain,
+    Fact,
     Metering,
-    PathRecord,
     Phase,
     Placement,
     Samples,
@@ -41,6 +42,14 @@ drifting = st.builds(
     bound_ns=st.just(0),
     pings=st.just(1),
 )
+
+
+class Own(Fact):
+    """A fact of an experiment."""
+
+    ids: ClassVar = ("device",)
+    device: str
+    what: str
 
 
 def completions(stamps: list[int]) -> Completions:
@@ -80,11 +89,10 @@ def test_every_id_of_a_device_a_domain_and_a_lacking_source_gets_the_host_and_no
     assert (domain.id, domain.parent, domain.covers) == ("left/rapl:0", "left/rapl:all", ("left/cpu:0",))
     absent = names.to_run("left", Absent(kind="meter", name="nvml", reason="no driver", covers=("gpu:0",)))
     assert (absent.name, absent.covers, absent.reason) == ("left/nvml", ("left/gpu:0",), "no driver")
-    path = DataPath(id="host/node0-node1", source="host/node0", destination="gpu:0", through_caches=True)
-    record = names.to_run("left", PathRecord(path=path, opposing="host/copy"))
-    assert (record.path.source, record.path.destination) == ("left/host/node0", "left/gpu:0")
-    assert record.key == "left/host/node0-node1 against left/host/copy"
-    assert [names.to_host(fact) for fact in (there, domain, record.path)] == [piece, package, path]
+    own = Own(device="gpu:0", what="host/x")
+    moved = names.to_run("left", own)
+    assert (moved.device, moved.what) == ("left/gpu:0", "host/x")
+    assert [names.to_host(fact) for fact in (there, domain, moved)] == [piece, package, own]
 
 
 @given(host=hosts, name=st.sampled_from(["cpu:0", "cpu:0/1-of-2", "gpu:GPU-1/2-of-7", "host", "npu:a.b"]))

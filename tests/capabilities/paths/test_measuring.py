@@ -11,46 +11,39 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.errors import Unsupported
-from mixmark.harness.contracts.schema import (
-    Absent,
-    CopyWork,
-    DataPath,
-    Metering,
-    PathRecord,
-    Phase,
-    Record,
-    Tier,
-)
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.setup import Equipment
-from mixmark.harness.judge.paths import paths
-from mixmark.harness.measure import executor, mixed
-from mixmark.harness.measure import paths as measuring
-from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
-from mixmark.harness.measure.metering import Meters
-from mixmark.harness.measure.paths import (
+from mixmark.harness.capabilities.paths import beside as phase_beside
+from mixmark.harness.capabilities.paths import measuring
+from mixmark.harness.capabilities.paths.beside import BESIDE, beside
+from mixmark.harness.capabilities.paths.facts import CopyWork, DataPath, PathRecord
+from mixmark.harness.capabilities.paths.figures import paths
+from mixmark.harness.capabilities.paths.measuring import (
     SIZES,
     Data,
     SteadyCopies,
-    beside,
     measure,
     measured,
     moves,
     opposed,
     way_back,
 )
+from mixmark.harness.capabilities.paths.process import PathCalls, PathProcess
+from mixmark.harness.contracts.errors import Unsupported
+from mixmark.harness.contracts.schema import Absent, Metering, Phase, Record, Tier
+from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.setup import Equipment
+from mixmark.harness.measure import executor, mixed
+from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
+from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.phase import Driver
-from mixmark.harness.measure.stages import BESIDE
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
-from mixmark.harness.worker.plugin_process import PathProcess
-from tests.fakes import copies
+from tests.capabilities.paths import fakes as copies
+from tests.capabilities.paths.fakes import BACK, PATH, Dying, Halved, Known, with_paths
 from tests.fakes.clock import JumpingClock
-from tests.fakes.copies import BACK, PATH, Dying, Halved, Known
 from tests.fakes.machine import EDGE, one_run
 from tests.golden import sample
+from tests.worker import test_messages
 
 FAKES = Path(copies.__file__)
 
@@ -77,7 +70,7 @@ def of(fake: Known) -> PathRecord:
 @pytest.mark.parametrize(("latency_ns", "ns_per_byte"), [(2_000, 0.05), (30_000, 0.5), (400, 0.01)])
 def test_a_known_path_is_recovered_within_two_percent(latency_ns: float, ns_per_byte: float) -> None:
     record = of(Known(latency_ns, ns_per_byte))
-    (found,) = paths(sample.result().model_copy(update={"paths": (record,)}))
+    (found,) = paths(with_paths(sample.result(), record))
     assert found.latency_s is not None and found.bytes_per_s is not None
     assert found.latency_s.estimate == pytest.approx(latency_ns / 1e9, rel=0.02)
     assert found.bytes_per_s.estimate == pytest.approx(1e9 / ns_per_byte, rel=0.02)
@@ -218,7 +211,7 @@ def with_back(fake: Known, other: Known) -> PathRecord:
 def test_beside_an_opposing_path_the_largest_size_is_measured() -> None:
     other = Known(2_000, 0.05)
     record = with_back(Halved(2_000, 0.05, rival=other), other)
-    (found,) = paths(sample.result().model_copy(update={"paths": (record,)}))
+    (found,) = paths(with_paths(sample.result(), record))
     assert (record.key, record.fault, record.failure) == ("fake/copy against fake/back", None, None)
     assert [each.size_bytes for each in found.sizes] == [1 << 20]
     assert found.bytes_per_s is not None
@@ -389,7 +382,7 @@ def test_a_path_has_the_windows_in_which_its_meters_were_read(monkeypatch: pytes
 
 def test_copies_that_cannot_begin_fail_no_record_of_the_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = CopyWork(path=PATH.id, size_bytes=4096)
-    update = {"purpose": "path", "copies": work}
+    update = {"purpose": "experiment", "experiment": "paths", "facts": work.model_dump()}
     (phase, *_) = (each.model_copy(update=update) for each in one_run(None).phases if each.placement)
 
     def gone(work: CopyWork) -> NoReturn:
@@ -403,8 +396,24 @@ def test_copies_that_cannot_begin_fail_no_record_of_the_mix(tmp_path: Path, monk
 
     monkeypatch.setattr(mixed, "local_driver", lambda *_: mock.Mock())
     monkeypatch.setattr(executor, "attend", attend)
-    monkeypatch.setattr(measuring, "beside", gone)
+    monkeypatch.setattr(phase_beside, "beside", gone)
     with Meters(Config(), (), {}) as meters:
         made = LocalExecutor(cast(Equipment, None), tmp_path, meters)
         facts = next(made.measure(PhaseRequest(phase, 0, EDGE, ()), lambda event: None))
-    assert facts.paths == [Absent(kind="path", name=BESIDE, reason="the bus is gone")]
+    assert facts.found == (Absent(kind="path", name=BESIDE, reason="the bus is gone"),)
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "value"),
+    [
+        (PathCalls.list_paths, {}, (PATH, Absent(kind="path", name="onyx", reason="no path: no onyx"))),
+        (PathCalls.open_path, {"path": "onyx/in", "size_bytes": 4096}, None),
+        (PathCalls.put, {"offset": 0, "file": "bytes"}, None),
+        (PathCalls.poison, {"byte": 255}, None),
+        (PathCalls.copy, {"times": 0, "word_at": 4088}, (1 << 64) - 1),
+        (PathCalls.take, {"offset": 8, "count": 4088, "file": "bytes"}, None),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_a_call_and_its_reply_are_the_same_after_their_lines(method: Any, given: dict[str, Any], value: Any) -> None:
+    test_messages.test_a_call_and_its_reply_are_the_same_after_their_lines(PathCalls, method, given, value)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from mixmark.harness.adapters.onnxruntime.devices import ProviderDevice, import_runtime, provider_devices
+from mixmark.harness.capabilities.paths.contract import Copy, DataPath, End
 from mixmark.harness.contracts.errors import Unsupported
-from mixmark.harness.contracts.protocols import Array, Copy, End
-from mixmark.harness.contracts.schema import HOST_POOL, Absent, DataPath
+from mixmark.harness.contracts.protocols import Array
+from mixmark.harness.contracts.schema import HOST_POOL, Absent
 
 SHOW_ONE = "let it see one device, as by CUDA_VISIBLE_DEVICES=UUID"
 

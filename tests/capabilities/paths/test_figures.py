@@ -7,24 +7,15 @@ from functools import partial
 
 import pytest
 
+from mixmark.harness.capabilities.paths.facts import CopyFault, CopySample, CopyWork, Move, PathRecord
+from mixmark.harness.capabilities.paths.figures import PathFigures, paths, predicted
+from mixmark.harness.contracts.device_ids import on
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import (
-    CopyFault,
-    CopySample,
-    CopyWork,
-    Failure,
-    Hosts,
-    Move,
-    PathRecord,
-    Phase,
-    Result,
-)
-from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.paths import PathFigures, paths, predicted
-from mixmark.harness.measure.cluster import names
+from mixmark.harness.contracts.schema import Failure, Hosts, Phase, Result
+from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
-from tests.fakes.copies import PATH
+from tests.capabilities.paths.fakes import PATH, on_host, with_paths
 from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, Machine, device, one_run, phase, recorded
 from tests.golden import sample
 
@@ -45,7 +36,17 @@ def result(*records: PathRecord, caches: dict[str, str] | None = None) -> Result
     moves = (Move(suite="llm", what="weights", size_bytes=100 * MIB),)
     found = sample.result()
     system = found.system.model_copy(update={"caches": caches or {}})
-    return found.model_copy(update={"paths": records, "moves": moves, "system": system})
+    return with_paths(found.model_copy(update={"system": system}), *records, moves=moves)
+
+
+def figures_of(assessment: Assessment) -> tuple[PathFigures, ...]:
+    found = assessment.experiments["paths"]
+    assert isinstance(found, tuple)
+    return found
+
+
+def judged(result: Result) -> tuple[PathFigures, ...]:
+    return figures_of(judge(result))
 
 
 def figures(*of_sizes: tuple[CopySample, ...], through_caches: bool = False, **caches: str) -> PathFigures:
@@ -117,17 +118,17 @@ def test_a_prediction_has_both_ends_of_the_pair() -> None:
 @pytest.mark.parametrize("kind", ["corrupted", "short", "repeated", "late"])
 def test_a_wrong_copy_is_a_finding_and_no_figure(kind: str) -> None:
     fault = CopyFault.model_validate({"kind": kind, "size_bytes": 4096, "first_byte": 7})
-    judged = judge(result(PathRecord(path=PATH, samples=samples(MIB, line(MIB)), fault=fault)))
-    (finding,) = (each for each in judged.findings if each.rule == "path_verified")
+    assessment = judge(result(PathRecord(path=PATH, samples=samples(MIB, line(MIB)), fault=fault)))
+    (finding,) = (each for each in assessment.findings if each.rule == "path_verified")
     assert (finding.code, finding.about) == (f"path_verified.{kind}", PATH.id)
     assert finding.values == {"size_bytes": 4096, "first_byte": 7}
-    (found,) = paths(judged.result)
+    (found,) = paths(assessment.result)
     assert (found.sizes, found.bytes_per_s, found.moves) == ((), None, ())
 
 
 def test_a_right_copy_is_no_finding() -> None:
-    judged = judge(result(PathRecord(path=PATH, samples=samples(MIB, line(MIB)))))
-    assert not any(each.rule.startswith("path") for each in judged.findings)
+    assessment = judge(result(PathRecord(path=PATH, samples=samples(MIB, line(MIB)))))
+    assert not any(each.rule.startswith("path") for each in assessment.findings)
 
 
 def beside(*of_sizes: tuple[CopySample, ...], **caches: str) -> PathFigures:
@@ -166,20 +167,31 @@ def test_a_path_has_the_rate_that_it_allows_a_suite_on_its_device() -> None:
         Move(suite="llm", what="weights", size_bytes=2_000_000),
         Move(suite="none", what="inputs of 32", size_bytes=2_000_000, units=32),
     )
-    whole = sample.sample().model_copy(update={"paths": (record,), "moves": moves})
+    whole = with_paths(sample.sample(), record, moves=moves)
     (found,) = paths(whole, alone)
     assert [(each.suite, each.device, each.units_per_s) for each in found.ceilings] == [("llm", "cpu:0", rate)]
     assert found.ceilings[0].ceiling_per_s == pytest.approx(32 / 1.005e-3)
     assert found.ceilings[0].fraction == pytest.approx(rate * 1.005e-3 / 32)
-    (elsewhere,) = paths(whole.model_copy(update={"paths": (record.model_copy(update={"path": PATH}),)}), alone)
+    (elsewhere,) = paths(with_paths(whole, record.model_copy(update={"path": PATH}), moves=moves), alone)
     assert elsewhere.ceilings == ()
     wrong = [replace(each, status="invalid") for each in alone]
     assert paths(whole, wrong)[0].ceilings == (), "a rate that does not count is no figure"
 
 
+def placed(host: str, result: Result) -> Result:
+    """The result of a run over several hosts, of which this host measured everything."""
+    devices = (
+        each.model_copy(update={"id": on(host, each.id), "memory_pool": on(host, each.memory_pool)})
+        for each in result.devices
+    )
+    routes = (each.route.model_copy(update={"device": on(host, each.route.device)}) for each in result.records)
+    records = (each.model_copy(update={"route": route}) for each, route in zip(result.records, routes, strict=True))
+    return result.model_copy(update={"devices": tuple(devices), "records": tuple(records)})
+
+
 def test_over_several_hosts_a_path_has_the_cache_and_the_suites_of_its_own_host() -> None:
     """The cache of host1 is of 16 MiB, so that copies of 64 MiB reach memory. The cache of host2 holds them."""
-    whole = names.to_run("host1", sample.sample())
+    whole = placed("host1", sample.sample())
     caches = {"host1": "16M", "host2": "32M"}
     groups = tuple(
         Hosts(names=(name,), system=whole.system.model_copy(update={"caches": {"L3": size}}))
@@ -192,15 +204,16 @@ def test_over_several_hosts_a_path_has_the_cache_and_the_suites_of_its_own_host(
     to_host1 = own.path.model_copy(
         update={"id": "hosts/host2:host1", "source": "host2/host", "destination": "host1/host"}
     )
-    records = (*(names.to_run(name, own) for name in caches), own.model_copy(update={"path": to_host1}))
+    records = (*(on_host(name, own) for name in caches), own.model_copy(update={"path": to_host1}))
     moves = (Move(suite="llm", what="inputs of 32", size_bytes=2_000_000, units=32),)
-    run = whole.model_copy(update={"hosts": groups, "system": groups[1].system, "paths": records, "moves": moves})
+    several = whole.model_copy(update={"hosts": groups, "system": groups[1].system})
+    run = with_paths(several, *records, moves=moves)
     first, second, between = paths(run, judge(run).solos)
     assert [each.sizes[-1].memory for each in (first, second)] == ["memory", "cache"]
     assert (first.path.source, second.path.source) == ("host1/host", "host2/host")
     assert ([each.device for each in first.ceilings], second.ceilings, between.ceilings) == (["host1/cpu:0"], (), ())
     through = to_host1.model_copy(update={"through_caches": False})
-    (between,) = paths(run.model_copy(update={"paths": (own.model_copy(update={"path": through}),)}), judge(run).solos)
+    (between,) = paths(with_paths(several, own.model_copy(update={"path": through}), moves=moves), judge(run).solos)
     assert [each.device for each in between.ceilings] == ["host1/cpu:0"], "its inputs may come from host2"
 
 
@@ -217,9 +230,10 @@ def mixed_at(pace: float, *paths: PathRecord, base: Result = MIXED, failure: Fai
     made, placement = recorded(machine, "path")
     made[0] = made[0].model_copy(update={"cut_short": failure})
     work = CopyWork(path=PATH.id, size_bytes=64 * MIB)
-    planned = Phase.model_validate(phase(made, placement).model_dump() | {"purpose": "path", "copies": work})
-    update = {"paths": paths, "phases": (*base.phases, planned), "records": (*base.records, *made)}
-    return judge(base.model_copy(update=update)).paths[-1]
+    of_paths = {"purpose": "experiment", "experiment": "paths", "facts": work.model_dump()}
+    planned = Phase.model_validate(phase(made, placement).model_dump() | of_paths)
+    update = {"phases": (*base.phases, planned), "records": (*base.records, *made)}
+    return judged(with_paths(base.model_copy(update=update), *paths))[-1]
 
 
 def test_beside_the_mix_both_are_parts_of_what_they_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +252,7 @@ def test_without_a_baseline_nothing_is_left_of_it() -> None:
     other_size = PathRecord(path=PATH, samples=samples(MIB, *[line(MIB)] * 6))
     assert mixed_at(0.8, other_size, BESIDE).left is None
     lone = result(ALONE, BESIDE)
-    (_, found) = judge(lone).paths
+    (_, found) = judged(lone)
     assert (found.mix_left, found.mix_reason) == (None, "the mixed runs have no rate")
     assert found.left is not None
 
@@ -256,7 +270,7 @@ def test_a_run_of_the_mix_that_counts_nothing_has_its_reason() -> None:
 
 def test_an_opposing_path_leaves_a_part_too() -> None:
     against = PathRecord(path=PATH, opposing="fake/back", samples=samples(64 * MIB, *[4 * line(64 * MIB)] * 6))
-    _, found = judge(result(ALONE, against)).paths
+    _, found = judged(result(ALONE, against))
     assert found.left is not None
     assert found.left.estimate == pytest.approx(0.25)
     assert (found.mix_left, found.mix_reason) == (None, None)
@@ -266,7 +280,7 @@ def test_an_opposing_path_leaves_a_part_too() -> None:
 def test_a_part_has_both_ends_of_its_two_rates() -> None:
     alone = PathRecord(path=PATH, samples=samples(MIB, *[100_000] * 2, 80_000, 100_000, 100_000, 160_000))
     slow = samples(MIB, *[400_000] * 2, 320_000, 400_000, 400_000, 3_200_000)
-    _, found = judge(result(alone, PathRecord(path=PATH, opposing="fake/back", samples=slow))).paths
+    _, found = judged(result(alone, PathRecord(path=PATH, opposing="fake/back", samples=slow)))
     assert found.left is not None
     assert (found.left.estimate, *found.left.ends) == pytest.approx((0.25, 0.025, 0.5))
 
@@ -279,6 +293,6 @@ def test_of_copies_without_a_call_alone_its_time_is_not_known() -> None:
 
 def test_of_a_phase_that_was_measured_twice_the_later_copies_count() -> None:
     slower = BESIDE.model_copy(update={"samples": samples(64 * MIB, *[4 * line(64 * MIB)] * 6)})
-    _, found = judge(result(ALONE, BESIDE, slower)).paths
+    _, found = judged(result(ALONE, BESIDE, slower))
     assert found.left is not None
     assert found.left.estimate == pytest.approx(0.25)

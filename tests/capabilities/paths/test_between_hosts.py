@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from mixmark.harness.contracts.schema import Absent, DataPath, PathRecord
-from mixmark.harness.judge.paths import paths as figures
-from mixmark.harness.measure import paths as measuring
-from mixmark.harness.measure.cluster import agents
-from mixmark.harness.measure.cluster import paths as cluster_paths
-from mixmark.harness.measure.cluster.agent import Agent
-from mixmark.harness.measure.cluster.agents import Agents
-from mixmark.harness.measure.cluster.launchers import Host, process
-from mixmark.harness.measure.cluster.messages import AgentCalls, MemoryPart
-from mixmark.harness.measure.cluster.paths import HostCopies, measure
-from mixmark.harness.measure.cluster.streams import Pipes
-from mixmark.harness.measure.paths import Data, measured
+from mixmark.harness.capabilities.paths import between_hosts, measuring
+from mixmark.harness.capabilities.paths.between_hosts import HostCopies, MemoryPart, OnHost, measure_all
+from mixmark.harness.capabilities.paths.facts import DataPath, PathRecord
+from mixmark.harness.capabilities.paths.figures import paths as figures
+from mixmark.harness.capabilities.paths.measuring import Data, measured
+from mixmark.harness.contracts.device_ids import local, on
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.schema import Absent
 from mixmark.harness.resources import clock
-from mixmark.harness.worker import calls
-from tests.fakes.stand_ins import StandIn, StandInLauncher
+from tests.capabilities.paths.fakes import on_host, with_paths
 from tests.golden import sample
-from tests.measure.cluster.test_run import CORES
 
 CALL_NS = 50_000
 OUT_NS, IN_NS = 2, 3
-"""The nanoseconds of a byte from and to an agent."""
+"""The nanoseconds of a byte from and to a host."""
 SIZES = (4096, 1 << 16)
 PART_BYTES = 1 << 16
 
@@ -37,47 +31,47 @@ PART_BYTES = 1 << 16
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "SAMPLE_NS", 10_000)
-    monkeypatch.setattr(cluster_paths, "SIZES", (*SIZES, 1 << 18))
-    monkeypatch.setattr(cluster_paths, "LARGEST_BYTES", SIZES[-1])
-    monkeypatch.setattr(cluster_paths, "PART_BYTES", PART_BYTES)
+    monkeypatch.setattr(between_hosts, "SIZES", (*SIZES, 1 << 18))
+    monkeypatch.setattr(between_hosts, "LARGEST_BYTES", SIZES[-1])
+    monkeypatch.setattr(between_hosts, "PART_BYTES", PART_BYTES)
 
 
 class Engine:
-    """Carries the messages of agents in a known time. A part that is sent arrives before the
-    next call of its host. broken: changes a part on its way to the host `right`; None loses it."""
+    """Carries the calls of hosts in a known time. A part that is sent arrives before the next call of its host.
+    broken: changes a part on its way to the host `right`; None loses it."""
 
     def __init__(self, *hosts: str, broken: Callable[[int, MemoryPart], MemoryPart | None] | None = None) -> None:
-        self.present, self.broken = [*hosts], broken
+        self.on_hosts = {host: OnHost() for host in hosts}
+        self.broken = broken
         self.sent: dict[str, list[tuple[int, MemoryPart]]] = {}
-        self.agents = {host: Agent(Pipes(0, 0), None, Path()) for host in hosts}
+        self.lost: dict[str, str] = {}
 
-    def __getitem__(self, host: str) -> To:
-        return To(self, host)
+    @property
+    def present(self) -> list[str]:
+        return [host for host in self.on_hosts if host not in self.lost]
 
-    def ask(self, method: Callable[..., Any], host: str, **arguments: Any) -> Any:
+    def send(self, method: Callable[..., Any], host: str, *_: Any, **arguments: Any) -> None:
+        assert method is OnHost.write_memory
+        self.sent.setdefault(host, []).append((arguments["offset"], arguments["part"]))
+
+    def ask(self, method: Callable[..., Any], host: str, *_: Any, **arguments: Any) -> Any:
         for offset, part in self.sent.pop(host, ()):
             clock.sleep(IN_NS * len(part.data()) / 1e9)
             arrived = self.broken(offset, part) if self.broken and host == "right" else part
             if arrived is not None:
-                self.agents[host].write_memory(offset=offset, part=arrived)
+                self.on_hosts[host].write_memory(offset=offset, part=arrived)
         clock.sleep((CALL_NS + OUT_NS * arguments.get("count", 0)) / 1e9)
-        return getattr(self.agents[host], method.__name__)(**arguments)
+        try:
+            if host in self.lost:
+                raise OSError(self.lost[host])
+            return getattr(self.on_hosts[host], method.__name__)(**arguments)
+        except OSError as error:
+            raise MixmarkError(f"the host {host} sent no reply: {error}") from error
 
     def measured(self, path: str, sizes: tuple[int, ...]) -> PathRecord:
-        copies = HostCopies(cast(Agents, self))
+        copies = HostCopies(self)
         (found,) = (each for each in copies.paths() if each.id == path)
         return measured(found, copies, Data(1), 1 << 40, sizes)
-
-
-class To:
-    """A host of an engine, that is sent to without a reply."""
-
-    def __init__(self, engine: Engine, host: str) -> None:
-        self.engine, self.host = engine, host
-
-    def send(self, method: Callable[..., Any], offset: int, part: MemoryPart) -> None:
-        assert method is AgentCalls.write_memory
-        self.engine.sent.setdefault(self.host, []).append((offset, part))
 
 
 @pytest.mark.usefixtures("jumping_clock")
@@ -85,7 +79,7 @@ def test_a_copy_takes_two_calls_and_the_way_of_its_bytes_from_one_agent_and_to_t
     sizes = (4096, 1 << 14, 1 << 16)
     record = Engine("left", "right").measured("hosts/left:right", sizes)
     assert (record.fault, record.failure) == (None, None)
-    (found,) = figures(sample.result().model_copy(update={"paths": (record,)}))
+    (found,) = figures(with_paths(sample.result(), record))
     word_ns = OUT_NS * measuring.WORD
     seconds = {each.size_bytes: round(each.seconds.estimate * 1e9) for each in found.sizes}
     assert seconds == {size: 2 * CALL_NS + word_ns + (OUT_NS + IN_NS) * size for size in sizes}
@@ -138,7 +132,7 @@ def test_a_part_that_is_not_passed_on_as_it_was_is_named(
     ],
 )
 def test_each_host_has_a_path_to_the_next_one_and_back(hosts: str, pairs: str) -> None:
-    found = HostCopies(cast(Agents, Engine(*hosts))).paths()
+    found = HostCopies(Engine(*hosts)).paths()
     assert [each.id for each in found] == [f"hosts/{pair}" for pair in pairs.split()]
 
 
@@ -146,47 +140,37 @@ LACKING = Absent(kind="path", name="host/node", reason="no path: the system show
 COPY = DataPath(id="host/copy", source="host", destination="host", through_caches=True)
 
 
-class Copying(StandIn):
-    """A host with a path of its own, one that it lacks, and a memory."""
+class Copying(OnHost):
+    """A host with a path of its own, also against itself, and one that it lacks, with the run's names."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Engine, host: str) -> None:
         super().__init__()
-        self.agent = Agent(Pipes(0, 0), None, Path())
-        self.known: list[tuple[PathRecord | Absent, ...]] = []
+        self.engine, self.host = engine, host
+        self.known: list[list[str]] = []
 
     def measure_path(self, *, known: tuple[PathRecord | Absent, ...]) -> PathRecord | Absent | None:
-        self.known.append(known)
-        found = (LACKING, PathRecord(path=COPY), PathRecord(path=COPY, opposing=COPY.id))
+        self.known.append([local(measuring.name_of(each)) for each in known])
+        lacking: PathRecord | Absent = LACKING.model_copy(update={"name": on(self.host, LACKING.name)})
+        own = (on_host(self.host, each) for each in (PathRecord(path=COPY), PathRecord(path=COPY, opposing=COPY.id)))
+        found = [each for each in (lacking, *own) if each not in known]
         return found[len(self.known) - 1] if len(self.known) <= len(found) else None
 
-    def fill_memory(self, **arguments: int) -> None:
-        self.agent.fill_memory(**arguments)
 
-    def write_memory(self, **arguments: Any) -> None:
-        self.agent.write_memory(**arguments)
-
-    def read_memory(self, *, offset: int, count: int) -> MemoryPart:
-        clock.sleep(CALL_NS / 1e9)
-        return self.agent.read_memory(offset=offset, count=count)
-
-
-@contextmanager
-def led(folder: Path, hosts: Mapping[str, StandIn]) -> Iterator[Agents]:
-    launcher = StandInLauncher(folder, hosts)
-    with Agents(launcher, launcher.hosts, folder) as started:
-        yield started
+def engine(**kinds: type[Copying]) -> Engine:
+    made = Engine(*kinds)
+    made.on_hosts = {host: kind(made, host) for host, kind in kinds.items()}
+    return made
 
 
 @pytest.mark.usefixtures("jumping_clock")
-def test_each_host_measures_its_own_paths_and_then_come_the_paths_between_hosts(tmp_path: Path) -> None:
-    left, right = Copying(), Copying()
+def test_each_host_measures_its_own_paths_and_then_come_the_paths_between_hosts() -> None:
     before = (
-        PathRecord(path=COPY.model_copy(update={"id": "right/host/process"})),
+        on_host("right", PathRecord(path=COPY.model_copy(update={"id": "host/process"}))),
         Absent(**{**dict(LACKING), "name": "left/torch"}),
     )
-    with led(tmp_path, {"left": left, "right": right}) as started:
-        found = list(measure(started, before))
-        again = list(measure(started, found))
+    first, second = (engine(left=Copying, right=Copying) for _ in range(2))
+    found = list(measure_all(first, before))
+    again = list(measure_all(second, found))
     records = {each.key: each for each in found if isinstance(each, PathRecord)}
     assert [each.name for each in found if isinstance(each, Absent)] == ["left/host/node", "right/host/node"]
     assert [*records] == [
@@ -197,35 +181,37 @@ def test_each_host_measures_its_own_paths_and_then_come_the_paths_between_hosts(
         "hosts/left:right",
         "hosts/right:left",
     ]
-    assert {records["right/host/copy"].path.source, records["right/host/copy"].path.destination} == {"right/host"}
     for id in ("hosts/left:right", "hosts/right:left"):
         assert (records[id].fault, records[id].failure) == (None, None)
         assert [sample.size_bytes for sample in records[id].samples[:: 2 * measuring.SAMPLES]] == [*SIZES]
-    assert [measuring.name_of(each) for each in (*left.known[0], *right.known[0])] == ["torch", "host/process"]
+    assert [given(first, host) for host in ("left", "right")] == [["torch"], ["host/process"]]
     assert again == [], "what is known is not measured again"
-    assert [measuring.name_of(each) for each in left.known[-1]] == [
-        "host/node",
-        "host/copy",
-        "host/copy against host/copy",
-    ]
+    assert given(second, "right") == ["host/node", "host/copy", "host/copy against right/host/copy"]
+
+
+def given(of: Engine, host: str) -> list[str]:
+    """The names that a host was told to leave out."""
+    found = of.on_hosts[host]
+    assert isinstance(found, Copying)
+    return found.known[0]
 
 
 class Lost(Copying):
-    """Its agent is killed at its first part of this many bytes."""
+    """It is lost at its first part of this many bytes."""
 
     at = SIZES[-1]
 
     def read_memory(self, *, offset: int, count: int) -> MemoryPart:
         if count == self.at:
-            self.die()
+            self.engine.lost[self.host] = "its agent was killed by signal 9"
+            raise OSError(self.engine.lost[self.host])
         return super().read_memory(offset=offset, count=count)
 
 
 @pytest.mark.usefixtures("jumping_clock")
-def test_a_host_that_is_lost_meanwhile_costs_its_paths_alone_and_what_was_measured_stays(tmp_path: Path) -> None:
-    with led(tmp_path, {"left": Copying(), "right": Lost(), "third": Copying()}) as started:
-        found = {each.key: each for each in measure(started, ()) if isinstance(each, PathRecord)}
-        assert started.present == ["left", "third"]
+def test_a_host_that_is_lost_meanwhile_costs_its_paths_alone_and_what_was_measured_stays() -> None:
+    hosts = engine(left=Copying, right=Lost, third=Copying)
+    found = {each.key: each for each in measure_all(hosts, ()) if isinstance(each, PathRecord)}
     first = found["hosts/left:right"]
     assert first.failure is not None
     assert (first.failure.kind, first.failure.message) == (
@@ -241,64 +227,59 @@ def test_a_host_that_is_lost_meanwhile_costs_its_paths_alone_and_what_was_measur
     ] * 2
 
 
+class Few(Copying):
+    """Sends a half of the bytes."""
+
+    def read_memory(self, *, offset: int, count: int) -> MemoryPart:
+        return super().read_memory(offset=offset, count=count // 2)
+
+
+class Long(Copying):
+    """Has a path whose source has too long a name, once its host stands before it."""
+
+    def measure_path(self, *, known: tuple[PathRecord | Absent, ...]) -> PathRecord | Absent | None:
+        return on_host(self.host, PathRecord(path=COPY.model_copy(update={"source": "a" * 100})))
+
+
+class Refusing(Copying):
+    def measure_path(self, *, known: tuple[PathRecord | Absent, ...]) -> PathRecord:
+        raise OSError(28, "No space left on device")
+
+
 @pytest.mark.usefixtures("jumping_clock")
-def test_a_host_that_sends_something_else_has_no_figure(tmp_path: Path) -> None:
-    class Odd(Copying):
-        def read_memory(self, *, offset: int, count: int) -> MemoryPart:
-            return (
-                MemoryPart.model_construct(base64="#é")
-                if count == SIZES[0]
-                else super().read_memory(offset=offset, count=count)
-            )
-
-    class Few(Copying):
-        def read_memory(self, *, offset: int, count: int) -> MemoryPart:
-            return super().read_memory(offset=offset, count=count // 2)
-
-    class Long(Copying):
-        def measure_path(self, *, known: tuple[PathRecord | Absent, ...]) -> PathRecord | Absent | None:
-            long = PathRecord(path=COPY.model_copy(update={"source": "a" * 100}))
-            return super().measure_path(known=known) and long
-
-    class Refusing(Copying):
-        def measure_path(self, *, known: tuple[PathRecord | Absent, ...]) -> PathRecord:
-            raise OSError(28, "No space left on device")
-
-    with led(tmp_path, {"odd": Odd(), "few": Few(), "long": Long(), "refusing": Refusing()}) as started:
-        found = list(measure(started, ()))
-        assert started.present == ["few", "long", "refusing"]
+def test_a_host_that_sends_something_else_has_no_figure() -> None:
+    found = list(measure_all(engine(few=Few, long=Long, refusing=Refusing), ()))
     absent = {each.name: each.reason for each in found if isinstance(each, Absent)}
     failures = {each.path.id: each.failure.message for each in found if isinstance(each, PathRecord) and each.failure}
-    no_base64 = "the host odd sent no reply: its agent broke the protocol: the reply to read_memory has a wrong field"
-    assert failures["hosts/odd:few"] == failures["hosts/few:odd"] == no_base64
     assert failures["hosts/long:few"] == "the host few sent 4 bytes of 8"
     assert "hosts/long:refusing" not in failures
     assert "at most 100 characters" in absent["long/paths"]
     assert "No space left on device" in absent["refusing/paths"]
-    with led(tmp_path, {"refusing": Refusing()}) as started:
-        assert list(measure(started, found)) == []
+    assert list(measure_all(engine(refusing=Refusing), found)) == []
 
 
-@pytest.mark.usefixtures("jumping_clock")
-def test_an_agent_that_does_not_reply_is_given_up(tmp_path: Path) -> None:
-    class Silent(Copying):
-        def measure_path(self, *, known: tuple[PathRecord | Absent, ...]) -> Any:
-            return calls.Later()
-
-    with led(tmp_path, {"left": Silent()}) as started:
-        (absent,) = measure(started, ())
-    assert isinstance(absent, Absent)
-    assert (absent.name, f"no reply came within {agents.REPLIES_WITHIN_S:.0f} s" in absent.reason) == (
-        "left/paths",
-        True,
+def test_a_host_writes_and_reads_its_memory_and_nothing_beyond() -> None:
+    host = OnHost()
+    host.fill_memory(size_bytes=8, byte=0xCA)
+    host.write_memory(offset=0, part=MemoryPart.of(b"\0\1\2"))
+    assert host.read_memory(offset=0, count=8).data() == b"\0\1\2" + b"\xca" * 5
+    with pytest.raises(ValueError):
+        host.write_memory(offset=6, part=MemoryPart.of(b"\0\1\2"))
+    assert (host.read_memory(offset=0, count=9).data()[6:], host.read_memory(offset=9, count=1).data()) == (
+        *(b"\xca\xca", b""),
     )
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(len(CORES) < 2, reason="one core for two agents: run it on a machine with two")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core for two agents: run it on a machine with two")
 def test_two_agents_of_this_machine_copy_to_each_other(tmp_path: Path) -> None:
-    hosts = [Host("left", cores=(CORES[0],)), Host("right", cores=(CORES[1],))]
-    with Agents(process.local(), hosts, tmp_path) as started:
+    """Only where the capability is there that has agents."""
+    agents = pytest.importorskip("mixmark.harness.measure.cluster.agents")
+    launchers = pytest.importorskip("mixmark.harness.measure.cluster.launchers")
+    process = pytest.importorskip("mixmark.harness.measure.cluster.launchers.process")
+    cores = sorted(os.sched_getaffinity(0))
+    hosts = [launchers.Host(name, cores=(core,)) for name, core in zip(("left", "right"), cores, strict=False)]
+    with agents.Agents(process.local(), hosts, tmp_path) as started:
         copies = HostCopies(started)
         found = [measured(path, copies, Data(1), 1 << 40, sizes=SIZES) for path in copies.paths()]
     assert [each.path.id for each in found] == ["hosts/left:right", "hosts/right:left"]

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
+from mixmark.harness.capabilities.paths.energy import CopyEnergy, of_path
+from mixmark.harness.capabilities.paths.facts import DataPath, PathRecord, measured, moved
 from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import DataPath, Finding, PathRecord, Result
+from mixmark.harness.contracts.schema import Finding, Result
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.judge.energy.copies import CopyEnergy, of_path
 from mixmark.harness.judge.findings import words_of_all
 from mixmark.harness.judge.mixed_run import run_of
 from mixmark.harness.judge.rules.integrity import last_level_bytes
@@ -115,7 +116,7 @@ def paths(
     """
     fastest = best(solos, lambda solo: (solo.route.suite, solo.route.device))
     rates = {pair: solo.speed for pair, solo in fastest.items()}
-    records = {record.key: record for record in result.paths}  # a phase that was resumed has copies twice
+    records = {record.key: record for record in measured(result)}  # a phase that was resumed has copies twice
     found = {key: _figures(record, result) for key, record in records.items()}
     for key, record in records.items():
         if record.alone:
@@ -156,7 +157,7 @@ def _mix_left(
 
 
 def _ceilings(found: PathFigures, result: Result, rates: Mapping[tuple[str, str], float]) -> Iterator[PathCeiling]:
-    units = {(move.suite, move.what): move.units for move in result.moves}
+    units = {(move.suite, move.what): move.units for move in moved(result)}
     if found.path.converts:
         return
     for move in found.moves:
@@ -191,7 +192,7 @@ def _figures(record: PathRecord, result: Result) -> PathFigures:
         return replace(found, reason="a copy's time does not grow with its size")
     moves = tuple(
         PredictedMove(move.suite, move.what, move.size_bytes, predicted(move.size_bytes, latency, bandwidth))
-        for move in result.moves
+        for move in moved(result)
     )
     return replace(found, latency_s=latency, bytes_per_s=bandwidth, moves=moves)
 

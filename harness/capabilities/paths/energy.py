@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mixmark.harness.capabilities.paths.facts import PathRecord
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Boundary, PathRecord, Result
+from mixmark.harness.contracts.schema import Boundary, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
 from mixmark.harness.judge.energy.total import total, unmeasured

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mixmark.harness.adapters.torch import _devices, _import
-from mixmark.harness.contracts.protocols import Array, Copy, End
-from mixmark.harness.contracts.schema import HOST_POOL, Absent, DataPath, Device
+from mixmark.harness.capabilities.paths.contract import Copy, DataPath, End
+from mixmark.harness.contracts.protocols import Array
+from mixmark.harness.contracts.schema import HOST_POOL, Absent, Device
 
 if TYPE_CHECKING:
     from torch import Tensor

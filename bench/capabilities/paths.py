@@ -1,6 +1,6 @@
 """Copies of 64 MiB by a path of Mixmark, beside numpy's memcpy and torch's own loop.
 
-Run: python -m bench.paths [ROUNDS]   (6)
+Run: python -m bench.capabilities.paths [ROUNDS]   (6)
 
 The path `host/copy` copies in its worker and is timed by the parent, as in `mixmark run --paths`. The other loops run
 and are timed in this process, on the same two arrays. The path takes memcpy or numpy's vector loop, whichever is
@@ -23,9 +23,9 @@ from statistics import median
 
 import numpy as np
 
-from mixmark.harness.measure.paths import Bytes, Data
+from mixmark.harness.capabilities.paths.measuring import Bytes, Data
+from mixmark.harness.capabilities.paths.process import PathProcess
 from mixmark.harness.plugins import registry
-from mixmark.harness.worker.plugin_process import PathProcess
 
 SIZE = 64 << 20
 COPIES = 8

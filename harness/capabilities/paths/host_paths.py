@@ -17,9 +17,10 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
+from mixmark.harness.capabilities.paths.contract import Copy, DataPath, End
 from mixmark.harness.contracts.errors import Unsupported
-from mixmark.harness.contracts.protocols import Array, Copy, End
-from mixmark.harness.contracts.schema import HOST_POOL, Absent, DataPath
+from mixmark.harness.contracts.protocols import Array
+from mixmark.harness.contracts.schema import HOST_POOL, Absent
 
 NODES = Path("/sys/devices/system/node")
 TRIALS = 5

@@ -7,39 +7,84 @@ So what is measured is the engine that carries the messages, twice, with the lea
 from __future__ import annotations
 
 import secrets
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
+from mixmark.harness.capabilities.paths.facts import DataPath, PathRecord
+from mixmark.harness.capabilities.paths.measuring import HELD, SIZES, WORD, Bytes, Data, measure, measured, name_of
 from mixmark.harness.contracts.device_ids import host_of, on
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import HOST_POOL, Absent, DataPath, PathRecord
-from mixmark.harness.measure.cluster import names
-from mixmark.harness.measure.cluster.agents import Agents
-from mixmark.harness.measure.cluster.messages import PART_BYTES, AgentCalls, MemoryPart
-from mixmark.harness.measure.paths import HELD, SIZES, WORD, Bytes, Data, measured, name_of
+from mixmark.harness.contracts.schema import HOST_POOL, Absent, Metering
+from mixmark.harness.measure.executor import HostCalls
 from mixmark.harness.resources.memory import available_bytes
+from mixmark.harness.worker.calls import Message
+from mixmark.harness.worker.messages import Natural
 
 LARGEST_BYTES = 16 << 20  # four messages: more would only take longer
+PART_BYTES = 4 << 20  # of a memory in one message
+BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 
-def measure(agents: Agents, known: Sequence[PathRecord | Absent]) -> Iterator[PathRecord | Absent]:
+class MemoryPart(Message):
+    """Bytes of a host's memory, at most PART_BYTES."""
+
+    base64: str = Field(pattern=BASE64, max_length=PART_BYTES // 3 * 4 + 4)
+
+    @classmethod
+    def of(cls, data: bytes | memoryview) -> MemoryPart:
+        return cls.model_construct(base64=b64encode(data).decode())  # which needs no check
+
+    def data(self) -> bytes:
+        return b64decode(self.base64)
+
+
+class OnHost:
+    """What a host does for its paths, and for those between hosts. Its methods are calls."""
+
+    def __init__(self) -> None:
+        self._found: Iterator[PathRecord | Absent] | None = None
+        self._memory = bytearray()
+
+    def measure_path(self, *, known: tuple[PathRecord | Absent, ...]) -> PathRecord | Absent | None:
+        """Measures the next path between the host's own memories. None after the last one. known: what the first call
+        leaves out."""
+        if self._found is None:  # without meters: a host may read the meters of its neighbours
+            self._found = (each for each in measure(known) if not isinstance(each, Metering))
+        return next(self._found, None)
+
+    def fill_memory(self, *, size_bytes: Natural, byte: Annotated[int, Field(ge=0, le=255)]) -> None:
+        """Allocates the memory that is copied from or to, in place of the one before, and fills it with a byte."""
+        self._memory = bytearray([byte]) * size_bytes
+
+    def write_memory(self, *, offset: Natural, part: MemoryPart) -> None:
+        data = part.data()
+        memoryview(self._memory)[offset : offset + len(data)] = data  # unlike a bytearray, it never grows
+
+    def read_memory(self, *, offset: Natural, count: Natural) -> MemoryPart:
+        return MemoryPart.of(memoryview(self._memory)[offset : offset + count])
+
+
+def measure_all(hosts: HostCalls, known: Sequence[PathRecord | Absent]) -> Iterator[PathRecord | Absent]:
     """Measures the paths of each host, one host after the other since several may share a machine, and then the paths
     between hosts. A host that sends no reply has an absence for the rest of its paths.
 
     known: what to leave out.
     """
     known_names = {*map(name_of, known)}
-    for host in agents.present:
-        own = tuple(names.to_host(each) for each in known if host_of(name_of(each)) == host)
+    for host in hosts.present:
+        own = tuple(each for each in known if host_of(name_of(each)) == host)
         if (rest := on(host, "paths")) in known_names:
             continue
         try:
-            while found := agents.ask(AgentCalls.measure_path, host, known=own):
+            while found := hosts.ask(OnHost.measure_path, host, known=own):
                 yield type(found).model_validate(found.model_dump())  # its host may make a name too long
         except (MixmarkError, ValueError) as error:
             yield Absent(kind="path", name=rest, reason=f"no path: {error}")
-    copies = HostCopies(agents)
+    copies = HostCopies(hosts)
     data = Data(secrets.randbits(64))
     for path in copies.paths():
         if path.id not in known_names:
@@ -48,16 +93,16 @@ def measure(agents: Agents, known: Sequence[PathRecord | Absent]) -> Iterator[Pa
 
 
 class HostCopies:
-    """The paths between hosts, as `measure.paths.Copies` describes them. A copy is over when the agent of the
+    """The paths between hosts, as `measuring.Copies` describes them. A copy is over when the agent of the
     destination has replied that all bytes are in its memory.
 
     Each host has a path to the next one in the list and back, and so have the last and the first: all pairs of up to
     three hosts. Every way to and from the leading process is measured, in a time that grows with the hosts alone.
     """
 
-    def __init__(self, agents: Agents) -> None:
-        self._agents, hosts = agents, agents.present
-        ring = [(host, other) for host, other in zip(hosts, hosts[1:] + hosts[:1], strict=True) if host != other]
+    def __init__(self, hosts: HostCalls) -> None:
+        self._hosts, present = hosts, [*hosts.present]
+        ring = [pair for pair in zip(present, present[1:] + present[:1], strict=True) if len({*pair}) == 2]
         both_ways = dict.fromkeys(ends for pair in ring for ends in (pair, pair[::-1]))
         self._ends = {f"hosts/{source}:{destination}": (source, destination) for source, destination in both_ways}
 
@@ -101,14 +146,14 @@ class HostCopies:
         return ((offset, min(PART_BYTES, self._size - offset)) for offset in range(0, self._size, PART_BYTES))
 
     def _fill(self, host: str, byte: int) -> None:
-        self._agents.ask(AgentCalls.fill_memory, host, size_bytes=self._size, byte=byte)
+        self._hosts.ask(OnHost.fill_memory, host, size_bytes=self._size, byte=byte)
 
     def _write(self, host: str, offset: int, part: MemoryPart) -> None:
         """Does not wait for the reply: the next part is read meanwhile."""
-        self._agents[host].send(AgentCalls.write_memory, offset=offset, part=part)
+        self._hosts.send(OnHost.write_memory, host, offset=offset, part=part)
 
     def _read(self, host: str, offset: int, count: int) -> MemoryPart:
-        return self._agents.ask(AgentCalls.read_memory, host, offset=offset, count=count)
+        return self._hosts.ask(OnHost.read_memory, host, offset=offset, count=count)
 
     def _bytes(self, offset: int, count: int) -> bytes:
         """Bytes of the destination. Raises MixmarkError if its agent sends fewer or more."""

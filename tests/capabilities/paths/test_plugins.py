@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixmark.harness.adapters import host_paths
-from mixmark.harness.adapters.host_paths import FormatCopy, HostPaths, LayoutCopy
-from mixmark.harness.adapters.onnxruntime import paths as runtime_paths
-from mixmark.harness.adapters.onnxruntime.paths import OnnxRuntimePaths
-from mixmark.harness.adapters.torch.paths import TorchPaths
-from mixmark.harness.contracts.protocols import Paths
-from mixmark.harness.contracts.schema import Absent, DataPath
+from mixmark.harness.capabilities.paths import host_paths, onnxruntime_paths
+from mixmark.harness.capabilities.paths.contract import DataPath, Paths
+from mixmark.harness.capabilities.paths.host_paths import FormatCopy, HostPaths, LayoutCopy
+from mixmark.harness.capabilities.paths.onnxruntime_paths import OnnxRuntimePaths
+from mixmark.harness.capabilities.paths.torch_paths import TorchPaths
+from mixmark.harness.contracts.schema import Absent
 from tests.adapters.test_webgpu import DRIVER, ENVIRONMENT
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SIZE = 1 << 16
 
 
@@ -46,7 +45,7 @@ def copies(paths: Paths) -> dict[str, DataPath]:
 @pytest.mark.slow
 def test_torch_reaches_an_accelerator_by_pageable_and_pinned_memory() -> None:
     """In a process of its own: a backend that is registered stays."""
-    script = "import tests.fakes.torch_acme, tests.adapters.test_paths as t; print(*t.copies(t.TorchPaths()).values())"
+    script = f"import tests.fakes.torch_acme, {__name__} as t; print(*t.copies(t.TorchPaths()).values())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("host_pages='pinned'") == done.stdout.count("host_pages='pageable'") == 2
@@ -63,10 +62,7 @@ def test_without_an_accelerator_torch_says_so(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.skipif(not DRIVER.exists(), reason="no software Vulkan driver: apt-get install chromium")
 @pytest.mark.skipif(not importlib.util.find_spec("onnxruntime_ep_webgpu"), reason="pip install 'mixmark[webgpu]'")
 def test_onnxruntime_reaches_a_software_gpu_both_ways() -> None:
-    script = (
-        "import tests.adapters.test_paths as t; from mixmark.harness.adapters.onnxruntime.paths import OnnxRuntimePaths"
-        "; print(*t.copies(OnnxRuntimePaths()))"
-    )
+    script = f"import {__name__} as t; print(*t.copies(t.OnnxRuntimePaths()))"
     environment = {**os.environ, **ENVIRONMENT}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr
@@ -117,8 +113,8 @@ def test_onnxruntime_names_no_device_that_could_be_another(
     monkeypatch: pytest.MonkeyPatch, memories: Sequence[str], measured: list[str], refused: list[str]
 ) -> None:
     places = [provider(f"gpu:{number}", memory) for number, memory in enumerate(memories)]
-    monkeypatch.setattr(runtime_paths, "provider_devices", lambda: places)
-    monkeypatch.setattr(runtime_paths, "import_runtime", lambda: SimpleNamespace(copy_tensors=None))
+    monkeypatch.setattr(onnxruntime_paths, "provider_devices", lambda: places)
+    monkeypatch.setattr(onnxruntime_paths, "import_runtime", lambda: SimpleNamespace(copy_tensors=None))
     found = list(OnnxRuntimePaths().paths())
     assert [each.id for each in found if isinstance(each, DataPath)] == measured
     assert [each.name for each in found if isinstance(each, Absent)] == refused

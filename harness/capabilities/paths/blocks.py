@@ -1,12 +1,12 @@
-"""The paths between memories. Empty if none was measured."""
+"""What a report shows of the paths between memories."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+from mixmark.harness.capabilities.paths.figures import PathFigures
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.judge.paths import PathFigures
+from mixmark.harness.contracts.schema import Result
 from mixmark.reporters import charts, figures
 from mixmark.reporters.document import Block, Chart, Heading, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
@@ -22,20 +22,15 @@ PREDICTED = "Predicted from latency and bandwidth, not measured. Weights and cac
 ENDS = ("from", "to", "path", "host memory")
 
 
-def table(assessment: Assessment) -> Table | None:
+def table(paths: Sequence[PathFigures]) -> Table:
     """Each path with its latency and bandwidth."""
-    rows = []
-    for found in assessment.paths:
-        latency, bandwidth = _time(found.latency_s), _rate(found.bytes_per_s)
-        rows.append((*_ends(found), found.reason or latency, bandwidth))
+    rows = [(*_ends(each), each.reason or _time(each.latency_s), _rate(each.bytes_per_s)) for each in paths]
     header = (*ENDS, "latency", "bandwidth")
-    return Table("Paths between memories", header, rows, len(header)) if rows else None
+    return Table("Paths between memories", header, rows, len(header))
 
 
-def in_full(assessment: Assessment) -> Iterator[Block]:
+def in_full(result: Result, paths: Sequence[PathFigures]) -> Iterator[Block]:
     """The copies of each size, and what the suites would move."""
-    if not assessment.paths:
-        return
     yield Heading("Paths between memories", "paths")
     rows = [
         (
@@ -46,7 +41,7 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
             figures.prefixed(of_size.bytes_per_s, "B/s"),
             _time(of_size.call_s),
         )
-        for found in assessment.paths
+        for found in paths
         for of_size in found.sizes
     ]
     header = (*ENDS, "copy", "of", "time", "rate", "call alone")
@@ -60,12 +55,12 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
             *_ends(found),
             _time(move.predicted_s),
         )
-        for found in assessment.paths
+        for found in paths
         for move in found.moves
     ]
     yield Table("What the suites move", ("suite", "what", "bytes", *ENDS, "predicted"), moves, 7)
     yield Paragraph(PREDICTED if moves else "", style="quiet")
-    short = {suite.name: suite.unit_names.short for suite in assessment.result.suites}
+    short = {suite.name: suite.unit_names.short for suite in result.suites}
     ceilings = [
         (
             ceiling.suite,
@@ -75,41 +70,41 @@ def in_full(assessment: Assessment) -> Iterator[Block]:
             figures.rate(ceiling.ceiling_per_s, short.get(ceiling.suite, "units")),
             figures.whole_percent(ceiling.fraction),
         )
-        for found in assessment.paths
+        for found in paths
         for ceiling in found.ceilings
     ]
-    yield _shared(assessment)
-    yield _energy(assessment)
+    yield _shared(paths)
+    yield _energy(result, paths)
     columns = ("suite", "device", "path", "alone", "path allows", "of it reached")
     yield Table("What the paths would limit", columns, ceilings, 3)
-    yield from _charts(assessment)
+    yield from _charts(paths)
 
 
-def _shared(assessment: Assessment) -> Table:
+def _shared(paths: Sequence[PathFigures]) -> Table:
     """What is left of two things that run at once."""
     rows = [
         (*_ends(found), _percent(found.left), found.mix_reason or _percent(found.mix_left))
-        for found in assessment.paths
+        for found in paths
         if found.opposing or found.beside
     ]
     return Table("What sharing leaves", (*ENDS, "of the path", "of the mix"), rows, len(ENDS))
 
 
-def _energy(assessment: Assessment) -> Table:
+def _energy(result: Result, paths: Sequence[PathFigures]) -> Table:
     """The joules of a byte of each path whose copies were metered."""
     rows: list[tuple[str, ...]] = []
-    for found in assessment.paths:
+    for found in paths:
         if energy := found.energy:
             per_gb = _written(energy.joules_per_byte, lambda value: figures.prefixed(value * 1e9, "J"))
             rows.append((*_ends(found), energy.boundary, ", ".join(energy.domains), per_gb))
-        elif assessment.result.domains and found.energy_reason:
+        elif result.domains and found.energy_reason:
             rows.append((*_ends(found), UNKNOWN, UNKNOWN, found.energy_reason))
     return Table("Energy of copies", (*ENDS, "boundary", "meters", "per GB"), rows, len(ENDS) + 2)
 
 
-def _charts(assessment: Assessment) -> Iterator[Chart]:
+def _charts(paths: Sequence[PathFigures]) -> Iterator[Chart]:
     """The rate of copies by their size, for each path with several sizes."""
-    for number, found in enumerate(assessment.paths):
+    for number, found in enumerate(paths):
         points = [(of_size.size_bytes / 1024, of_size.bytes_per_s / 1e9) for of_size in found.sizes]
         if len(points) > 1:
             title = f"{found.path.source} to {found.path.destination}: {found.path.id}"

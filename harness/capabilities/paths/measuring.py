@@ -18,28 +18,25 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.contracts.errors import MixmarkError, Unsupported
-from mixmark.harness.contracts.protocols import Suite, Value
-from mixmark.harness.contracts.schema import (
-    Absent,
+from mixmark.harness.capabilities.paths.facts import (
     CopyFault,
     CopySample,
     CopyWork,
     DataPath,
     DutyWindow,
-    Failure,
-    Metering,
     Move,
     PathRecord,
-    Tier,
 )
+from mixmark.harness.capabilities.paths.process import PathProcess
+from mixmark.harness.contracts.errors import MixmarkError, Unsupported
+from mixmark.harness.contracts.protocols import Suite, Value
+from mixmark.harness.contracts.schema import Absent, Failure, Metering, Tier
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plan.phases import key_of
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
 from mixmark.harness.resources.memory import available_bytes
-from mixmark.harness.worker.plugin_process import PathProcess
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -290,18 +287,6 @@ class SteadyCopies:
                     clock.sleep(PAUSE_S)
                 now_ns = clock.now_ns()
             yield DutyWindow(begin_ns=begin_ns, end_ns=now_ns, copied_bytes=copied_bytes)
-
-
-@contextmanager
-def beside(work: CopyWork) -> Iterator[tuple[SteadyCopies, int]]:
-    """Copies that can go on beside a phase, and the process that makes them. Raises MixmarkError."""
-    plugin = registry.find("paths").get(work.path.partition("/")[0])
-    if plugin is None:
-        raise Unsupported(f"the plugin of the path {work.path} is no longer here", "start a new run")
-    if work.size_bytes * HELD > available_bytes():
-        raise Unsupported(f"copies of {work.size_bytes} bytes do not fit into the memory that the mix leaves free")
-    with closing(PathProcess(plugin)) as process:
-        yield SteadyCopies(work, process, Data(secrets.randbits(64))), process.pid
 
 
 def _metered(

@@ -8,16 +8,33 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from mixmark.harness.adapters.host_paths import HostCopy
+from mixmark.harness.capabilities.paths.contract import Copy, DataPath
+from mixmark.harness.capabilities.paths.facts import Move, PathRecord
+from mixmark.harness.capabilities.paths.host_paths import HostCopy
+from mixmark.harness.capabilities.paths.measuring import Bytes
+from mixmark.harness.contracts.device_ids import on
 from mixmark.harness.contracts.errors import PluginError
-from mixmark.harness.contracts.protocols import Array, Copy
-from mixmark.harness.contracts.schema import Absent, DataPath
-from mixmark.harness.measure.paths import Bytes
+from mixmark.harness.contracts.protocols import Array
+from mixmark.harness.contracts.schema import Absent, Found, Result
 from mixmark.harness.resources import clock
 
 PATH = DataPath(id="fake/copy", source="host", destination="gpu:0", host_pages="pinned", through_caches=False)
 
 BACK = PATH.model_copy(update={"id": "fake/back", "source": "gpu:0", "destination": "host"})
+
+
+def with_paths(result: Result, *records: PathRecord, moves: Iterable[Move] = ()) -> Result:
+    """The result, as if its run had measured these paths."""
+    found = (Found(experiment="paths", phase=each.beside, facts=each.model_dump(mode="json")) for each in records)
+    kept = {"moves": [each.model_dump(mode="json") for each in moves]}
+    return result.model_copy(update={"experiments": {"paths": kept}, "found": tuple(found)})
+
+
+def on_host(host: str, record: PathRecord) -> PathRecord:
+    """A path of a host, with the names of a run over several."""
+    names = {name: on(host, getattr(record.path, name)) for name in ("id", "source", "destination")}
+    opposing = record.opposing and on(host, record.opposing)
+    return record.model_copy(update={"path": record.path.model_copy(update=names), "opposing": opposing})
 
 
 class Known:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import Domain, DutyWindow, Metering, PathRecord, Result, Samples
-from mixmark.harness.judge.energy.copies import CopyEnergy, of_path
-from mixmark.harness.measure.paths import DUTIES
-from tests.fakes.copies import PATH
+from mixmark.harness.capabilities.paths.energy import CopyEnergy, of_path
+from mixmark.harness.capabilities.paths.facts import DutyWindow, PathRecord
+from mixmark.harness.capabilities.paths.measuring import DUTIES
+from mixmark.harness.contracts.schema import Domain, Metering, Result, Samples
+from tests.capabilities.paths.fakes import PATH
 from tests.fakes.machine import SECOND, WALL, device
 from tests.golden import sample
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from mixmark.harness.contracts.schema.device import LARGEST, Fact
-from mixmark.harness.contracts.schema.record import Failure
+from mixmark.harness.contracts.schema import Fact, Failure, Result
+from mixmark.harness.contracts.schema.device import LARGEST
 
+NAME = "paths"
+"""The name of the experiment."""
 MEMORY = r"^[A-Za-z0-9][A-Za-z0-9:._/-]*$"
 
 
 class DataPath(Fact):
     """A path: what bytes take from one memory to another."""
 
+    ids: ClassVar = ("id", "source", "destination")
     id: str = Field(pattern=MEMORY, max_length=200)
     """The name of the path. It begins with the name of its plugin and a slash, and in a run over several hosts with the
     host before that. `hosts/rack1:rack2` leads from one host to another."""
@@ -68,6 +72,7 @@ class DutyWindow(Fact):
 class PathRecord(Fact):
     """What was measured of a path. Each copy was of random bytes, 8 bits of entropy a byte."""
 
+    ids: ClassVar = ("opposing",)
     path: DataPath
     opposing: str | None = None
     """The path on which another process copied the other way all the time. None if nothing did."""
@@ -106,3 +111,29 @@ class Move(Fact):
     """Its bytes, from the suite's shapes."""
     units: int | None = Field(default=None, ge=1, le=LARGEST)
     """The units of work that need it on the device. None if their number is not fixed."""
+
+
+class Moves(Fact):
+    """What a run keeps of its paths."""
+
+    moves: tuple[Move, ...] = ()
+    """What its suites move between memories."""
+
+
+class CopyWork(Fact):
+    """Copies of one size on a path, one after the other."""
+
+    path: str = Field(min_length=1)
+    """The id of the path."""
+    size_bytes: int = Field(gt=0)
+    """The bytes of one copy."""
+
+
+def measured(result: Result) -> Iterator[PathRecord]:
+    """What a run measured of its paths. A path that the machine lacks is among the absences."""
+    yield from (PathRecord.model_validate(each.facts) for each in result.found if each.experiment == NAME)
+
+
+def moved(result: Result) -> tuple[Move, ...]:
+    """What the suites of a run move between memories."""
+    return Moves.model_validate(result.experiments[NAME]).moves

@@ -1,0 +1,44 @@
+"""What a plugin of paths has: `from mixmark.harness.capabilities.paths.contract import Copy, DataPath, End, Paths`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Literal, Protocol
+
+from mixmark.harness.capabilities.paths.facts import DataPath
+from mixmark.harness.contracts.protocols import Array
+from mixmark.harness.contracts.schema import Absent
+
+__all__ = ["Copy", "DataPath", "End", "Paths"]
+
+End = Literal["source", "destination"]
+
+
+class Copy(Protocol):
+    """The two memories of an open path. The harness writes both, times `copy`, and compares the destination."""
+
+    def put(self, end: End, offset: int, data: Array) -> None:
+        """Writes uint8 data into one of the memories, from a byte on."""
+
+    def copy(self, times: int) -> None:
+        """Copies the whole source to the destination, one time after the other. Returns once every byte of the last
+        copy is in the destination. It does nothing if `times` is 0."""
+
+    def take(self, offset: int, count: int) -> Array:
+        """The bytes of the destination from an offset on, as uint8 on the host. If the path converts, the bytes and the
+        offset are in the source's format."""
+
+
+class Paths(Protocol):
+    """The ways between the memories that a vendor's software reaches. The class is called without arguments, in a
+    worker. It times nothing."""
+
+    name: str
+
+    def paths(self) -> Iterable[DataPath | Absent]:
+        """The paths of this machine, and the paths that it lacks, with the reason."""
+
+    def open(self, path: str, size_bytes: int) -> AbstractContextManager[Copy]:
+        """Allocates the two memories of a path, of this size. Leaving the context frees them. path: an id of `paths`.
+        Raises MemoryError or Unsupported if the path cannot copy so much at once."""

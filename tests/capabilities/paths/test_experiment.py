@@ -1,0 +1,180 @@
+"""A run with paths: what it keeps, what comes first and what comes after the mix, and what it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mixmark.harness.capabilities.paths import measuring
+from mixmark.harness.capabilities.paths.facts import CopyFault, CopySample, CopyWork, DataPath, PathRecord, measured
+from mixmark.harness.capabilities.paths.figures import PathFigures
+from mixmark.harness.contracts.schema import Absent, Device, Found, Hosts
+from mixmark.harness.judge.assessment import judge
+from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
+from mixmark.harness.plugins import registry
+from mixmark.harness.record import store
+from tests.capabilities.paths.fakes import PATH, with_paths
+from tests.cli.shell import Shell
+from tests.cli.test_progress import FAILED, Player
+from tests.golden.sample import result
+from tests.measure.test_benchmark import run
+from tests.measure.test_repeats import QUIET, Desk, benchmark
+from tests.measure.test_stages import DEVICES, later, solo
+
+
+def on_path(id: str, source: str, destination: str, ns: int, **more: Any) -> PathRecord:
+    """Copies of 4 KiB and of 64 KiB, each in this time. None reaches memory."""
+    samples = tuple(CopySample(size_bytes=size, copies=1, ns=ns) for size in (4096, 1 << 16) for _ in range(6))
+    path = DataPath(id=id, source=source, destination=destination, through_caches=True, **more)
+    return PathRecord(path=path, samples=samples)
+
+
+IN_HOST = on_path("host/copy", "host", "host", 900)
+TO_GPU, FROM_GPU = on_path("torch/0", "host", "gpu:0", 100), on_path("torch/1", "gpu:0", "host", 200)
+
+
+def test_over_several_hosts_no_copies_run_beside_the_mix() -> None:
+    hosts = (Hosts(names=("host1", "host2"), system=result().system),)
+    before = with_paths(solo(*DEVICES), IN_HOST)
+    mixed = before.model_copy(update={"phases": (*before.phases, *later(before))})
+    assert [step.name for step in later(mixed)] == ["path"]
+    (step,) = later(mixed.model_copy(update={"hosts": hosts}))
+    assert (step.kind, step.name) == ("path", "copies beside the mix")
+
+
+@pytest.mark.parametrize(
+    ("devices", "records", "chosen"),
+    [
+        (DEVICES, (IN_HOST, TO_GPU, FROM_GPU), "torch/1"),
+        (DEVICES, (IN_HOST, FROM_GPU, on_path("torch/2", "gpu:0", "host", 300, route="staged")), "torch/1"),
+        (DEVICES, (IN_HOST, FROM_GPU, on_path("torch/2", "gpu:0", "host", 300, converts="layout")), "torch/1"),
+        (DEVICES, (FROM_GPU, TO_GPU.model_copy(update={"opposing": "torch/1"})), "torch/1"),
+        (DEVICES[:1], (IN_HOST, TO_GPU, FROM_GPU), "host/copy"),
+        (DEVICES[:1], (TO_GPU,), None),
+    ],
+)
+def test_copies_beside_the_mix_take_the_slowest_direct_path_in_use(
+    devices: tuple[Device, ...], records: tuple[PathRecord, ...], chosen: str | None
+) -> None:
+    before = with_paths(solo(*devices), *records)
+    (mixed,) = later(before)
+    assert mixed.purpose == "mixed"
+    after = before.model_copy(update={"phases": (*before.phases, mixed)})
+    (step,) = later(after)
+    if chosen is None:
+        assert (step.kind, step.name) == ("path", "copies beside the mix")
+        assert later(after.model_copy(update={"absent": (step,)})) == []
+        return
+    assert (step.name, step.experiment, step.placement) == ("path", "paths", mixed.placement)
+    assert step.told(CopyWork) == CopyWork(path=chosen, size_bytes=1 << 16)
+    assert later(after.model_copy(update={"phases": (*after.phases, step)})) == []
+    assert later(after.model_copy(update={"experiments": {}})) == []
+
+
+def test_each_path_is_told_once_it_is_measured() -> None:
+    player = Player(width=200)
+    path = DataPath(id="host/copy", source="host", destination="host", through_caches=True)
+    fault = CopyFault(kind="late", size_bytes=4096, first_byte=0)
+    beside = PathRecord(path=path, beside="path", fault=fault)
+    for each in (PathRecord(path=path), PathRecord(path=path, failure=FAILED), beside):
+        player.notify(Found(experiment="paths", facts=each.model_dump(mode="json")))
+    assert [line.split("] ")[1] for line in player.lines] == [
+        "path host/copy: measured",
+        f"path host/copy: {FAILED.message}",
+        "path host/copy beside the mix: a wrong copy (late)",
+    ]
+
+
+def test_paths_come_first_and_a_run_that_ends_among_them_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run ends after a path and an absence; the resumed run measures only the path that is left."""
+    asked: list[Sequence[PathRecord | Absent]] = []
+    lacking = Absent(kind="path", name="fake/none", reason="no path: there is no second memory")
+    last = PATH.model_copy(update={"id": "fake/last"})
+
+    def measure(known: Sequence[PathRecord | Absent], meters: object) -> Iterator[PathRecord | Absent]:
+        asked.append(known)
+        if known:
+            yield PathRecord(path=last)
+            raise KeyboardInterrupt
+        yield from (PathRecord(path=PATH), lacking)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measuring, "measure", measure)
+    header = with_paths(solo(DEVICES[0])).model_copy(update={"phases": (), "records": ()})
+    keeper = store.create(tmp_path / "a", header)
+    for _ in range(2):
+        made = benchmark(header, Desk(QUIET), keeper, 1)
+        with pytest.raises(KeyboardInterrupt):
+            made.run()
+        header, before = store.open(tmp_path / "a"), header
+        assert (made.result.found, made.result.absent) == (header.found, header.absent)
+        assert (header.absent[-1], header.finished) == (lacking, False)
+        keeper = store.resume(tmp_path / "a")
+    assert asked == [[], [PathRecord(path=PATH), lacking]]
+    assert [each.path for each in measured(header)] == [PATH, last]
+    assert header.absent == before.absent
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sizes, and copies for a hundredth of a millisecond."""
+    monkeypatch.setattr(measuring, "SIZES", (4096, 1 << 16))
+    monkeypatch.setattr(measuring, "SAMPLE_NS", 10_000)
+
+
+@pytest.mark.usefixtures("inline_workers", "few")
+def test_a_run_with_copies_beside_its_mix(duo: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.BUILT_IN, "paths", {"fakes": "tests.capabilities.paths.fakes:One"})
+    done = run(duo, "--paths")
+    assert done.returncode == 0, done.stderr
+    assert "beside copies, low on npu:" in " ".join(done.stderr.split())
+    found = store.open(duo.folder / "out")
+    assert [phase.name for phase in found.phases if phase.placement] == ["mix1", "path"]
+    figures = judge(found).experiments["paths"]
+    assert isinstance(figures, tuple)
+    beside = figures[-1]
+    assert isinstance(beside, PathFigures)
+    assert (beside.path.id, beside.beside, beside.mix_reason) == ("fakes/fine", "path", None)
+    assert beside.left is not None and beside.mix_left is not None
+    assert beside.left.estimate > 0 and beside.mix_left.estimate > 0
+    kept = duo("run", "--resume", "out", "--paths")
+    assert (kept.returncode, "keeps its own --paths" in kept.stderr) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few")
+def test_paths_are_measured_also_without_a_mix_and_each_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = Shell(tmp_path)
+    monkeypatch.setitem(registry.BUILT_IN, "paths", {"fakes": "tests.capabilities.paths.fakes:Fakes"})
+    done = shell.run("--paths", "--scenario", "server", "--rate", "40")
+    assert done.returncode == 0, done.stderr
+    assert "Paths between memories" in done.stdout
+    found = store.open(shell.folder / "out")
+    samples = {each.path.id: len(each.samples) for each in measured(found) if not each.opposing}
+    assert samples == {"fakes/fine": 24, "fakes/raises": 0, "fakes/dies": 12}
+    assert [each.name for each in found.absent if each.kind == "path"] == ["fakes/none"]
+    shown = json.loads(shell("report", "out", "--json").stdout)
+    assert "fakes/fine" in {each["path"]["id"] for each in shown["experiments"]["paths"]}
+    assert "unexpected extra argument (host)" in shell("run", "--paths", "host").stderr
+
+
+def test_facts_that_are_not_of_a_path_contradict_the_result() -> None:
+    whole = with_paths(result(), IN_HOST)
+
+    def said(**changes: object) -> list[str]:
+        changed = whole.model_copy(update=changes)
+        return [each for each in contradictions(changed, SuiteClaims()) if "paths" in each]
+
+    assert said() == []
+    assert said(found=(whole.found[0].model_copy(update={"facts": {"path": 7}}),)) == [
+        "what was found has other facts than paths keeps"
+    ]
+    assert said(experiments={}) == ["what was found is of paths, which the run was not asked for"]
