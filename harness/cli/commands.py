@@ -19,7 +19,6 @@ from mixmark.harness.cli import (
     adapters,
     cache,
     devices,
-    export,
     hosts,
     leaderboard,
     meters,
@@ -102,7 +101,7 @@ main.place(
         "Read results": (results.report, results.compare, results.audit, plan.plan),
         "Look at this machine": (devices.devices, adapters.adapters, meters.meters, devices.suites, devices.doctor),
         "Publish": (submissions.submit, submissions.check, leaderboard.leaderboard),
-        "Files and shell": (export.export, cache.cache, completion),
+        "Files and shell": (cache.cache, completion),
     }
 )
 main.add_command(hosts.agent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import get_args
@@ -19,7 +20,7 @@ from mixmark.harness.adapters.llamacpp import devices as ggml_devices
 from mixmark.harness.adapters.llamacpp.devices import Properties, described
 from mixmark.harness.adapters.llamacpp.gguf import TYPES
 from mixmark.harness.adapters.torch import Torch
-from mixmark.harness.contracts.errors import Unsupported
+from mixmark.harness.contracts.errors import PluginError, Unsupported
 from mixmark.harness.contracts.protocols import Array, Runner, Use
 from mixmark.harness.contracts.schema import Device, WeightClass, weight_class
 from mixmark.harness.contracts.weights import read_weight
@@ -166,6 +167,14 @@ def test_what_it_does_not_have_is_refused(suite: Llm) -> None:
     with pytest.raises(Unsupported, match="dlrm is not one"):
         LlamaCpp({}).open(cpu(), Dlrm("smoke", {}), "fp32", ALONE).__enter__()
     assert cpu().offers("dlrm") == () and cpu().offers("llm")[0] == "fp16"
+
+
+def test_the_format_refuses_what_its_files_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unsupported, match="GGUF has no type for fp8"):
+        gguf.prepare(Llm("smoke", {}), "fp8")
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(PluginError, match="gguf is not installed"):
+        gguf.prepare(Llm("smoke", {}), "bf16")
 
 
 def properties(name: str, description: str, type: int, address: str = "", total: int = 0) -> Properties:

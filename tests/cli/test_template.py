@@ -18,6 +18,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from mixmark.suites.formats import safetensors
 
 from mixmark.harness.cli import template
 from mixmark.harness.cli.commands import main
@@ -28,7 +29,6 @@ from mixmark.harness.discover import config
 from mixmark.harness.measure import metering
 from mixmark.harness.plugins import registry
 from mixmark.suites import diffusion, dlrm, llm, probe, resnet50, speech
-from mixmark.suites.formats import safetensors
 from tests.docs import template_pages
 
 KINDS: tuple[template.Kind, ...] = get_args(template.Kind)

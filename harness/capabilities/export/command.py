@@ -1,4 +1,4 @@
-"""The command that writes a suite's network and weights to files."""
+"""The command export."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import cast
 import click
 
 from mixmark.harness.cli import complete
-from mixmark.harness.cli.options import CONFIG, JSON, TIER
+from mixmark.harness.cli.options import CONFIG, JSON, TIER, Placed
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.text import plain
 
 
-@click.command()
+@click.command(cls=Placed, section="Files and shell")
 @click.argument("suite", shell_complete=complete.SUITE)
 @TIER
 @click.option(
@@ -24,14 +24,15 @@ from mixmark.harness.contracts.text import plain
     show_default=True,
     metavar="NAME",
     shell_complete=complete.plugins("formats"),
-    help="safetensors: weights and the JSON files beside them; onnx: graphs and their weights; gguf: llm only.",
+    help="safetensors (weights and the JSON files beside them), onnx (graphs and their weights), or another that is "
+    "installed.",
 )
 @click.option(
     "--precision",
     type=click.Choice(["fp32", "bf16", "fp16", "int8", "int4"]),
     default="fp32",
     show_default=True,
-    help="What the weights are held in; int8 and int4 only in GGUF.",
+    help="What the weights are held in; only some formats hold int8 and int4.",
 )
 @click.option(
     "--bits",
@@ -74,20 +75,19 @@ def export(
 ) -> None:
     """Write a suite's network and weights to a folder, in files that other programs read.
 
-    An engine that reads such files needs no converter for Mixmark. The folder appears when all of it is
-    written, with the size and the SHA-256 of each file in mixmark.json. docs/vendors/export.md says how to load it.
+    An engine that reads such files needs no converter for Mixmark. The folder appears when all of it is written, with
+    the size and the SHA-256 of each file in mixmark.json. docs/capabilities/export.md says how to load it.
 
     \b
     Examples: mixmark export llm --tier edge --out llama
               mixmark export resnet50 --format onnx --precision fp16
-              mixmark export llm --tier smoke --format gguf --precision bf16
               mixmark export llm --tier edge --precision bf16 --bits 4
     """
+    from mixmark.harness.capabilities.export import folder as exported
     from mixmark.harness.contracts.errors import UsageError, choose_by_name
     from mixmark.harness.contracts.schema import WeightClass, weight_class
     from mixmark.harness.discover import config as configuration
     from mixmark.harness.discover import setup
-    from mixmark.harness.measure import export as exporting
     from mixmark.harness.plugins import registry
 
     held = weight_class(precision)
@@ -99,7 +99,7 @@ def export(
     choose_by_name("suite", [suite], suites)
     choose_by_name("format", [format_name], formats)
     checkpoint = {"weights": str(weights.resolve())} if weights else {}
-    request = exporting.ExportRequest(
+    request = exported.ExportRequest(
         suite=suites[suite],
         tier=tier,
         options={**configuration.load(config).suites.get(suite, {}), **checkpoint},
@@ -110,7 +110,7 @@ def export(
         samples=samples,
     )
     with plugins_print_to_stderr():
-        manifest = exporting.export(
+        manifest = exported.export(
             request, folder, lambda stage: click.echo(f"{suite}, {tier}: {plain(stage)}", err=True)
         )
     if as_json:

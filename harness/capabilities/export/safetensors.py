@@ -15,10 +15,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from mixmark.harness.capabilities.export.layouts import layout
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Array, Suite, Weights
 from mixmark.harness.contracts.weights import read_weight, round_to_bf16
-from mixmark.suites.formats.layouts import layout
 
 TYPES = {"fp32": ("F32", 4), "bf16": ("BF16", 2), "fp16": ("F16", 2)}
 """The name of each precision in safetensors, and the bytes of a value."""

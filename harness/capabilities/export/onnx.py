@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from mixmark.harness.capabilities.export.safetensors import write_tensor
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Suite, Weights
 from mixmark.harness.contracts.weights import read_weight
 from mixmark.suites import onnx_graphs
-from mixmark.suites.formats.safetensors import write_tensor
 
 
 def prepare(suite: Suite, precision: str) -> Callable[[Path], None]:
