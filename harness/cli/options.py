@@ -26,9 +26,6 @@ ADAPTER = click.option(
     shell_complete=complete.ADAPTER,
     help="Use only this adapter; ./acme.py:Acme loads one from a file. Repeatable.",
 )
-REPORT = click.option(
-    "--out", metavar="FILE", type=click.Path(path_type=Path), help="Write the report to a file, for a submission."
-)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
@@ -68,18 +65,6 @@ WAIT_IDLE = click.option(
     metavar="SECONDS",
     help="Wait up to this long until no other run and no other program uses the machine. Without it, a second run is "
     "refused, and a busy machine is only reported.",
-)
-SIGNERS = click.option(
-    "--allowed-signers",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Verify signatures by this list, as ssh-keygen's manual describes it.",
-)
-ORIGINALS = click.option(
-    "--originals",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="List of results that are originals, if other entries hold the same runs; docs/publish.md shows one.",
 )
 TIER = click.option(
     "--tier",
@@ -155,11 +140,12 @@ def _shares(given: str) -> tuple[float, ...]:
 
 
 class Placed(click.Command):
-    """A command of a capability. section: where the help of `mixmark` lists it."""
+    """A command of a capability. section: where the help of `mixmark` lists it. publishes: whether it is what a reader
+    does next with a result that has a rank."""
 
-    def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, section: str, publishes: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.section = section
+        self.section, self.publishes = section, publishes
 
 
 class SectionedGroup(click.Group):

@@ -20,6 +20,7 @@ Kind = Literal[
     "comparisons",
     "experiments",
     "commands",
+    "services",
 ]
 
 PACKAGE = Path(__file__).absolute().parents[2]

@@ -49,6 +49,7 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
     "comparisons": ("__call__",),
     "experiments": ("name",),
     "commands": ("name", "callback"),
+    "services": ("__call__",),
 }
 
 

@@ -47,8 +47,6 @@ def test_the_options_of_run_stand_in_sections() -> None:
         (["run", "--launcher"], "s", ["ssh", "slurm"]),
         (["report", "--format"], "js", ["json", "jsonl"]),
         (["compare", "--format"], "", ["console", "markdown", "html", "json"]),
-        (["adapters", "check"], "torc", ["torch"]),
-        (["meters", "check"], "ra", ["rapl"]),
     ],
 )
 def test_the_shell_completes_names(words: list[str], begun: str, completed: Sequence[str]) -> None:

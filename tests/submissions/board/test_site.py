@@ -17,9 +17,9 @@ from mixmark.submissions.board import site as board_site
 from mixmark.submissions.board.rank import boards
 from mixmark.submissions.board.site import build, pages
 from mixmark.submissions.entry import Entry, LoadFigures
-from tests.fakes.entries import made
 from tests.reporters.parsed import Page
 from tests.submissions.board.made import SITE, crowd, hostile
+from tests.submissions.entries import made
 
 
 def written(entries: list[Entry]) -> dict[str, str]:
