@@ -92,7 +92,7 @@ def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contrib
         score=assessment.score,
         findings=assessment.findings,
         disturbed=tuple(map(in_full, verdict.reasons)) if verdict.word == "disturbed" else (),
-        retained=retained(assessment),
+        retained=retained(assessment.score, assessment.diagnoses),
         load=_load(assessment.ladder),
         solos=tuple(solo for solo in assessment.solos if solo.status == "ok" and solo.units_per_s),
         fingerprints=(*_timestamps(result), *_samples(result)),

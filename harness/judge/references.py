@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
 
 from pydantic import Field, TypeAdapter
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Boundary, Fact, Result
+from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.score import Grade, Score
 from mixmark.harness.judge.solo import Solo, best, by_suite
-
-if TYPE_CHECKING:
-    from mixmark.harness.judge.assessment import Assessment
 
 
 class ReferenceRate(Fact):
@@ -69,12 +66,14 @@ def rates(solos: Iterable[Solo]) -> dict[str, ReferenceRate]:
     }
 
 
-def retained(assessment: Assessment) -> tuple[float, ...]:
-    """Measured over planned mixes per hour of each mixed run that the score counts. Empty if there is no score."""
-    score = assessment.score
+def retained(score: Score | None, diagnoses: Mapping[str, Diagnosis]) -> tuple[float, ...]:
+    """Measured over planned mixes per hour of each mixed run that the score counts. Empty if there is no score.
+
+    diagnoses: of each mixed run, by its phase.
+    """
     if score is None or score.mixes_per_hour is None:
         return ()
-    planned = ((run, assessment.diagnoses[run.phase].plan.mixes_per_s * HOUR_S) for run in score.counted())
+    planned = ((run, diagnoses[run.phase].plan.mixes_per_s * HOUR_S) for run in score.counted())
     return tuple(run.mixes_per_hour.estimate / per_hour for run, per_hour in planned if per_hour)
 
 

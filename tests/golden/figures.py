@@ -101,7 +101,7 @@ def of_assessment(judged: Assessment, name: str) -> Iterator[tuple[str, Any]]:
     repeated = [row for row in told["solos"] if row in told["runs"]]
     told["solos"] = [row for row in told["solos"] if row not in repeated]
     yield from below(told, name)
-    yield f"{name} / retained", list(retained(judged))
+    yield f"{name} / retained", list(retained(judged.score, judged.diagnoses))
     if known := reference(judged.result, judged.score, "this", judged.solos):
         yield from below(known.model_dump(mode="json"), f"{name} / reference")
 

@@ -25,7 +25,7 @@ LAYERS = (
         "pipelines",
     ),
     *("screening", "rules", "solo_rates", "scaling", "paths", "verdict", "references", "assessment"),
-    *("catalogue", "compare"),
+    "compare",
 )
 """In the order of harness/judge/__init__.py. Each may import itself and those before it."""
 

@@ -1,4 +1,4 @@
-"""The commands submit, check, audit and compare on entries; tests/test_wheel.py walks through docs/submit.md."""
+"""The commands submit, check, audit and compare on entries; test_walkthrough.py follows the page submit.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mixmark.submissions.entry import DECLARATION, Declaration
 from tests.submissions.made import edited, kit_report
 
 pytestmark = pytest.mark.slow
-PAGE = (Path(__file__).parents[2] / "docs/submit.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/capabilities/submissions/submit.md").read_text("utf-8")
 FLAGS = (
     *("--org", "Acme", "--system", "Acme One", "--availability", "research"),
     *("--form-factor", "desktop", "--origin", "Acme, Germany"),
@@ -95,7 +95,7 @@ def test_missing_facts_are_named_without_a_terminal(results: tuple[Path, Path]) 
 def test_missing_facts_are_asked_on_a_terminal(
     results: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mixmark.harness.cli.submissions.asks", lambda: True)
+    monkeypatch.setattr("mixmark.submissions.commands.asks", lambda: True)
     flags = ("--org", "Acme", "--availability", "research", "--out", tmp_path)
     done = typed("submit", results[0], *flags, text="Acme One\nlaptop\nAcme, Germany\n")
     assert done.exit_code == 0, done.output

@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from mixmark.harness.contracts.schema import Device, Environment, Hosts, Result
+from mixmark.harness.contracts.schema import Environment, Hosts, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.plan import mixes
 from mixmark.reporters.hosts import label
-from mixmark.submissions.board.row import device_name, devices
 from mixmark.submissions.conclude import contribution_of, machine_of, unlike
-from mixmark.submissions.entry import Entry, KitReport
+from mixmark.submissions.entry import KitReport
 from mixmark.submissions.redact import Redactor, host_names, words_of
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE
@@ -78,14 +77,6 @@ def test_an_entry_lists_equal_hosts_once_and_counts_what_they_have_together() ->
     assert [*map(label, machine.hosts)] == ["2 hosts: host1, host3", "1 host: host2"]
     whole = machine.whole
     assert (whole.cpu_model, whole.cpu_cores, whole.cpu_threads) == ("2 × Acme Quartz 9000, Acme Onyx", 36, 72)
-    slices = tuple(
-        Device(id=f"{host}/cpu:0.{at}", kind="cpu", memory_pool=f"{host}/host", slice_of=f"{host}/cpu:0", cores=(at,))
-        for host in ("host1", "host2")
-        for at in range(2)
-    )
-    entry = Entry.model_construct(machine=machine.model_copy(update={"devices": slices}))
-    assert devices(entry) == ["Acme Quartz 9000", "Acme Onyx"]
-    assert device_name(entry, "host2/cpu:0.1") == "Acme Onyx"
 
 
 def test_the_kit_checked_the_code_of_an_adapter_on_every_host() -> None:

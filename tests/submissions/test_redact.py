@@ -163,7 +163,7 @@ def test_the_uuid_of_a_gpu_becomes_a_number_everywhere(tmp_path: Path) -> None:
 
 def test_a_result_that_was_not_redacted_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "run", with_uuid(Maker().result()))
-    monkeypatch.setattr("mixmark.submissions.redact.redacted", lambda result, redactor: result)
+    monkeypatch.setattr("mixmark.submissions.redact.Redactor.result", lambda redactor, result: result)
     made = bundle.bundle([tmp_path / "run"], DECLARED, tmp_path / "entries")
     problems = made.verdict.problems
     assert made.verdict.entry is None and {problem.code for problem in problems} == {"E-PRIVATE"}

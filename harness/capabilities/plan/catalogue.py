@@ -76,7 +76,7 @@ def measured_machine(name: str, assessment: Assessment, mix: Mix, bits: int) -> 
         versions={suite.name: suite.version for suite in result.suites if suite.name in mix.units},
         created_utc=result.created_utc,
         mixes_per_hour=score.mixes_per_hour if score and score.mix.units == mix.units else None,
-        retained=retained(assessment),
+        retained=retained(assessment.score, assessment.diagnoses),
     )
 
 

@@ -122,9 +122,7 @@ def test_the_work_of_another_packages_suite_is_unknown_and_an_answer_is_one_feed
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    "train" not in registry.BUILT_IN["suites"], reason="no suite without 8 bits is installed"
-)
+@pytest.mark.skipif("train" not in registry.BUILT_IN["suites"], reason="no suite without 8 bits is installed")
 def test_a_plan_takes_the_classes_that_a_suite_has() -> None:
     planned = workload("train", "smoke", 4)
     assert not isinstance(planned, str)
