@@ -202,7 +202,9 @@ class SectionedCommand(click.Command):
 
 def _write(formatter: click.HelpFormatter, sections: Mapping[str, Sequence[tuple[str, str]]]) -> None:
     """Writes each section under its title, all with the same columns."""
-    width = min(COLUMN, max(len(name) for rows in sections.values() for name, _ in rows))
+    width = min(COLUMN, max((len(name) for rows in sections.values() for name, _ in rows), default=0))
     for title, rows in sections.items():
+        if not rows:  # a group whose commands are all of deleted capabilities
+            continue
         with formatter.section(title):
             formatter.write_dl([(name.ljust(width), text) for name, text in rows], col_max=COLUMN)
