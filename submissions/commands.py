@@ -55,7 +55,7 @@ NEEDED = {
     multiple=True,
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Add a report that `mixmark adapters check NAME --out FILE` wrote on an adapter of the results. Repeatable.",
+    help="Add a report of the conformance kit on an adapter of the results. Repeatable.",
 )
 @click.option("--redact", multiple=True, metavar="WORD", help="Remove this word, too. Repeatable.")
 @click.option("--sign", "key", metavar="KEY", type=click.Path(path_type=Path), help="Sign with this SSH key.")
