@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_imports import LINKED
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
@@ -43,7 +45,7 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
 
 def test_the_wheel_holds_what_lies_beside_the_code(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    for folder in ("harness", "suites", "reporters", "submissions"):
+    for folder in LINKED:
         for path in (ROOT / folder).rglob("*"):
             name = f"mixmark/{path.relative_to(ROOT).as_posix()}"
             if path.suffix in (".jinja", ".toml", ".css", ".js", ".npz", ".xz") and "/entries/" not in name:

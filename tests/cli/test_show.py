@@ -115,8 +115,6 @@ def test_a_score_without_a_rank_asks_for_runs_and_one_with_a_rank_for_a_place(
         ("report", "x", "--verbose", "--format", "html"),
         ("compare", "x", "y", "--json", "--format", "markdown"),
         ("run", "--json", "--verbose"),
-        ("check", "x", "--json", "--markdown"),
-        ("plan", "x", "--format", "html", "--json"),
     ],
 )
 def test_two_forms_at_once_are_refused(words: tuple[str, ...]) -> None:

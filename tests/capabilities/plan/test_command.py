@@ -225,6 +225,7 @@ def test_wrong_prices_are_refused_by_name(mine: Path, tmp_path: Path, content: s
         (("--mix", "edge-1"), "the mix edge-1 is for the tier edge"),
         (("--at-most", CARD), "has no number of devices"),
         (("--add", "Acme Tpaz"), "there is no kind of device"),
+        (("--format", "html", "--json"), "ask for different forms"),
     ],
 )
 def test_misuse_has_a_message_and_no_traceback(mine: Path, words: tuple[str, ...], message: str) -> None:
