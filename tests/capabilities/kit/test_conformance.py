@@ -24,6 +24,7 @@ from mixmark.harness.capabilities.kit.adapter_trials import AdapterTrials, _own_
 from mixmark.harness.capabilities.kit.first_contact import FirstContact
 from mixmark.harness.capabilities.kit.report import CheckFailed, NotChecked, Report, apply
 from mixmark.harness.cli.commands import main
+from mixmark.harness.contracts.schema import Result
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.devices import Found
@@ -75,6 +76,16 @@ CAUGHT = {
 """The fault that each check catches, and its message."""
 
 
+class Unredacted:
+    """The redactor where no other is installed."""
+
+    def result(self, result: Result) -> Result:
+        return result
+
+    def content(self, content: object) -> object:
+        return content
+
+
 def private(content: object) -> bool:
     """Whether a redaction would change a recording."""
     redactor = registry.find("services").get("redactor")
@@ -86,6 +97,8 @@ def toys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """One tiny suite, and a reference without torch."""
     monkeypatch.setitem(registry.BUILT_IN, "suites", {"sum": "tests.fakes.null:Sum"})
     monkeypatch.setitem(registry.BUILT_IN, "adapters", {**registry.BUILT_IN["adapters"], **NUMPY})
+    services = {"redactor": f"{__name__}:Unredacted", **registry.BUILT_IN["services"]}
+    monkeypatch.setitem(registry.BUILT_IN, "services", services)
     monkeypatch.setattr(orphans, "GRACE_S", 0.1)
     monkeypatch.setattr(first_contact, "METERED_S", 0.5)
     monkeypatch.setenv("MIXMARK_LOCK", str(tmp_path / "lock"))
