@@ -15,7 +15,6 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import counted, filesize
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.contracts.toml import read_toml
-from mixmark.submissions.options import ORIGINALS, SIGNERS
 
 if TYPE_CHECKING:
     from mixmark.submissions.bundle import Bundle
@@ -30,6 +29,20 @@ NEEDED = {
     "origin": ("--origin", "Makers and countries of hardware and software"),
 }
 """The flag and the question of each fact that a declaration must hold."""
+
+SIGNERS = click.option(
+    "--allowed-signers",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Verify signatures by this list, as ssh-keygen's manual describes it.",
+)
+ORIGINALS = click.option(
+    "--originals",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="List of results that are originals, if other entries hold the same runs; "
+    "docs/capabilities/submissions/submit.md shows one.",
+)
 
 
 @click.command(cls=Placed, section="Publish", publishes=True)

@@ -15,7 +15,7 @@ from mixmark.harness.cli.printing import print_json
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.text import plain
-from mixmark.submissions.options import ORIGINALS, SIGNERS
+from mixmark.submissions.commands import ORIGINALS, SIGNERS
 
 if TYPE_CHECKING:
     from mixmark.submissions.board.row import Website
