@@ -26,7 +26,8 @@ from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import Absent, WeightClass
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.plugins.calls import error_with_line
-from mixmark.harness.plugins.manifest import BUILT_IN, Kind
+from mixmark.harness.plugins.manifest import BUILT_IN as BUILT_IN
+from mixmark.harness.plugins.manifest import Kind as Kind
 
 ELSEWHERE = "another interpreter"
 """The end of the origin of a plugin whose interpreter is not the command's: what runs there is that interpreter's
