@@ -12,9 +12,9 @@ import random
 import sys
 import time
 
+from mixmark.harness.capabilities.plan.machine import Kind, Limits, Planner, Question, Speed
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.plan.machine import Kind, Limits, Planner, Question, Speed
 
 GAP = 0.01
 SEEDS = 3

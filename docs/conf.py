@@ -1,7 +1,7 @@
 """How Sphinx makes a site of these pages: `make docs` writes it to build/site.
 
 The pages are plain Markdown, so that they read as well in the repository. The sidebar of the site is the list of links
-in index.md: each of its sections becomes a group, in the order of the links.
+in index.md and capabilities/index.md: each section becomes a group, in the order of the links.
 """
 
 from __future__ import annotations

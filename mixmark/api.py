@@ -60,7 +60,6 @@ from mixmark.harness.contracts.schema import (
     WeightClass,
 )
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.measure.conformance import check_adapter, check_meter, check_suite
 from mixmark.harness.plugins.model_cache import converted
 from mixmark.harness.plugins.registry import load_suite
 
@@ -118,9 +117,6 @@ __all__ = [
     "WeightClass",
     "Weights",
     "WrongOutput",
-    "check_adapter",
-    "check_meter",
-    "check_suite",
     "converted",
     "load_suite",
     "refuse_options",

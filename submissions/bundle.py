@@ -13,7 +13,6 @@ from mixmark.harness.contracts.errors import MixmarkError, ResultError, UsageErr
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.discover.suite_claims import judge_stored
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.record import store
 from mixmark.harness.record.files import sha256_of
 from mixmark.submissions import check, files, redact
@@ -24,11 +23,11 @@ from mixmark.submissions.entry import (
     RESULTS,
     Declaration,
     EntryVerdict,
+    KitReport,
     Manifest,
     Signed,
     identity,
     is_slug,
-    results_of,
 )
 from mixmark.submissions.redact import Redactor, Removed
 
@@ -118,7 +117,7 @@ def _sharing(out: Path, target: Path, manifest: Manifest) -> list[Path]:
 def _set_aside(target: Path, same: Path, scratch: Path) -> Path | None:
     """Moves the entry in a folder to its permanent one, and returns that; removes it if it holds no result, or the same
     results as the new entry, whose permanent folder is `same`."""
-    sums = [home / store.SUMS for home in results_of(target) if (home / store.SUMS).is_file()]
+    sums = [home / store.SUMS for home in store.results_of(target) if (home / store.SUMS).is_file()]
     permanent = target.with_name(f"{target.name}-{identity(map(sha256_of, sums))}")
     if not sums or permanent == same or permanent.exists():
         target.rename(scratch / "replaced")
@@ -156,7 +155,7 @@ def _added(folder: Path, result: Result, source: Path, redactor: Redactor) -> Co
         raise ResultError(f"{source} contradicts itself: {before.contradiction}")
     if before.score is None or before.score.problems:
         raise ResultError(f"{source} has no score", before.score.headline if before.score else "it has no mixed run")
-    clean = redact.redacted(result, redactor)
+    clean = redactor.result(result)
     _write(folder, clean, result, source.parent if source.name == "result.json" else source)
     after = judge_stored(store.open(folder))
     if _figures(after) != _figures(before):
@@ -184,12 +183,12 @@ def _figures(assessment: Assessment) -> object:
     return found and (found.mixes_per_hour, found.mixes_per_kwh, found.grade, found.weight_class, found.boundary)
 
 
-def _report(path: Path, contributions: Sequence[Contribution], redactor: Redactor) -> Report:
+def _report(path: Path, contributions: Sequence[Contribution], redactor: Redactor) -> KitReport:
     """A report of the conformance kit without its private texts. Raises UsageError if it is not such a report, or not
     about an adapter of the results."""
     try:
-        report = Report.model_validate_json(path.read_bytes())
-        clean = Report.model_validate(redactor.content(report.model_dump(mode="json")))
+        report = KitReport.model_validate_json(path.read_bytes())
+        clean = KitReport.model_validate(redactor.content(report.model_dump(mode="json")))
     except (OSError, ValueError) as error:
         hint = "mixmark adapters check NAME --out FILE writes one"
         raise UsageError(f"{path} is no report of the conformance kit", hint) from error

@@ -11,13 +11,15 @@ import itertools
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.text import plain
+from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.measure import reaudit as repeat
+from mixmark.harness.record import store
 from mixmark.submissions import files, rules
-from mixmark.submissions.entry import DECLARATION, MANIFEST, RESULTS, EntryVerdict, Problem, results_of
+from mixmark.submissions.entry import DECLARATION, MANIFEST, RESULTS, EntryVerdict, Price, Problem
 from mixmark.submissions.rules import AcceptedEntry, Breaches, code
 from mixmark.submissions.submission import Submission
 
@@ -63,6 +65,37 @@ def check(
     return tuple(verdicts)
 
 
+@dataclass(frozen=True)
+class Offered:
+    """What an entry offers to a planner of machines."""
+
+    name: str
+    """The name of the system; of a rejected entry, its path."""
+    problem: Reason | None
+    """Why the check rejects it. None if it is accepted."""
+    result: Path | None = None
+    """The newest result. None if the entry is rejected."""
+    price: Price | None = None
+
+
+def offered(path: Path) -> list[Offered] | None:
+    """The entries at or below a path, without those that were replaced. None if the path is a result or holds
+    results."""
+    results = store.results_below(path) or path in store.results_below(path.parent)
+    if not (path / MANIFEST).exists() and (results or not path.is_dir()):
+        return None
+    found = []
+    folders = find(path)
+    for folder, verdict in zip(folders, check(folders), strict=True):
+        if verdict.entry is None:
+            problem = verdict.problems[0]
+            found.append(Offered(verdict.path, f"mixmark check rejects it: {problem.code}: {problem.message}"))
+        elif not verdict.entry.replaced:
+            declared = verdict.entry.declaration
+            found.append(Offered(declared.system, None, store.results_of(folder)[-1], declared.price))
+    return found
+
+
 def find(path: Path) -> list[Path]:
     """The folders of the entries at or below a path. An organisation's, a system's or a mix's folder counts as one if
     it holds a file.
@@ -95,7 +128,7 @@ def reaudit(
     drawn = (rng or random.SystemRandom()).sample(accepted, min(count, len(accepted)))
     for number in sorted(drawn):
         problems = []
-        for home in results_of(folders[number]):
+        for home in store.results_of(folders[number]):
             for audit in repeat.repeat(home, {}, timeout_s):
                 if not audit.passed:
                     where = f"{RESULTS}/{home.name}"

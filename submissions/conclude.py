@@ -13,13 +13,12 @@ from mixmark.harness.contracts.schema import MIXES, Finding, Result, Route, Weig
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.judge.catalogue import retained
 from mixmark.harness.judge.findings import in_full, words
+from mixmark.harness.judge.references import retained
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.statistics.copies import fingerprint
 from mixmark.harness.judge.statistics.timestamps import Floats
-from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
 from mixmark.submissions.entry import (
@@ -29,6 +28,7 @@ from mixmark.submissions.entry import (
     DisclosedMachine,
     Division,
     Entry,
+    KitReport,
     Level,
     LoadFigures,
     MixedRun,
@@ -91,7 +91,7 @@ def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contrib
         score=assessment.score,
         findings=assessment.findings,
         disturbed=tuple(map(in_full, verdict.reasons)) if verdict.word == "disturbed" else (),
-        retained=retained(assessment),
+        retained=retained(assessment.score, assessment.diagnoses),
         load=_load(assessment.experiments.get("ladder")),
         solos=tuple(solo for solo in assessment.solos if solo.status == "ok" and solo.units_per_s),
         fingerprints=(*_timestamps(result), *_samples(result)),
@@ -99,7 +99,7 @@ def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contrib
 
 
 def entry(
-    declaration: Declaration, results: Sequence[Contribution], signed: Signed, kits: Iterable[Report] = ()
+    declaration: Declaration, results: Sequence[Contribution], signed: Signed, kits: Iterable[KitReport] = ()
 ) -> Entry:
     """Computes the entry from its results. Each result must have a score of the same mix.
 
@@ -156,7 +156,7 @@ def entry(
     )
 
 
-def unlike(report: Report, contribution: Contribution) -> Reason | None:
+def unlike(report: KitReport, contribution: Contribution) -> Reason | None:
     """Why a report of the conformance kit is not about the code of an adapter that a result ran."""
     name = f"result {contribution.number}"
     ran = contribution.header.software_of(report.name)

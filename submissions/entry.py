@@ -20,7 +20,6 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from decimal import Decimal
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -83,14 +82,6 @@ def identity(sums: Iterable[str]) -> str:
     return hashlib.sha256("".join(sums).encode()).hexdigest()[:ID_DIGITS]
 
 
-def results_of(folder: Path) -> list[Path]:
-    """The result folders of an entry in their order; for any other folder, itself."""
-    if not (folder / MANIFEST).is_file():
-        return [folder]
-    inside = [path for path in (folder / RESULTS).iterdir() if re.fullmatch("[1-9][0-9]{0,3}", path.name)]
-    return sorted(inside, key=lambda path: int(path.name))
-
-
 def _lines(text: str) -> str:
     if any(plain(line) != line for line in text.split("\n")):
         raise ValueError("a text must be printable characters, without spaces around it or two spaces in a row")
@@ -133,6 +124,36 @@ class Price(Fact):
     def __str__(self) -> str:
         amount = Decimal(self.amount)
         return f"{amount:,.0f} {self.currency}" if amount >= 100 else f"{amount:,.2f} {self.currency}"
+
+
+class KitCheck(Fact):
+    """The outcome of a check of the conformance kit."""
+
+    check: str
+    state: Literal["passed", "failed", "not checked"]
+    message: str
+    docs: str
+
+
+class KitReport(Fact):
+    """A report of the conformance kit on a plugin, as the kit's `Report` defines it."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["adapter", "meter", "suite"]
+    name: str
+    origin: str
+    source: str
+    sha256: str
+    mixmark: str
+    created_utc: str
+    devices: tuple[Device, ...]
+    verdicts: tuple[KitCheck, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed, and something was checked."""
+        states = {result.state for result in self.verdicts}
+        return "failed" not in states and "passed" in states
 
 
 class Reproduction(Fact):

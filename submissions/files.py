@@ -64,11 +64,15 @@ def hashes(path: Path) -> frozenset[tuple[str, str]]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", "docs/publish.md shows such a file") from error
+        raise UsageError(
+            f"{path} cannot be read: {error}", "docs/capabilities/submissions/submit.md shows such a file"
+        ) from error
     found = [re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line) for line in lines]
     if None in found:
         number = found.index(None) + 1
-        raise UsageError(f"{path}: line {number} is none of sha256sum", "docs/publish.md shows such a file")
+        raise UsageError(
+            f"{path}: line {number} is none of sha256sum", "docs/capabilities/submissions/submit.md shows such a file"
+        )
     return frozenset((match[1], match[2]) for match in found if match)
 
 

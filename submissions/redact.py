@@ -106,6 +106,20 @@ class Redactor:
             return {self.text(key, version): self.content(value, key, version) for key, value in content.items()}
         return content
 
+    def result(self, result: Result) -> Result:
+        """The result without private texts. Raises ResultError if it is not valid afterwards."""
+        self.devices |= _new_ids(result.devices, self.devices)
+        content = self.content(result.model_dump(mode="json"))
+        for record, fields in zip(result.records, content["records"], strict=True):
+            fields["completions"] = record.completions
+        for metering, fields in zip(result.meterings, content["meterings"], strict=True):
+            fields["samples"] = {self.text(id): samples for id, samples in metering.samples.items()}
+        try:
+            return Result.model_validate(content)
+        except ValueError as error:
+            message = f"the result is not valid without the names of hosts and users: {error}"
+            raise ResultError(message, "report this, with the names that the host and the user have") from error
+
     def _found(self, what: str, found: re.Match[str]) -> str:
         return self._replaced(what, found[0])
 
@@ -151,19 +165,9 @@ class Redactor:
         return self._replaced("IP address", found[0])
 
 
-def redacted(result: Result, redactor: Redactor) -> Result:
-    """The result without private texts. Raises ResultError if it is not valid afterwards."""
-    redactor.devices |= _new_ids(result.devices, redactor.devices)
-    content = redactor.content(result.model_dump(mode="json"))
-    for record, fields in zip(result.records, content["records"], strict=True):
-        fields["completions"] = record.completions
-    for metering, fields in zip(result.meterings, content["meterings"], strict=True):
-        fields["samples"] = {redactor.text(id): samples for id, samples in metering.samples.items()}
-    try:
-        return Result.model_validate(content)
-    except ValueError as error:
-        message = f"the result is not valid without the names of hosts and users: {error}"
-        raise ResultError(message, "report this, with the names that the host and the user have") from error
+def own_redactor() -> Redactor:
+    """A redactor that knows the names of this host and of this user."""
+    return Redactor(own_names())
 
 
 def own_names() -> list[tuple[str, str]]:

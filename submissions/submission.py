@@ -22,12 +22,21 @@ from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import Fact, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.discover.suite_claims import judge_stored
-from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.record import store
 from mixmark.harness.record.files import sha256_of
 from mixmark.submissions import conclude, files, redact
 from mixmark.submissions.conclude import Contribution
-from mixmark.submissions.entry import CONFORMANCE, DECLARATION, MANIFEST, RESULTS, Declaration, Entry, Manifest, Signed
+from mixmark.submissions.entry import (
+    CONFORMANCE,
+    DECLARATION,
+    MANIFEST,
+    RESULTS,
+    Declaration,
+    Entry,
+    KitReport,
+    Manifest,
+    Signed,
+)
 
 MAX_FILES = 20_000  # of an entry
 MAX_DEPTH = 4  # results/1/raw/x.npz
@@ -99,7 +108,7 @@ class Submission:
         facts: dict[str, Any] = {}
         errors: dict[str, str] = {}
         kinds: dict[str, type[Fact]] = {DECLARATION: Declaration, MANIFEST: Manifest}
-        for name, kind in (kinds | dict.fromkeys(self.tree.reports, Report)).items():
+        for name, kind in (kinds | dict.fromkeys(self.tree.reports, KitReport)).items():
             try:
                 facts[name] = files.read(kind, (self.folder / name).read_bytes())
             except ValueError as error:
@@ -124,7 +133,7 @@ class Submission:
         return manifest
 
     @property
-    def reports(self) -> dict[str, Report]:
+    def reports(self) -> dict[str, KitReport]:
         """The reports of the conformance kit, by their files."""
         return {name: self._documents[0][name] for name in self.tree.reports}
 

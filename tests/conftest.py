@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["tests.installed"]
+
 if TYPE_CHECKING:
     from tests.fakes.clock import JumpingClock
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -26,6 +27,8 @@ ROOMS = (
     "cli",
 )
 """The folders of `harness/`. Each may import itself and those before it."""
+LINKED = sorted(path.name for path in (ROOT / "mixmark").iterdir() if path.is_symlink())
+"""The folders that the package `mixmark` has links to."""
 PURE = ("contracts", "plan", "judge")
 """They read no file, clock or device; of files only those that are shipped beside them."""
 EFFECTS = {"os", "time", "subprocess", "threading", "socket", "tempfile", "shutil", "psutil", "platform", "signal"}
@@ -117,13 +120,24 @@ def test_the_engine_imports_no_vendor_suite_or_reporter() -> None:
             assert not named & (HEAVY | VENDORS | barred), path
 
 
-def test_only_the_command_line_knows_of_submissions_and_they_know_nothing_of_it() -> None:
+def capability(path: Path) -> str:
+    """The capability that a file is of; empty: it is of the core."""
+    folder, *below = path.relative_to(ROOT).parts
+    return folder if folder == "submissions" else below[1] if below[0] == "capabilities" and len(below) > 2 else ""
+
+
+def test_only_a_capability_knows_itself() -> None:
+    """So that each can be deleted: the core and the others know it by the manifest alone."""
+    for path in [each for folder in LINKED for each in files(folder)]:
+        for name in imports(path):
+            found = re.match(r"mixmark\.(?:harness\.capabilities\.(\w+)|(submissions)\b)", name)
+            assert not found or capability(path) in found.groups(), (path, name)
+
+
+def test_submissions_know_their_board_by_the_manifest_alone() -> None:
     for path in files("submissions"):
-        assert not {name for name in of_the_harness(path) if name.split(".")[0] == "cli"}, path
-    for folder in ("harness", "suites", "reporters"):
-        for path in files(folder):
-            named = {name for name in imports(path) if name.startswith("mixmark.submissions")}
-            assert not named or (ROOT / "harness/cli") in path.parents, path
+        named = {name for name in imports(path) if name.startswith("mixmark.submissions.board")}
+        assert not named or path.parent.name == "board", path
 
 
 def test_everything_is_imported_below_mixmark() -> None:
@@ -159,7 +173,7 @@ def test_what_vendors_import_is_listed() -> None:
     assert all(getattr(mixmark, name) is getattr(api, name) for name in api.__all__)
 
 
-@pytest.mark.parametrize("room", ["harness", "suites", "reporters", "submissions"])
+@pytest.mark.parametrize("room", LINKED)
 def test_a_folder_has_one_import_name(room: str) -> None:
     """Under a second name every class would exist twice, and no instance of one would be an instance of the other."""
     done = subprocess.run([sys.executable, "-c", f"import {room}"], cwd=ROOT, capture_output=True, text=True)

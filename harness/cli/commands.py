@@ -19,13 +19,9 @@ from mixmark.harness.cli import (
     adapters,
     cache,
     devices,
-    export,
-    leaderboard,
     meters,
-    plan,
     results,
     run,
-    submissions,
 )
 from mixmark.harness.cli.options import SectionedGroup
 from mixmark.harness.contracts.errors import MixmarkError
@@ -98,10 +94,9 @@ def completion(shell: str) -> None:
 main.place(
     {
         "Measure": (run.run, run.selftest),
-        "Read results": (results.report, results.compare, results.audit, plan.plan),
+        "Read results": (results.report, results.compare, results.audit),
         "Look at this machine": (devices.devices, adapters.adapters, meters.meters, devices.suites, devices.doctor),
-        "Publish": (submissions.submit, submissions.check, leaderboard.leaderboard),
-        "Files and shell": (export.export, cache.cache, completion),
+        "Files and shell": (cache.cache, completion),
     }
 )
 for name, spec in BUILT_IN["commands"].items():

@@ -15,13 +15,12 @@ from mixmark.harness.cli.options import (
     ADAPTER,
     CONFIG,
     JSON,
-    REPORT,
     WAIT_IDLE,
     Seconds,
     SectionedGroup,
     refuse_before_subcommand,
 )
-from mixmark.harness.cli.printing import plugins_print_to_stderr, print_absent, print_json, print_table, run_kit
+from mixmark.harness.cli.printing import plugins_print_to_stderr, print_absent, print_json, print_table
 from mixmark.harness.contracts.numbers import duration, significant
 
 if TYPE_CHECKING:
@@ -113,29 +112,6 @@ def _described(live: LiveReading, counted: bool) -> dict[str, Any]:
         "added": counted,
         "lost": live.lost,
     }
-
-
-@meters.command()
-@click.argument("name", metavar="NAME|FILE:CLASS", shell_complete=complete.METER)
-@REPORT
-@WAIT_IDLE
-@CONFIG
-@JSON
-def check(name: str, out: Path | None, wait_idle_s: float | None, config: Path | None, as_json: bool) -> None:
-    """Check whether a meter keeps to its contract, by reading it at rest and while all CPUs are busy.
-
-    Each check is described in docs/vendors/conformance.md. The exit code is 1 if any of them failed.
-
-    Example: mixmark meters check ./acme_power.py:AcmePower
-    """
-    import sys
-
-    from mixmark.harness.cli.machine_lock import reserve
-    from mixmark.harness.measure.conformance import check_meter
-
-    with reserve(Path.cwd(), "smoke", wait_idle_s):
-        code = run_kit(lambda on_check: check_meter(name, config, on_check), out, as_json)
-    sys.exit(code)
 
 
 @meters.command("try")

@@ -24,9 +24,6 @@ ADAPTER = click.option(
     shell_complete=complete.ADAPTER,
     help="Use only this adapter; ./acme.py:Acme loads one from a file. Repeatable.",
 )
-REPORT = click.option(
-    "--out", metavar="FILE", type=click.Path(path_type=Path), help="Write the report to a file, for a submission."
-)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
@@ -66,18 +63,6 @@ WAIT_IDLE = click.option(
     metavar="SECONDS",
     help="Wait up to this long until no other run and no other program uses the machine. Without it, a second run is "
     "refused, and a busy machine is only reported.",
-)
-SIGNERS = click.option(
-    "--allowed-signers",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Verify signatures by this list, as ssh-keygen's manual describes it.",
-)
-ORIGINALS = click.option(
-    "--originals",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="List of results that are originals, if other entries hold the same runs; docs/publish.md shows one.",
 )
 TIER = click.option(
     "--tier",
@@ -128,11 +113,12 @@ def fractions(given: str) -> tuple[float, ...]:
 
 
 class Placed(click.Command):
-    """A command of a capability. section: where the help of `mixmark` lists it."""
+    """A command of a capability. section: where the help of `mixmark` lists it. publishes: whether it is what a reader
+    does next with a result that has a rank."""
 
-    def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, section: str, publishes: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.section = section
+        self.section, self.publishes = section, publishes
 
 
 class AgainOption(click.Option):
@@ -193,7 +179,9 @@ class SectionedCommand(click.Command):
 
 def _write(formatter: click.HelpFormatter, sections: Mapping[str, Sequence[tuple[str, str]]]) -> None:
     """Writes each section under its title, all with the same columns."""
-    width = min(COLUMN, max(len(name) for rows in sections.values() for name, _ in rows))
+    width = min(COLUMN, max((len(name) for rows in sections.values() for name, _ in rows), default=0))
     for title, rows in sections.items():
+        if not rows:  # a group whose commands are all of deleted capabilities
+            continue
         with formatter.section(title):
             formatter.write_dl([(name.ljust(width), text) for name, text in rows], col_max=COLUMN)

@@ -1,23 +1,20 @@
-"""What commands print: JSON, tables, and the report of a conformance kit."""
+"""What commands print: JSON and tables."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import escaped, plain
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Absent
-    from mixmark.harness.measure.conformance.report import Report
 
 FILE_WIDTH = 120  # columns of a table that is written to a file or a pipe
 
@@ -57,31 +54,3 @@ def plugins_print_to_stderr() -> Iterator[None]:
     finally:
         os.dup2(stdout, 1)
         os.close(stdout)
-
-
-def run_kit(kit: Callable[[Callable[[str], None]], Report], out: Path | None, as_json: bool) -> int:
-    """Runs a kit, which calls its argument with the name of each check, prints its report and returns the exit code."""
-    from rich.console import Console
-
-    from mixmark.harness.measure.conformance.report import PAGE
-
-    if out is not None and not out.parent.is_dir():
-        raise UsageError(f"there is no folder {out.parent}", "give --out a file in a folder that exists")
-    status = Console(stderr=True).status("")
-    with plugins_print_to_stderr():
-        if status.console.is_interactive:
-            with status:
-                report = kit(lambda name: status.update(f"checking {name}"))
-        else:
-            report = kit(lambda name: None)
-    if out is not None:
-        out.write_text(json.dumps(report.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n", "utf-8")
-    if as_json:
-        print_json({"passed": report.passed, **report.model_dump(mode="json")})
-    else:
-        rows = [(result.state, result.check, result.message) for result in report.verdicts]
-        print_table(("result", "check", "observation"), rows, "There is nothing to check.")
-        click.echo(f"\n{report.headline}. {PAGE} describes each check under its name.")
-        if out is not None:
-            click.echo(f"The report is in {out}.")
-    return 0 if report.passed else 1

@@ -157,14 +157,14 @@ def audit(folder: Path | None, weights: tuple[str, ...], timeout_s: float, as_js
     from mixmark.harness.discover import setup
     from mixmark.harness.measure import reaudit
     from mixmark.harness.plugins import registry
-    from mixmark.submissions.entry import results_of
+    from mixmark.harness.record import store
 
     checkpoints = setup.checkpoint_paths(weights, registry.find("suites"))
 
     def report(record: Record) -> None:
         click.echo(f"auditing {plain(record.route.label)}, {record.scenario}", err=True)
 
-    homes = results_of(result_or_newest(folder))
+    homes = store.results_of(result_or_newest(folder))
     audits = [done for home in homes for done in reaudit.repeat(home, checkpoints, timeout_s, report)]
     passed = bool(audits) and all(done.passed for done in audits)
     if as_json:
@@ -191,6 +191,5 @@ def _judged(path: Path) -> list[Assessment]:
     """The assessment of the result at a path, or of each result in the folders below it, such as an entry's."""
     from mixmark.harness.discover.suite_claims import judge_stored
     from mixmark.harness.record import store
-    from mixmark.submissions.entry import results_of
 
-    return [judge_stored(store.open(folder)) for folder in store.results_below(path) or results_of(path)]
+    return [judge_stored(store.open(folder)) for folder in store.results_below(path) or store.results_of(path)]

@@ -128,7 +128,11 @@ def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()
     if score and score.grade == "indicative" and not score.unranked:
         return _again(words, "--preset", "ranked")
     if score and score.grade != "indicative":
-        return shlex.join(["mixmark", "submit", str(folder)])
+        from mixmark.harness.cli.commands import main
+
+        publishing = (name for name, command in main.commands.items() if getattr(command, "publishes", False))
+        for name in publishing:
+            return shlex.join(["mixmark", name, str(folder)])
     return shlex.join(["mixmark", "report", str(folder), "--verbose"])
 
 

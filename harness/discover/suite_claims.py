@@ -1,26 +1,20 @@
-"""What the installed suites say: each record's unit, cost model and gate, so that a result folder need not be trusted;
-and the work of a suite, for the planner."""
+"""Computes each record's unit, cost model and gate from the installed suites, instead of trusting the folder."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
-from mixmark.harness.contracts.errors import ResultError, Unsupported
-from mixmark.harness.contracts.protocols import Suite
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Record, Result, Route, Tier, WeightClass, weight_class
-from mixmark.harness.contracts.text import Reason, plain
+from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.contracts.schema import Record, Result, Route
+from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.rules.consistency import SuiteClaim, SuiteClaims, contradictions
-from mixmark.harness.plan.assumed import Batch, Workload
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker.messages import SuiteChoice
 from mixmark.harness.worker.plugin_process import SuiteModel, suite_of
 
-SIZES = tuple(2**power for power in range(13))
-"""The batch sizes of a suite's workload."""
 MAX_REASON = 200  # characters of what a suite's code raised
 
 
@@ -98,39 +92,6 @@ def _claim(record: Record, suite: SuiteModel) -> SuiteClaim | str:
         )
     except Exception as error:  # as above
         return _not_built(route, error)
-
-
-def workload(suite: str, tier: Tier, bits: int) -> Workload | Reason:
-    """A suite's work in each precision of at least `bits` bits and each batch size, or why it is unknown."""
-    batches: list[Batch] = []
-    memory_bytes: dict[str, int] = {}
-    for precision, width in BITS_PER_WEIGHT.items():
-        if (own := weight_class(precision)) < bits:
-            continue
-        try:
-            built = _built_in(suite, tier, own)
-        except Unsupported:  # it has no weights of this class
-            continue
-        if built is None:
-            return "its cost model is not of Mixmark: give its rate"
-        weights = built.weights()
-        values = sum(math.prod(map(int, weights.spec(name).shape)) for name in weights.names())
-        memory_bytes[precision] = values * width // 8
-        for size in SIZES if "offline" in built.scenarios else (1,):
-            batches.append(Batch(precision, built.units(size), tuple(built.costs(precision, size))))
-    return Workload(batches, memory_bytes)
-
-
-def answer_units(suite: str, tier: Tier) -> int:
-    """The units of one feed with one sample: the tokens of an answer. 1 if it is unknown."""
-    built = _built_in(suite, tier, 16)
-    return 1 if built is None else built.units(1)
-
-
-def _built_in(suite: str, tier: Tier, own: WeightClass) -> Suite | None:
-    """A suite of Mixmark: no other package's code runs for a plan."""
-    plugin = registry.find("suites").get(suite)
-    return registry.load_suite(suite, tier, weight_class=own) if plugin and plugin.built_in else None
 
 
 def _not_built(route: Route, error: Exception) -> str:

@@ -17,8 +17,7 @@ Each line imports from the lines above it only (tests/judge/test_layers.py):
     solo_rates, scaling           rates for the plan; the mix on some hosts
     paths                         what bytes take from one memory to another
     verdict, references           the result in one word; the scores of other machines
-    assessment                     all of these, in order
-    catalogue                     the kinds of devices that the planner may choose from, and what a mixed run kept
+    assessment                    all of these, in order
     compare                       two assessments, or machines side by side
 
 This file imports none of them, because a worker needs only `statistics`.

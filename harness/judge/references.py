@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 from pydantic import Field, TypeAdapter
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Boundary, Fact, Result
+from mixmark.harness.judge.diagnosis import Diagnosis
+from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.score import Grade, Score
 from mixmark.harness.judge.solo import Solo, best, by_suite
 
@@ -50,10 +52,7 @@ class ReferenceScore(Fact):
 
 @cache
 def published() -> tuple[ReferenceScore, ...]:
-    """The published entries that ship with Mixmark.
-
-    `python -m mixmark.submissions.references` writes the file from `submissions/entries`.
-    """
+    """The published scores that ship with Mixmark."""
     text = pkgutil.get_data(__package__, "references.json")
     assert text is not None  # its loader reads files
     return TypeAdapter(tuple[ReferenceScore, ...]).validate_json(text)
@@ -65,6 +64,17 @@ def rates(solos: Iterable[Solo]) -> dict[str, ReferenceRate]:
         suite: ReferenceRate(version=solo.route.suite_version, units_per_s=solo.speed)
         for suite, solo in best(solos, by_suite).items()
     }
+
+
+def retained(score: Score | None, diagnoses: Mapping[str, Diagnosis]) -> tuple[float, ...]:
+    """Measured over planned mixes per hour of each mixed run that the score counts. Empty if there is no score.
+
+    diagnoses: of each mixed run, by its phase.
+    """
+    if score is None or score.mixes_per_hour is None:
+        return ()
+    planned = ((run, diagnoses[run.phase].plan.mixes_per_s * HOUR_S) for run in score.counted())
+    return tuple(run.mixes_per_hour.estimate / per_hour for run, per_hour in planned if per_hour)
 
 
 def reference(result: Result, score: Score | None, name: str, solos: Iterable[Solo] = ()) -> ReferenceScore | None:

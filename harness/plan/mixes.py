@@ -97,7 +97,7 @@ def one_table(path: Path, what: str, page: str) -> tuple[str, Mapping[str, Any]]
 
 
 def _from_file(path: Path) -> Mix:
-    name, table = one_table(path, "the mix", "docs/vendors/suite.md shows one")
+    name, table = one_table(path, "the mix", "docs/rules.md shows one")
     try:
         mix = _mix(name, table)
     except ValidationError as error:

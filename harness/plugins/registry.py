@@ -49,6 +49,7 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
     "rules": ("__call__",),
     "executors": ("options", "find_devices", "open"),
     "commands": ("name", "callback"),
+    "services": ("__call__",),
 }
 
 

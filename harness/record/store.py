@@ -210,6 +210,13 @@ def results_below(folder: Path) -> list[Path]:
     return sorted({path.parent for name in (SUMS, JOURNAL) for path in folder.glob(f"*/{name}")})
 
 
+def results_of(folder: Path) -> list[Path]:
+    """The result folders of an entry of a board, results/1, results/2, …, in their order; for any other folder,
+    itself."""
+    inside = [path for path in folder.glob("results/*") if re.fullmatch("[1-9][0-9]{0,3}", path.name)]
+    return sorted(inside, key=lambda path: int(path.name)) or [folder]
+
+
 def newest(folder: Path) -> Path | None:
     """The result folder in a folder that was written last; None if there is none."""
 

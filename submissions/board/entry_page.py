@@ -1,13 +1,11 @@
-"""An entry as documents: its page with score, classes, runs and the whole disclosure; the verdict of a check."""
+"""An entry as a document: its page with score, classes, runs and the whole disclosure."""
 
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.solo import Solo
 from mixmark.reporters import charts, figures, hosts
 from mixmark.reporters.document import (
@@ -27,10 +25,10 @@ from mixmark.reporters.pictures import NOTHING, Bar
 from mixmark.submissions.board import formats, rank, row
 from mixmark.submissions.board.rank import Metric
 from mixmark.submissions.board.row import Standing, Website
-from mixmark.submissions.entry import Entry, EntryVerdict
+from mixmark.submissions.entry import Entry
+from mixmark.submissions.verdict import classes
 
 WHISKERS = "Whiskers are 95 % intervals."
-LEVELS = ("below level 1", "level 1", "level 2", "level 3")
 
 
 def page(
@@ -72,7 +70,7 @@ def _summary(entry: Entry, site: Website, standings: Sequence[Standing], history
 
 def _measured(entry: Entry, reports: Sequence[str]) -> Iterator[Block]:
     yield Heading("Classes", "classes")
-    yield Table("", ("class", "this entry", "why"), list(_classes(entry)), text_columns=3)
+    yield Table("", ("class", "this entry", "why"), list(classes(entry)), text_columns=3)
     yield Heading("Runs of the mix", "runs")
     yield _runs(entry)
     linked = [row.beside(entry.permanent, name) for name in reports]
@@ -260,35 +258,3 @@ def _count(count: int | None, what: str) -> str:
 
 def _gib(size_bytes: int | None) -> str:
     return "not disclosed" if size_bytes is None else figures.gibibytes(size_bytes)
-
-
-def _classes(entry: Entry) -> Iterator[tuple[str, str, str]]:
-    """(class, value, reasons) of each class that keeps entries apart."""
-    why = defaultdict(str, {name: "; ".join(reasons) for name, reasons in entry.reasons.items()})
-    yield "division", entry.division, why["division"] or "everybody does the same work"
-    yield "tuning", entry.tuning, why["tuning"] or "built-in adapters with one setting for all suites"
-    better = {"official": "nothing is missing", "ranked": "not official", "indicative": "no rank"}[entry.grade]
-    yield "grade", entry.grade, ": ".join(filter(None, (better, why["grade"])))
-    if beside := [reason for reason in entry.reasons.get("ranked", ()) if reason not in entry.reasons.get("grade", ())]:
-        yield "rank", "none", "; ".join(beside)
-    if entry.disturbed:
-        yield "verdict", "disturbed", why["disturbed"]
-    yield "weights", f"{entry.weight_class} bit", why["weight_class"]
-    yield "energy boundary", entry.boundary or "none", why["boundary"]
-    if entry.level is not None:
-        aspects = (f"{aspect.name}: {LEVELS[aspect.level]}, {aspect.reason}" for aspect in entry.aspects)
-        yield "EE HPC level", LEVELS[entry.level], "; ".join(aspects)
-
-
-def verdict(found: EntryVerdict) -> Document:
-    """The classes of an accepted entry, and the problems of one that breaks a rule."""
-    name, entry = plain(found.path) or "the entry", found.entry
-    rows = [(problem.code, problem.where or "the entry", problem.message) for problem in found.problems]
-    problems = [Table("", ("rule", "where", "what"), rows, text_columns=3)] if rows else []
-    if entry is None:
-        return Document(f"{name} is rejected", "", problems)
-    scores = f"MX {row.whole(entry.mixes_per_kwh, 'MX')}, TX {row.whole(entry.mixes_per_hour, 'TX')}"
-    rows = [*_classes(entry), ("signature", entry.signed.state, entry.signed.signer or "–")]
-    table = Table("", ("class", "value", "why"), rows, text_columns=3)
-    state = "has no rank until it is known whose run it holds" if problems else "obeys all rules"
-    return Document(f"{name} {state}: {scores}", "", [*problems, table])

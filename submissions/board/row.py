@@ -19,6 +19,7 @@ from mixmark.reporters import figures, summary
 from mixmark.submissions.board import rank
 from mixmark.submissions.board.rank import Board, Key, Metric
 from mixmark.submissions.entry import Entry
+from mixmark.submissions.verdict import score
 
 UNITS: Mapping[Metric, str] = {"MX": "mix/kWh", "TX": "mix/h"}
 NAMES: Mapping[Metric, str] = {"MX": "Mixes per kWh", "TX": "Mixes per hour"}
@@ -105,7 +106,7 @@ def board_page(key: Key) -> str:
 
 def whole(figure: Estimate | None, metric: Metric) -> str:
     """12.3 mix/kWh ± 1.5 %."""
-    return "not measured" if figure is None else figures.estimate(figure, UNITS[metric])
+    return score(figure, UNITS[metric])
 
 
 def watts(entry: Entry) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from mixmark.harness.cli.commands import main
 from mixmark.harness.cli.run import SECTIONS
+from tests.cli import shell
 from tests.docs.cli_page import commands
 
 
@@ -52,5 +52,4 @@ def test_the_options_of_run_stand_in_sections() -> None:
     ],
 )
 def test_the_shell_completes_names(words: list[str], begun: str, completed: Sequence[str]) -> None:
-    found = ShellComplete(main, {}, "mixmark", "_MIXMARK_COMPLETE").get_completions(words, begun)
-    assert [item.value for item in found] == completed
+    assert shell.completed(words, begun) == completed

@@ -15,6 +15,7 @@ from click.testing import Result as Run
 
 from mixmark.harness.cli import show
 from mixmark.harness.cli.commands import main
+from mixmark.harness.cli.options import Placed
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.discover import suite_claims
@@ -97,11 +98,12 @@ def test_every_state_has_a_next_command(verdict: VerdictWord, changed: dict[str,
     assert show.next_command(assessment, Path("my run")) == f"mixmark {following}"
 
 
-@pytest.mark.parametrize(("runs", "following"), [(1, "run --preset ranked"), (3, "submit out")])
+@pytest.mark.parametrize(("runs", "following"), [(1, "run --preset ranked"), (3, "enter out")])
 def test_a_score_without_a_rank_asks_for_runs_and_one_with_a_rank_for_a_place(
     runs: int, following: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+    monkeypatch.setattr(main, "commands", {"enter": Placed("enter", section="Publish", publishes=True)})
     assessment = judge(one_run(None, runs=runs).model_copy(update={"command": ("run", "--preset", "quick")}))
     assert show.next_command(assessment, Path("out")) == f"mixmark {following}"
 
@@ -113,8 +115,6 @@ def test_a_score_without_a_rank_asks_for_runs_and_one_with_a_rank_for_a_place(
         ("report", "x", "--verbose", "--format", "html"),
         ("compare", "x", "y", "--json", "--format", "markdown"),
         ("run", "--json", "--verbose"),
-        ("check", "x", "--json", "--markdown"),
-        ("plan", "x", "--format", "html", "--json"),
     ],
 )
 def test_two_forms_at_once_are_refused(words: tuple[str, ...]) -> None:

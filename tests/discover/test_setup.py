@@ -17,7 +17,7 @@ from mixmark.harness.measure import request
 from mixmark.harness.measure.request import RunRequest
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.suites.formats import safetensors
+from tests.fakes.checkpoints import write_checkpoint
 
 
 def test_what_a_result_tells_of_the_command_line_holds_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,10 +93,8 @@ def test_a_section_without_an_interpreter_is_what_it_configures() -> None:
 
 @pytest.mark.slow
 def test_a_checkpoint_is_read_before_anything_is_measured(tmp_path: Path) -> None:
-    written = tmp_path / "written"
-    written.mkdir()
-    safetensors.prepare(registry.load_suite("resnet50", "smoke"), "fp32")(written)
-    (file,) = written.glob("*.safetensors")
+    file = tmp_path / "written.safetensors"
+    write_checkpoint(registry.load_suite("resnet50", "smoke"), file)
     asked = RunRequest(tier="smoke", suites=("resnet50",), weights=(f"resnet50={file}",), out=tmp_path / "out")
     assert request.prepare(asked).suites.workloads
 

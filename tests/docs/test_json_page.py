@@ -25,6 +25,7 @@ from tests.fakes.machine import one_run
 from tests.golden.sample import sample, unmetered
 from tests.record.test_store import written
 
+PUBLISHED = json_page.DOCS.parent / "submissions" / "entries"
 AGAIN = "python -m tests.docs.json_page"
 PAGE = json_page.PAGE.read_text("utf-8")
 
@@ -90,10 +91,9 @@ def test_a_report_that_departs_from_the_page_is_found(change: dict[str, Any], sa
 def test_the_arrays_of_raw_files_are_those_of_the_page(tmp_path: Path) -> None:
     whole = sample()
     written(tmp_path / "run", whole)
-    entry = next((json_page.DOCS.parent / "submissions/entries").glob("*/*/*/results/1/raw"))
     ends = ("outputs.npz", "energy.npz", "npz")
     arrays: dict[str, dict[str, set[tuple[str, int]]]] = {end: defaultdict(set) for end in ends}
-    for path in [*(tmp_path / "run/raw").iterdir(), *entry.glob("*.npz")]:
+    for path in [*(tmp_path / "run/raw").iterdir(), *PUBLISHED.glob("*/*/*/results/1/raw/*.npz")]:
         with np.load(path) as file:
             for name in (each for each in file.files if not re.search(r"_[1-9]$", each)):
                 kind = "text" if file[name].dtype.kind == "U" else str(file[name].dtype)

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,10 +82,15 @@ def without_blocks(text: str) -> str:
 
 
 def test_what_the_pages_type_exists() -> None:
-    """Every `mixmark …` in a page is a command with options that it has."""
-    for page in PAGES:
+    """Every `mixmark …` in a page is a command with options that it has. The page of a capability may type the command
+    of another one that was deleted."""
+    manifest = tomllib.loads((ROOT / "harness/plugins/built_in.toml").read_text("utf-8"))
+    deleted = manifest["commands"].keys() - registry.BUILT_IN["commands"].keys()
+    for page in PAGES[:-1]:  # the changelog names what there was
         for words in re.findall(r"\bmixmark ((?:[a-z]+)(?: [^`\n#]*)?)(?=`|\n|$)", commands(page.read_text("utf-8"))):
             first, *rest = words.split()
+            if page.is_relative_to(DOCS / "capabilities") and deleted & {first, " ".join([first, *rest[:1]])}:
+                continue
             known_commands = dict(cli_page.commands(main))
             assert first in known_commands, (page.name, words)
             command = known_commands.get(" ".join((first, *rest[:1])), known_commands[first])

@@ -86,3 +86,13 @@ class Null:
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         return (Cost(name="nothing", flops=1.0 * batch, bytes=8.0 * batch),)
+
+
+class Sum(Null):
+    """The null suite with a limit that a busy machine keeps."""
+
+    name = "sum"
+
+    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
+        super().__init__(tier, options, weight_class)
+        self.latency = LatencyLimits(percentile=0.9, total_ns=200_000_000, source="a test")

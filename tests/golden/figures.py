@@ -1,4 +1,4 @@
-"""Every figure of the JSON reports of made-up results and of the published entries, for the golden test of figures.
+"""Every figure of the JSON reports of made-up results, for the golden test of figures.
 
 A capability with figures has made-up results in tests/capabilities/NAME/golden.py, and their figures beside it.
 
@@ -17,15 +17,10 @@ from typing import Any
 from unittest.mock import patch
 
 from mixmark.harness.contracts.schema import Failure, Result
-from mixmark.harness.judge import catalogue
 from mixmark.harness.judge.assessment import Assessment, judge
-from mixmark.harness.judge.compare.machines import compare_machines
-from mixmark.harness.judge.references import reference
+from mixmark.harness.judge.references import reference, retained
 from mixmark.harness.plan import mixes
-from mixmark.harness.record import store
-from mixmark.reporters import comparison, data
-from mixmark.submissions import references
-from mixmark.submissions.references import ENTRIES
+from mixmark.reporters import data
 from tests.fakes.folders import Maker
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE, one_run
@@ -67,11 +62,6 @@ def made() -> Mapping[str, Result]:
     }
 
 
-def published() -> Iterator[tuple[str, Result]]:
-    for folder in sorted(ENTRIES.glob("*/*/*/results/*")):
-        yield folder.parents[2].name, store.open(folder)
-
-
 OTHER = {"findings", "provenance", "absent", "mix", "limits", "problems", "missing", "unranked", "reasons", "edges_ns"}
 OTHER |= {"rates", "fractions", "bound_fractions", "suite_prices", "device_prices"}
 """What a report holds beside figures: facts, findings, and what a linear program may choose otherwise."""
@@ -97,28 +87,14 @@ def below(value: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def of_assessment(judged: Assessment, name: str) -> Iterator[tuple[str, Any]]:
-    """The figures of a report, and those that the planner and the references take from a result."""
+    """The figures of a report, and those that other reports take from a result."""
     told = json.loads(data.as_json(judged))
     repeated = [row for row in told["solos"] if row in told["runs"]]
     told["solos"] = [row for row in told["solos"] if row not in repeated]
     yield from below(told, name)
-    yield f"{name} / retained", list(catalogue.retained(judged))
+    yield f"{name} / retained", list(retained(judged.score, judged.diagnoses))
     if known := reference(judged.result, judged.score, "this", judged.solos):
         yield from below(known.model_dump(mode="json"), f"{name} / reference")
-
-
-def of_machine(judged: Assessment) -> dict[str, Any]:
-    """The speeds that the planner takes from a result."""
-    assert judged.result.mix is not None
-    machine = catalogue.measured_machine("this", judged, judged.result.mix, 16)
-    return {
-        kind.name: [
-            [each.suite, each.units_per_s.estimate, each.units_per_s.half_width, each.extra_watts, each.memory_bytes]
-            for each in kind.speeds
-        ]
-        + [kind.idle_watts, kind.owned, kind.threads, dict(kind.pool_bytes)]
-        for kind in machine.kinds
-    }
 
 
 @cache
@@ -128,16 +104,10 @@ def figures() -> dict[str, Any]:
     with patch.object(mixes, "frozen", lambda: {"edge-9": EDGE}):
         for name, result in made().items():
             found |= of_assessment(judge(result), name)
-        found |= below(of_machine(judge(one_run(600.0))), "machine")
-    entries = {name: judge(result) for name, result in published()}
-    for name, judged in entries.items():
-        found |= of_assessment(judged, name)
-        found |= below(of_machine(judged), f"{name} / machine")
-    compared = compare_machines([(name, [judged]) for name, judged in entries.items()])
-    found |= below(json.loads(comparison.json(compared)), "comparison")
-    for entry in references.published():
-        found |= below(entry.model_dump(mode="json"), f"entries / {entry.path}")
-        found |= below(references.reference(entry).model_dump(mode="json"), f"entries / {entry.path} / reference")
+    return as_json(found)
+
+
+def as_json(found: Mapping[str, Any]) -> dict[str, Any]:
     known: dict[str, Any] = json.loads(json.dumps(found))
     return known
 

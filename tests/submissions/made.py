@@ -10,11 +10,10 @@ from typing import Any
 
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.measure.conformance import report
 from mixmark.harness.record import store
 from mixmark.submissions import check, files
 from mixmark.submissions.bundle import bundle
-from mixmark.submissions.entry import DECLARATION, RESULTS, Declaration, EntryVerdict, Price
+from mixmark.submissions.entry import DECLARATION, RESULTS, Declaration, EntryVerdict, KitCheck, KitReport, Price
 from tests.fakes.folders import SOURCE, rehash
 
 NOW = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
@@ -40,7 +39,7 @@ def made(out: Path, *results: Path, declaration: Declaration = DECLARED) -> Path
     return done.folder
 
 
-def kit_report(**changes: Any) -> report.Report:
+def kit_report(**changes: Any) -> KitReport:
     """The report of the conformance kit on the adapter of the results."""
     facts = {
         "kind": "adapter",
@@ -51,9 +50,9 @@ def kit_report(**changes: Any) -> report.Report:
         "mixmark": VERSION,
         "created_utc": "2026-01-02T03:04:05+00:00",
         "devices": (),
-        "verdicts": (report.CheckResult(check="claims_run", state="passed", message="8 routes ran", docs="docs"),),
+        "verdicts": (KitCheck(check="claims_run", state="passed", message="8 routes ran", docs="docs"),),
     }
-    return report.Report.model_validate(facts | changes)
+    return KitReport.model_validate(facts | changes)
 
 
 def verdict(*folders: Path, allowed: Path | None = None, originals: Path | None = None) -> EntryVerdict:

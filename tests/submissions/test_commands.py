@@ -1,4 +1,4 @@
-"""The commands submit, check, audit and compare on entries; tests/test_wheel.py walks through docs/submit.md."""
+"""The commands submit, check, audit and compare on entries; test_walkthrough.py follows the page submit.md."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mixmark.harness.cli.commands import main
+from mixmark.harness.cli.show import next_command
+from mixmark.harness.judge.assessment import judge
+from mixmark.harness.plan import mixes
+from mixmark.harness.plugins import registry
 from mixmark.harness.record.files import sha256_of
 from mixmark.reporters.figures import significant
 from mixmark.submissions import files
 from mixmark.submissions.entry import DECLARATION, Declaration
-from tests.submissions.made import edited, kit_report
+from tests.fakes.machine import EDGE, one_run
+from tests.submissions.made import DECLARED, edited, kit_report
 
 pytestmark = pytest.mark.slow
-PAGE = (Path(__file__).parents[2] / "docs/submit.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/capabilities/submissions/submit.md").read_text("utf-8")
 FLAGS = (
     *("--org", "Acme", "--system", "Acme One", "--availability", "research"),
     *("--form-factor", "desktop", "--origin", "Acme, Germany"),
@@ -95,7 +100,7 @@ def test_missing_facts_are_named_without_a_terminal(results: tuple[Path, Path]) 
 def test_missing_facts_are_asked_on_a_terminal(
     results: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mixmark.harness.cli.submissions.asks", lambda: True)
+    monkeypatch.setattr("mixmark.submissions.commands.asks", lambda: True)
     flags = ("--org", "Acme", "--availability", "research", "--out", tmp_path)
     done = typed("submit", results[0], *flags, text="Acme One\nlaptop\nAcme, Germany\n")
     assert done.exit_code == 0, done.output
@@ -223,3 +228,24 @@ def test_the_declarations_on_the_page_are_valid() -> None:
     text = "".join(map(shown, ("submission.toml", "price.toml", "reproduced.toml")))
     declared = Declaration.model_validate(tomllib.loads(text))
     assert declared.price and declared.reproduced_by and declared.folders == ("acme", "acme-one")
+
+
+def test_two_forms_of_a_verdict_are_refused(folder: Path) -> None:
+    assert "ask for different forms" in typed("check", folder, "--json", "--markdown").stderr
+
+
+def test_a_result_with_a_rank_can_be_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+    assert next_command(judge(one_run(None, runs=3)), Path("out")) == "mixmark submit out"
+
+
+def test_what_entries_offer_to_a_planner(folder: Path, results: tuple[Path, Path]) -> None:
+    offered = registry.find("services")["entries"].load()
+    assert offered(results[0]) is None and offered(results[0].parent) is None
+    [entry] = offered(folder.parents[2])
+    assert (entry.name, entry.problem, entry.result) == ("Acme One", None, folder / "results/1")
+    assert entry.price == DECLARED.price
+    (folder / DECLARATION).write_text("{}", "utf-8")
+    [entry] = offered(folder)
+    assert entry.name == "acme-sohne/acme-one/two-16-bit" and entry.result is None
+    assert entry.problem.startswith("mixmark check rejects it: E-")

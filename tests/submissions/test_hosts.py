@@ -6,15 +6,13 @@ import json
 
 import pytest
 
-from mixmark.harness.contracts.schema import Device, Environment, Hosts, Result
+from mixmark.harness.contracts.schema import Environment, Hosts, Result
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plan import mixes
 from mixmark.reporters.hosts import label
-from mixmark.submissions.board.row import device_name, devices
 from mixmark.submissions.conclude import contribution_of, machine_of, unlike
-from mixmark.submissions.entry import Entry
-from mixmark.submissions.redact import Redactor, host_names, redacted, words_of
+from mixmark.submissions.entry import KitReport
+from mixmark.submissions.redact import Redactor, host_names, words_of
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE
 from tests.golden.sample import system
@@ -38,7 +36,7 @@ def test_the_names_of_hosts_are_replaced_everywhere_and_the_figures_stay() -> No
     words = list(host_names(before))
     assert words == [("lab7-alpha", "machine"), ("lab7-beta", "machine")]
     assert not {"lab7", "alpha", "lab7-alpha"} & words_of(before), "else they were kept as words of the result"
-    clean = redacted(before, Redactor(words))
+    clean = Redactor(words).result(before)
     assert "lab7" not in json.dumps(clean.model_dump(mode="json"))
     assert [group.names for group in clean.hosts] == [("machine-1", "machine-2")]
     assert {device.host for device in clean.devices} == {"machine-1", "machine-2"}
@@ -61,11 +59,10 @@ def test_the_id_of_a_part_of_a_host_is_replaced_with_its_host_left() -> None:
         if device.id != "host2/gpu:0"
     ]
     redactor = Redactor()
-    clean = redacted(
+    clean = redactor.result(
         before.model_copy(
             update={"devices": tuple(devices), "records": (), "phases": (), "meterings": (), "domains": ()}
-        ),
-        redactor,
+        )
     )
     assert "host1/gpu:0" in [device.id for device in clean.devices]
     assert redactor.text(f"mix1.llm.host1-gpu-gpu-{UUID}.bf16") == "mix1.llm.host1-gpu-0.bf16"
@@ -80,14 +77,6 @@ def test_an_entry_lists_equal_hosts_once_and_counts_what_they_have_together() ->
     assert [*map(label, machine.hosts)] == ["2 hosts: host1, host3", "1 host: host2"]
     whole = machine.whole
     assert (whole.cpu_model, whole.cpu_cores, whole.cpu_threads) == ("2 × Acme Quartz 9000, Acme Onyx", 36, 72)
-    slices = tuple(
-        Device(id=f"{host}/cpu:0.{at}", kind="cpu", memory_pool=f"{host}/host", slice_of=f"{host}/cpu:0", cores=(at,))
-        for host in ("host1", "host2")
-        for at in range(2)
-    )
-    entry = Entry.model_construct(machine=machine.model_copy(update={"devices": slices}))
-    assert devices(entry) == ["Acme Quartz 9000", "Acme Onyx"]
-    assert device_name(entry, "host2/cpu:0.1") == "Acme Onyx"
 
 
 def test_the_kit_checked_the_code_of_an_adapter_on_every_host() -> None:
@@ -95,10 +84,26 @@ def test_the_kit_checked_the_code_of_an_adapter_on_every_host() -> None:
         return Environment(origin="x", spec="a:A", python="3.12", mixmark="0.1.0", sha256=sha256)
 
     of_one = named("host1", "host2").model_copy(update={"environments": {"acme": ran("a" * 64)}})
-    report = Report.model_construct(kind="adapter", name="acme", sha256="a" * 64, mixmark="0.1.0")
+    report = KitReport.model_construct(kind="adapter", name="acme", sha256="a" * 64, mixmark="0.1.0")
     assert unlike(report, contribution_of(1, judge(of_one), "0" * 64)) is None
     other = of_one.model_copy(update={"environments": {"acme": ran("a" * 64), "host2/acme": ran("b" * 64)}})
     assert (
         unlike(report, contribution_of(1, judge(other), "0" * 64))
         == "result 1 ran another code of acme than the kit checked"
+    )
+
+
+def test_an_entry_is_about_the_routes_of_the_whole_run_and_shows_the_timestamps_of_its_parts() -> None:
+    three = cluster(("host1", "host2", "host3"), parts={1: 1.0, 2: 0.8})
+    contribution = contribution_of(1, judge(three), "0" * 64)
+    odd = tuple(
+        each.model_copy(update={"route": each.route.model_copy(update={"adapter": "odd"})})
+        if each.phase == "scaling2"
+        else each
+        for each in three.records
+    )
+    forged = contribution_of(1, judge(three.model_copy(update={"records": odd})), "0" * 64)
+    assert {route.adapter for route in (*contribution.routes, *forged.routes)} == {"acme"}
+    assert any("scaling2" in name for name, _ in contribution.fingerprints), (
+        "a copy of its timestamps elsewhere is found all the same"
     )

@@ -12,8 +12,7 @@ from mixmark.harness.contracts.schema import Device, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.record import store
 from mixmark.submissions import bundle
-from mixmark.submissions.entry import results_of
-from mixmark.submissions.redact import Redactor, private, redacted, words_of
+from mixmark.submissions.redact import Redactor, private, words_of
 from tests.fakes.folders import Maker, write
 from tests.golden.sample import result
 from tests.submissions.made import DECLARED, verdict
@@ -138,7 +137,7 @@ def test_the_uuid_of_a_gpu_becomes_a_number_in_its_groups_and_slices() -> None:
 
     slice = gpu(f"MIG-{UUID[:-1]}f", f"gpu:GPU-{UUID}/2-of-7")
     devices = (gpu(f"GPU-{UUID}"), slice, gpu("pair", f"gpu:GPU-{UUID}", "gpu:1"))
-    clean = redacted(result().model_copy(update={"devices": devices}), Redactor([]))
+    clean = Redactor().result(result().model_copy(update={"devices": devices}))
     assert [device.id for device in clean.devices] == ["gpu:0", "gpu:2", "gpu:pair"]
     assert [device.parts for device in clean.devices] == [(), ("gpu:0/2-of-7",), ("gpu:0", "gpu:1")]
 
@@ -164,7 +163,7 @@ def test_the_uuid_of_a_gpu_becomes_a_number_everywhere(tmp_path: Path) -> None:
 
 def test_a_result_that_was_not_redacted_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "run", with_uuid(Maker().result()))
-    monkeypatch.setattr("mixmark.submissions.redact.redacted", lambda result, redactor: result)
+    monkeypatch.setattr("mixmark.submissions.redact.Redactor.result", lambda redactor, result: result)
     made = bundle.bundle([tmp_path / "run"], DECLARED, tmp_path / "entries")
     problems = made.verdict.problems
     assert made.verdict.entry is None and {problem.code for problem in problems} == {"E-PRIVATE"}
@@ -182,11 +181,11 @@ def test_a_host_that_is_called_like_a_part_of_the_result_stays(tmp_path: Path) -
 
 def test_a_redaction_that_makes_a_result_invalid_is_an_error() -> None:
     with pytest.raises(ResultError, match="is not valid without"):
-        redacted(Maker().result(), Redactor([("fp32", "host name")]))
+        Redactor([("fp32", "host name")]).result(Maker().result())
 
 
 def test_an_entry_of_a_redacted_result_is_still_valid_after_a_second_redaction(folder: Path) -> None:
     result = store.open(folder / "results/1")
-    assert redacted(result, Redactor()).model_dump() == result.model_dump()
+    assert Redactor().result(result).model_dump() == result.model_dump()
     assert verdict(folder).entry is not None
-    assert results_of(folder) == [folder / "results/1"]
+    assert store.results_of(folder) == [folder / "results/1"]

@@ -133,7 +133,7 @@ def test_a_server_is_fed_on_schedule_and_counts_from_the_due_time(inline: None, 
 
 
 def test_the_highest_rate_lies_below_what_a_closed_loop_does(inline: None, tmp_path: Path) -> None:
-    sum_suite = NULL.model_copy(update={"name": "sum", "spec": "tests.fakes.conformance:Sum"})
+    sum_suite = NULL.model_copy(update={"name": "sum", "spec": "tests.fakes.null:Sum"})
     with worker(tmp_path, work_s="0.01") as acme:
         opened(acme, sum_suite)
         answer = measured(acme, tmp_path, 60, "server", None, search_ns=4 * 10**9, max_ns=10**10, warmup_ns=10**8)

@@ -205,15 +205,6 @@ def test_layers_that_stay_on_the_cpu_are_told() -> None:
     assert "unknown" in offloading("CUDA0", [])["layers on the device"]
 
 
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_the_kit_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.adapters import test_contract
-
-    pytest.importorskip("llama_cpp", reason="no llama_cpp: pip install 'mixmark[llamacpp]' (compiles for ten minutes)")
-    test_contract.test_the_kit_finds_nothing("llamacpp", tmp_path, monkeypatch)
-
-
 def test_a_package_that_is_absent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     with pytest.raises(PluginError, match=r"^llama_cpp ") as absent:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -254,13 +253,3 @@ def test_what_is_no_output_is_told(networks: tuple[Network, Network, Feed]) -> N
             suite.quality(wrong, reference)
         with pytest.raises(WrongOutput, match=complaint):
             judged(networks, wrong)
-
-
-@pytest.mark.exhaustive
-def test_the_starter_of_a_session_runs_it(tmp_path: Path) -> None:
-    from mixmark.harness.adapters.torch import Torch
-    from tests.cli.test_template import acme, outputs
-
-    suite = Speech("smoke", {})
-    output, expected = outputs(acme(tmp_path, "session"), suite), outputs(Torch({}), suite)
-    np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from math import prod
 from typing import Any
 
@@ -13,16 +12,12 @@ import pytest
 from mixmark.harness.adapters.onnxruntime import OnnxRuntime
 from mixmark.harness.adapters.openvino import OpenVino
 from mixmark.harness.adapters.torch import Torch
+from mixmark.harness.adapters.torch.counted import Counted
 from mixmark.harness.adapters.torch.inductor import Inductor
 from mixmark.harness.capabilities.train import ADAMW, CHANGES, PROBES, SEQUENCES, STEP, Train, spread
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Use
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.suite_claims import workload
 from mixmark.harness.measure.audit import CPU
-from mixmark.harness.measure.conformance import suite as kit
-from mixmark.harness.measure.conformance.report import apply
-from mixmark.harness.plugins import registry
 
 pytestmark = pytest.mark.slow
 
@@ -118,7 +113,7 @@ def test_the_tiers_have_the_size_of_the_public_models(tier: str, parameters: int
 def test_the_cost_is_what_the_counter_counts() -> None:
     """At the smoke tier, whose attention computes all pairs when it is counted."""
     found = {"flops": 0, "weights": 0}
-    engine = kit.ENGINE.load()({"count": "true"})
+    engine = Counted({"count": "true"})
     with engine.open(CPU, SUITE, "fp32", Use.of("single-stream")) as runner:
         list(runner(FEED))
         found = {name: int(runner.facts[name]) for name in found}
@@ -256,23 +251,3 @@ def test_what_train_cannot_do_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="no ONNX graph"):
         SUITE.graphs()["step"].onnx()
     assert SUITE.gate("int8") is None
-
-
-def test_a_plan_and_the_kit_take_the_classes_that_a_suite_has() -> None:
-    planned = workload("train", "smoke", 4)
-    assert not isinstance(planned, str)
-    assert set(planned.memory_bytes) == {"fp32", "bf16", "fp16"}
-    assert {batch.precision for batch in planned.batches} == {"fp32", "bf16", "fp16"}
-    with ExitStack() as stack:
-        for name, classes in (("train", [16]), ("probe", [16, 8, 4])):
-            assert kit.SuiteTrials(registry.find("suites")[name], Config(), stack).classes == classes
-
-
-def test_an_adapter_that_cannot_run_a_suite_leaves_its_run_unchecked(
-    inline: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kit, "ADAPTERS", ("onnxruntime",))
-    with ExitStack() as stack:
-        trials = kit.SuiteTrials(registry.find("suites")["train"], Config(), stack)
-        result = apply(kit.runs_are_audited, trials)
-    assert result.state == "not checked" and "train has no ONNX graph" in result.message, str(result)

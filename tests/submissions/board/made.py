@@ -10,8 +10,8 @@ from mixmark.harness.contracts.schema import Hosts, ScenarioName
 from mixmark.harness.judge.findings import found
 from mixmark.submissions.board.row import Website
 from mixmark.submissions.entry import Entry
-from tests.fakes.entries import made
 from tests.reporters.hostile import HOSTILE
+from tests.submissions.entries import made
 
 SUITES = {"llm": "1", "diffusion": "1", "dlrm": "1", "resnet50": "1"}
 UNIT_WORDS = {

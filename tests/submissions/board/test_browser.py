@@ -10,10 +10,10 @@ import pytest
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.submissions.board.site import build
 from mixmark.submissions.entry import Entry
-from tests.fakes.entries import made
 from tests.reporters.browser import CHROMIUM, Tab, tab
 from tests.reporters.test_browser import AXE, FAULTS, SCHEMES, TOO_WIDE, WINDOWS
 from tests.submissions.board.made import SITE, hostile
+from tests.submissions.entries import made
 
 pytestmark = [
     pytest.mark.slow,

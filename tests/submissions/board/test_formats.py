@@ -18,8 +18,8 @@ from mixmark.submissions.board import formats, row
 from mixmark.submissions.board.rank import boards
 from mixmark.submissions.board.row import standings
 from mixmark.submissions.entry import Entry
-from tests.fakes.entries import made
 from tests.submissions.board.made import SITE, crowd, hostile
+from tests.submissions.entries import made
 
 CROWDS = {"none": [], "one": crowd(1), "many": crowd(80), "hostile": [hostile(number) for number in range(4)]}
 

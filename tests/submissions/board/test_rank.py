@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.submissions.board.rank import Key, boards, overlap, ranks, stale
-from tests.fakes.entries import made
+from tests.submissions.entries import made
 
 TODAY = datetime.date(2026, 11, 22)
 

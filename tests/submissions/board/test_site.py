@@ -11,15 +11,20 @@ import pytest
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.numbers import significant
+from mixmark.harness.contracts.schema import Device, Hosts
 from mixmark.harness.judge.findings import words
-from mixmark.submissions.board import entry_page
+from mixmark.submissions.board import row
 from mixmark.submissions.board import site as board_site
 from mixmark.submissions.board.rank import boards
 from mixmark.submissions.board.site import build, pages
+from mixmark.submissions.conclude import machine_of
 from mixmark.submissions.entry import Entry, LoadFigures
-from tests.fakes.entries import made
+from mixmark.submissions.verdict import classes
+from tests.golden.sample import system
 from tests.reporters.parsed import Page
 from tests.submissions.board.made import SITE, crowd, hostile
+from tests.submissions.entries import made
+from tests.submissions.test_hosts import ONYX, named
 
 
 def written(entries: list[Entry]) -> dict[str, str]:
@@ -189,11 +194,11 @@ def test_a_disturbed_entry_says_so_first_and_each_class_stands_once() -> None:
     words = Page(written([entry.model_copy(update=update)])[f"entries/{entry.path}/index.html"]).text
     assert "disturbed" not in calm and "do not rely on these figures: other machines took 7 %." in words
     assert words.index("do not rely") < words.index("This system does one")
-    rows = [line[0] for line in entry_page._classes(entry)]
+    rows = [line[0] for line in classes(entry)]
     assert len(rows) == len(set(rows)) and "ranked" not in rows
-    assert ("grade", "ranked", "not official: 3 of 5 runs") in entry_page._classes(entry)
+    assert ("grade", "ranked", "not official: 3 of 5 runs") in classes(entry)
     shared = entry.without_rank("it holds a run of another entry")
-    assert ("rank", "none", "it holds a run of another entry") in entry_page._classes(shared)
+    assert ("rank", "none", "it holds a run of another entry") in classes(shared)
 
 
 def test_suites_have_the_order_of_the_mix_on_every_page() -> None:
@@ -296,3 +301,16 @@ def test_a_link_to_a_page_has_a_title_a_description_and_a_picture(tmp_path: Path
         assert picture.read_bytes().startswith(b"\x89PNG")
     assert len(pictures) == len(entries) + 1
     assert "og:image" not in written(entries)["index.html"], "a picture needs a whole address"
+
+
+def test_the_board_lists_equal_processors_of_hosts_once() -> None:
+    groups = (Hosts(names=("host1", "host3"), system=system()), Hosts(names=("host2",), system=ONYX))
+    machine = machine_of(named("host1", "host2", "host3").model_copy(update={"hosts": groups}))
+    slices = tuple(
+        Device(id=f"{host}/cpu:0.{at}", kind="cpu", memory_pool=f"{host}/host", slice_of=f"{host}/cpu:0", cores=(at,))
+        for host in ("host1", "host2")
+        for at in range(2)
+    )
+    entry = Entry.model_construct(machine=machine.model_copy(update={"devices": slices}))
+    assert row.devices(entry) == ["Acme Quartz 9000", "Acme Onyx"]
+    assert row.device_name(entry, "host2/cpu:0.1") == "Acme Onyx"

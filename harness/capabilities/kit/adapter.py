@@ -1,0 +1,356 @@
+"""The checks of an adapter, in the order of docs/capabilities/kit/conformance.md: trials -> evidence.
+
+A check returns its evidence in a few words. It raises CheckFailed if the adapter breaks the contract, and NotChecked if
+the trials do not show it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from mixmark.harness.capabilities.kit.adapter_trials import LOAD, AdapterTrials, Discovery, Sessions
+from mixmark.harness.capabilities.kit.report import (
+    Check,
+    CheckFailed,
+    NotChecked,
+    Report,
+    apply_all,
+    fail_for,
+    fail_if,
+    new_report,
+)
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.numbers import counted, filesize, percent, significant
+from mixmark.harness.contracts.schema import Device, Record, Result
+from mixmark.harness.discover import config as configuration
+from mixmark.harness.discover import setup
+from mixmark.harness.discover.devices import unusable
+from mixmark.harness.judge.rules import integrity, records
+from mixmark.harness.judge.statistics.intervals import within_limits
+from mixmark.harness.judge.statistics.timestamps import most_in_flight
+from mixmark.harness.plan.phases import Target
+from mixmark.harness.worker.failures import Misused, NotStarted, WorkerFailed
+
+ARRAY = "numpy.ndarray"
+DISCOVERS_WITHIN_S = 20.0  # the import of a vendor's framework included
+CONVERTING = 0.1  # of a feed's time may go into converting its yields to host arrays
+CONVERTING_NS = 2_000_000  # of any feed, for arrays that are only copied
+CLOSES_WITHIN_S = 5.0  # a feed that was broken off
+GROWTH = 0.5  # of the weights' size may a session leave behind
+GROWTH_BYTES = 8 << 20  # of any suite, for allocators that keep freed memory
+IDLE_CORES = 0.05  # of a CPU may a worker use that runs no feed
+LOG_BYTES = 2000  # that may be printed for each feed
+LOG_BYTES_ONCE = 256 << 10  # for warnings at the start, in all workers together
+
+
+def discovery_is_quick(trials: AdapterTrials) -> str:
+    """`discover` returns within 20 s in a fresh process, the import of the vendor's libraries included."""
+    took_s = min(discovery.took_s for discovery in trials.discoveries)  # the first one may read from a cold disk
+    fail_if(took_s > DISCOVERS_WITHIN_S, f"it took {took_s:.0f} s, and may take {DISCOVERS_WITHIN_S:g} s")
+    return f"{took_s:.1f} s from the start of a process"
+
+
+def discovery_is_repeatable(trials: AdapterTrials) -> str:
+    """Two fresh processes discover the same devices, in every field, and disclose the same versions."""
+    first, second = _discoveries(trials)
+    for before, after in zip(first.devices, second.devices, strict=False):
+        names = [name for name in Device.model_fields if getattr(before, name) != getattr(after, name)]
+        fail_if(names, f"{before.id}: another {' and another '.join(names)} the second time")
+    fail_if(len(first.devices) != len(second.devices), "the second time it found another number of devices")
+    fail_if(first.environment != second.environment, "the second time it disclosed other versions")
+    return f"twice the same: {', '.join(device.id for device in first.devices) or 'no device'}"
+
+
+def discovery_leaves_nothing(trials: AdapterTrials) -> str:
+    """`discover` starts no process that goes on, waits on no port, writes no file and claims no accelerator."""
+    fail_for([trace for discovery in _discoveries(trials) for trace in discovery.traces])
+    return "no process, no port, no file, no accelerator"
+
+
+def devices_are_told_apart(trials: AdapterTrials) -> str:
+    """Every device has an id of its own, offers a precision, and is no other kind of silicon than its id says."""
+    targets = [Target(device, trials.adapter.name, {}) for device in trials.devices]
+    for number, target in enumerate(targets):
+        problem = unusable(target, [other for other in targets[:number] if other.device.id == target.device.id])
+        fail_if(problem, f"{target.device.id}: {problem}")
+    return ", ".join(f"{target.device.id} ({', '.join(target.device.precisions)})" for target in targets)
+
+
+def options_are_refused(trials: AdapterTrials) -> str:
+    """An option that the adapter does not know is refused with UsageError, before anything else is done."""
+    refused = trials.unknown_option
+    fail_if(refused is None, "it took an unknown option: begin the constructor with refuse_options")
+    fail_if(not isinstance(refused, Misused), f"it raised something else than UsageError: {refused}")
+    return f"{refused}"
+
+
+def claims_run(trials: AdapterTrials) -> str:
+    """Every suite runs in every precision that the device offers to it, or raises Unsupported."""
+    failed = [record for record in trials.claimed if record.error and record.error.kind != "wrong output"]
+    fail_for(trials.findings([records.finished], failed))
+    ran = sum(record.completions is not None for record in trials.claimed)
+    fail_if(not ran, "it runs no suite in any precision that it offers")
+    unsupported = ", ".join(f"{record.route.suite} in {record.route.precision}" for record in failed)
+    return f"{counted(ran, 'route')} ran" + (f"; unsupported: {unsupported}" if unsupported else "")
+
+
+def yields_fit_the_table(trials: AdapterTrials) -> str:
+    """A feed's yields have the units, shapes and dtypes of the table in the docs."""
+    claimed = _claimed(trials)
+    wrong = [record for record in trials.claimed if record.error and record.error.kind == "wrong output"]
+    broken = trials.findings([records.finished], wrong)
+    broken += trials.findings([integrity.audited], [record for record in claimed if _problem(record)])
+    fail_for([*broken, *trials.findings([integrity.units_counted], claimed)])
+    _ran(claimed)
+    return "units, shapes and dtypes fit the table"
+
+
+def outputs_pass_their_gates(trials: AdapterTrials) -> str:
+    """Every route passes the audit of its suite at the precision that it was opened in."""
+    claimed = [record for record in _claimed(trials) if not _problem(record)]
+    _passed(trials, claimed)
+    return f"{counted(len(claimed), 'route')} passed"
+
+
+def placement_is_truthful(trials: AdapterTrials) -> str:
+    """The facts name the place of all work; all of it ran on the device, as far as its driver and the facts tell."""
+    claimed = _claimed(trials)
+    _ran(claimed)
+    for record in claimed:
+        fail_if(not record.facts, f"the facts of {record.route.label} are empty")
+    strayed = trials.findings([integrity.on_device], claimed)
+    for record in claimed:
+        own = {part for device in trials.devices if device.id == record.route.device for part in device.silicon}
+        used = {state.id for block in record.conditions for state in block.accelerators if state.own_processes_listed}
+        strayed += [f"{record.route.label}: it computed on {id}" for id in sorted(used - own)]
+    fail_for(strayed)
+    return ", ".join(f"{name}: {value}" for name, value in list(claimed[0].facts.items())[:3])
+
+
+def unclaimed_is_unsupported(trials: AdapterTrials) -> str:
+    """A precision that the device does not offer raises Unsupported, and does not run as another one."""
+    messages = []
+    for record in trials.unclaimed:
+        route, error = record.route, record.error
+        where = f"{route.suite} on {route.device} in {route.precision}"
+        if error is None:
+            raise CheckFailed(f"{where} ran, and is not offered")
+        fail_if(error.kind != "unsupported", f"{where}: {error.kind}: {error.message}")
+        messages.append(f"{where}: {error.message}")
+    if not messages:
+        raise NotChecked("it offers every precision that there is")
+    return "; ".join(messages)
+
+
+def sessions_follow_each_other(trials: AdapterTrials) -> str:
+    """A suite that was closed opens again in the same worker, and runs."""
+    rows = [f"{len(sessions.memory_bytes)} of {sessions.share.route.label}" for sessions in trials.sessions.values()]
+    return f"in a row: {'; '.join(rows)}"
+
+
+def outputs_are_plain(trials: AdapterTrials) -> str:
+    """A yield is a numpy array on the host, whose values are not overwritten afterwards."""
+    broken: list[str] = []
+    for device, sessions in _sessions(trials).items():
+        runner = sessions.runner
+        broken += [f"{device}: it yields {kind}, and not a numpy array" for kind in runner.types if kind != ARRAY]
+        if runner.converting_ns > max(CONVERTING_NS, CONVERTING * runner.feed_ns):
+            waited = f"{runner.converting_ns / 1e6:.0f} of {runner.feed_ns / 1e6:.0f} ms"
+            broken.append(f"{waited} went into making arrays of the yields")
+        if runner.overwritten:
+            broken.append(f"{runner.overwritten} of {runner.yields} arrays were written over later")
+    fail_for(broken)
+    return "numpy arrays, which keep their values"
+
+
+def feeds_can_be_broken_off(trials: AdapterTrials) -> str:
+    """An iterator that is closed before its end ends at once, and the next feed runs."""
+    longest_s = max(sessions.runner.closing_ns for sessions in _sessions(trials).values()) / 1e9
+    fail_if(longest_s > CLOSES_WITHIN_S, f"closing a feed after its first yield took {longest_s:.0f} s")
+    return f"closed within {longest_s * 1000:.0f} ms"
+
+
+def memory_returns(trials: AdapterTrials) -> str:
+    """Each of several sessions in a row in one worker leaves less memory behind than a part of the weights."""
+    messages = []
+    for device, sessions in _sessions(trials).items():
+        growth = min(after - before for before, after in pairwise(sessions.memory_bytes))  # allocators keep some
+        weights = f"with weights of {sessions.weights_bytes / 2**20:.1f} MiB"
+        messages.append(f"{device}: {growth / 2**20:+.1f} MiB a session, {weights}")
+        limit = max(GROWTH_BYTES, GROWTH * sessions.weights_bytes)
+        fail_if(growth > limit, f"{messages[-1]}: free what `open` made after its yield")
+    return "; ".join((*messages, "host memory only: no watcher reports the memory of accelerators"))
+
+
+def idle_burns_nothing(trials: AdapterTrials) -> str:
+    """A worker with an open suite that runs no feed uses no CPU time."""
+    cores = {device: sessions.idle_cores for device, sessions in _sessions(trials).items()}
+    for device, used in cores.items():
+        fail_if(used > IDLE_CORES, f"{device}: it used {used:.2f} CPUs while it ran no feed")
+    return f"{max(cores.values()):.3f} CPUs"
+
+
+def a_killed_worker_leaves_nothing(trials: AdapterTrials) -> str:
+    """A worker that is killed in the middle of a feed leaves no process behind, and the next one runs."""
+    for device, (killed, after) in trials.killed.items():
+        names = ", ".join(killed.surviving_processes)
+        fail_if(names, f"{device}: {names} lived on when the worker was killed")
+        fail_for(trials.findings([records.finished], [after]))
+    fail_for(trials.findings([integrity.no_orphans], trials.claimed))
+    return "no process lived on, and the next worker ran"
+
+
+def concurrency_is_honoured(trials: AdapterTrials) -> str:
+    """The runner takes as many feeds at once as its concurrency says, and the output of each is right."""
+    concurrent = [record for record in trials.audited if record.key not in trials.claims]
+    fail_for(trials.findings([records.finished], concurrent))
+    _passed(trials, concurrent)
+    most = max(most_in_flight(record.completions) for record in concurrent if record.completions)
+    concurrency = max(record.concurrency for record in concurrent)
+    return f"concurrency {concurrency}, at most {counted(most, 'feed')} in flight at once"
+
+
+def server_keeps_its_latency(trials: AdapterTrials) -> str:
+    """A server at half the rate of a closed loop keeps the suite's latency limits."""
+    fail_for(trials.findings([records.finished, records.latency_within_limits], trials.served))
+    messages = []
+    for record in trials.served:
+        rate = significant(record.rate_per_s or 0)
+        messages.append(f"{record.route.label} at {rate} feeds a second, {percent(LOAD)} of a closed loop")
+        if (
+            record.completions
+            and record.latency_limits
+            and not within_limits(record.completions, record.latency_limits)
+        ):
+            raise NotChecked(f"{messages[-1]}: too few feeds to tell")
+    if not messages:
+        raise NotChecked("no suite with latency limits ran")
+    return "; ".join(messages)
+
+
+def devices_work_at_once(trials: AdapterTrials) -> str:
+    """Two devices run at the same time, each in a worker of its own."""
+    fail_for(trials.findings([records.finished], trials.paired))
+    return " and ".join(record.route.device for record in trials.paired)
+
+
+def noise_is_harmless(trials: AdapterTrials) -> str:
+    """Printed text goes to a log, and is little for each feed: a long run must not fill a disk."""
+    feeds = sum(len(record.completions) for record in trials.claimed if record.completions)
+    printed = trials.log_bytes
+    fail_if(
+        printed > LOG_BYTES_ONCE + LOG_BYTES * feeds,
+        f"{filesize(printed)} were printed in {counted(feeds, 'feed')}",
+    )
+    return f"{filesize(printed)} in {counted(feeds, 'feed')}"
+
+
+CHECKS: tuple[Check[AdapterTrials], ...] = (
+    discovery_is_quick,
+    discovery_is_repeatable,
+    discovery_leaves_nothing,
+    devices_are_told_apart,
+    options_are_refused,
+    claims_run,
+    yields_fit_the_table,
+    outputs_pass_their_gates,
+    placement_is_truthful,
+    unclaimed_is_unsupported,
+    sessions_follow_each_other,
+    outputs_are_plain,
+    feeds_can_be_broken_off,
+    memory_returns,
+    idle_burns_nothing,
+    a_killed_worker_leaves_nothing,
+    concurrency_is_honoured,
+    server_keeps_its_latency,
+    devices_work_at_once,
+    noise_is_harmless,
+)
+"""Every check, in the order of the report."""
+
+
+def report(
+    adapter: str,
+    config: Path | None,
+    timeout_s: float,
+    on_check: Callable[[str], None],
+    device: str = "",
+    keep: Callable[[Report, Result | None], None] = lambda report, result: None,
+) -> Report:
+    """See `kit.check_adapter`. device: the id of the only one to check; empty: one of each kind. keep: gets the
+    report, and the result of the claimed routes; None if no device was discovered."""
+    configured = configuration.load(config)
+    (plugin,) = setup.choose_adapters([adapter], configured).values()
+    with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
+        suites = setup.load_suites(configured, "smoke")
+        trials = AdapterTrials(plugin, configured, suites, Path(folder) / "kit", timeout_s, device)
+        source: tuple[str, str, str] = (plugin.origin, "", "")
+        devices: Sequence[Device] = ()
+        try:
+            environment, devices = trials.discoveries[0].environment, trials.discoveries[0].devices
+            source = environment.origin, environment.source, environment.sha256
+        except NotStarted as failed:
+            raise UsageError(failed.failure.message, failed.failure.hint) from failed
+        except WorkerFailed:
+            pass  # the first check reports it
+        if device and device not in {each.id for each in devices}:
+            found = ", ".join(each.id for each in devices) or "none"
+            raise UsageError(f"{adapter} discovers no device {device}", f"it discovers: {found}")
+        made = new_report("adapter", plugin.name, source, devices, apply_all(CHECKS, trials, on_check))
+        keep(made, trials.result(_kept(trials)) if devices else None)
+        return made
+
+
+def _kept(trials: AdapterTrials) -> Sequence[Record]:
+    """The records of all claims, with their audits if the reference could be computed."""
+    try:
+        return trials.audited
+    except Exception:  # no torch, or no worker for it: a check has reported it
+        return trials.claimed
+
+
+def _discoveries(trials: AdapterTrials) -> Sequence[Discovery]:
+    """The discoveries. Raises NotChecked if they failed, which the first check reports."""
+    try:
+        return trials.discoveries
+    except WorkerFailed as failed:
+        raise NotChecked(f"no device was discovered: {failed}") from failed
+
+
+def _sessions(trials: AdapterTrials) -> Mapping[str, Sessions]:
+    """The sessions in a row. Raises NotChecked if they failed, which is a check of its own."""
+    try:
+        return trials.sessions
+    except WorkerFailed as failed:
+        raise NotChecked(f"no sessions followed each other: {failed}") from failed
+
+
+def _claimed(trials: AdapterTrials) -> list[Record]:
+    """The claims that came to their end, with their audits."""
+    return [record for record in trials.audited if record.key in trials.claims and record.completions is not None]
+
+
+def _problem(record: Record) -> str:
+    """Why an output could not be compared with the reference; empty: all were, or none was audited."""
+    return record.audit.problem if record.audit else ""
+
+
+def _passed(trials: AdapterTrials, audited: Sequence[Record]) -> None:
+    """Raises CheckFailed if a record fails its audit, and NotChecked if one was not audited."""
+    _ran(audited)
+    fail_for(
+        trials.findings([integrity.audited], [record for record in audited if record.audit and record.audit.values])
+    )
+    for record in audited:
+        if record.audit is None or not record.audit.values:
+            raise NotChecked(f"{record.route.label} was not audited: {record.exempt or record.unaudited}")
+
+
+def _ran(measured: Iterable[Record]) -> None:
+    """Raises NotChecked if none of the records came to its end."""
+    if not any(record.completions is not None for record in measured):
+        raise NotChecked("nothing ran")

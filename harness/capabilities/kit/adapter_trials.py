@@ -1,0 +1,520 @@
+"""The trials of an adapter. Each is made when a check first needs it, and kept.
+
+Every trial runs in real workers. Measurements are phases of a run (`phase.attend`), with the audits of a run; the smoke
+tier makes them quick.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import get_args
+
+import psutil
+
+from mixmark.harness.capabilities.kit.report import NotChecked, trial
+from mixmark.harness.contracts.schema import (
+    Device,
+    Environment,
+    Finding,
+    Limits,
+    Phase,
+    Precision,
+    Record,
+    Result,
+    Share,
+    Task,
+)
+from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.devices import Found, environment
+from mixmark.harness.discover.machine.accelerators import Accelerators
+from mixmark.harness.discover.setup import Equipment, Suites, Workbench
+from mixmark.harness.judge.evidence import Evidence, gather
+from mixmark.harness.judge.findings import words
+from mixmark.harness.judge.statistics.intervals import sample_needed
+from mixmark.harness.judge.statistics.timestamps import window_ns
+from mixmark.harness.measure import solo
+from mixmark.harness.measure.benchmark import auditor
+from mixmark.harness.measure.phase import Driver, Part, attend
+from mixmark.harness.plan import phases, presets
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import clock
+from mixmark.harness.resources.files import ROOT, table
+from mixmark.harness.worker import child
+from mixmark.harness.worker.failures import WorkerFailed, failure_of
+from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.messages import AdapterCalls, Prepared, RunnerChecked
+
+SECOND = 1_000_000_000
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+BATCH = 17  # samples in a feed, where a suite takes batches: no power of two, so that padding must be cut off again
+WINDOW_NS = 10 * SECOND  # the longest window
+SESSIONS = 4  # in a row, in one worker
+SETTLE_S = 0.5  # threads that wait for work may still spin for this long
+IDLE_S = 1.0  # then they must not spin for this long
+KILLED_AFTER_S = 0.5  # from the begin of a window until its worker is killed
+CONCURRENT_FEEDS = 4  # audited feeds for each feed that the runner takes at once
+LOAD = 0.5  # of the throughput of a closed loop: the rate at which feeds arrive at a server
+SERVED_S = 15.0  # feeds arrive at a server for this long; a slow suite has fewer feeds than its percentile takes
+UNKNOWN_OPTION = "mixmark-conformance"
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The devices that a fresh worker found, and the traces that it had left when it replied."""
+
+    devices: tuple[Device, ...]
+    environment: Environment
+    took_s: float
+    traces: tuple[str, ...]
+    """Living processes, ports, files and claimed accelerators, in words."""
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Several sessions in one worker, one after the other."""
+
+    share: Share
+    weights_bytes: int
+    memory_bytes: tuple[int, ...]
+    """The memory of the worker after each session."""
+    runner: RunnerChecked
+    idle_cores: float
+    """The CPU cores that it kept busy while it had a suite open and no feed."""
+
+
+class AdapterTrials:
+    """The trials of one adapter, with one device of each kind: of eight equal accelerators, one is tried. only: the id
+    of the one device to try; empty: all.
+
+    folder: an empty folder for records and logs. timeout_s: how long a worker may be silent.
+    """
+
+    def __init__(
+        self, adapter: Plugin, config: Config, suites: Suites, folder: Path, timeout_s: float, only: str = ""
+    ) -> None:
+        self.adapter, self.timeout_s, self._only = adapter, timeout_s, only
+        self._chosen = config.adapter(adapter.name)
+        self._config, self._suites, self._folder = config, suites, folder
+        self._phases: list[Phase] = []
+        self._shares: dict[str, Share] = {}
+        """The shares that were measured, by their keys."""
+        self._scratches = 0
+        (folder / "raw").mkdir(parents=True)
+        (folder / "logs").mkdir()
+
+    # Discovery
+
+    @trial
+    def discoveries(self) -> tuple[Discovery, ...]:
+        """Two discoveries, each in a fresh worker. Raises WorkerFailed."""
+        return self._discovery(), self._discovery()
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices of the first discovery that are to be tried. Raises NotChecked if there is none."""
+        try:
+            found = self.discoveries[0].devices
+        except WorkerFailed as failed:
+            raise NotChecked(f"no device was discovered: {failed}") from failed
+        found = tuple(device for device in found if self._only in ("", device.id))
+        if not found:
+            raise NotChecked("the adapter reaches no device of this machine")
+        return found
+
+    @property
+    def kinds(self) -> tuple[Device, ...]:
+        """The first device of each kind."""
+        return tuple({_kind(device): device for device in reversed(self.devices)}.values())
+
+    @trial
+    def unknown_option(self) -> WorkerFailed | None:
+        """The adapter's error for an unknown option. None if it took the option."""
+        with self._worker({UNKNOWN_OPTION: "1"}) as worker:
+            try:
+                worker.call(AdapterCalls.discover, self.timeout_s)()
+            except WorkerFailed as failed:
+                return failed
+        return None
+
+    def _discovery(self) -> Discovery:
+        scratch, current = self._scratch(), self._scratch()
+        for entry in Path.cwd().iterdir():  # so that what others write into the current folder is not seen
+            (current / entry.name).symlink_to(entry)
+        before = _files(current)
+        identity = registry.identity(self.adapter, self._chosen.python)
+        begin_s = clock.now_s()
+        with self._worker(scratch=scratch, current=current) as worker:
+            reply = worker.call(AdapterCalls.discover, self.timeout_s)()
+            took_s = clock.now_s() - begin_s
+            assert worker.hello is not None  # it comes before the reply
+            process = psutil.Process(worker.pid)
+            children = process.children(recursive=True)
+            with Accelerators() as accelerators:
+                states = accelerators.read({worker.pid, *(child.pid for child in children)}, Path("/proc"))
+            files = [*(_files(current) - before), *(f"TMPDIR/{name}" for name in _files(scratch))]
+            # Only Linux reports the mode.
+            files += [
+                file.path
+                for file in process.open_files()
+                if getattr(file, "mode", "") != "r" and file.path != str(worker.log)
+            ]
+            traces = (
+                *(f"{child.name()} went on" for child in children),
+                *(f"it listens on port {port}" for port in _listening([process, *children])),
+                *(f"it left {name}" for name in sorted(files)[:5]),
+                *(
+                    f"it computes on {state.id}, whose memory it thus claims"
+                    for state in states
+                    if state.own_processes_listed
+                ),
+            )
+            return Discovery(reply.devices, environment(identity, worker.hello, reply.vendor), took_s, traces)
+
+    # Measurements
+
+    @trial
+    def claims(self) -> Mapping[str, Share]:
+        """Every suite in every precision that a device offers to it, by the key of its share: in the suite's native
+        scenario, as many feeds as an audit takes."""
+        targets = [phases.Target(device, self.adapter.name, self._chosen.options) for device in self.kinds]
+        planned = phases.solo(
+            targets,
+            [workload for workload in self._suites.workloads if workload.name != "probe"],
+            "smoke",
+            presets.PRESETS["quick"],
+            precisions=tuple(precision for precision in PRECISIONS if self._is_offered(precision)),
+            probe=self._suites.probe,
+        )
+        shares = {share.route.key: share for phase in planned for share in phase.shares}  # each probe is planned twice
+        return {share.key: self._resized(share, share.batch or BATCH) for share in shares.values()}
+
+    @trial
+    def claimed(self) -> tuple[Record, ...]:
+        """A record for each claim. All suites of a device are open at once in one worker; if it crashed, its suites are
+        tried again, each alone."""
+        records: dict[str, Record] = {}
+        for device in self.kinds:
+            shares = [share for share in self.claims.values() if share.route.device == device.id]
+            records |= {record.key: record for record in self._measured("claims", shares)}
+        for key, record in records.items():
+            if record.error and record.error.kind in ("crashed", "hung", "out of memory"):
+                (records[key],) = self._measured("claims.confirmation", [self.claims[key]])
+        return tuple(records.values())
+
+    @trial
+    def concurrent(self) -> tuple[Record, ...]:
+        """Every suite that ran, in the first precision that worked, with as many feeds of one sample in flight as
+        the runner takes."""
+        found: list[Record] = []
+        for device in self.kinds:
+            first = {record.route.suite: record for record in reversed(self.ran(device)) if record.scenario != "probe"}
+            shares = []
+            for record in first.values():
+                share = self._resized(self.claims[record.key], 1, CONCURRENT_FEEDS * record.concurrency)
+                shares.append(share.model_copy(update={"key": f"concurrent.{share.key}", "scenario": "offline"}))
+            found += self._measured("concurrent", shares)
+        return tuple(found)
+
+    @trial
+    def served(self) -> tuple[Record, ...]:
+        """For each kind of device, the quickest suite that has latency limits: feeds arrive at half the rate of a
+        closed loop."""
+        found: list[Record] = []
+        for device in self.kinds:
+            able = [
+                record
+                for record in self.concurrent
+                if record.route.device == device.id and record.completions and self._percentile(record)
+            ]
+            for record in sorted(able, key=_feed_s)[:1]:
+                rate_per_s = LOAD / _feed_s(record)
+                needed = min(sample_needed(self._percentile(record) or 0.9), max(1, int(rate_per_s * SERVED_S)))
+                changes = {"scenario": "server", "rate_per_s": rate_per_s, "limits": _bounded(needed)}
+                key = record.key.replace("concurrent.", "server.", 1)
+                found += self._measured("server", [self._shares[record.key].model_copy(update={**changes, "key": key})])
+        return tuple(found)
+
+    @trial
+    def paired(self) -> tuple[Record, ...]:
+        """Two devices at once, each with its quickest suite. Raises NotChecked if there is only one."""
+        pair = next((pair for pair in combinations(self.devices, 2) if not pair[0].silicon & pair[1].silicon), None)
+        if pair is None:
+            raise NotChecked("there is one device here")
+        like = {_kind(device): device for device in self.kinds}
+        shares = []
+        for device in pair:
+            share = self.quickest(like[_kind(device)])
+            route = share.route.model_copy(update={"device": device.id})
+            key = f"pair.{_slug(device)}.{share.key}"
+            shares.append(share.model_copy(update={"route": route, "key": key}))
+        return tuple(self._measured("pair", shares, _at_once))
+
+    @trial
+    def unclaimed(self) -> tuple[Record, ...]:
+        """For each kind of device, the quickest suite in a precision that the device does not offer to it."""
+        found: list[Record] = []
+        for device in self.kinds:
+            share = self.quickest(device)
+            for precision in [name for name in PRECISIONS if name not in device.offers(share.route.suite)][-1:]:
+                route = share.route.model_copy(update={"precision": precision})
+                found += self._measured("unclaimed", [share.model_copy(update={"route": route})])
+        return tuple(found)
+
+    @trial
+    def killed(self) -> Mapping[str, tuple[Record, Record]]:
+        """For each kind of device, a worker that is killed in the middle of a window, and the next worker."""
+        found = {}
+        for device in self.kinds:
+            shares = [self.quickest(device)]
+            (killed,) = self._measured("killed", shares, _hang)
+            (after,) = self._measured("killed.after", shares)
+            found[device.id] = killed, after
+        return found
+
+    def ran(self, device: Device) -> list[Record]:
+        """The claims of a device that came to their end, in the order of the plan. Raises NotChecked if there is
+        none."""
+        found = [
+            record for record in self.claimed if record.route.device == device.id and record.completions is not None
+        ]
+        if not found:
+            raise NotChecked(f"nothing ran on {device.id}")
+        return found
+
+    def quickest(self, device: Device) -> Share:
+        """The claim of a device with the shortest feeds. Raises NotChecked if none came to its end."""
+        ran = self.ran(device)
+        suites = [record for record in ran if record.scenario != "probe"]
+        return self.claims[min(suites or ran, key=_feed_s).key]
+
+    @trial
+    def audited(self) -> tuple[Record, ...]:
+        """All records of claims and of concurrent feeds with their audits, for which each suite's reference is loaded
+        once."""
+        records = {record.key: record for record in (*self.claimed, *self.concurrent)}
+
+        def keep(record: Record) -> None:
+            records[record.key] = record
+
+        auditor(self._equipment, self._folder, "smoke").run(list(records.values()), keep)
+        return tuple(records.values())
+
+    def findings(
+        self, rules: Iterable[Callable[[Evidence], Iterator[Finding]]], records: Sequence[Record]
+    ) -> list[str]:
+        """The findings of rules in these records, without notes, each with the route of its record."""
+        evidence = gather(self.result(records))
+        found = [finding for rule in rules for finding in rule(evidence) if finding.severity != "note"]
+        label_of = {record.key: record.route.label for record in records}
+        return [f"{label_of.get(finding.about, finding.about)}: {words(finding)}" for finding in found]
+
+    def result(self, records: Sequence[Record]) -> Result:
+        """A result with these records."""
+        return self._header.model_copy(
+            update={"phases": tuple(self._phases), "records": tuple(records), "finished": True}
+        )
+
+    @property
+    def log_bytes(self) -> int:
+        """The bytes that the workers of all claims have printed."""
+        return sum(log.stat().st_size for log in (self._folder / "logs").glob("*.claims*"))
+
+    # Sessions of one worker
+
+    @trial
+    def sessions(self) -> Mapping[str, Sessions]:
+        """Several sessions in a row of the largest suite that ran, for each kind of device. Raises WorkerFailed."""
+        return {device.id: self._sessions(device) for device in self.kinds}
+
+    def _sessions(self, device: Device) -> Sessions:
+        largest = max(self.ran(device), key=lambda record: record.needed_bytes or 0)
+        share, weights_bytes = self.claims[largest.key], (largest.needed_bytes or 0) - child.RUNTIME_BYTES
+        memory_bytes: list[int] = []
+        with self._worker() as worker:
+            for number in range(1, SESSIONS + 1):
+                prepared = self._prepared(worker, share)
+                runner = worker.call(AdapterCalls.check_runner, self.timeout_s)(key=share.key, seed=number)
+                idle_cores = _cores((worker.pid, *prepared.processes)) if number == SESSIONS else 0.0
+                worker.call(AdapterCalls.close, self.timeout_s)()
+                memory_bytes.append(_own_bytes(worker.pid))
+        return Sessions(share, weights_bytes, tuple(memory_bytes), runner, idle_cores)
+
+    def _prepared(self, worker: Worker, share: Share) -> Prepared:
+        """Opens a suite in a worker, and warms it up."""
+        route = share.route
+        worker.call(AdapterCalls.open, self.timeout_s)(
+            key=share.key,
+            device=self._equipment.devices[route.device, route.adapter].whole,
+            suite=self._equipment.choice(route),
+            precision=route.precision,
+            scenario=share.scenario,
+            free_bytes=None,
+        )
+        prepare = worker.call(AdapterCalls.prepare, self.timeout_s)
+        return prepare(key=share.key, scenario=share.scenario, batch=share.batch, seed=1, limits=share.limits)
+
+    # How measurements are made
+
+    def _is_offered(self, precision: Precision) -> bool:
+        return any(
+            precision in offered
+            for device in self.kinds
+            for offered in (device.precisions, *device.precisions_by_suite.values())
+        )
+
+    def _measured(self, name: str, shares: Sequence[Share], drive: Driver | None = None) -> list[Record]:
+        """Measures shares as one phase; without any, there is no phase."""
+        by_device: dict[str, list[Share]] = defaultdict(list)
+        for share in shares:
+            by_device[share.route.device].append(share)
+            self._shares[share.key] = share
+        if not shares:
+            return []
+        tasks = tuple(Task(device=device, shares=tuple(several)) for device, several in by_device.items())
+        phase = Phase(name=f"{len(self._phases):03d}.{name}", purpose="solo", tasks=tasks)
+        self._phases.append(phase)
+        return attend(phase, self._equipment, self._folder, drive or _one_by_one)
+
+    @trial
+    def _bench(self) -> Workbench:
+        targets = tuple(phases.Target(device, self.adapter.name, self._chosen.options) for device in self.devices)
+        found = Found(targets, (), {self.adapter.name: self.discoveries[0].environment})
+        return Workbench(self._config, {self.adapter.name: self.adapter}, self._suites, found)
+
+    @trial
+    def _equipment(self) -> Equipment:
+        return self._bench.equipment(None, self.timeout_s)
+
+    @trial
+    def _header(self) -> Result:
+        return self._bench.header((), "smoke", "conformance")
+
+    def _resized(self, share: Share, batch: int, audits: int = 1) -> Share:
+        """The share in feeds of this batch, with a window of as many feeds as hold the samples of an audit, and two at
+        least. audits: the number of audited feeds."""
+        gate = self._equipment.suite(share.route).gate(share.route.precision)
+        feeds = max(2, audits, -(-(gate.samples if gate else 1) // batch))
+        return share.model_copy(update={"batch": batch, "limits": _bounded(feeds, audits)})
+
+    def _percentile(self, record: Record) -> float | None:
+        """The percentile of the latency limits of a record's suite; None if it has none."""
+        latency = self._equipment.suite(record.route).latency
+        return latency.percentile if latency else None
+
+    def _scratch(self) -> Path:
+        self._scratches += 1
+        scratch = self._folder / f"scratch-{self._scratches}"
+        scratch.mkdir()
+        return scratch
+
+    def _worker(
+        self,
+        more_options: Mapping[str, str] | None = None,
+        scratch: Path | None = None,
+        current: Path | None = None,
+    ) -> Worker:
+        """A fresh worker for requests of the kit's own. current: its current folder. Raises WorkerFailed."""
+        options = {**self._chosen.options, **(more_options or {})}
+        log = self._folder / "logs" / "kit.log"
+        file, _, name = self.adapter.spec.rpartition(":")
+        adapter = replace(self.adapter, spec=f"{Path(file).resolve()}:{name}") if file.endswith(".py") else self.adapter
+        return Worker(adapter, options, scratch or self._scratch(), log, self._chosen.python, current=current)
+
+
+def _one_by_one(parts: Sequence[Part]) -> None:
+    """Measures the parts one after the other. The failure of one does not end the others, as long as their worker
+    lives."""
+    for part in parts:
+        try:
+            solo.drive([part])
+        except Exception as error:  # also an error of a suite's own code
+            part.failure = failure_of(error)
+
+
+def _at_once(parts: Sequence[Part]) -> None:
+    """Measures the parts, each in a worker of its own, at the same time."""
+    with ThreadPoolExecutor(len(parts)) as pool:
+        list(pool.map(lambda part: _one_by_one([part]), parts))
+
+
+def _hang(parts: Sequence[Part]) -> None:
+    """Begins a window without an end, so that the worker is killed as a hung one. Raises WorkerFailed."""
+    for part in parts:
+        seed = part.begin()
+        endless = part.share.limits.model_copy(update={"min_ns": 600 * SECOND, "max_ns": 600 * SECOND})
+        measure = part.worker.call(AdapterCalls.measure, KILLED_AFTER_S, window=part.commitments)
+        measure(key=part.share.key, seed=seed, limits=endless, out=str(part.scratch / "killed.npz"))
+
+
+def _bounded(feeds: int, audits: int = 1) -> Limits:
+    return Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=WINDOW_NS, min_feeds=feeds, audits=audits)
+
+
+def _feed_s(record: Record) -> float:
+    """The mean time from one feed of a record to the next."""
+    assert record.completions is not None  # the record came to its end
+    begin_ns, end_ns = window_ns(record.completions)
+    return max(1, end_ns - begin_ns) / SECOND / len(record.completions)
+
+
+def _cores(pids: Sequence[int]) -> float:
+    """The number of CPU cores that the processes and their children keep busy, after they had time to settle."""
+    time.sleep(SETTLE_S)
+    before_s, begin_s = _cpu_s(pids), time.monotonic()
+    time.sleep(IDLE_S)
+    return max(0.0, _cpu_s(pids) - before_s) / (time.monotonic() - begin_s)
+
+
+def _cpu_s(pids: Sequence[int]) -> float:
+    total_s = 0.0
+    for pid in pids:
+        with suppress(psutil.Error):
+            top = psutil.Process(pid)
+            for process in (top, *top.children(recursive=True)):
+                with suppress(psutil.Error):
+                    times = process.cpu_times()
+                    total_s += times.user + times.system
+    return total_s
+
+
+def _own_bytes(pid: int) -> int:
+    """The memory that a process and its children filled. Of pages that are read from files, how many count as a
+    process's own depends on who else maps them."""
+    total = 0
+    with suppress(psutil.Error):
+        top = psutil.Process(pid)
+        for process in (top, *top.children(recursive=True)):
+            with suppress(psutil.Error):
+                status = table(ROOT / f"proc/{process.pid}/status")
+                filled = [status[name].split()[0] for name in ("RssAnon", "RssShmem", "VmSwap") if name in status]
+                total += sum(map(int, filled)) * 1024 if filled else process.memory_full_info().uss
+    return total
+
+
+def _files(folder: Path) -> set[str]:
+    with suppress(OSError):
+        return {path.name for path in folder.iterdir()} - {"__pycache__"}
+    return set()
+
+
+def _listening(processes: Iterable[psutil.Process]) -> Iterator[int]:
+    for process in processes:
+        with suppress(psutil.Error):
+            sockets = process.net_connections("inet")
+            yield from (socket.laddr.port for socket in sockets if socket.status == psutil.CONN_LISTEN)
+
+
+def _kind(device: Device) -> tuple[str, str, int | None]:
+    return device.kind, device.name, device.memory_bytes
+
+
+def _slug(device: Device) -> str:
+    return device.id.lower().replace(":", "-").replace("_", "-")

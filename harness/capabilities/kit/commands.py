@@ -1,0 +1,192 @@
+"""The commands of the kit: adapters check, adapters new, meters check."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mixmark.harness.cli import complete
+from mixmark.harness.cli.options import CONFIG, JSON, WAIT_IDLE, timeout
+from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
+from mixmark.harness.contracts.errors import UsageError
+
+if TYPE_CHECKING:
+    from mixmark.harness.capabilities.kit.report import Report
+    from mixmark.harness.contracts.schema import Result
+
+REPORT = click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Write the report to a file.")
+
+
+@click.command()
+@click.argument("name", metavar="NAME|FILE:CLASS", shell_complete=complete.ADAPTER)
+@click.option(
+    "--kind",
+    type=click.Choice(["adapter", "suite"]),
+    default="adapter",
+    show_default=True,
+    help="Check an adapter, or a suite that adapters run.",
+)
+@timeout(60, "How long a worker may be silent, which is loading or compiling, before it counts as hung.")
+@click.option("--device", metavar="ID", default="", help="Check this device only. By default one of each kind.")
+@click.option(
+    "--record",
+    "recording",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write what the devices, their driver, the meters and the first steps told, without names, paths and serial "
+    "numbers: the file to send of new silicon.",
+)
+@REPORT
+@WAIT_IDLE
+@CONFIG
+@JSON
+def check_adapter(
+    name: str,
+    kind: str,
+    timeout_s: float,
+    device: str,
+    recording: Path | None,
+    out: Path | None,
+    wait_idle_s: float | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Check whether an adapter or a suite keeps to its contract, by running all that it claims at the smoke tier.
+
+    Each check is described in docs/capabilities/kit/conformance.md. The exit code is 1 if any of them failed.
+
+    \b
+    Examples: mixmark adapters check acme
+              mixmark adapters check ./acme.py:Acme --out conformance.json
+              mixmark adapters check torch --device gpu:xpu0 --record xpu.json
+              mixmark adapters check speech --kind suite
+    """
+    from mixmark.harness.capabilities.kit import adapter, check_suite
+    from mixmark.harness.cli.machine_lock import reserve
+    from mixmark.harness.plugins import registry
+
+    if kind == "suite":
+        if device or recording:
+            raise UsageError("a suite is checked on the CPU alone", "leave out --device and --record")
+        with reserve(Path.cwd(), "smoke", wait_idle_s):
+            sys.exit(_run(lambda on_check: check_suite(name, config, on_check), out, as_json))
+    redactor = None
+    if recording is not None:
+        if not recording.parent.is_dir():
+            raise UsageError(f"there is no folder {recording.parent}", "give --record a file in a folder that exists")
+        services = registry.find("services")
+        if "redactor" not in services:
+            raise UsageError("nothing that is installed removes private texts from a recording", "leave out --record")
+        redactor = services["redactor"].load()()
+
+    recorded = ""
+
+    def keep(report: Report, result: Result | None) -> None:
+        nonlocal recorded
+        recorded = _recorded(report, result, config, redactor) if redactor else ""
+
+    with reserve(Path.cwd(), "smoke", wait_idle_s):
+        code = _run(lambda on_check: adapter.report(name, config, timeout_s, on_check, device, keep), out, as_json)
+    if recording is not None:
+        try:
+            recording.write_text(recorded, "utf-8")  # the report is shown by now: a full disk loses no result
+        except OSError as error:
+            raise UsageError(
+                f"{recording} cannot be written: {error.strerror}", "give --record another file"
+            ) from error
+        click.echo(f"The recording is in {recording}. Look into it before you send it.", err=as_json)
+    sys.exit(code)
+
+
+def _recorded(report: Report, result: Result | None, config: Path | None, redactor: Any) -> str:
+    """The recording of a first contact as JSON, without private texts."""
+    from mixmark.harness.capabilities.kit import first_contact
+    from mixmark.harness.discover import config as configuration
+
+    sources, absent = first_contact.read_meters(report.devices, report.name, configuration.load(config))
+    recorded = first_contact.record(report, result and redactor.result(result), sources, absent)
+    content = redactor.content(recorded.model_dump(mode="json"))
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--kind",
+    type=click.Choice(["session", "runner", "endpoint", "meter", "suite", "policy"]),
+    default="session",
+    show_default=True,
+    help="What it connects: a compiler or runtime that takes graphs, an engine with a network of its own, a server, or "
+    "a source of energy readings; or what it adds: a workload, or a way to assign requests to devices.",
+)
+@click.option(
+    "--out",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="A folder that is new or empty; by default mixmark-NAME, and for a meter, a suite or a policy "
+    "mixmark-NAME-KIND.",
+)
+def new(name: str, kind: Any, out: Path | None) -> None:
+    """Write a package with an adapter, meter, suite or policy that runs: its test, its README and its checks for every
+    commit.
+
+    Example: mixmark adapters new acme --kind session
+    """
+    from mixmark.harness.capabilities.kit import template
+
+    folder = out or Path(template.package(kind, name))
+    for path in template.write(kind, name, folder):
+        click.echo(folder / path)
+
+
+@click.command()
+@click.argument("name", metavar="NAME|FILE:CLASS", shell_complete=complete.METER)
+@REPORT
+@WAIT_IDLE
+@CONFIG
+@JSON
+def check_meter(name: str, out: Path | None, wait_idle_s: float | None, config: Path | None, as_json: bool) -> None:
+    """Check whether a meter keeps to its contract, by reading it at rest and while all CPUs are busy.
+
+    Each check is described in docs/capabilities/kit/conformance.md. The exit code is 1 if any of them failed.
+
+    Example: mixmark meters check ./acme_power.py:AcmePower
+    """
+    from mixmark.harness.capabilities import kit
+    from mixmark.harness.cli.machine_lock import reserve
+
+    with reserve(Path.cwd(), "smoke", wait_idle_s):
+        sys.exit(_run(lambda on_check: kit.check_meter(name, config, on_check), out, as_json))
+
+
+def _run(kit: Callable[[Callable[[str], None]], Report], out: Path | None, as_json: bool) -> int:
+    """Runs a kit, which calls its argument with the name of each check, prints its report and returns the exit code."""
+    from rich.console import Console
+
+    from mixmark.harness.capabilities.kit.report import PAGE
+
+    if out is not None and not out.parent.is_dir():
+        raise UsageError(f"there is no folder {out.parent}", "give --out a file in a folder that exists")
+    status = Console(stderr=True).status("")
+    with plugins_print_to_stderr():
+        if status.console.is_interactive:
+            with status:
+                report = kit(lambda name: status.update(f"checking {name}"))
+        else:
+            report = kit(lambda name: None)
+    if out is not None:
+        out.write_text(json.dumps(report.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n", "utf-8")
+    if as_json:
+        print_json({"passed": report.passed, **report.model_dump(mode="json")})
+    else:
+        rows = [(result.state, result.check, result.message) for result in report.verdicts]
+        print_table(("result", "check", "observation"), rows, "There is nothing to check.")
+        click.echo(f"\n{report.headline}. {PAGE} describes each check under its name.")
+        if out is not None:
+            click.echo(f"The report is in {out}.")
+    return 0 if report.passed else 1

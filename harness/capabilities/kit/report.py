@@ -1,0 +1,168 @@
+"""The report of a conformance kit on one plugin: the result of each check, with a link to the docs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Generic, Literal, TypeVar, get_args
+
+from mixmark.harness import VERSION
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.schema import Device, Fact
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.plugins.calls import error_text
+from mixmark.harness.worker.failures import WorkerFailed
+
+SCHEMA: Literal[1] = 1
+PAGE = "docs/capabilities/kit/conformance.md"
+MAX_MESSAGE = 600  # characters of a check's result
+
+State = Literal["passed", "failed", "not checked"]
+Trials = TypeVar("Trials")
+Made = TypeVar("Made")
+Check = Callable[[Trials], str]
+"""A check looks at the trials of a kit and returns its evidence. It raises CheckFailed or NotChecked."""
+
+
+class CheckFailed(Exception):
+    """The plugin breaks its contract. The message says how."""
+
+
+class NotChecked(Exception):
+    """The check cannot tell. The message says why."""
+
+
+class trial(Generic[Made]):
+    """A property that is computed when a check first needs it, and kept. An error is kept too, and raised again."""
+
+    def __init__(self, make: Callable[[Any], Made]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, trials: object, owner: type) -> Made:
+        raised = trials.__dict__.setdefault("raised", {})
+        if self._name in raised:
+            raise raised[self._name]
+        try:
+            made = self._make(trials)
+        except Exception as error:
+            raised[self._name] = error
+            raise
+        trials.__dict__[self._name] = made  # found before this descriptor from now on
+        return made
+
+
+def fail_if(broken: object, message: str) -> None:
+    """Raises CheckFailed if `broken` is true."""
+    if broken:
+        raise CheckFailed(message)
+
+
+def fail_for(broken: Sequence[str]) -> None:
+    """Raises CheckFailed if there is any message."""
+    fail_if(broken, "; ".join(broken))
+
+
+class CheckResult(Fact):
+    """The outcome of one check."""
+
+    check: str
+    state: State
+    message: str
+    """The evidence; what is broken; or why it was not checked."""
+    docs: str
+    """The section of the docs about the check."""
+
+
+class Report(Fact):
+    """The results of a kit on one plugin."""
+
+    schema_version: Literal[1] = SCHEMA
+    kind: Literal["adapter", "meter", "suite"]
+    name: str
+    origin: str
+    """`built in`, the distribution and version that the plugin comes from, or `command line`."""
+    source: str
+    """The file or package that holds its code."""
+    sha256: str
+    """The SHA-256 of the source; empty where it was not found."""
+    mixmark: str
+    created_utc: str
+    devices: tuple[Device, ...]
+    """The devices that an adapter reached, or a meter was asked for; none for a suite."""
+    verdicts: tuple[CheckResult, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed, and something was checked."""
+        states = {result.state for result in self.verdicts}
+        return "failed" not in states and "passed" in states
+
+    @property
+    def headline(self) -> str:
+        """The number of checks by their state."""
+        states = [result.state for result in self.verdicts]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in get_args(State))
+        return f"{self.kind} {self.name}: {counts}"
+
+    def __str__(self) -> str:
+        """The checks that did not pass, for the message of a failed test."""
+        broken = [result for result in self.verdicts if result.state != "passed"]
+        lines = [f"{result.state}: {result.check}: {result.message} ({result.docs})" for result in broken]
+        return "\n".join((self.headline, *lines))
+
+
+def new_report(
+    kind: Literal["adapter", "meter", "suite"],
+    name: str,
+    source: tuple[str, str, str],
+    devices: Sequence[Device],
+    results: tuple[CheckResult, ...],
+) -> Report:
+    """source: the origin of the plugin, the file or package that holds its code, and the SHA-256 of that code."""
+    origin, code, sha256 = source
+    return Report(
+        kind=kind,
+        name=name,
+        origin=origin,
+        source=code,
+        sha256=sha256,
+        mixmark=VERSION,
+        created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        devices=tuple(devices),
+        verdicts=results,
+    )
+
+
+def apply(check: Check[Trials], trials: Trials) -> CheckResult:
+    """Applies a check. A failure of a worker and a MixmarkError of the plugin are failures; any other error is
+    the kit's own and says nothing about the plugin."""
+    state: State = "failed"
+    try:
+        state, message = "passed", check(trials)
+    except CheckFailed as error:
+        message = str(error)
+    except WorkerFailed as error:
+        message = f"{error.failure.kind}: {error.failure.message}"
+    except MixmarkError as error:
+        message = error_text(error)
+    except NotChecked as error:
+        state, message = "not checked", str(error)
+    except Exception as error:
+        state, message = "not checked", f"the kit broke: {error_text(error)}"
+    name = check.__name__
+    return CheckResult(check=name, state=state, message=plain(message, MAX_MESSAGE), docs=f"{PAGE}#{name}")
+
+
+def apply_all(
+    checks: Iterable[Check[Trials]], trials: Trials, on_check: Callable[[str], None]
+) -> tuple[CheckResult, ...]:
+    """Applies checks one after the other. on_check: gets the name of each check before it begins."""
+    results = []
+    for check in checks:
+        on_check(check.__name__)
+        results.append(apply(check, trials))
+    return tuple(results)

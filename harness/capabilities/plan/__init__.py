@@ -1,0 +1,1 @@
+"""The command `mixmark plan`: which devices to buy, to add or to switch off, predicted from measurements."""

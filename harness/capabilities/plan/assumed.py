@@ -1,0 +1,162 @@
+"""Devices that no result here measures: kinds for the planner from declared rates, from ratios to a measured machine,
+or from a datasheet.
+
+A datasheet gives a bound: no feed is faster than its floating-point operations at the device's peak, nor than its bytes
+at the bandwidth of its memory (Williams et al., Roofline, CACM 52(4), 2009). The planner computes with a stated
+fraction of the bound, whose interval ends at the bound.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mixmark.harness.capabilities.plan.machine import ASSUMED, Assumption, Basis, Kind, Speed
+from mixmark.harness.capabilities.plan.prices import Declared
+from mixmark.harness.contracts.errors import UsageError, choose_by_name
+from mixmark.harness.contracts.figures import Estimate
+from mixmark.harness.contracts.schema import Cost
+from mixmark.harness.contracts.text import Reason
+from mixmark.harness.contracts.toml import is_reckonable
+
+DATASHEETS = Path(__file__).with_name("datasheets.toml")
+RATIO = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*[×x*]\s*(\S.*)")
+GIGA, TERA = 1e9, 1e12
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The least work of one feed."""
+
+    precision: str
+    units: int
+    costs: Sequence[Cost]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A suite's work by its own cost model."""
+
+    batches: Sequence[Batch]
+    """Feeds of every batch size and precision to choose from."""
+    memory_bytes: Mapping[str, int]
+    """The weights in each precision."""
+
+
+def datasheets() -> dict[str, Declared]:
+    """The public datasheets that Mixmark ships, by the name of the device."""
+    content = tomllib.loads(DATASHEETS.read_text("utf-8"))
+    return {name: Declared.model_validate(table) for name, table in content.items()}
+
+
+def kinds(
+    named: Sequence[str],
+    declared: Mapping[str, Declared],
+    workloads: Mapping[str, Workload | Reason],
+    measured: Sequence[Kind],
+    fraction: float,
+) -> Iterator[Kind]:
+    """The kinds of the declared devices without a measurement, and of the shipped datasheets that are named. What a
+    user declares of a shipped one replaces its figures.
+
+    named: the devices that options name. Raises UsageError like `kind`, and for a name that does not exist.
+    """
+    shipped, known = datasheets(), {kind.name for kind in measured}
+    if asked := [name for name in named if name not in known]:
+        choose_by_name("kind of device", asked, [*known, *declared, *shipped])
+    for name in dict.fromkeys([*declared, *named]):
+        own, sheet = declared.get(name), shipped.get(name)
+        if own and sheet:
+            sheet = sheet.model_copy(update={figure: getattr(own, figure) for figure in own.model_fields_set})
+        if name not in known and (sheet := sheet or own) and sheet.assumes:
+            yield kind(name, sheet, workloads, measured, fraction)
+
+
+def bound(sheet: Declared, workload: Workload) -> tuple[float, Basis] | None:
+    """The most units per second that a datasheet allows, and what limits them. None if it states no peak of any
+    precision, or no bandwidth."""
+    found: list[tuple[float, Basis]] = []
+    for batch in workload.batches:
+        flops_per_s = sheet.tflops.get(batch.precision, 0.0) * TERA  # type: ignore[call-overload]  # any str may be asked
+        if not flops_per_s or not sheet.gb_per_s:
+            continue
+        took = [
+            (cost.yields * cost.flops / flops_per_s, cost.yields * cost.bytes / (sheet.gb_per_s * GIGA))
+            for cost in batch.costs
+        ]
+        compute_s = sum(flops_s for flops_s, bytes_s in took if flops_s >= bytes_s)
+        memory_s = sum(bytes_s for flops_s, bytes_s in took if flops_s < bytes_s)
+        at_most = batch.units / (compute_s + memory_s)
+        limit = f"{'compute' if compute_s >= memory_s else 'memory'} in {batch.precision}"
+        found.append((at_most, Basis("datasheet", at_most, limit, workload.memory_bytes[batch.precision])))
+    return max(found, key=lambda each: each[0], default=None)
+
+
+def kind(
+    name: str, sheet: Declared, workloads: Mapping[str, Workload | Reason], measured: Sequence[Kind], fraction: float
+) -> Kind:
+    """A kind from a table of assumptions. Its name says that it is assumed.
+
+    workloads: of each suite of the mix, or why it has none. Raises UsageError for an assumption without a source, for
+    an unknown suite or machine, and if nothing gives a rate.
+    """
+    if not sheet.source:
+        raise UsageError(f"{name} was not measured and has no source", 'say where its figures are from: source = "…"')
+    for suite in sheet.rates:
+        choose_by_name("suite in the mix", [suite], workloads)
+    found = dict(_rates(name, sheet, workloads, measured, fraction))
+    if not found:
+        reasons = "; ".join(f"{suite}: {why}" for suite, why in workloads.items() if isinstance(why, str))
+        raise UsageError(
+            f"{name} was not measured, and nothing gives it a rate",
+            reasons or "give rates, or gb_per_s and tflops of a precision with enough bits",
+        )
+    idle = sheet.watts if sheet.idle_watts is None else sheet.idle_watts
+    extra = None if sheet.watts is None or idle is None else max(0.0, sheet.watts - idle)
+    return Kind(
+        name + ASSUMED,
+        tuple(Speed(suite, rate, extra, basis.memory_bytes) for suite, (rate, basis) in found.items()),
+        is_host=sheet.is_host,
+        slots=sheet.slots or 0,
+        pool_bytes={} if sheet.memory_gb is None else {"": round(sheet.memory_gb * GIGA)},
+        idle_watts=idle,
+        price=sheet.price,
+        rack_units=sheet.rack_units,
+        assumption=Assumption(sheet.source, fraction, {suite: basis for suite, (_, basis) in found.items()}),
+    )
+
+
+def _rates(
+    name: str, sheet: Declared, workloads: Mapping[str, Workload | Reason], measured: Sequence[Kind], fraction: float
+) -> Iterator[tuple[str, tuple[Estimate, Basis]]]:
+    for suite, workload in workloads.items():
+        rate = sheet.rates.get(suite)
+        if isinstance(rate, str):
+            times, of = _ratio(name, suite, rate, measured)
+            low, high = of.ends
+            yield suite, (Estimate(times * of.estimate, times * low, times * high), Basis("ratio", limit=rate))
+        elif rate is not None:
+            yield suite, (Estimate(rate), Basis("rate"))
+        elif not isinstance(workload, str) and (most := bound(sheet, workload)):
+            at_most, basis = most
+            if basis.memory_bytes <= (sheet.memory_gb or float("inf")) * GIGA:
+                yield suite, (Estimate(fraction * at_most, fraction * at_most, at_most), basis)
+
+
+def _ratio(name: str, suite: str, text: str, measured: Sequence[Kind]) -> tuple[float, Estimate]:
+    """The factor, and the measured rate of a whole machine or device."""
+    found = RATIO.fullmatch(text.strip())
+    if found is None or not (float(found[1]) > 0 and is_reckonable(float(found[1]))):
+        raise UsageError(
+            f"{name}: {suite} = {text!r} is no rate", f'give units per second, or "12 × {measured[0].name}"'
+        )
+    choose_by_name("measured kind of device", [found[2]], [kind.name for kind in measured])
+    rates = [
+        speed.units_per_s for kind in measured for speed in kind.speeds if (kind.name, speed.suite) == (found[2], suite)
+    ]
+    if not rates:
+        raise UsageError(f"{name}: no result measures {suite} on {found[2]}", "give units per second")
+    return float(found[1]), max(rates, key=lambda rate: rate.estimate)

@@ -1,0 +1,395 @@
+"""The command plan."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mixmark.harness.capabilities.plan.machine import ASSUMED
+from mixmark.harness.cli.options import JSON, Number, Placed
+from mixmark.harness.cli.printing import print_json
+from mixmark.harness.cli.show import form_of, result_or_newest
+from mixmark.harness.contracts.errors import MixmarkError, UsageError, choose_by_name
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.contracts.toml import is_reckonable
+
+if TYPE_CHECKING:
+    from mixmark.harness.capabilities.plan.catalogue import MeasuredMachine
+    from mixmark.harness.capabilities.plan.machine import Kind, Limits, Retained
+    from mixmark.harness.capabilities.plan.prices import Declared
+    from mixmark.harness.contracts.schema import Mix
+    from mixmark.harness.judge.assessment import Assessment
+    from mixmark.reporters.document import Document
+
+COUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e[0-9]+)?)([kM]\b)?\s*([^\s0-9]+)?")
+THOUSANDS = {None: 1.0, "k": 1e3, "M": 1e6}
+POSITIVE = Number(min=0, min_open=True)
+MOST = 1_000_000
+"""Devices or hosts of a machine."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A result to plan with."""
+
+    name: str
+    assessment: Assessment
+    owned: bool
+    price: Any = None
+    """The declared price of an entry, with `amount` and `currency`. None if none is declared."""
+
+
+@click.command(cls=Placed, section="Read results")
+@click.argument("results", nargs=-1, metavar="[RESULTS]...", type=click.Path(path_type=Path))
+@click.option(
+    "--entries",
+    multiple=True,
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Entries of a board, or results, whose devices can be bought. Repeatable.",
+)
+@click.option(
+    "--prices",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="TOML file with prices and more, and with devices that nobody measured.",
+)
+@click.option(
+    "--fraction",
+    type=click.FloatRange(min=0, min_open=True, max=1),
+    default=0.5,
+    show_default=True,
+    help="Part of a datasheet's bounds that a device is assumed to reach.",
+)
+@click.option("--mix", "asked", metavar="NAME|FILE", help="Mix to plan for.  [default: the first of the results' tier]")
+@click.option(
+    "--per-hour",
+    multiple=True,
+    metavar="SUITE=N",
+    help="Work of an hour instead of a mix: 'llm=10k answers', resnet50=500. Repeatable.",
+)
+@click.option("--mixes-per-hour", type=POSITIVE, metavar="N", help="The least that the machine must do.")
+@click.option(
+    "--bits", type=click.Choice(["16", "8", "4"]), default="16", show_default=True, help="Fewest bits of a weight."
+)
+@click.option("--budget", type=POSITIVE, metavar="MONEY", help="The most that may be spent.")
+@click.option("--power", type=POSITIVE, metavar="WATTS", help="The most that the machine may draw.")
+@click.option("--rack-units", type=POSITIVE, metavar="N", help="The most rack units of its hosts.")
+@click.option("--hosts", type=click.IntRange(1, MOST), metavar="N", help="The most hosts.")
+@click.option("--at-most", multiple=True, metavar="KIND=N", help="The most devices of a kind. Repeatable.")
+@click.option("--add", multiple=True, metavar="KIND[=N]", help="What if there were one more, or N? Repeatable.")
+@click.option("--without", multiple=True, metavar="KIND[=N]", help="What if all, or N, were gone? Repeatable.")
+@click.option("--tariff", type=Number(min=0), metavar="MONEY", help="Price of a kilowatt-hour.")
+@click.option(
+    "--day",
+    metavar="PERCENT,…",
+    callback=lambda context, option, text: _mean_load(text),
+    help="Load in equal parts of a day, for the price of electricity: 100,80,20.  [default: 100]",
+)
+@click.option(
+    "--years", type=POSITIVE, default=3.0, show_default=True, help="Years of electricity that --tariff pays for."
+)
+@click.option(
+    "--front", is_flag=True, help="Also list the machines that no other beats in work, price and power at once."
+)
+@click.option("--check", "checks", is_flag=True, help="Compare the prediction for RESULTS with their measured mixes.")
+@click.option(
+    "--format",
+    "format_",
+    metavar="NAME",
+    type=click.Choice(["console", "markdown", "html", "json"]),
+    help="Form of the plan: console, markdown, html or json; html has a chart.  [default: console]",
+)
+@JSON
+def plan(
+    results: tuple[Path, ...],
+    entries: tuple[Path, ...],
+    asked: str | None,
+    bits: str,
+    front: bool,
+    fraction: float,
+    checks: bool,
+    format_: str | None,
+    as_json: bool,
+    **more: Any,
+) -> None:
+    """Predict what to buy, what to add and what to switch off, from measured solo rates.
+
+    The devices of RESULTS (by default the newest result) are owned and cost only electricity; the devices of --entries
+    can be bought. A host brings its processors and takes as many accelerators as it was measured with. One program
+    finds whole numbers of devices; each answer says whether it is proved to be the best.
+
+    A device that nobody measured can be asked about, too: from a datasheet that Mixmark ships (an unknown name lists
+    them), or from the file of prices. Such a device is called assumed everywhere.
+
+    Every figure is a prediction at full load, and none is ranked. The devices' names are in the output. The file of
+    prices is shown in docs/capabilities/plan/plan.md.
+
+    \b
+    Examples: mixmark plan results/mine --without "Acme Topaz"
+              mixmark plan results/mine --add "NVIDIA L4"
+              mixmark plan --entries DIR --prices FILE --mixes-per-hour 300
+              mixmark plan --check results/mine
+              mixmark plan results/mine --format html > plan.html
+    """
+    from mixmark.harness.capabilities.plan import assumed, catalogue, text
+    from mixmark.harness.capabilities.plan import outlook as outlooks
+    from mixmark.harness.capabilities.plan.machine import Energy, Planner
+    from mixmark.harness.capabilities.plan.workloads import workload
+    from mixmark.reporters import summary
+
+    form = form_of(format_, False, as_json)
+    left_out: list[tuple[str, str]] = []
+    sources = list(_sources(results, entries, left_out))
+    if not sources:
+        raise _nothing(left_out)
+    mix, own = _mix(asked, more["per_hour"], sources[0].assessment.result.tier, sources)
+    machines = [(source, found) for source, found in _measured(sources, mix, int(bits), left_out)]
+    if checks:
+        checked = [
+            catalogue.check(machine, mix.units, _retained(machines, mix, bits, machine))
+            for source, machine in machines
+            if source.owned or not results
+        ]
+        facts = [asdict(each) | {"off": each.off, "inside": each.inside} for each in checked]
+        _print(form, facts, text.checks(checked))
+        return
+    named = [text.split("=")[0].strip() for option in ("add", "at_most") for text in more[option]]
+
+    def assume(declared: dict[str, Declared], measured: list[Kind]) -> list[Kind]:
+        workloads = {suite: workload(suite, mix.tier, int(bits)) for suite in mix.units}
+        asked = {name: own for name, own in declared.items() if name in named or not more["add"]}
+        return list(assumed.kinds(named, asked, workloads, measured, fraction))
+
+    kinds, currency, offered = _kinds(machines, more["prices"], left_out, assume)
+    limits = _limits(kinds, offered, own, more)
+    kinds = _with_slots(kinds, limits)
+    planner = Planner(
+        kinds,
+        mix.units,
+        _retained(machines, mix, bits),
+        None if more["tariff"] is None else Energy(more["tariff"], more["years"], more["day"]),
+    )
+    outlook = outlooks.answered(planner, limits, front)
+    outlook = replace(outlook, mix=mix.name, own_work=own, currency=currency, left_out=(*left_out, *outlook.left_out))
+    names = {suite.name: suite.unit_names for source in sources for suite in source.assessment.result.suites}
+    work = summary.work(mix, {suite: each.work for suite, each in names.items()})
+    shown = text.plan(outlook, work, {suite: each.short for suite, each in names.items()})
+    _print(form, asdict(outlook), shown)
+
+
+def _print(form: str, facts: object, shown: Document) -> None:
+    """Prints the facts as JSON, or the document in another form."""
+    from mixmark.reporters import document
+
+    renderers = {"console": document.console, "markdown": document.markdown, "html": document.html}
+    if form == "json":
+        print_json(facts)
+    else:
+        click.echo(renderers[form](shown), nl=False)
+
+
+def _nothing(left_out: Sequence[tuple[str, str]]) -> UsageError:
+    reasons = "; ".join(f"{name}: {why}" for name, why in left_out)
+    return UsageError("there is no measured device to plan with", reasons or "name results or entries")
+
+
+def _sources(results: Sequence[Path], entries: Sequence[Path], left_out: list[tuple[str, str]]) -> Iterator[Source]:
+    """The results at these paths. Of entries, those that their check rejects are left out by name."""
+    from mixmark.harness.discover.suite_claims import judge_stored
+    from mixmark.harness.plugins import registry
+    from mixmark.harness.record import store
+
+    service = registry.find("services").get("entries")
+    entries_at = service.load() if service else lambda path: None
+    if not results and not entries:
+        results = (result_or_newest(None),)
+    for owned, path in [(True, path) for path in results] + [(False, path) for path in entries]:
+        offered = entries_at(path)
+        for entry in offered or ():
+            if entry.problem:
+                left_out.append((plain(entry.name), entry.problem))
+            else:
+                yield Source(entry.name, judge_stored(store.open(entry.result)), owned, entry.price)
+        for folder in (store.results_below(path) or [path]) if offered is None else ():
+            assessment = judge_stored(store.open(folder))
+            yield Source(assessment.result.system.cpu_model or folder.name, assessment, owned)
+
+
+def _mix(asked: str | None, per_hour: Sequence[str], tier: Any, sources: Sequence[Source]) -> tuple[Mix, bool]:
+    """The mix, and whether it is the work of an hour that the user named."""
+    from mixmark.harness.capabilities.plan.workloads import answer_units
+    from mixmark.harness.contracts.schema import Mix
+    from mixmark.harness.plan import mixes
+
+    facts = {suite.name: suite for source in sources for suite in source.assessment.result.suites}
+    if not per_hour:
+        run = next((source.assessment.result.mix for source in sources if source.assessment.result.mix), None)
+        return (run if asked is None and run else mixes.load(asked, tier, facts)), False
+    if asked:
+        raise UsageError("--mix and --per-hour both name the work", "leave one of them away")
+    units: dict[str, float] = {}
+    for text in per_hour:
+        suite, _, amount = (part.strip() for part in text.partition("="))
+        choose_by_name("suite", [suite], facts)
+        found, fact = COUNT.fullmatch(amount), facts[suite]
+        count = float(re.sub("[_,]", "", found[1])) * THOUSANDS[found[2]] if found else 0
+        if found is None or not (count > 0 and is_reckonable(count)):
+            raise UsageError(f"--per-hour {text} is no work of an hour", f"for example: --per-hour {suite}=10000")
+        unit = (found[3] or fact.unit).rstrip("s")
+        of_an_answer = answer_units(suite, tier)
+        if unit not in (fact.unit, fact.unit_names.short) and (unit != "answer" or of_an_answer == 1):
+            also = f", or answers of {of_an_answer}" if of_an_answer > 1 else ""
+            raise UsageError(f"{suite} counts {fact.unit}s{also}, not {found[3]}", f"give the number of {fact.unit}s")
+        units[suite] = count * of_an_answer if unit == "answer" else count
+    first = next((mix for mix in mixes.frozen().values() if mix.tier == tier), None)
+    kept = {suite: limits for suite, limits in (first.limits if first else {}).items() if suite in units}
+    return Mix(name="work-of-an-hour", tier=tier, units=units, limits=kept), True
+
+
+def _measured(
+    sources: Sequence[Source], mix: Mix, bits: int, left_out: list[tuple[str, str]]
+) -> Iterator[tuple[Source, MeasuredMachine]]:
+    """The machines that can be planned with. The others are left out by name."""
+    from mixmark.harness.capabilities.plan.catalogue import measured_machine
+
+    newest: Mapping[str, str] = {}
+    seen: dict[str, int] = {}
+    for source in sorted(sources, key=lambda each: each.assessment.result.created_utc, reverse=True):
+        seen[source.name] = seen.get(source.name, 0) + 1
+        name = source.name if seen[source.name] == 1 else f"{source.name} ({seen[source.name]})"
+        result = source.assessment.result
+        try:
+            if source.assessment.contradiction:
+                raise UsageError(f"its facts contradict each other: {source.assessment.contradiction}")
+            if result.tier != mix.tier:
+                raise UsageError(f"it was measured at the tier {result.tier}, and the mix is of {mix.tier}")
+            machine = measured_machine(name, source.assessment, mix, bits)
+            newest = newest or machine.versions
+            if other := [suite for suite in mix.units if machine.versions.get(suite) != newest.get(suite)]:
+                raise UsageError(f"it ran another version of {', '.join(other)} than newer results")
+        except MixmarkError as error:
+            left_out.append((plain(name), str(error)))
+            continue
+        yield source, machine
+
+
+def _retained(
+    machines: Sequence[tuple[Source, MeasuredMachine]], mix: Mix, bits: str, apart: MeasuredMachine | None = None
+) -> Retained:
+    """What the mixed runs of these machines and of published ones retained, without one machine's runs."""
+    from mixmark.harness.capabilities.plan import catalogue
+    from mixmark.harness.judge import references
+
+    found = {machine.created_utc: machine.retained for _, machine in machines}
+    for published in references.published():
+        if published.mix.startswith(f"{mix.tier}-") and published.weight_class == int(bits):
+            found.setdefault(published.created_utc, published.retained)
+    if apart is not None:
+        found.pop(apart.created_utc, None)
+    return catalogue.of_runs(found.values())
+
+
+def _kinds(
+    machines: Sequence[tuple[Source, MeasuredMachine]],
+    prices: Path | None,
+    left_out: list[tuple[str, str]],
+    assume: Callable[[dict[str, Declared], list[Kind]], list[Kind]] = lambda declared, measured: [],
+) -> tuple[list[Kind], str, set[str]]:
+    """The kinds of all machines, each once, with what is declared of them; the currency; what can be bought."""
+    from mixmark.harness.capabilities.plan.prices import declare, load, one_currency
+
+    declared, currency = load(prices) if prices else ({}, None)
+    amounts = [(name, own.currency or currency) for name, own in declared.items() if own.price is not None]
+    found: dict[str, Kind] = {}
+    offered: set[str] = set()
+    for source, machine in machines:  # the newest first
+        for kind in machine.kinds:
+            own = replace(kind, owned=kind.owned if source.owned else 0)
+            offered |= set() if source.owned else {kind.name}
+            if source.price and len(machine.kinds) > 1:
+                whole = (plain(f"the price of {machine.name}"), "it covers the host and its accelerators")
+                left_out += [] if whole in left_out else [whole]
+            elif source.price:
+                own = replace(own, price=float(source.price.amount), declared=frozenset({"price"}))
+                amounts += [] if kind.name in declared else [(kind.name, source.price.currency)]
+            if kind.name in found:
+                older = found[kind.name]
+                found[kind.name] = replace(older, owned=older.owned + own.owned)
+                left_out.append((plain(f"{kind.name} in {machine.name}"), "a newer result has the same kind"))
+            else:
+                found[kind.name] = own
+    if not found:
+        raise _nothing(left_out)
+    measured = declare(found.values(), declared)
+    unmeasured = assume(declared, measured)
+    used = {*found, *(kind.name.removesuffix(ASSUMED) for kind in unmeasured)}
+    left_out += [(plain(name), "no device of this question has this name") for name in declared if name not in used]
+    amounts = [(name, currency) for name, currency in amounts if name in used or name not in declared]
+    return [*measured, *unmeasured], one_currency(amounts), offered | {kind.name for kind in unmeasured}
+
+
+def _limits(kinds: Sequence[Kind], offered: set[str], own_work: bool, more: Mapping[str, Any]) -> Limits:
+    """The limits that the options state. Of what is owned and not offered there is no more."""
+    from mixmark.harness.capabilities.plan.machine import Limits
+
+    owned = {kind.name: kind.owned for kind in kinds}
+    at_least: dict[str, int] = {}
+    at_most = {name: count for name, count in owned.items() if name not in offered}
+    at_most |= _counts("--at-most", more["at_most"], owned)
+    for name, count in _counts("--add", more["add"], owned, 1).items():
+        at_least[name] = at_most[name] = owned[name] + count
+    for name, gone in _counts("--without", more["without"], owned, 0).items():
+        at_most[name] = max(0, owned[name] - gone) if gone else 0
+    return Limits(
+        mixes_per_hour=more["mixes_per_hour"] or (1.0 if own_work else None),
+        budget=more["budget"],
+        watts=more["power"],
+        rack_units=more["rack_units"],
+        hosts=more["hosts"],
+        at_least=at_least,
+        at_most=at_most,
+    )
+
+
+def _with_slots(kinds: Sequence[Kind], limits: Limits) -> list[Kind]:
+    """The kinds with room for the accelerators that --add asks for, in equal parts in the hosts."""
+    added = sum(limits.at_least.get(kind.name, 0) for kind in kinds if not kind.is_host)
+    hosts = sum(kind.owned or limits.at_least.get(kind.name, 0) for kind in kinds if kind.is_host)
+    slots = math.ceil(added / hosts) if hosts else 0
+    return [
+        replace(kind, slots=slots, declared=kind.declared | {"slots"})
+        if kind.is_host and kind.slots < slots and "slots" not in kind.declared
+        else kind
+        for kind in kinds
+    ]
+
+
+def _mean_load(text: str | None) -> float:
+    """The mean of a day's load as a fraction of its full load."""
+    try:
+        parts = [float(part) for part in (text or "100").split(",")]
+    except ValueError:
+        parts = []
+    if not parts or not all(0 <= part <= 100 for part in parts):
+        raise UsageError(f"--day {text} is no load of a day", "for example: --day 100,80,20")
+    return math.fsum(parts) / len(parts) / 100
+
+
+def _counts(option: str, texts: Sequence[str], kinds: Mapping[str, int], default: int | None = None) -> dict[str, int]:
+    """The number of each kind in texts such as KIND=2. default: the number of a text without one."""
+    found = {}
+    tagged = {name.removesuffix(ASSUMED): name for name in kinds}
+    for text in texts:
+        name, equals, count = text.rpartition("=") if text not in tagged else (text, "", "")
+        choose_by_name("kind of device", [name or text], [*tagged])
+        if (not equals and default is None) or (equals and not re.fullmatch(r"\s*[0-9]{1,6}\s*", count)):
+            raise UsageError(f"{option} {text} has no number of devices", f"for example: {option} '{name or text}=2'")
+        found[tagged[name or text]] = int(count) if equals else default or 0
+    return found

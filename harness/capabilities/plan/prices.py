@@ -1,0 +1,111 @@
+"""Reads prices, and devices that nobody measured, for the planner from a user's TOML file. Published results have no
+prices.
+
+currency = "EUR"
+
+["Acme Topaz"]
+price = 1200
+watts = 300
+
+["Acme Opal"]
+source = "a datasheet"
+gb_per_s = 1000
+tflops = { bf16 = 200 }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from mixmark.harness.capabilities.plan.machine import Kind
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import Fact, Precision
+from mixmark.harness.contracts.toml import read_toml
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Declared(Fact):
+    """The figures of a kind of device that the user declares. None if not declared."""
+
+    price: Amount | None = None
+    currency: str | None = Field(default=None, pattern="^[A-Z]{3}$")
+    watts: Amount | None = None
+    """The power at full load, for a machine without a meter."""
+    idle_watts: Amount | None = None
+    """The power at rest. None if it is as at full load."""
+    rack_units: Amount | None = None
+    slots: int | None = Field(default=None, ge=0)
+    """The number of accelerators that fit into a host. None for as many as it was measured with."""
+    source: str | None = Field(default=None, min_length=1, max_length=300)
+    """Where the figures are from. A device that nobody measured must have it."""
+    is_host: bool = False
+    """Whether a device that nobody measured is a host, and not an accelerator for one."""
+    memory_gb: Amount | None = None
+    gb_per_s: Positive | None = None
+    """The bandwidth of its memory."""
+    tflops: Mapping[Precision, Positive] = Field(default_factory=dict)
+    """The peak of each precision, without sparsity."""
+    rates: Mapping[str, Positive | str] = Field(default_factory=dict)
+    """The units per second of a suite, or a ratio to a measured kind: "12 × EPYC VM"."""
+
+    @property
+    def assumes(self) -> bool:
+        """Whether the figures describe a device without a measurement."""
+        return bool(self.rates or self.tflops)
+
+
+def load(path: Path) -> tuple[dict[str, Declared], str | None]:
+    """Reads the figures of each kind, and the currency of prices without one."""
+    content = read_toml(path, "the prices", "docs/capabilities/plan/plan.md shows such a file")
+    currency = content.pop("currency", None)
+    found = {}
+    for name, table in (*content.items(), ("currency", {"currency": currency})):
+        try:
+            found[name] = Declared.model_validate(table)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "it"
+            raise UsageError(
+                f"{path}: {name}: {where}: {first['msg']}", "docs/capabilities/plan/plan.md lists the figures"
+            ) from error
+    return found, found.pop("currency").currency
+
+
+def one_currency(amounts: Iterable[tuple[str, str | None]]) -> str:
+    """The currency of all prices. Empty if none is named. Raises UsageError for two. amounts: (name, currency)."""
+    named: dict[str, str] = {}
+    for name, currency in amounts:
+        named.setdefault(currency or "", name)
+    if len(named) > 1:
+        words = " and ".join(f"{name} in {currency or 'no currency'}" for currency, name in named.items())
+        raise UsageError(f"the prices are in two currencies: {words}", "give all of them in one, with --prices")
+    return next(iter(named), "")
+
+
+def declare(kinds: Iterable[Kind], declared: Mapping[str, Declared]) -> list[Kind]:
+    """The kinds with the declared figures. Raises UsageError for watts of a measured kind."""
+    return [_declared(kind, declared[kind.name]) if kind.name in declared else kind for kind in kinds]
+
+
+def _declared(kind: Kind, own: Declared) -> Kind:
+    found = replace(
+        kind,
+        price=kind.price if own.price is None else own.price,
+        rack_units=own.rack_units,
+        slots=kind.slots if own.slots is None else own.slots,
+        declared=kind.declared | (own.model_fields_set & {"price", "watts", "idle_watts", "rack_units", "slots"}),
+    )
+    if own.watts is None:
+        return found
+    if kind.has_watts:
+        raise UsageError(f"the watts of {kind.name} are measured", "do not declare them")
+    idle = own.watts if own.idle_watts is None else own.idle_watts
+    speeds = tuple(replace(speed, extra_watts=max(0.0, own.watts - idle)) for speed in kind.speeds)
+    return replace(found, idle_watts=idle, speeds=speeds)

@@ -1,0 +1,200 @@
+"""Folders that `mixmark export` writes: what is in them, and what is left where something goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from mixmark.harness.capabilities.export import folder as export
+from mixmark.harness.capabilities.export.folder import ExportRequest
+from mixmark.harness.cli.commands import main
+from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError
+from mixmark.harness.contracts.weights import read_weight
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
+from tests.cli.shell import completed
+from tests.marks import linux
+
+PROBE = Plugin("suites", "probe", "mixmark.suites.probe:Probe", "built in")
+
+
+def asked(write: str = "write", **changed: Any) -> ExportRequest:
+    form = Plugin("formats", "toy", f"{__name__}:{write}", "test")
+    drawn = {"suite": PROBE, "tier": "smoke", "options": {}, "weights": "synthetic", "precision": "fp32", "samples": 0}
+    return ExportRequest(**{"format": form, "weight_class": 16, **drawn, **changed})
+
+
+def write(suite: Any, precision: str) -> Callable[[Path], None]:
+    def files(folder: Path) -> None:
+        (folder / "inner").mkdir()
+        (folder / "inner/whole.bin").write_bytes(b"whole")
+
+    return files
+
+
+def full(suite: Any, precision: str) -> Callable[[Path], None]:
+    def files(folder: Path) -> None:
+        (folder / "half.bin").write_bytes(b"half")
+        with open("/dev/full", "wb") as disk:
+            disk.write(b"x")
+
+    return files
+
+
+def raises(suite: Any, precision: str) -> None:
+    raise LookupError("no such tensor")
+
+
+def interrupted(suite: Any, precision: str) -> Callable[[Path], None]:
+    def files(folder: Path) -> None:
+        (folder / "half.bin").write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    return files
+
+
+def mixmark(*words: object) -> Result:
+    return CliRunner().invoke(main, [*map(str, words)])
+
+
+def test_a_folder_appears_with_its_manifest(tmp_path: Path) -> None:
+    stages: list[str] = []
+    manifest = export.export(asked(), tmp_path / "out/of/nowhere", stages.append)
+    assert json.loads((tmp_path / "out/of/nowhere/mixmark.json").read_text()) == manifest
+    digest = hashlib.sha256(b"whole").hexdigest()
+    assert manifest["files"] == [{"path": "inner/whole.bin", "bytes": 5, "sha256": digest}]
+    assert (manifest["suite"], manifest["weights"], manifest["format"]) == ("probe", "synthetic", "toy")
+    assert stages[:2] == ["preparing the files of toy", "writing 5.51 MB of weights in fp32"]
+    assert [path.name for path in (tmp_path / "out/of").iterdir()] == ["nowhere"]
+
+
+@pytest.mark.parametrize(
+    ("write", "complaint"),
+    [
+        pytest.param(
+            "full",
+            "whole cannot be written: No space left on device",
+            marks=linux,
+        ),
+        ("raises", "toy of probe: LookupError: no such tensor"),
+        ("lacks", "does not load"),
+    ],
+)
+def test_what_goes_wrong_is_told_and_leaves_nothing(tmp_path: Path, write: str, complaint: str) -> None:
+    with pytest.raises(MixmarkError, match=complaint):
+        export.export(asked(write), tmp_path / "whole", print)
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        export.export(asked("interrupted"), tmp_path / "whole", print)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    with pytest.raises(UsageError, match="old exists already"):
+        export.export(asked(), tmp_path / "old", print)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written: File exists"):
+        export.export(asked(), tmp_path / "file/new", print)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "old"]
+
+
+def test_too_little_memory_or_disk_is_told_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = PROBE.load()("smoke", {})
+    monkeypatch.setattr("mixmark.harness.resources.memory.available_bytes", lambda: 1000)
+    with pytest.raises(UsageError, match=r"reference outputs of probe at the tier smoke take 5\d\d MB of memory"):
+        export._refuse_without_memory(suite)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000}))
+    with pytest.raises(UsageError, match=r"takes 5\.51 MB in fp32, and the disk has 1 kB free"):
+        export.write(asked(), tmp_path, lambda stage: None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_package_is_reported_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx_ir", None)
+    request = asked(suite=registry.find("suites")["llm"], format=registry.find("formats")["onnx"])
+    stages: list[str] = []
+    with pytest.raises(MixmarkError, match="onnx_ir"):
+        export.write(request, tmp_path, stages.append)
+    assert (stages, list(tmp_path.iterdir())) == (["preparing the files of onnx"], [])
+
+
+@pytest.mark.slow
+def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
+    done = mixmark("export", "dlrm", "--tier", "smoke", "--out", tmp_path / "out", "--samples", 1, "--json")
+    assert done.exit_code == 0, done.output
+    files = {each["path"]: each for each in json.loads(done.stdout)["files"]}
+    assert list(files) == ["config.json", "model.safetensors", "samples/0.npz"]
+    for path, each in files.items():
+        content = (tmp_path / "out" / path).read_bytes()
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (each["bytes"], each["sha256"])
+    suite = registry.find("suites")["dlrm"].load()("smoke", {})
+    with np.load(tmp_path / "out/samples/0.npz") as sample:
+        feed = suite.feeds(1, export.SEED)(0)
+        assert {*sample.files} == {*feed, "output"}
+        assert all((sample[name] == feed[name]).all() for name in feed)
+        assert sample["output"].shape == (1,)
+
+
+def test_an_engine_that_quantises_what_it_reads_gets_weights_of_its_class(tmp_path: Path) -> None:
+    done = mixmark(
+        *("export", "llm", "--tier", "smoke", "--precision", "bf16", "--bits", 4, "--samples", 0, "--json"),
+        *("--out", tmp_path / "out"),
+    )
+    assert done.exit_code == 0, done.stderr
+    manifest = json.loads(done.stdout)
+    four = registry.find("suites")["llm"].load()("smoke", {}, 4)
+    assert (manifest["weight_class"], manifest["gate"]["at_most"]) == (4, four.gate("int4").at_most)
+    read = registry.find("suites")["llm"].load()("smoke", {"weights": str(tmp_path / "out")}).weights()
+    name = "model.layers.0.mlp.up_proj.weight"
+    assert (read_weight(read, name) == read_weight(four.weights(), name)).all()
+
+
+def test_the_shell_completes_suites_and_formats() -> None:
+    assert completed(["export"], "dl") == ["dlrm"]
+    assert completed(["export", "llm", "--format"], "o") == ["onnx"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["lmm"], "there is no suite 'lmm'"),
+        (["llm", "--format", "onx"], "there is no format 'onx'"),
+        (["llm", "--precision", "int8", "--bits", "16"], "int8 cannot hold weights of 16 bits"),
+    ],
+)
+def test_what_does_not_exist_is_refused(tmp_path: Path, words: list[object], complaint: str) -> None:
+    done = mixmark("export", *words, "--tier", "smoke", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert complaint in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("suite", "form", "changed", "complaint"),
+    [
+        ("llm", "safetensors", {"precision": "int4"}, "safetensors files are not written in int4"),
+        ("probe", "safetensors", {"options": {"weights": "x"}}, "probe takes no checkpoint"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(
+    tmp_path: Path, suite: str, form: str, changed: Mapping[str, Any], complaint: str
+) -> None:
+    request = asked(suite=registry.find("suites")[suite], format=registry.find("formats")[form], **changed)
+    with pytest.raises(Unsupported, match=complaint):
+        export.write(request, tmp_path, print)

@@ -1,0 +1,28 @@
+"""The plugins in docs/capabilities/kit/ from the templates of the starter packages.
+
+python -m tests.capabilities.kit.template_pages    rewrites the pages; read the diff before you commit it
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import cast
+
+from mixmark.harness.capabilities.kit import template
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = DOCS / "capabilities" / "kit"
+FILE = re.compile(
+    r"(<!-- file: (session|runner|endpoint|meter|suite|policy)/(\S+) -->\n```\w+\n)(.*?)(?=```)", re.DOTALL
+)
+
+
+def renewed(page: str) -> str:
+    """The page with the starters' files, as they are written for the name acme, in the places of the old ones."""
+    return FILE.sub(lambda found: f"{found[1]}{template.files(cast(template.Kind, found[2]), 'acme')[found[3]]}", page)
+
+
+if __name__ == "__main__":
+    for path in PAGES.glob("*.md"):
+        path.write_text(renewed(path.read_text("utf-8")), "utf-8")

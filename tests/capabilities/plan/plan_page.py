@@ -1,0 +1,40 @@
+"""The outputs in docs/capabilities/plan/plan.md: what the planner prints, with the files that the page shows.
+
+python -m tests.capabilities.plan.plan_page    rewrites the page; read the diff before you commit it
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tempfile
+from contextlib import chdir
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from mixmark.harness.cli.commands import main
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "capabilities" / "plan" / "plan.md"
+OUTPUT = re.compile(r"(```text\n\$ mixmark (plan [^\n]*)\n).*?(?=```)", re.DOTALL)
+FILE = re.compile(r"<!-- file: (\S+) -->\n```toml\n(.*?)```", re.DOTALL)
+
+
+def renewed(page: str) -> str:
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        os.symlink(ROOT / "submissions", "submissions")
+        for name, content in FILE.findall(page):
+            Path(name).write_text(content, "utf-8")
+        return OUTPUT.sub(lambda match: match[1] + _printed(shlex.split(match[2])), page)
+
+
+def _printed(words: list[str]) -> str:
+    done = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+if __name__ == "__main__":
+    PAGE.write_text(renewed(PAGE.read_text("utf-8")), "utf-8")

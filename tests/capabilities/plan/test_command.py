@@ -1,0 +1,297 @@
+"""`mixmark plan` on a small measured machine (a processor and an accelerator with meters), and on made entries."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mixmark.harness.capabilities.plan import catalogue
+from mixmark.harness.capabilities.plan.text import NEVER_RANKED, TITLES
+from mixmark.harness.cli.commands import main
+from mixmark.harness.contracts.numbers import significant
+from mixmark.harness.discover.suite_claims import judge_stored
+from mixmark.harness.judge import solo_rates
+from mixmark.harness.judge.evidence import gather
+from mixmark.harness.plan.placement import Power, place
+from mixmark.harness.plugins import registry
+from mixmark.harness.record import store
+from tests.fakes.folders import GPU, MIX, Maker, write
+
+pytestmark = pytest.mark.slow
+HOST, CARD = "Acme Quartz", "Acme Topaz"
+
+
+@pytest.fixture(scope="session")
+def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results") / "mine"
+    write(folder, Maker(1).result(runs=2))
+    return folder
+
+
+@dataclass
+class Offered:
+    """What an entry of a board offers, or why its check rejects it."""
+
+    name: str
+    problem: str | None
+    result: Path | None = None
+    price: Any = None
+
+
+OFFERED: list[Offered] = []
+
+
+def offered(path: Path) -> list[Offered] | None:
+    """The service that reads entries of a board."""
+    return OFFERED if path == Path("entries") else None
+
+
+@pytest.fixture
+def entries(mine: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A board with an entry of one's own machine and one that is rejected."""
+    monkeypatch.setitem(registry.BUILT_IN, "services", {"entries": f"{__name__}:offered"})
+    price = SimpleNamespace(amount="900", currency="EUR")
+    rejected = Offered("acme/two", "mixmark check rejects it: E-X: it is bad")
+    OFFERED[:] = [Offered("Acme One", None, mine, price), rejected]
+    return Path("entries")
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    path = tmp_path / "prices.toml"
+    path.write_text(f'currency = "EUR"\n["{HOST}"]\nprice = 500\nslots = 4\n["{CARD}"]\nprice = 100\n', "utf-8")
+    return path
+
+
+def typed(*words: object) -> Result:
+    return CliRunner().invoke(main, ["plan", *(str(word) for word in words)], catch_exceptions=False)
+
+
+def planned(*words: object) -> dict[str, Any]:
+    done = typed(*words, "--json")
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def answer(found: dict[str, Any], question: str) -> dict[str, Any]:
+    own: dict[str, Any] = next(each for each in found["answers"] if each["question"] == question)
+    return own
+
+
+def test_ones_own_machine_is_planned_as_its_mixed_run_was(mine: Path) -> None:
+    result = store.open(mine)
+    evidence = gather(result)
+    rates, threads = solo_rates.solo(evidence, MIX, ()), solo_rates.host_fraction(evidence)
+    placed = place(MIX.units, rates, result.devices, host_fraction=threads)
+    machine = catalogue.measured_machine("mine", judge_stored(result), MIX, 16)
+    assert {kind.name: kind.owned for kind in machine.kinds} == {"mine": 1, CARD: 1}
+    found = planned(mine)
+    own, kept = answer(found, "most"), found["retained"]["estimate"]
+    assert own["mixes_per_hour"]["estimate"] == pytest.approx(placed.mixes_per_s * 3600 * kept, rel=1e-6)
+    assert own["gap"] == 0
+
+
+def test_every_text_says_that_it_is_a_prediction(mine: Path) -> None:
+    text = typed(mine, "--front", "--hosts", 1).stdout
+    assert text.startswith("PREDICTED from solo rates at full load, not measured and never ranked.")
+    assert "Most work, predicted (proved optimal)" in text
+    assert "Predicted machines that no other beats" in text
+    assert typed("--check", mine).stdout.startswith("PREDICTED")
+
+
+def test_a_host_takes_as_many_accelerators_as_it_was_measured_with_or_as_are_declared(mine: Path, prices: Path) -> None:
+    refused = typed(mine, "--prices", prices, "--add", f"{CARD}=4")
+    assert refused.exit_code == 2
+    assert f"no machine keeps at least 5 of {CARD} and at most 1 of {HOST}" in refused.stderr
+    assumed = planned(mine, "--add", CARD)  # the question assumes that it fits
+    assert answer(assumed, "most")["counts"] == {HOST: 1, CARD: 2}
+    assert assumed["declared"] == {HOST: ["slots"]}
+    found = planned(mine, "--add", CARD, "--prices", prices)
+    assert answer(found, "most")["counts"] == {HOST: 1, CARD: 2}
+    assert answer(found, "most")["price"] == 100
+    assert answer(found, "most")["mixes_per_hour"]["estimate"] > found["today"]["mixes_per_hour"]["estimate"]
+
+
+def test_without_the_accelerator_the_processor_does_the_mix(mine: Path) -> None:
+    found = planned(mine, "--without", CARD)
+    assert answer(found, "most")["counts"] == {HOST: 1}
+    assert found["today"]["counts"] == {HOST: 1, CARD: 1}
+
+
+def test_measured_watts_are_those_above_idle_and_cannot_be_declared(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The devices draw 90 W and 290 W at work; the host also pays for the rest of the machine."""
+    monkeypatch.setattr(solo_rates, "power", lambda result: Power({"cpu:0": 30, GPU: 40}, rest_watts=12))
+    machine = catalogue.measured_machine("mine", judge_stored(store.open(mine)), MIX, 16)
+    for kind in machine.kinds:
+        idle, extra = {"mine": (42, 60), CARD: (40, 250)}[kind.name]
+        assert kind.idle_watts == idle
+        assert [speed.extra_watts for speed in kind.speeds] == pytest.approx([extra] * 2, rel=0.02)
+    found = answer(planned(mine), "efficient")
+    assert 82 < found["watts"] < 42 + 40 + 60 + 250 + 10
+    refused = typed(mine, "--power", found["watts"] / 100)
+    assert refused.exit_code == 2
+    assert "no machine keeps a power of" in refused.stderr
+    (tmp_path / "prices.toml").write_text(f'["{CARD}"]\nwatts = 100\n', "utf-8")
+    refused = typed(mine, "--prices", tmp_path / "prices.toml")
+    assert f"the watts of {CARD} are measured" in refused.stderr
+
+
+def test_declared_watts_are_called_declared(mine: Path, prices: Path) -> None:
+    prices.write_text(f'["{HOST}"]\nwatts = 100\n["{CARD}"]\nwatts = 300\nidle_watts = 50\n', "utf-8")
+    done = typed(mine, "--prices", prices)
+    assert f"Declared, not measured: idle watts, watts of {CARD}" in done.stdout
+    assert answer(planned(mine, "--prices", prices), "efficient")["watts"] <= 400
+
+
+def test_a_machine_is_bought_for_the_work_of_an_hour(entries: Path, prices: Path) -> None:
+    declared = prices.read_text("utf-8").replace(HOST, "Acme One").replace("price", "watts = 100\nprice")
+    prices.write_text(declared, "utf-8")
+    words = (
+        "--entries",
+        entries,
+        "--prices",
+        prices,
+        "--per-hour",
+        "dlrm=2e6 samples",
+        "--per-hour",
+        "resnet50=900_000",
+    )
+    found = planned(*words)
+    cheapest = answer(found, "cheapest")
+    assert cheapest["mixes_per_hour"]["estimate"] >= 1 - 1e-6
+    assert cheapest["price"] == 500 * cheapest["counts"]["Acme One"] + 100 * cheapest["counts"].get(CARD, 0)
+    assert answer(planned(*words, "--tariff", "0.3"), "cheapest")["energy_cost"] > 0
+    text = typed(*words).stdout
+    assert "The work of an hour: 2,000,000 recommendations, 900,000 images classified" in text
+    assert "times the work" in text
+
+
+def test_what_cannot_be_planned_with_is_left_out_by_name(entries: Path, tmp_path: Path, prices: Path) -> None:
+    prices.write_text('["Acme One"]\nprice = 500\n', "utf-8")
+    text = typed("--entries", entries, "--prices", prices, "--budget", 700).stdout
+    assert f"{CARD}: its price is not known" in text
+
+
+def test_an_entry_that_its_check_rejects_is_left_out(entries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = typed("--entries", entries, "--hosts", 1).stdout
+    assert "acme/two: mixmark check rejects it: E-X" in text
+    assert "the price of Acme One: it covers the host and its accelerators" in text
+    assert "1 × Acme One" in text
+    del OFFERED[0]
+    refused = typed("--entries", entries, "--hosts", 1)
+    assert refused.exit_code == 2
+    assert "mixmark check rejects it: E-X" in refused.stderr
+    monkeypatch.setitem(registry.BUILT_IN, "services", {})
+    assert typed("--entries", entries).exit_code == 2, "without that service, only results can be read"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (f'["{HOST}"]\nprice = -1\n', f"{HOST}: price: Input should be greater than or equal to 0"),
+        (f'currency = 3\n["{HOST}"]\nprice = 1\n', "currency: currency: "),
+        (f'["{HOST}"]\nprice = 1\ncurrency = "EUR"\n["{CARD}"]\nprice = 1\ncurrency = "USD"\n', "two currencies"),
+        ('["Acme Opal"]\nrates = { dlrm = 5 }\n', "Acme Opal was not measured and has no source"),
+        ('["Acme Opal"]\nrates = { dlrm = 0 }\n', "Acme Opal: rates.dlrm"),
+        ('["Acme Opal"]\nsource = "s"\ntflops = { bf17 = 1 }\n', "Acme Opal: tflops.bf17"),
+        ("price = [", "cannot read the prices"),
+    ],
+)
+def test_wrong_prices_are_refused_by_name(mine: Path, tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "prices.toml").write_text(content, "utf-8")
+    refused = typed(mine, "--prices", tmp_path / "prices.toml")
+    assert refused.exit_code == 2
+    assert message in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--per-hour", "llm=5"), "there is no suite 'llm'"),
+        (("--per-hour", "dlrm=0"), "no work of an hour"),
+        (("--per-hour", "dlrm=5 tokens"), "dlrm counts samples, not tokens"),
+        (("--day", "100,140"), "no load of a day"),
+        (("--per-hour", "dlrm=5", "--mix", "edge-1"), "both name the work"),
+        (("--mix", "edge-1"), "the mix edge-1 is for the tier edge"),
+        (("--at-most", CARD), "has no number of devices"),
+        (("--add", "Acme Tpaz"), "there is no kind of device"),
+        (("--format", "html", "--json"), "ask for different forms"),
+    ],
+)
+def test_misuse_has_a_message_and_no_traceback(mine: Path, words: tuple[str, ...], message: str) -> None:
+    refused = typed(mine, *words)
+    assert refused.exit_code == 2
+    assert message in refused.stderr
+
+
+OPAL = f"""
+["Acme Opal"]
+source = "its maker's word"
+rates = {{ dlrm = "10 × {CARD}", resnet50 = 1e6 }}
+watts = 500
+["Acme Beryl"]
+price = 3
+["Acme Jade"]
+source = "its maker's word"
+rates = {{ dlrm = 7, resnet50 = 9 }}
+"""
+
+
+def test_a_device_that_nobody_measured_is_called_assumed_wherever_it_appears(mine: Path, tmp_path: Path) -> None:
+    (tmp_path / "prices.toml").write_text(OPAL, "utf-8")
+    words = (mine, "--prices", tmp_path / "prices.toml", "--add", "Acme Opal", "--without", CARD)
+    found = planned(*words)
+    assert answer(found, "most")["counts"] == {HOST: 1, "Acme Opal (assumed)": 1}
+    assert found["assumed"]["Acme Opal (assumed)"]["source"] == "its maker's word"
+    assert found["assumed"]["Acme Opal (assumed)"]["suites"]["dlrm"]["limit"] == f"10 × {CARD}"
+    unused = {name for name, why in found["left_out"] if why == "no device of this question has this name"}
+    assert unused == {"Acme Beryl", "Acme Jade"}, "--add asks about what it names"
+    text = typed(*words).stdout
+    assert text.count("Acme Opal") == text.count("Acme Opal (assumed)")
+    assert "Acme Opal (assumed): its maker's word" in text
+    assert planned(mine, "--prices", tmp_path / "prices.toml")["assumed"].keys() == {
+        "Acme Opal (assumed)",
+        "Acme Jade (assumed)",
+    }
+
+
+def test_a_machine_that_answers_two_questions_is_shown_once(mine: Path, prices: Path) -> None:
+    prices.write_text(f'["{HOST}"]\nwatts = 100\n', "utf-8")
+    words = (mine, "--prices", prices, "--without", CARD)
+    assert [each["counts"] for each in planned(*words)["answers"]] == [{HOST: 1}] * 2
+    text = typed(*words).stdout
+    assert "the same as  most work\n" in text
+    assert text.count("of the time") == 1
+    assert "the same as" not in typed(mine).stdout
+
+
+def test_thousands_answers_and_a_result_folder_to_buy_from(mine: Path, prices: Path) -> None:
+    found = planned("--entries", mine, "--hosts", 1, "--per-hour", "dlrm=2k", "--per-hour", "resnet50=1.5M images")
+    assert found["mix_units"] == {"dlrm": 2000, "resnet50": 1_500_000}
+    assert found["today"] is None
+
+
+def test_the_page_has_the_figures_of_the_console_and_a_bar_for_each_machine(mine: Path) -> None:
+    words = (mine, "--add", CARD, "--mixes-per-hour", 10)
+    console, page = typed(*words).stdout, typed(*words, "--format", "html").stdout
+    found = planned(*words)
+    assert found["not_answered"]["cheapest"] == f"{CARD}: its price is not known"
+    assert console.startswith(NEVER_RANKED) and NEVER_RANKED in page
+    rows = re.findall(r'<li class="row"><span>([^<]*)</span>.*?<span class="rate">([^<]*)</span>', page)
+    answers = [found["today"], *found["answers"], *found["alone"].values()]
+    assert [name for name, _ in rows[:2]] == ["Today", TITLES[found["answers"][0]["question"]]]
+    assert [rate for _, rate in rows] == [significant(each["mixes_per_hour"]["estimate"]) for each in answers]
+    assert all(f"{rate} (" in console for _, rate in rows[: 1 + len(found["answers"])])
+    assert page.count('class="limit"') == page.count('class="whisker"') == len(answers)  # the demand is in each bar
+    assert 'class="limit"' not in typed(mine, "--format", "html").stdout
+    assert typed(*words, "--format", "markdown").stdout.startswith(f"## {NEVER_RANKED}")

@@ -1,0 +1,57 @@
+"""No redesign moves a figure of a published entry.
+
+python -m tests.submissions.test_figures    writes figures.json; only a change of a formula or of a field needs that
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mixmark.harness.judge.assessment import judge
+from mixmark.harness.judge.compare.machines import compare_machines
+from mixmark.harness.judge.references import published
+from mixmark.harness.record import store
+from mixmark.reporters import comparison, report
+from mixmark.submissions import references
+from mixmark.submissions.references import ENTRIES
+from tests.golden.figures import as_json, below, of_assessment, written
+from tests.golden.test_figures import assert_same
+
+pytestmark = pytest.mark.slow
+
+FILE = Path(__file__).with_name("figures.json")
+
+
+def figures() -> dict[str, Any]:
+    """The figures of the entries, of their results and of the comparison of these, by their paths."""
+    results = sorted(ENTRIES.glob("*/*/*/results/*"))
+    judged = {folder.parents[2].name: judge(store.open(folder)) for folder in results}
+    found: dict[str, Any] = {}
+    for name, assessment in judged.items():
+        found |= of_assessment(assessment, name)
+    compared = compare_machines([(name, [assessment]) for name, assessment in judged.items()])
+    found |= below(json.loads(comparison.json(compared)), "comparison")
+    for entry in references.published():
+        found |= below(entry.model_dump(mode="json"), f"entries / {entry.path}")
+        found |= below(references.reference(entry).model_dump(mode="json"), f"entries / {entry.path} / reference")
+    return as_json(found)
+
+
+def test_the_figures_are_the_same() -> None:
+    assert_same(figures(), json.loads(FILE.read_text("utf-8")))
+
+
+def test_the_output_in_the_readme_is_the_report_of_the_first_entry() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    shown = re.search(r"<!-- output -->\n```text\n(.*?)```\n<!-- /output -->", readme, re.DOTALL)
+    first = next(iter(sorted(ENTRIES.glob("*/*/*/results/1"))))
+    assert shown and shown[1] == report.console(judge(store.open(first), published()))
+
+
+if __name__ == "__main__":
+    FILE.write_text(written(figures()), encoding="utf-8")
