@@ -24,8 +24,10 @@ HOMONYMS = {
     "deadline": "a time in the future, also of a pipeline",
     "scaling": "a factor of a network's numbers",
     "external": "a meter outside the machine",
-    "rapl": "a meter of the core; the limiter has its name",
-    "nvml": "a meter of the core; the limiter has its name",
+    "host": "the machine, or one of several",
+    "onnx": "the library",
+    "export": "of a graph by torch",
+    "Decode": "of diffusion's images",
 }
 """What the core names in another sense."""
 
@@ -45,19 +47,21 @@ def named(path: Path) -> set[str]:
 
 def registered(capability: Path, manifest: str = MANIFEST) -> set[str]:
     """The names of a capability: its own, those of its entries in the manifest and of their classes, and the codes of
-    its rules."""
-    found = {capability.name}
+    its rules. A name that an entry of the core has, too, is the core's."""
+    found, of_core = {capability.name}, set[str]()
     for entries in filter(lambda each: isinstance(each, dict), tomllib.loads(manifest).values()):
         for name, spec in entries.items():
             module, _, attribute = spec.partition(":")
             if f"{module}.".startswith(f"{PACKAGE}.{capability.name}."):
                 found |= {name, attribute} if attribute[0].isupper() and not attribute.isupper() else {name}
+            elif not module.startswith((PACKAGE, "mixmark.submissions")):
+                of_core.add(name)
     for path in capability.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             match node:
                 case ast.FunctionDef(name=code, decorator_list=[ast.Call(func=ast.Name("rule" | "record_rule"))]):
                     found.add(code)
-    return found
+    return found - of_core
 
 
 def violations(path: Path, capability: Path, manifest: str = MANIFEST) -> set[str]:

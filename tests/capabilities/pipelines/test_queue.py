@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mixmark.harness.capabilities.pipelines import queue as queues
 from mixmark.harness.capabilities.pipelines.facts import PipelineWork
 from mixmark.harness.capabilities.pipelines.figures import out_of_turn, steps_of
 from mixmark.harness.capabilities.pipelines.queue import Chaining, PipelineQueue
@@ -188,9 +189,10 @@ def test_a_policy_sees_the_stages_that_wait_with_the_begin_of_their_pipeline() -
     assert Last.asked[2:] == [((Request(3, "b", -1, work.deadline_ns, "cpu:0"),), ("gpu:0", "cpu:0"))]
 
 
-def test_a_turn_by_a_policy_asks_the_policy_of_the_run() -> None:
+def test_a_turn_by_a_policy_asks_the_policy_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = place(UNITS, solo(ROW), [device("gpu:0"), device("cpu:0")])
-    executor: Any = SimpleNamespace(policy=lambda name, stack, pids: {"last": Last}[name])
+    monkeypatch.setattr(queues, "policy_of", lambda plugin: plugin)
+    executor: Any = SimpleNamespace(prepared={"policies": {"last": Last}})
     Last.asked.clear()
     for policy, asked in (("plan", 0), ("last", 1)):
         attendant = Chaining(WORK.model_copy(update={"policy": policy}), "smoke", executor)
