@@ -9,7 +9,9 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field
 
 from mixmark.harness.contracts.figures import RAW, Estimate, figure
 from mixmark.harness.contracts.schema import (
@@ -131,7 +133,7 @@ class Solo:
     """The median rate of several runs."""
     batches: tuple[int, ...] = ()
     """The batches that several runs chose, if they differ."""
-    planned: Hashable = field(default=None, metadata=RAW)
+    planned: Annotated[Hashable, Field(exclude=True)] = field(default=None, metadata=RAW)
     """What tells its plan from the plan of another measurement of the route: a run that searches for its batch or its
     rate, one of a given batch or rate, a confirmation run. None if the result has no plan of it."""
 

@@ -455,7 +455,8 @@ def solo_measurements(assessments: Sequence[Assessment], label: str = "A") -> li
         devices = {device.id: device for device in result.devices}
         void = {finding.about: words(finding) for finding in assessment.findings if finding.voids}
         records = {record.key: record for record in result.records if is_solo(record)}
-        for measurement, solos in grouped(solo for solo in assessment.runs if solo.key in records).items():
+        known = {solo.key: solo for solo in assessment.runs}
+        for measurement, solos in grouped(known[key] for key in records).items():
             for solo in solos:
                 record, device = records[solo.key], devices[solo.route.device]
                 run = SoloRun(
