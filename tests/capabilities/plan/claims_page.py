@@ -32,7 +32,9 @@ SHOWN = 5
 
 
 def renewed(page: str) -> str:
-    """The page with its figures from the published entries as they are now."""
+    """The page with its figures from the published entries as they are now. Without entries it stays as it is."""
+    if not ENTRIES.is_dir():
+        return page
     left_out: list[tuple[str, str]] = []
     checks: list[Checked] = []
     mixture: list[str] = []
