@@ -144,7 +144,7 @@ class StageFeed:
 
 
 def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures:
-    """Of a run that was asked for a pipeline. doubts: of the integrity rules."""
+    """The figures of a run that was asked for a pipeline. doubts: the findings of the integrity rules."""
     pipeline = asked(result)
     phases = [phase for phase in result.phases if phase.experiment == NAME]
     turns = tuple(_turn(result, pipeline, phase, doubts) for phase in phases)

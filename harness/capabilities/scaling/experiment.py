@@ -19,7 +19,7 @@ from mixmark.reporters.figures import significant
 
 
 class Asked(Fact):
-    """That the mix is run on a part of the hosts."""
+    """The fact that the mix is also run on a part of the hosts."""
 
     scaling: Literal[True] = True
 

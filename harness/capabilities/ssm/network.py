@@ -125,7 +125,7 @@ class Mamba2Mixer(nn.Module):
         """
         place, groups = torch.arange(x.shape[2], device=x.device), self.shape.groups
         dt = F.softplus(dt.float() + self.dt_bias.float()).t()
-        dt = dt.unflatten(0, (groups, -1))  # type: ignore[no-untyped-call]  # [groups, heads, tokens]
+        dt = dt.unflatten(0, (groups, -1))  # type: ignore[no-untyped-call]  # torch gives it no types
         step = dt * -self.A_log.float().exp().view(groups, -1, 1)
         later, seen = place[:, None] > place, place[:, None] >= place
         sums = torch.where(later, step[..., None], 0.0).cumsum(2)

@@ -1,4 +1,4 @@
-"""Which phases a pipeline has, what it is refused for, and how long it is expected to take."""
+"""The phases of a pipeline, the refusals, and the expected time."""
 
 from __future__ import annotations
 

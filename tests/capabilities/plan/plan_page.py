@@ -23,6 +23,9 @@ FILE = re.compile(r"<!-- file: (\S+) -->\n```toml\n(.*?)```", re.DOTALL)
 
 
 def renewed(page: str) -> str:
+    """The page with what the planner prints now. Without the published entries it stays as it is."""
+    if not (ROOT / "submissions").is_dir():
+        return page
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
         os.symlink(ROOT / "submissions", "submissions")
         for name, content in FILE.findall(page):
