@@ -33,9 +33,9 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
-from mixmark.harness.discover import setup
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.setup import Equipment
+from mixmark.harness.machine import setup
+from mixmark.harness.machine.config import Config
+from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.measure.solo import drive as drive_solo

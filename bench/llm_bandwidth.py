@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from mixmark.harness.contracts.protocols import Use
 from mixmark.harness.contracts.schema import weight_class
-from mixmark.harness.discover.machine import processor
 from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES, last_level_bytes
+from mixmark.harness.machine import processor
 from mixmark.harness.plugins import registry
 
 GOAL = 0.85

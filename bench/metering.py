@@ -19,8 +19,8 @@ import numpy as np
 
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Device, Domain, Metering, Samples
-from mixmark.harness.discover.config import Config
 from mixmark.harness.judge.energy.reading import cumulative
+from mixmark.harness.machine.config import Config
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.meters.rapl import Rapl
 from mixmark.harness.plugins.registry import Plugin

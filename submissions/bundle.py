@@ -11,8 +11,8 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import MixmarkError, ResultError, UsageError
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.discover.suite_claims import judge_stored
 from mixmark.harness.judge.assessment import Assessment
+from mixmark.harness.machine.suite_claims import judge_stored
 from mixmark.harness.record import store
 from mixmark.harness.record.files import sha256_of
 from mixmark.submissions import check, files, redact

@@ -21,7 +21,7 @@ from typing import Any
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import Fact, Result
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.discover.suite_claims import judge_stored
+from mixmark.harness.machine.suite_claims import judge_stored
 from mixmark.harness.record import store
 from mixmark.harness.record.files import sha256_of
 from mixmark.submissions import conclude, files, redact

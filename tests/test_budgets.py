@@ -24,7 +24,7 @@ BUDGETS = {
     "meters": 640,
     "record": 540,
     "worker": 2440,
-    "discover": 1880,
+    "machine": 1880,
     "measure": 2960,
     "cli": 1630,
     "reporters": 2300,

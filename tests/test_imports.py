@@ -22,7 +22,7 @@ ROOMS = (
     "meters",
     "record",
     "worker",
-    "discover",
+    "machine",
     "measure",
     "cli",
 )

@@ -26,8 +26,8 @@ from mixmark.harness.capabilities.hosts.gather import gather
 from mixmark.harness.capabilities.hosts.launchers import Host
 from mixmark.harness.capabilities.hosts.launchers.process import AgentProcess, local
 from mixmark.harness.contracts.schema import Phase, Record, Result, Tier
-from mixmark.harness.discover import cpu_slices, setup
-from mixmark.harness.discover.config import Config
+from mixmark.harness.machine import cpu_slices, setup
+from mixmark.harness.machine.config import Config
 from mixmark.harness.measure.executor import Executor, LocalExecutor, PhaseRequest
 from mixmark.harness.measure.metering import metered
 from mixmark.harness.record import store

@@ -27,8 +27,8 @@ def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | N
     if context.invoked_subcommand:
         refuse_before_subcommand(context)
         return
-    from mixmark.harness.discover import config as configuration
-    from mixmark.harness.discover import setup
+    from mixmark.harness.machine import config as configuration
+    from mixmark.harness.machine import setup
 
     configured = configuration.load(config)
     chosen = setup.choose_adapters(adapters, configured)

@@ -29,8 +29,8 @@ def devices(adapters: tuple[str, ...], config: Path | None, as_json: bool, **opt
 
     Example: mixmark devices --json
     """
-    from mixmark.harness.discover import config as configuration
-    from mixmark.harness.discover import setup
+    from mixmark.harness.machine import config as configuration
+    from mixmark.harness.machine import setup
 
     if machines := executors.chosen(options):
         with ExitStack() as stack:
@@ -125,8 +125,8 @@ def doctor(config: Path | None, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from mixmark.harness.discover import config as configuration
-    from mixmark.harness.discover import doctor as physician
+    from mixmark.harness.machine import config as configuration
+    from mixmark.harness.machine import doctor as physician
 
     configured = configuration.load(config)
     with plugins_print_to_stderr():

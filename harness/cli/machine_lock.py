@@ -43,7 +43,7 @@ def reserve(folder: Path, tier: Tier, wait_idle_s: float | None) -> Iterator[Non
 
 def _lock(stack: ExitStack, folder: Path, waiting: Waiting, deadline_s: float) -> None:
     """Holds the machine's lock until the stack is closed."""
-    from mixmark.harness.discover import machine_lock
+    from mixmark.harness.machine import machine_lock
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
     holder = machine_lock.Holder(os.getpid(), str(folder.absolute()), now)
@@ -65,7 +65,7 @@ def _lock(stack: ExitStack, folder: Path, waiting: Waiting, deadline_s: float) -
 
 def _report_load(waiting: Waiting, patience_s: float) -> None:
     """Waits for an idle machine, and reports the programs that still use it."""
-    from mixmark.harness.discover.machine import other_load
+    from mixmark.harness.machine import other_load
 
     load = other_load.wait(patience_s, lambda busy: waiting(f"other programs use {busy}"))
     waiting.stop()

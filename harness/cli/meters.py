@@ -49,11 +49,11 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     if context.invoked_subcommand:
         refuse_before_subcommand(context)
         return
-    from mixmark.harness.discover import config as configuration
-    from mixmark.harness.discover import setup
     from mixmark.harness.judge.energy.coverage import antichain, needed, rivals, unmetered
     from mixmark.harness.judge.energy.reading import SHORT_WINDOWS
     from mixmark.harness.judge.energy.total import CLAIM
+    from mixmark.harness.machine import config as configuration
+    from mixmark.harness.machine import setup
     from mixmark.harness.measure import meter_trial
     from mixmark.harness.measure.metering import metered
 
@@ -135,9 +135,9 @@ def try_(name: str | None, seconds: float, wait_idle_s: float | None, config: Pa
     """
     from mixmark.harness.cli.machine_lock import reserve
     from mixmark.harness.contracts.errors import choose_by_name
-    from mixmark.harness.discover import config as configuration
-    from mixmark.harness.discover import setup
     from mixmark.harness.judge.energy.coverage import antichain, needed, unmetered
+    from mixmark.harness.machine import config as configuration
+    from mixmark.harness.machine import setup
     from mixmark.harness.measure import meter_trial
     from mixmark.harness.measure.metering import Meters
     from mixmark.harness.plugins import registry
@@ -213,7 +213,7 @@ def _advice(
     tried: Sequence[MeterTrial], sections: Mapping[str, Mapping[str, str]], plugins: Mapping[str, Plugin]
 ) -> Iterator[str]:
     """How the sources disagree, and the lines of mixmark.toml."""
-    from mixmark.harness.discover import config as configuration
+    from mixmark.harness.machine import config as configuration
 
     known = [each for each in tried if each.response.full_watts is not None and each.response.idle_watts is not None]
     for first, second in combinations(known, 2):

@@ -53,7 +53,7 @@ def report(
               mixmark report results/laptop --format jsonl >> all.jsonl
     """
     from mixmark.harness.contracts.errors import choose_by_name
-    from mixmark.harness.discover.suite_claims import judge_stored
+    from mixmark.harness.machine.suite_claims import judge_stored
     from mixmark.harness.plugins import registry
     from mixmark.harness.record import store
 
@@ -154,7 +154,7 @@ def audit(folder: Path | None, weights: tuple[str, ...], timeout_s: float, as_js
 
     Example: mixmark audit results/laptop
     """
-    from mixmark.harness.discover import setup
+    from mixmark.harness.machine import setup
     from mixmark.harness.measure import reaudit
     from mixmark.harness.plugins import registry
     from mixmark.harness.record import store
@@ -189,7 +189,7 @@ def _audit_row(audit: Repeated) -> tuple[str, ...]:
 
 def _judged(path: Path) -> list[Assessment]:
     """The assessment of the result at a path, or of each result in the folders below it, such as an entry's."""
-    from mixmark.harness.discover.suite_claims import judge_stored
+    from mixmark.harness.machine.suite_claims import judge_stored
     from mixmark.harness.record import store
 
     return [judge_stored(store.open(folder)) for folder in store.results_below(path) or store.results_of(path)]

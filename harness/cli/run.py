@@ -194,7 +194,7 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
               mixmark run --suite llm --adapter torch --preset standard
     """
     from mixmark.harness.contracts.errors import ResultError
-    from mixmark.harness.discover.suite_claims import judge_stored
+    from mixmark.harness.machine.suite_claims import judge_stored
     from mixmark.harness.measure.audit import clean_process
     from mixmark.harness.measure.request import RunRequest, measure, opened, prepare
 
@@ -282,11 +282,11 @@ def selftest(
     Example: mixmark selftest --adapter onnxruntime
     """
     from mixmark.harness.contracts.errors import ResultError
-    from mixmark.harness.discover import noise_floor
     from mixmark.harness.judge.assessment import judge
     from mixmark.harness.judge.compare import solo
     from mixmark.harness.judge.findings import remedy, words
     from mixmark.harness.judge.verdict import busy
+    from mixmark.harness.machine import noise_floor
     from mixmark.harness.measure.request import RunRequest, measure_selftest, prepare_selftest
 
     request = RunRequest(suites=suites, adapters=adapters, tier=tier, out=out, config=config)

@@ -58,8 +58,8 @@ def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore
     mix: the mix of the result that the scores are shown beside. None if that result has no mix. Raises UsageError if a
     result has no score, or a score of another mix.
     """
-    from mixmark.harness.discover.suite_claims import judge_stored
     from mixmark.harness.judge import references as known
+    from mixmark.harness.machine.suite_claims import judge_stored
     from mixmark.harness.record import store
 
     found = []

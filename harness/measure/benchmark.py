@@ -20,8 +20,8 @@ from mixmark.harness.contracts.schema import (
     Result,
     Tier,
 )
-from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.evidence import gather
+from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.audit import Auditor
 from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens

@@ -24,8 +24,8 @@ from mixmark.harness.contracts.schema import (
     Record,
     Share,
 )
-from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.energy.total import CurrentPower
+from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import mixed, solo
 from mixmark.harness.measure.dispatch import Source
 from mixmark.harness.measure.metering import Meters

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from mixmark.harness.contracts.schema import Domain, Metering
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.machine import other_load
-from mixmark.harness.discover.machine.other_load import OtherLoad
 from mixmark.harness.judge.energy.reading import EnergyReading, power, reading
 from mixmark.harness.judge.energy.step_response import StepResponse, step_response
+from mixmark.harness.machine import other_load
+from mixmark.harness.machine.config import Config
+from mixmark.harness.machine.other_load import OtherLoad
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.resources import clock, cpus
 

@@ -30,9 +30,9 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import ABSURD, PATIENCE_S, Meter, Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.setup import bystanders
 from mixmark.harness.judge.energy.total import CurrentPower, current_power
+from mixmark.harness.machine.config import Config
+from mixmark.harness.machine.setup import bystanders
 from mixmark.harness.plugins import calls, registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock

@@ -27,8 +27,8 @@ from mixmark.harness.contracts.schema import (
     Share,
 )
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.discover.machine.sampling import Watch, Watched, canary
-from mixmark.harness.discover.setup import Equipment
+from mixmark.harness.machine.sampling import Watch, Watched, canary
+from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.record_draft import RecordDraft
 from mixmark.harness.resources import memory

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import MixmarkError, ResultError
 from mixmark.harness.contracts.schema import Gate, Record
-from mixmark.harness.discover import suite_claims
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.setup import Equipment
+from mixmark.harness.machine import suite_claims
+from mixmark.harness.machine.config import Config
+from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import benchmark
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store

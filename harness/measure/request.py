@@ -24,11 +24,11 @@ from mixmark.harness.contracts.schema import (
     Tier,
     WeightClass,
 )
-from mixmark.harness.discover import config as configuration
-from mixmark.harness.discover import setup
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.setup import Equipment, Suites, Workbench
-from mixmark.harness.discover.suite_claims import refuse_contradictions
+from mixmark.harness.machine import config as configuration
+from mixmark.harness.machine import setup
+from mixmark.harness.machine.config import Config
+from mixmark.harness.machine.setup import Equipment, Suites, Workbench
+from mixmark.harness.machine.suite_claims import refuse_contradictions
 from mixmark.harness.measure.benchmark import Observed, perform
 from mixmark.harness.measure.executor import Executor, LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered

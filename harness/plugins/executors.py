@@ -17,7 +17,7 @@ from mixmark.harness.plugins.manifest import BUILT_IN
 if TYPE_CHECKING:
     import click
 
-    from mixmark.harness.discover.devices import Found
+    from mixmark.harness.machine.devices import Found
     from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 
 

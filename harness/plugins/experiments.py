@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import click
 
     from mixmark.harness.contracts.schema import Absent, Fact, Found, Metering, Mix, Phase, Record, Result
-    from mixmark.harness.discover.setup import Suites
     from mixmark.harness.judge.assessment import Assessment
+    from mixmark.harness.machine.setup import Suites
     from mixmark.harness.measure.dispatch import Source
     from mixmark.harness.measure.executor import Executor, LocalExecutor, PhaseRequest
     from mixmark.harness.measure.request import MeasuredMachine, PreparedRun, RunRequest

@@ -118,8 +118,8 @@ def _site(title: str, url: str, today: datetime.date) -> Website:
 
 def _reports(folder: Path, entry: Entry) -> Mapping[str, str]:
     """The report page of each result of an entry, by its file name."""
-    from mixmark.harness.discover.suite_claims import judge_stored
     from mixmark.harness.judge import references
+    from mixmark.harness.machine.suite_claims import judge_stored
     from mixmark.harness.plugins import registry
     from mixmark.harness.record import store
 

@@ -23,8 +23,8 @@ from mixmark.harness import VERSION
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.protocols import Check
 from mixmark.harness.contracts.schema import Device
-from mixmark.harness.discover import config as configuration
-from mixmark.harness.discover import doctor
+from mixmark.harness.machine import config as configuration
+from mixmark.harness.machine import doctor
 from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import install

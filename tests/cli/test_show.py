@@ -18,9 +18,9 @@ from mixmark.harness.cli.commands import main
 from mixmark.harness.cli.options import Placed
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.discover import suite_claims
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.verdict import Verdict, VerdictWord
+from mixmark.harness.machine import suite_claims
 from mixmark.harness.plan import mixes
 from mixmark.harness.record import store
 from tests.fakes.machine import EDGE, one_run

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from mixmark.harness.cli import machine_lock
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.schema import NoiseFloor, Result
-from mixmark.harness.discover.machine import other_load
+from mixmark.harness.machine import other_load
 from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters
 from tests.cli.shell import ACME, Shell
@@ -164,7 +164,7 @@ def test_a_noise_floor_of_a_busy_machine_is_not_stored(
         kept.append(floor)
         return Path("kept")
 
-    monkeypatch.setattr("mixmark.harness.discover.noise_floor.keep", keep)
+    monkeypatch.setattr("mixmark.harness.machine.noise_floor.keep", keep)
     monkeypatch.setattr("mixmark.harness.cli.run.reserve", lambda *_: nullcontext())
     monkeypatch.setattr("mixmark.harness.measure.request.measure_selftest", lambda *_: pairs(busy_s=1 if quiet else 2))
     words = ["selftest", "--suite", "llm", "--adapter", "torch", "--out", str(tmp_path / "out")]

@@ -16,10 +16,10 @@ import pytest
 
 from mixmark.harness.cli import commands
 from mixmark.harness.contracts import schema
-from mixmark.harness.discover import config
 from mixmark.harness.judge.energy import coverage, reading
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.judge.statistics import intervals
+from mixmark.harness.machine import config
 from mixmark.harness.measure import stages
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plugins import registry

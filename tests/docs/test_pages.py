@@ -17,10 +17,10 @@ import pytest
 
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts import schema
-from mixmark.harness.discover import config
 from mixmark.harness.judge import score, verdict
 from mixmark.harness.judge.energy import coverage
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS
+from mixmark.harness.machine import config
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plugins import registry
 from tests.docs import capabilities_page, cli_page, tutorial_page

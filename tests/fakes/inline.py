@@ -16,7 +16,7 @@ from tests.fakes.streams import connection
 
 
 def canary() -> Conditions:
-    """`mixmark.harness.discover.machine.sampling.canary` of a core that is always as fast."""
+    """`mixmark.harness.machine.sampling.canary` of a core that is always as fast."""
     begin_ns = clock.now_ns()
     clock.sleep(0.02)
     return Conditions(begin_ns=begin_ns, end_ns=clock.now_ns(), canary_ns=(4_000_000,) * 5)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from mixmark.harness.contracts.schema import Cost, Device, Mix, Record, Result
-from mixmark.harness.discover import suite_claims
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.solo_rates import solo as solo_rates
+from mixmark.harness.machine import suite_claims
 from mixmark.harness.plan.phases import Target, Workload, solo
 from mixmark.harness.plan.presets import PRESETS
 from mixmark.reporters import figures, report

@@ -27,13 +27,13 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
-from mixmark.harness.discover.config import AdapterConfig, Config
-from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.roofline import PeakRates
 from mixmark.harness.judge.rules import integrity, registered
 from mixmark.harness.judge.rules.records import finished
 from mixmark.harness.judge.statistics import timestamps
+from mixmark.harness.machine.config import AdapterConfig, Config
+from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import mixed, solo
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.measure.benchmark import auditor

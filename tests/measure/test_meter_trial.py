@@ -12,10 +12,9 @@ import pytest
 
 from mixmark import Device, Domain, Sample
 from mixmark.harness.cli.meters import _advice
-from mixmark.harness.discover import config
-from mixmark.harness.discover.machine import other_load
-from mixmark.harness.discover.machine.other_load import OtherLoad
 from mixmark.harness.judge.energy.step_response import StepResponse
+from mixmark.harness.machine import config, other_load
+from mixmark.harness.machine.other_load import OtherLoad
 from mixmark.harness.measure import meter_trial
 from mixmark.harness.measure.meter_trial import MeterTrial
 from mixmark.harness.plugins import registry

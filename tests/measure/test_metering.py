@@ -17,9 +17,9 @@ from mixmark.harness.cli import commands
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering
-from mixmark.harness.discover.config import Config
 from mixmark.harness.judge.energy.reading import cumulative, reading
 from mixmark.harness.judge.rules.energy import METERING
+from mixmark.harness.machine.config import Config
 from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.plugins import registry

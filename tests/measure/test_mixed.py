@@ -22,9 +22,9 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
-from mixmark.harness.discover.config import AdapterConfig, Config
-from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.statistics import timestamps
+from mixmark.harness.machine.config import AdapterConfig, Config
+from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import audit, mixed
 from mixmark.harness.measure.dispatch import Handed
 from mixmark.harness.measure.mixed import MixSnapshot

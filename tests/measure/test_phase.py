@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from mixmark.harness.contracts.schema import Limits, Phase, Record, Route, ScenarioName, Share, Task
-from mixmark.harness.discover.config import AdapterConfig, Config
-from mixmark.harness.discover.machine.sampling import Watch
-from mixmark.harness.discover.setup import Equipment
+from mixmark.harness.machine.config import AdapterConfig, Config
+from mixmark.harness.machine.sampling import Watch
+from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import phase as measured_phase
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.audit import kept_at

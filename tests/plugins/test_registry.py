@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.contracts.errors import PluginError, UsageError
-from mixmark.harness.discover import setup
-from mixmark.harness.discover.config import AdapterConfig, Config
+from mixmark.harness.machine import setup
+from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.plugins import registry
 
 

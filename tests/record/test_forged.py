@@ -15,9 +15,9 @@ import pytest
 
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.discover.suite_claims import judge_stored
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import words
+from mixmark.harness.machine.suite_claims import judge_stored
 from mixmark.harness.record import store
 from mixmark.suites.probe import Probe
 from tests.fakes.folders import Maker, forge, write

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.errors import ResultError
-from mixmark.harness.discover.suite_claims import judge_stored
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy.coverage import CLASSES
+from mixmark.harness.machine.suite_claims import judge_stored
 from mixmark.harness.record import store
 from tests.fakes.folders import Maker, rehash, write
 from tests.fakes.mutations import alter_array, alter_bytes, alter_files, alter_json

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.resources import cpus
-from tests.discover.machine.test_counters import write
+from tests.machine.test_counters import write
 from tests.marks import linux
 
 V1 = Path("/sys/fs/cgroup/cpu")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.contracts.schema import Record
-from mixmark.harness.discover import devices as discover
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.devices import Found
+from mixmark.harness.machine import devices as discover
+from mixmark.harness.machine.config import Config
+from mixmark.harness.machine.devices import Found
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.plugins.registry import Plugin

@@ -20,9 +20,9 @@ import psutil
 import pytest
 
 from mixmark.harness.contracts.schema import Phase, Record, Share, Task
-from mixmark.harness.discover.setup import Equipment
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity
+from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import audit, solo
 from mixmark.harness.measure.audit import CPU, Auditor
 from mixmark.harness.measure.phase import attend
@@ -231,7 +231,7 @@ with clean_process() as clean:
     measures = [*copy.glob("*.py"), *(copy / "harness").rglob("*.*"), *(copy / "suites").rglob("*.*")]
     for file in filter(Path.is_file, measures):  # what a plugin's process may do while anything is imported
         file.write_text("raise RuntimeError('swapped')")
-    from mixmark.harness.discover.setup import Equipment
+    from mixmark.harness.machine.setup import Equipment
     from mixmark.harness.measure.audit import CPU, Auditor
     from mixmark.harness.worker.messages import SuiteChoice
     from tests.measure.test_audit import Run

@@ -14,8 +14,8 @@ import pytest
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
 from mixmark.harness.contracts.protocols import DeviceLoad, Request, Watcher
 from mixmark.harness.contracts.schema import AcceleratorConditions, Device
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.machine.accelerators import Accelerators
+from mixmark.harness.machine.accelerators import Accelerators
+from mixmark.harness.machine.config import Config
 from mixmark.harness.measure.audit import Auditor
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import registry

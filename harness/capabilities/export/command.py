@@ -86,8 +86,8 @@ def export(
     from mixmark.harness.capabilities.export import folder as exported
     from mixmark.harness.contracts.errors import UsageError, choose_by_name
     from mixmark.harness.contracts.schema import WeightClass, weight_class
-    from mixmark.harness.discover import config as configuration
-    from mixmark.harness.discover import setup
+    from mixmark.harness.machine import config as configuration
+    from mixmark.harness.machine import setup
     from mixmark.harness.plugins import registry
 
     held = weight_class(precision)

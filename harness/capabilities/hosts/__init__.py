@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mixmark.harness.capabilities.hosts.gather import Gathered
     from mixmark.harness.capabilities.hosts.launchers import Host, Launcher
     from mixmark.harness.capabilities.hosts.messages import HostQuery
-    from mixmark.harness.discover.devices import Found
+    from mixmark.harness.machine.devices import Found
     from mixmark.harness.measure.executor import Executor
     from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
     from mixmark.harness.plan.phases import Workload
@@ -77,7 +77,7 @@ class SeveralHosts(Machines):
     def open(self, run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
         from mixmark.harness.capabilities.hosts.executor import Cluster
         from mixmark.harness.capabilities.hosts.messages import HostQuery
-        from mixmark.harness.discover.setup import Workbench, checkpoint_paths
+        from mixmark.harness.machine.setup import Workbench, checkpoint_paths
         from mixmark.harness.measure.request import MeasuredMachine
 
         request = run.request

@@ -32,10 +32,10 @@ from mixmark.harness.contracts.schema import (
     Share,
 )
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.discover import config as configuration
-from mixmark.harness.discover import setup
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.setup import Equipment
+from mixmark.harness.machine import config as configuration
+from mixmark.harness.machine import setup
+from mixmark.harness.machine.config import Config
+from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.dispatch import Dispatcher, Grant
 from mixmark.harness.measure.executor import LocalExecutor

@@ -14,7 +14,7 @@ from mixmark.harness.contracts.device_ids import local, on
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Environment, Hosts, System
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.discover.devices import Found
+from mixmark.harness.machine.devices import Found
 from mixmark.harness.plan.phases import Target, Workload
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.discover.machine_lock import Holder, Taken, hold
+from mixmark.harness.machine.machine_lock import Holder, Taken, hold
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 

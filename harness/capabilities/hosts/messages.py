@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.schema import Absent, Domain, Phase, ServiceLimits, System, Tier
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.discover.devices import Found
+from mixmark.harness.machine.devices import Found
 from mixmark.harness.measure.dispatch import Grant, Tally
 from mixmark.harness.measure.mixed import LoadedSuites
 from mixmark.harness.plan.phases import Workload

@@ -25,12 +25,12 @@ from mixmark.harness.capabilities.kit.report import (
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import counted, filesize, percent, significant
 from mixmark.harness.contracts.schema import Device, Record, Result
-from mixmark.harness.discover import config as configuration
-from mixmark.harness.discover import setup
-from mixmark.harness.discover.devices import unusable
 from mixmark.harness.judge.rules import integrity, records
 from mixmark.harness.judge.statistics.intervals import within_limits
 from mixmark.harness.judge.statistics.timestamps import most_in_flight
+from mixmark.harness.machine import config as configuration
+from mixmark.harness.machine import setup
+from mixmark.harness.machine.devices import unusable
 from mixmark.harness.plan.phases import Target
 from mixmark.harness.worker.failures import Misused, NotStarted, WorkerFailed
 

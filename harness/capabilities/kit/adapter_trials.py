@@ -31,14 +31,14 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.devices import Found, environment
-from mixmark.harness.discover.machine.accelerators import Accelerators
-from mixmark.harness.discover.setup import Equipment, Suites, Workbench
 from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.statistics.intervals import sample_needed
 from mixmark.harness.judge.statistics.timestamps import window_ns
+from mixmark.harness.machine.accelerators import Accelerators
+from mixmark.harness.machine.config import Config
+from mixmark.harness.machine.devices import Found, environment
+from mixmark.harness.machine.setup import Equipment, Suites, Workbench
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.benchmark import auditor
 from mixmark.harness.measure.phase import Driver, Part, attend

@@ -106,7 +106,7 @@ def check_adapter(
 def _recorded(report: Report, result: Result | None, config: Path | None, redactor: Any) -> str:
     """The recording of a first contact as JSON, without private texts."""
     from mixmark.harness.capabilities.kit import first_contact
-    from mixmark.harness.discover import config as configuration
+    from mixmark.harness.machine import config as configuration
 
     sources, absent = first_contact.read_meters(report.devices, report.name, configuration.load(config))
     recorded = first_contact.record(report, result and redactor.result(result), sources, absent)

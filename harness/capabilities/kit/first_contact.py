@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from mixmark.harness.capabilities.kit.report import Report
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Fact, Result
-from mixmark.harness.discover.config import Config
+from mixmark.harness.machine.config import Config
 from mixmark.harness.measure.meter_trial import live
 from mixmark.harness.measure.metering import metered
 

@@ -16,10 +16,10 @@ from mixmark.harness.contracts.device_ids import part_of
 from mixmark.harness.contracts.errors import choose_by_name
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Device, Domain
-from mixmark.harness.discover import config as configuration
-from mixmark.harness.discover import setup
-from mixmark.harness.discover.config import Config
 from mixmark.harness.judge.energy.coverage import LEFT_OUT, WHOLE, contains, overlap
+from mixmark.harness.machine import config as configuration
+from mixmark.harness.machine import setup
+from mixmark.harness.machine.config import Config
 from mixmark.harness.measure.meter_trial import LiveReading, busy_cpus, config_of, live
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import registry

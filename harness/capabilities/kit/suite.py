@@ -41,9 +41,9 @@ from mixmark.harness.contracts.errors import (
 from mixmark.harness.contracts.numbers import counted, percent
 from mixmark.harness.contracts.protocols import Adapter, Array, Feed, Runner, Suite, Use, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Precision, WeightClass, weight_class
-from mixmark.harness.discover import config as configuration
-from mixmark.harness.discover import setup
-from mixmark.harness.discover.config import Config
+from mixmark.harness.machine import config as configuration
+from mixmark.harness.machine import setup
+from mixmark.harness.machine.config import Config
 from mixmark.harness.measure.audit import CPU
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.calls import error_with_line

@@ -9,8 +9,8 @@ from mixmark.harness.capabilities.pipelines.figures import PipelineFigures
 from mixmark.harness.capabilities.pipelines.queue import Chaining
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Phase, Result
-from mixmark.harness.discover.setup import Suites
 from mixmark.harness.judge.assessment import Assessment
+from mixmark.harness.machine.setup import Suites
 from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun, RunRequest
 from mixmark.harness.measure.stages import Outlook, RunState, Shares, Steps

@@ -28,7 +28,7 @@ from mixmark.harness.plan.mixes import NS_PER_S, one_table, words_of
 from mixmark.harness.plan.placement import Planner
 
 if TYPE_CHECKING:
-    from mixmark.harness.discover.setup import Suites
+    from mixmark.harness.machine.setup import Suites
 
 SHIPPED = Path(__file__).with_name("pipelines.toml")
 PAGE = "docs/capabilities/pipelines.md shows one"

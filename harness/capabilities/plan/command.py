@@ -202,7 +202,7 @@ def _nothing(left_out: Sequence[tuple[str, str]]) -> UsageError:
 
 def _sources(results: Sequence[Path], entries: Sequence[Path], left_out: list[tuple[str, str]]) -> Iterator[Source]:
     """The results at these paths. Of entries, those that their check rejects are left out by name."""
-    from mixmark.harness.discover.suite_claims import judge_stored
+    from mixmark.harness.machine.suite_claims import judge_stored
     from mixmark.harness.plugins import registry
     from mixmark.harness.record import store
 

@@ -25,8 +25,8 @@ from mixmark.harness.capabilities.endpoint import OPTIONS, Endpoint, client
 from mixmark.harness.capabilities.endpoint.apis import APIS
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongOutput
 from mixmark.harness.contracts.protocols import Helpers, Runner, Use
-from mixmark.harness.discover import setup
-from mixmark.harness.discover.config import AdapterConfig, Config
+from mixmark.harness.machine import setup
+from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.measure import phase
 from mixmark.reporters import figures
 from mixmark.suites.dlrm import Dlrm

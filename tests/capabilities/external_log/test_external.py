@@ -21,7 +21,7 @@ from mixmark.harness.capabilities.external_log.sources import CHUNK, LONGEST_LIN
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.discover import config
+from mixmark.harness.machine import config
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins.registry import Plugin
 

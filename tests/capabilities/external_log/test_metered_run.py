@@ -15,10 +15,10 @@ import pytest
 
 from mixmark.harness.cli.meters import _advice
 from mixmark.harness.contracts.schema import Domain, Metering
-from mixmark.harness.discover.config import Config
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.energy.reading import reading
 from mixmark.harness.judge.energy.step_response import StepResponse
+from mixmark.harness.machine.config import Config
 from mixmark.harness.measure.meter_trial import MeterTrial
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins.registry import find

@@ -35,7 +35,7 @@ from mixmark.harness.contracts.schema import (
     Task,
 )
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.discover.devices import Found
+from mixmark.harness.machine.devices import Found
 from mixmark.harness.measure.dispatch import Grant, Tally
 from mixmark.harness.measure.mixed import LoadedSuites
 from mixmark.harness.plan.phases import Target, Workload

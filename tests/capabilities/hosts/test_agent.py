@@ -17,8 +17,8 @@ from mixmark.harness.capabilities.hosts import agent, messages
 from mixmark.harness.capabilities.hosts.agent import Agent
 from mixmark.harness.capabilities.hosts.messages import AgentCalls, LeaderCalls
 from mixmark.harness.capabilities.hosts.streams import Pipes, lines
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.setup import Equipment
+from mixmark.harness.machine.config import Config
+from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.record import store
 from mixmark.harness.record.files import explained
 from mixmark.harness.worker.calls import Failed, P, Reply, T, read, write_call

@@ -12,7 +12,7 @@ from mixmark.harness.capabilities.hosts import SeveralHosts
 from mixmark.harness.cli import show
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.discover import setup
+from mixmark.harness.machine import setup
 from mixmark.harness.plugins import executors
 
 NOTHING: dict[str, Any] = {"hosts": None, "launcher": None, "address": None}

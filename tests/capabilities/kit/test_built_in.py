@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.capabilities.kit import adapter_trials, check_adapter, suite
-from mixmark.harness.discover.config import Config
+from mixmark.harness.machine.config import Config
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import BUILT_IN
 from tests.marks import sweep

@@ -25,9 +25,9 @@ from mixmark.harness.capabilities.kit.first_contact import FirstContact
 from mixmark.harness.capabilities.kit.report import CheckFailed, NotChecked, Report, apply
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.discover import setup
-from mixmark.harness.discover.config import AdapterConfig, Config
-from mixmark.harness.discover.devices import Found
+from mixmark.harness.machine import setup
+from mixmark.harness.machine.config import AdapterConfig, Config
+from mixmark.harness.machine.devices import Found
 from mixmark.harness.measure.audit import CPU
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker.process import orphans

@@ -24,7 +24,7 @@ from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Adapter, Array, Use
-from mixmark.harness.discover import config
+from mixmark.harness.machine import config
 from mixmark.harness.measure import metering
 from mixmark.harness.plugins import registry
 from mixmark.suites import dlrm, llm

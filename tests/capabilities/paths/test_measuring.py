@@ -29,8 +29,8 @@ from mixmark.harness.capabilities.paths.measuring import (
 from mixmark.harness.capabilities.paths.process import PathCalls, PathProcess
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.schema import Absent, Metering, Phase, Record, Tier
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.setup import Equipment
+from mixmark.harness.machine.config import Config
+from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import executor, mixed
 from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.metering import Meters

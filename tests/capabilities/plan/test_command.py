@@ -16,9 +16,9 @@ from mixmark.harness.capabilities.plan import catalogue
 from mixmark.harness.capabilities.plan.text import NEVER_RANKED, TITLES
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.numbers import significant
-from mixmark.harness.discover.suite_claims import judge_stored
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import gather
+from mixmark.harness.machine.suite_claims import judge_stored
 from mixmark.harness.plan.placement import Power, place
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store

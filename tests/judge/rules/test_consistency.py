@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import Completions, Conditions, Failure, LatencyLimits, Record, Samples
-from mixmark.harness.discover import suite_claims
 from mixmark.harness.judge.rules.consistency import NS_PER_S, SuiteClaims, contradictions
+from mixmark.harness.machine import suite_claims
 from mixmark.suites.dlrm import Dlrm
 from tests.fakes.folders import Maker
 from tests.golden.sample import later

@@ -10,7 +10,7 @@ import pytest
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device
-from mixmark.harness.discover.cpu_slices import cut, ranges, split, usable
+from mixmark.harness.machine.cpu_slices import cut, ranges, split, usable
 from mixmark.harness.plan.phases import Target
 
 CPU = Device(id="cpu:0", kind="cpu", name="Quartz", memory_pool="host", precisions=("fp32",))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mixmark.harness.contracts.schema import Absent, Conditions
-from mixmark.harness.discover.machine.accelerators import Accelerators
-from mixmark.harness.discover.machine.counters import MachineCounters, between
+from mixmark.harness.machine.accelerators import Accelerators
+from mixmark.harness.machine.counters import MachineCounters, between
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock, cpus
 from mixmark.harness.resources.files import ROOT

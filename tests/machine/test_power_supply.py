@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.contracts.schema import PowerSource
-from mixmark.harness.discover.machine import disclosure, power_supply
-from mixmark.harness.discover.machine.counters import MachineCounters, between
-from tests.discover.machine.test_counters import quiet, write
+from mixmark.harness.machine import disclosure, power_supply
+from mixmark.harness.machine.counters import MachineCounters, between
+from tests.machine.test_counters import quiet, write
 
 AC, OFF = {"type": "Mains", "online": "1"}, {"type": "Mains", "online": "0"}
 PORT = {"type": "USB", "online": "0"}

@@ -10,9 +10,9 @@ import pytest
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device, Route
-from mixmark.harness.discover import setup
-from mixmark.harness.discover.config import AdapterConfig, Config
-from mixmark.harness.discover.setup import Equipment
+from mixmark.harness.machine import setup
+from mixmark.harness.machine.config import AdapterConfig, Config
+from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import request
 from mixmark.harness.measure.request import RunRequest
 from mixmark.harness.plugins import registry

@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from mixmark.harness.contracts.schema import Conditions
-from mixmark.harness.discover.machine.counters import TICK_NS, MachineCounters, between
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import interference
+from mixmark.harness.machine.counters import TICK_NS, MachineCounters, between
 from tests.golden.sample import closed_loop, record, result
 from tests.marks import linux
 

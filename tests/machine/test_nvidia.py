@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.contracts.schema import PROTECTIVE, AcceleratorConditions
-from mixmark.harness.discover.machine.accelerators import Accelerators
-from mixmark.harness.discover.machine.counters import MachineCounters
-from mixmark.harness.discover.machine.nvidia import REASONS
+from mixmark.harness.machine.accelerators import Accelerators
+from mixmark.harness.machine.counters import MachineCounters
+from mixmark.harness.machine.nvidia import REASONS
 from mixmark.harness.plugins import registry
-from tests.discover.machine.nvml import FakeNvml
-from tests.discover.machine.test_counters import CHILD, WORKER, process, quiet, write
+from tests.machine.nvml import FakeNvml
+from tests.machine.test_counters import CHILD, WORKER, process, quiet, write
 
 NVIDIA = {"nvidia": registry.find("watchers")["nvidia"]}
 

@@ -11,11 +11,10 @@ import pytest
 
 from mixmark.harness.cli.machine_lock import reserve
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.discover import machine_lock
-from mixmark.harness.discover.machine import counters, other_load
-from mixmark.harness.discover.machine.counters import MachineCounters
-from mixmark.harness.discover.machine.other_load import OtherLoad
-from tests.discover.machine.test_counters import counted, kernel_threads, quiet, write
+from mixmark.harness.machine import counters, machine_lock, other_load
+from mixmark.harness.machine.counters import MachineCounters
+from mixmark.harness.machine.other_load import OtherLoad
+from tests.machine.test_counters import counted, kernel_threads, quiet, write
 
 QUIET = OtherLoad(0.01, 2, {})
 BUSY = OtherLoad(0.9, 2, {"python": 0.7, "node": 0.1})

@@ -12,9 +12,9 @@ import psutil
 
 from mixmark.harness.contracts.schema import Conditions
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.discover.machine.counters import MachineCounters, between, kernel_threads
 from mixmark.harness.judge.evidence import MUCH_FOREIGN
 from mixmark.harness.judge.rules import interference
+from mixmark.harness.machine.counters import MachineCounters, between, kernel_threads
 from mixmark.harness.resources import cpus
 
 SAMPLE_S = 2.0

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mixmark.harness.contracts.schema import AcceleratorConditions, Conditions, PowerSource
-from mixmark.harness.discover.machine import power_supply
-from mixmark.harness.discover.machine.accelerators import Accelerators
+from mixmark.harness.machine import power_supply
+from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.resources import cgroups
 from mixmark.harness.resources.cpus import listed
 from mixmark.harness.resources.files import ROOT, integer, text

@@ -29,13 +29,12 @@ from mixmark.harness.contracts.schema import (
     System,
     Tier,
 )
-from mixmark.harness.discover import cpu_slices, noise_floor
-from mixmark.harness.discover.config import AdapterConfig, Config
-from mixmark.harness.discover.devices import Found, discover
-from mixmark.harness.discover.machine import processor
-from mixmark.harness.discover.machine.accelerators import Accelerators
-from mixmark.harness.discover.machine.disclosure import disclose
 from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES, last_level_bytes
+from mixmark.harness.machine import cpu_slices, noise_floor, processor
+from mixmark.harness.machine.accelerators import Accelerators
+from mixmark.harness.machine.config import AdapterConfig, Config
+from mixmark.harness.machine.devices import Found, discover
+from mixmark.harness.machine.disclosure import disclose
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.plan.placement import Objective
 from mixmark.harness.plugins import executors, model_cache

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.discover.config import AdapterConfig, Config, load
+from mixmark.harness.machine.config import AdapterConfig, Config, load
 
 
 def test_sections_become_options(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import pytest
 
 from mixmark.harness.contracts.protocols import Check
 from mixmark.harness.contracts.schema import NoiseFloor, Tier
-from mixmark.harness.discover import doctor
-from mixmark.harness.discover.doctor import checks
-from mixmark.harness.discover.machine.counters import MachineCounters
-from tests.discover.machine.nvml import FakeNvml
-from tests.discover.machine.test_counters import counted, process, quiet, write
+from mixmark.harness.machine import doctor
+from mixmark.harness.machine.counters import MachineCounters
+from mixmark.harness.machine.doctor import checks
+from tests.machine.nvml import FakeNvml
+from tests.machine.test_counters import counted, process, quiet, write
 from tests.marks import linux
 
 CPU = "sys/devices/system/cpu"

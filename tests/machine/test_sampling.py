@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from mixmark.harness.discover.machine import sampling
-from mixmark.harness.discover.machine.sampling import Watch
+from mixmark.harness.machine import sampling
+from mixmark.harness.machine.sampling import Watch
 from mixmark.harness.resources import clock
-from tests.discover.machine.test_accelerators import WELL, found
-from tests.discover.machine.test_counters import SECOND, WORKER, Clock, quiet
 from tests.fakes.clock import BEGIN_NS, JumpingClock
+from tests.machine.test_accelerators import WELL, found
+from tests.machine.test_counters import SECOND, WORKER, Clock, quiet
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("importable")]
 

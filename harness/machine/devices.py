@@ -12,8 +12,8 @@ from pathlib import Path
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Device, Environment
 from mixmark.harness.contracts.text import Reason, plain
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.machine import processor
+from mixmark.harness.machine import processor
+from mixmark.harness.machine.config import Config
 from mixmark.harness.plan.phases import Target
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.calls import MAX_REASON

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mixmark.harness.discover import machine_lock
+from mixmark.harness.machine import machine_lock
 
 ME = machine_lock.Holder(pid=os.getpid(), folder="/home/a/results/x", since_utc="2026-11-22T05:00:00+00:00")
 OTHER = machine_lock.Holder(pid=7, folder="/home/b/results/y", since_utc="2026-11-22T05:01:00+00:00")
@@ -48,7 +48,7 @@ def test_every_user_may_lock_the_file_whatever_the_umask(path: Path) -> None:
 
 def test_a_file_that_a_killed_run_left_behind_locks_nothing(path: Path) -> None:
     script = (
-        "import os, sys; from mixmark.harness.discover import machine_lock as lock; holder = lock.Holder(1, 'x', '')\n"
+        "import os, sys; from mixmark.harness.machine import machine_lock as lock; holder = lock.Holder(1, 'x', '')\n"
         "with lock.hold(holder): print('held', flush=True); sys.stdin.read()"
     )
     held = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

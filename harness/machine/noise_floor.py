@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import NoiseFloor, Tier
-from mixmark.harness.discover.machine import processor
+from mixmark.harness.machine import processor
 from mixmark.harness.resources import cpus, memory
 
 IMPLAUSIBLE = 10.0  # a stored floor of more than 1000 % is damage

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mixmark.harness.discover.machine import disclosure
+from mixmark.harness.machine import disclosure
 from mixmark.harness.resources import memory
 
 GIB = 1 << 30

@@ -1,6 +1,6 @@
 """Checks what would disturb a measurement on this machine, and names the command that fixes it. It changes nothing.
 
-The checks use the readers of `discover.machine`, which also sample the machine during a run. The vendors' watchers add
+The checks use the readers of this folder, which also sample the machine during a run. The vendors' watchers add
 checks of their accelerators. Each interpreter that the configuration names is started once.
 """
 
@@ -18,15 +18,14 @@ from mixmark.harness.contracts.numbers import counted, filesize, percent
 from mixmark.harness.contracts.protocols import Check
 from mixmark.harness.contracts.schema import Absent, Conditions, NoiseFloor, System, Tier
 from mixmark.harness.contracts.text import days_between, plain
-from mixmark.harness.discover import noise_floor as noise
-from mixmark.harness.discover import setup
-from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.devices import TIMEOUT_S
-from mixmark.harness.discover.machine import other_load, power_supply
-from mixmark.harness.discover.machine.accelerators import Accelerators
-from mixmark.harness.discover.machine.counters import MachineCounters, between
-from mixmark.harness.discover.machine.disclosure import disclose
 from mixmark.harness.judge.rules import interference
+from mixmark.harness.machine import noise_floor as noise
+from mixmark.harness.machine import other_load, power_supply, setup
+from mixmark.harness.machine.accelerators import Accelerators
+from mixmark.harness.machine.config import Config
+from mixmark.harness.machine.counters import MachineCounters, between
+from mixmark.harness.machine.devices import TIMEOUT_S
+from mixmark.harness.machine.disclosure import disclose
 from mixmark.harness.plugins import install
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import cpus

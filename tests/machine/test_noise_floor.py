@@ -10,7 +10,7 @@ import pytest
 
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import NoiseFloor
-from mixmark.harness.discover import noise_floor
+from mixmark.harness.machine import noise_floor
 from mixmark.harness.resources.cgroups import CpuQuota
 
 EDGE = NoiseFloor(fraction=0.012, tier="edge", created_utc="2026-11-21T12:00:00+00:00")

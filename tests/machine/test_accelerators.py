@@ -9,7 +9,7 @@ import pytest
 
 from mixmark.harness.contracts.protocols import Check
 from mixmark.harness.contracts.schema import AcceleratorConditions
-from mixmark.harness.discover.machine.accelerators import Accelerators
+from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.plugins.registry import Plugin
 from tests.fakes.watchers import ID
 

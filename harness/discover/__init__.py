@@ -1,1 +1,0 @@
-"""Devices, configuration, and the machine with what disturbs it."""
