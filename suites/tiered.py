@@ -1,12 +1,10 @@
-"""What the younger suites share: one network in the size of each tier, and tokens that a teacher judges.
-
-llm has these parts in its own file, whose hash a published entry names.
-"""
+"""What suites share: one network in the size of each tier, and tokens that a teacher judges."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,15 +19,11 @@ from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Sessi
 from mixmark.harness.contracts.schema import Gate, LatencyLimits, WeightClass, weight_class
 from mixmark.suites import onnx_graphs
 from mixmark.suites.checkpoints import checkpoint
-from mixmark.suites.limits import check_output, gate_bound
+from mixmark.suites.limits import FP32, check_output, gate_bound
 from mixmark.suites.weights import Fill, Synthetic, generator
 
 if TYPE_CHECKING:
     from torch import nn
-
-TRAINED = 0.5
-"""The gate of a checkpoint: unmeasured. Trained weights are not exact in few bits, so their rounding error is larger
-than with synthetic weights."""
 
 
 class Tiered(Suite):
@@ -44,6 +38,11 @@ class Tiered(Suite):
     """The metric of the gate."""
     gates: Mapping[str, Mapping[str, float]]
     """The bounds of the gates by the tier, each as in `gate_bound`."""
+    fp32 = FP32
+    """The bound of the gate for fp32."""
+    trained = 0.5
+    """The gate of a checkpoint, unmeasured. Trained weights are not exact in few bits, so rounding adds more error than
+    with synthetic weights."""
     classes: Sequence[WeightClass] = (16, 8, 4)
     """The weight classes that the suite has."""
     latencies: Mapping[str, LatencyLimits] = {}
@@ -110,7 +109,7 @@ class Tiered(Suite):
         """None for a precision whose weight class the suite does not have."""
         if weight_class(precision) not in self.classes:
             return None
-        at_most = TRAINED if "weights" in self.options else gate_bound(self.gates[self.tier], precision)
+        at_most = self.trained if "weights" in self.options else gate_bound(self.gates[self.tier], precision, self.fp32)
         return Gate(metric=self.metric, at_most=at_most)
 
     def reference(self) -> Suite:
@@ -118,51 +117,69 @@ class Tiered(Suite):
 
 
 class Decoder(Tiered):
-    """A suite whose network decodes greedily. Each token is compared with the logits that the fp32 reference computes
-    after the same preceding tokens (teacher forcing).
+    """A suite whose network decodes greedily. Each token is compared with what the fp32 reference computes after the
+    same preceding tokens (teacher forcing).
 
-    Its graph `step` takes ids [tokens] int64, perhaps their position, and what `encoded` returns. Its graph `teach` has
-    the same inputs but for the position, and the logits of all tokens of an output.
+    A token says little about how it was computed, about one bit. So it comes with its *hidden state*: the normed state
+    that the output head made it from, [width]. Both leave the device before the next step begins. A row of the output
+    is the token, then the hidden state, [1 + width] float32.
+
+    Its last graph takes ids [tokens] int64, perhaps their position, and what `encoded` returns; its first output is the
+    next token [1] int64, its last one the hidden state [1, width]. The graph `teach` has the same inputs but for the
+    position, and the logits and hidden states of all tokens of an output.
     """
 
     window: int
-    """The tokens of the metric's mean; a mean over the whole output would hide a few wrong tokens."""
+    """The tokens of the mean regret; a mean over the whole output would hide a few wrong tokens."""
     row: tuple[int, ...] = ()
     """The shape of the tokens of one unit."""
+    fp32 = 1e-4
+    """The bound of the gate for fp32. Engines in fp32 reach 4e-6, TF32 3e-4 and fp16 6e-4."""
 
     def encoded(self, session: Session, feed: Feed) -> Sequence[Tensor]:
         """What an encoder computes once a feed. Nothing for a network without an encoder."""
         return ()
 
+    def yielded(self, session: Session, token: Tensor, hidden: Tensor) -> Array:
+        """A row of the output, [1, 1 + width] float32. It holds tokens below 2^24 exactly."""
+        return np.concatenate((session.get(token)[:, None], session.get(hidden)), 1).astype(np.float32)
+
     def reference(self) -> Suite:
         return Teacher(self)
 
     def quality(self, output: Array, reference: Array) -> float:
-        """The largest mean regret of `window` consecutive tokens, in standard deviations of the reference's logits.
+        """The larger of two: the relative error of the hidden states, and the largest mean regret of `window`
+        consecutive tokens, in standard deviations of the reference's logits.
 
-        output: [units, *row] int64. reference: the logits of a Teacher, [tokens, vocabulary] float32. `Llm.quality`
-        says what the regret of a token is.
+        output: [units, *row, 1 + width] float32. reference: a Teacher's rows, [tokens, width + vocabulary] float32.
+
+        The error is |h − r| / |r| over all hidden states of an output. It is a mean over thousands of values, so it is
+        nearly the same for every feed, and in proportion to what the engine's arithmetic adds. The regret of a token is
+        the difference between the best logit and the token's logit: it judges the output head, which comes after the
+        hidden state.
         """
-        tokens = self.tokens(output)
-        best, chosen = reference.max(1), reference[np.arange(len(tokens)), tokens]
-        regret = (best - chosen) / reference.std(1)
-        return float(regret.reshape(-1, self.window).mean(1, dtype=np.float64).max())
+        tokens, hidden = self.parts(output)
+        right, logits = np.split(reference, [self.shape.width], axis=1)
+        error = math.sqrt(np.square(hidden - right, dtype=np.float64).sum() / np.square(right, dtype=np.float64).sum())
+        regret = (logits.max(1) - logits[np.arange(len(tokens)), tokens]) / logits.std(1)
+        return max(error, float(regret.reshape(-1, self.window).mean(1, dtype=np.float64).max()))
 
-    def tokens(self, output: Array) -> Array:
-        """The tokens of an output, [tokens] int64. Raises WrongOutput for another shape or dtype, and for a token that
-        is not in the vocabulary."""
-        tokens = check_output(output, (self.units(1), *self.row), "int64").ravel()
-        if unknown := int(((tokens < 0) | (tokens >= self.shape.vocabulary)).sum()):
+    def parts(self, output: Array) -> tuple[Array, Array]:
+        """The tokens of an output, [tokens] int64, and their hidden states, [tokens, width] float32. Raises WrongOutput
+        for another shape or dtype, and for a token that is not in the vocabulary."""
+        rows = check_output(output, (self.units(1), *self.row, 1 + self.shape.width)).reshape(-1, 1 + self.shape.width)
+        tokens = rows[:, 0].astype(np.int64)
+        if unknown := int(((tokens < 0) | (tokens >= self.shape.vocabulary) | (tokens != rows[:, 0])).sum()):
             raise WrongOutput(f"{unknown} of {len(tokens)} tokens are not in the vocabulary of {self.shape.vocabulary}")
-        return tokens
+        return tokens, rows[:, 1:]
 
 
 @dataclass(frozen=True)
 class Teacher:
     """The reference of a Decoder's audit: teacher forcing of an output after its prompt, in one pass.
 
-    Its only yield is the logits for each token of the output, [tokens, vocabulary] float32. It has the suite's weights,
-    and a graph for torch only.
+    Its only yield has a row for each token of the output, its hidden state and then its logits, [tokens, width +
+    vocabulary] float32. It has the suite's weights, and a graph for torch only.
     """
 
     suite: Decoder
@@ -173,17 +190,19 @@ class Teacher:
     def graphs(self) -> Mapping[str, Graph]:
         suite = self.suite
         graphs = dict(suite.graphs())
-        step = graphs.pop("step")
+        _, step = graphs.popitem()
         inputs = {name: spec for name, spec in step.inputs.items() if name != "position"}
-        outputs = {"logits": Spec((suite.units(1) * prod(suite.row), suite.shape.vocabulary))}
+        rows = suite.units(1) * prod(suite.row)
+        outputs = {"logits": Spec((rows, suite.shape.vocabulary)), "hidden": Spec((rows, suite.shape.width))}
         return {**graphs, "teach": Graph(inputs, step.state, outputs, suite.module("teach"), self._not_exported)}
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         """Runs a feed that also has the `output`. Raises WrongOutput if the output is not valid."""
-        ids = np.concatenate((feed["ids"], self.suite.tokens(feed["output"])[:-1]))
+        tokens, _ = self.suite.parts(feed["output"])
+        ids = session.put(np.concatenate((feed["ids"], tokens[:-1])))
         encoded = self.suite.encoded(session, feed)
-        (logits,) = session.run("teach", session.put(ids), *encoded, state=session.state("teach"))
-        yield session.get(logits)
+        logits, hidden = session.run("teach", ids, *encoded, state=session.state("teach"))
+        yield np.concatenate((session.get(hidden), session.get(logits)), 1)
 
     def _not_exported(self) -> bytes:
         raise Unsupported(f"the reference of {self.suite.name} has no ONNX graph", "run it with the torch adapter")

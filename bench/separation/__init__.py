@@ -66,7 +66,11 @@ def integers(weight: torch.Tensor, bits: int, group: int | None = GROUP) -> torc
 
 def narrower(weight_class: WeightClass) -> Iterator[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
     """Weights of fewer bits than the class has, by name."""
-    formats = {16: ((8, None), (8, GROUP), (4, GROUP)), 8: ((4, GROUP), (3, GROUP)), 4: ((3, GROUP), (2, GROUP))}
+    formats = {
+        16: ((8, None), (8, GROUP), (8, 16), (4, GROUP)),
+        8: ((4, GROUP), (3, GROUP)),
+        4: ((3, GROUP), (2, GROUP)),
+    }
     for bits, group in formats[weight_class]:
         said = f"by {group}" if group else "by row"
         yield f"int{bits} weights {said}", partial(integers, bits=bits, group=group)

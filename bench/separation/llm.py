@@ -88,18 +88,20 @@ class Batch:
     targets: Sequence[Target]
 
     def decode(self, prompts: Array) -> Array:
-        """prompts [feeds, tokens_in] -> outputs [ways, feeds, tokens_out]."""
+        """prompts [feeds, tokens_in] -> outputs [ways, feeds, tokens_out, 1 + width]."""
         shape, feeds = self.network.shape, len(prompts)
         size = (shape.layers, 2, len(self.targets) * feeds, shape.kv_heads, shape.context, shape.head_dim)
         self.cache = torch.zeros(size)
         ids = torch.from_numpy(prompts).expand(len(self.targets), -1, -1)
         output: list[Tensor] = []
         for start in itertools.accumulate([0, shape.tokens_in, *[1] * (shape.tokens_out - 2)]):
-            ids = self.next(ids, start)[..., None]
-            output.append(ids)
-        return torch.cat(output, -1).numpy()
+            token, hidden = self.next(ids, start)
+            ids = token[..., None]
+            output.append(torch.cat((ids, hidden), -1))
+        return torch.stack(output, -2).numpy()
 
-    def next(self, ids: Tensor, start: int) -> Tensor:
+    def next(self, ids: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        """The next tokens, [ways, feeds], and their hidden states, [ways, feeds, width]."""
         model = self.network.model
         places = start + torch.arange(ids.shape[-1])
         rotation = rotary(self.network.shape, places, torch.float32)
@@ -111,9 +113,10 @@ class Batch:
             mlp = self.mlp(layer, x)
             x = self.on(x + mlp * self.kept(index, start))
         head = model.embed_tokens if self.network.shape.tied else self.network.lm_head
-        logits = F.linear(self.into(self.on(model.norm(x[..., -1, :]))), head.weight)
+        hidden = self.on(model.norm(x[..., -1, :]))
+        logits = F.linear(self.into(hidden), head.weight)
         looked_at = [part[:, : int(target.vocabulary * logits.shape[-1])] for target, part in self.each(logits)]
-        return torch.stack([part.argmax(-1) for part in looked_at])
+        return torch.stack([part.argmax(-1) for part in looked_at]), hidden
 
     def attention(
         self, layer: LlamaLayer, index: int, x: Tensor, places: Tensor, rotation: tuple[Tensor, Tensor]
@@ -191,14 +194,18 @@ def guessed(known: Sequence[int], tokens: int) -> list[int]:
 
 
 def uncomputed(prompts: Array, right: Array) -> Iterator[tuple[str, Array]]:
-    """Outputs without the network, for all tokens or for some. prompts and right: [feeds, tokens]."""
+    """Outputs without the network, for all tokens or for some, with the hidden states of right ones.
+
+    prompts: [feeds, tokens]. right: [feeds, tokens, 1 + width].
+    """
     tokens = right.shape[1]
-    known = np.concatenate((prompts, right), 1)
+    known = np.concatenate((prompts, right[..., 0].astype(np.int64)), 1)
     for name, count in (("n-grams", tokens), ("n-grams, last quarter of the tokens", tokens // 4)):
-        guesses = [guessed(row[: len(row) - count].tolist(), count) for row in known]
-        yield name, np.concatenate((right[:, : tokens - count], guesses), 1)
+        output = right.copy()
+        output[:, tokens - count :, 0] = [guessed(row[: len(row) - count].tolist(), count) for row in known]
+        yield name, output
     made_up = right.copy()
-    made_up[:, tokens // 2] = made_up[:, 0]
+    made_up[:, tokens // 2, 0] = made_up[:, 0, 0]
     yield "one token made up", made_up
     yield "constant output", np.repeat(right[:, :1], tokens, 1)
     if len(right) > 1:
@@ -266,7 +273,7 @@ def values(
     for target, of_feeds in outputs:
         judged = []
         for prompt, output in zip(prompts, of_feeds, strict=True):
-            ids = torch.from_numpy(np.concatenate((prompt, output[:-1])))
-            (logits,) = network(ids, *(torch.zeros(size) for size in caches))
-            judged.append(suite.quality(output, logits.numpy()))
+            ids = torch.from_numpy(np.concatenate((prompt, suite.parts(output)[0][:-1])))
+            logits, hidden = network(ids, *(torch.zeros(size) for size in caches))
+            judged.append(suite.quality(output, torch.cat((hidden, logits), 1).numpy()))
         yield Row(target.name, target.declared, tuple(judged), target.note)

@@ -1,8 +1,8 @@
 """LLM decoding: greedy, at batch 1, with a static KV cache, in the shapes of Llama 3.
 
 The prompt consists of random tokens. The output always has the tier's length: there is no end token. Each token is
-compared with the logits that the fp32 reference computes after the same preceding tokens (teacher forcing). So an
-output is not penalised for all tokens after a different choice between two nearly equal tokens.
+compared with what the fp32 reference computes after the same preceding tokens (teacher forcing). So an output is not
+penalised for all tokens after a different choice between two nearly equal tokens.
 """
 
 from __future__ import annotations
@@ -10,24 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mixmark.harness.contracts.errors import Unsupported, WrongOutput, refuse_options
-from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, WeightClass
-from mixmark.suites import onnx_graphs
-from mixmark.suites.checkpoints import checkpoint
-from mixmark.suites.limits import MS, SECOND, check_output, gate_bound, mlperf_limits, own_limits
-from mixmark.suites.weights import Draw, Fill, Synthetic, generator
-
-if TYPE_CHECKING:
-    from torch import nn
-
-HOME = Path(__file__).parent
+from mixmark.harness.contracts.protocols import Array, Feed, Graph, Session, Spec, Value
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames
+from mixmark.suites.limits import MS, SECOND, mlperf_limits, own_limits
+from mixmark.suites.tiered import Decoder
+from mixmark.suites.weights import Draw, Fill
 
 
 @dataclass(frozen=True)
@@ -103,46 +93,38 @@ def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> F
     return Draw()
 
 
-METRIC = "worst mean regret of 32 tokens in a row, in standard deviations of the logits"
-RUN = 32  # tokens in a window; a mean over the whole output would hide a few wrong tokens
+METRIC = "relative error of the hidden states, or worst mean regret of 32 tokens in a row, whichever is larger"
+RUN = 32
 AT_MOST = {
-    "smoke": {"16 bits": 0.015, "fp8": 0.07, "int8": 0.024, "int4": 0.024},
-    "edge": {"16 bits": 0.04, "fp8": 0.07, "int8": 0.06, "int4": 0.06},
-    "server": {"16 bits": 0.04, "fp8": 0.07, "int8": 0.07, "int4": 0.07},
+    "smoke": {"16 bits": 0.0155, "fp8": 0.15, "int8": 0.1, "int4": 0.1},
+    "edge": {"16 bits": 0.0185, "fp8": 0.15, "int8": 0.1, "int4": 0.1},
+    "server": {"16 bits": 0.0185, "fp8": 0.15, "int8": 0.1, "int4": 0.1},
 }
 """Gates by the tier and the declared precision, from docs/separation/llm.md. The server tier's gates are unmeasured."""
-TRAINED = 0.5
-"""The gate of a checkpoint, not measured on a public checkpoint. Trained weights are not exact at four bits, so their
-rounding error is larger than with synthetic weights."""
+STEP = {"next": Spec((1,), "int64"), "next_position": Spec((1,), "int64")}
+"""Outputs of a step, but for the hidden state."""
 
 _EDGE = own_limits(first_ns=10 * SECOND, per_unit_ns=SECOND)
 LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(first_ns=2 * SECOND, per_unit_ns=100 * MS)}
 """Limits of the server scenario; the server tier has MLPerf's limits for llama3.1-8b, TTFT 2 s and TPOT 100 ms."""
 
 
-class Llm:
+class Llm(Decoder):
     """A Llama-style decoder: greedy, batch 1, static KV cache.
 
-    Feed: ids [tokens] int64. One yield for each token: [1] int64; the tier fixes the number of tokens.
+    Feed: ids [tokens] int64. One yield for each token, a row of `Decoder`; the tier fixes the number of tokens.
     """
 
     name = "llm"
-    version = "2"
+    version = "3"
     unit = "token"
     unit_names = UnitNames(
         short="tok", work="LLM tokens", first_unit="Time to first token (TTFT)", per_unit="Time per token (TPOT)"
     )
     scenarios: Sequence[str] = ("single-stream", "server")
-
-    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
-        refuse_options("the suite llm", options, ["weights"])
-        if tier not in SHAPES:
-            raise Unsupported(f"llm has no tier {tier!r}", f"it has {', '.join(SHAPES)}")
-        self.tier = tier
-        self.weight_class = weight_class
-        self.latency: LatencyLimits | None = LATENCY[tier]
-        self.shape = SHAPES[tier]
-        self.options = options
+    shapes, gates, latencies = SHAPES, AT_MOST, LATENCY
+    metric, window = METRIC, RUN
+    shape: LlamaShape
 
     @property
     def config(self) -> Mapping[str, Value]:
@@ -174,80 +156,30 @@ class Llm:
             "generation_config.max_new_tokens": shape.tokens_out,
         }
 
-    def weights(self) -> Weights:
-        specs = onnx_graphs.weight_specs(HOME, self.tier, self.graphs)
-        if path := self.options.get("weights"):
-            return checkpoint(path, specs)
-        return Synthetic(self.name, specs, partial(gains, self.shape.layers, self.shape.embedding), self.weight_class)
+    def fill(self, name: str, size: tuple[int, ...]) -> Fill:
+        return gains(self.shape.layers, self.shape.embedding, name, size)
 
     def graphs(self) -> Mapping[str, Graph]:
         shape = self.shape
         inputs = {"ids": Spec(("tokens",), "int64"), "position": Spec((1,), "int64")}
         cache = Spec((shape.kv_heads, shape.context, shape.head_dim))
         state = {f"{side}.{layer}": cache for layer in range(shape.layers) for side in "kv"}
-        outputs = {"next": Spec((1,), "int64"), "next_position": Spec((1,), "int64")}
-        return {"step": onnx_graphs.graph(HOME, self.tier, "step", inputs, state, outputs, self._step)}
+        return {"step": self.graph("step", inputs, state, STEP | {"hidden": Spec((1, shape.width))})}
 
-    def _step(self) -> nn.Module:
-        import torch
-
-        from mixmark.suites.llm.network import Step
-
-        with torch.device("meta"):
-            return Step(self.shape).eval()
-
-    def feeds(self, batch: int, seed: int) -> Feeds:
-        """Prompts of random tokens, `ids` [tokens_in] int64, drawn anew for each feed, without a pool.
-
-        Raises Unsupported for a batch other than 1.
-        """
-        if batch != 1:
-            raise Unsupported("llm decodes one sequence at a time", "ask for batch 1")
-        shape = self.shape
-
-        def feed(nonce: int) -> Feed:
-            return {"ids": generator("llm", seed, nonce).integers(shape.vocabulary, size=shape.tokens_in)}
-
-        return feed
+    def feed(self, random: np.random.Generator) -> Feed:
+        """A prompt of random tokens, `ids` [tokens_in] int64."""
+        return {"ids": random.integers(self.shape.vocabulary, size=self.shape.tokens_in)}
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         """Yields one token at a time. Token and position stay on the device between steps."""
         state = session.state("step")
         ids, position = session.put(feed["ids"]), session.put(np.zeros(1, np.int64))
         for _ in range(self.shape.tokens_out):
-            ids, position = session.run("step", ids, position, state=state)
-            yield session.get(ids)
+            ids, position, hidden = session.run("step", ids, position, state=state)
+            yield self.yielded(session, ids, hidden)
 
     def units(self, batch: int) -> int:
         return self.shape.tokens_out * batch
-
-    def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if "weights" in self.options else gate_bound(AT_MOST[self.tier], precision)
-        return Gate(metric=METRIC, at_most=at_most)
-
-    def reference(self) -> Suite:
-        return Teacher(self.tier, self.options, self.weight_class)
-
-    def quality(self, output: Array, reference: Array) -> float:
-        """The largest mean regret of 32 consecutive tokens, in standard deviations of the reference's logits.
-
-        output: [tokens_out] int64. reference: the logits of a Teacher, [tokens_out, vocabulary] float32.
-
-        The regret of a token is the difference between the best logit and the token's logit. Its expectation grows with
-        the square of the error of the logits, since another token must both be close to the best token and overtake it.
-        So a mean over many tokens separates rounding from skipped work better than a count of differing tokens does.
-        """
-        tokens = self._tokens(output)
-        best, chosen = reference.max(1), reference[np.arange(len(tokens)), tokens]
-        regret = (best - chosen) / reference.std(1)
-        return float(regret.reshape(-1, RUN).mean(1, dtype=np.float64).max())
-
-    def _tokens(self, output: Array) -> Array:
-        """The output; raises WrongOutput if its length differs or a token is not in the vocabulary."""
-        tokens = check_output(output, (self.shape.tokens_out,), "int64")
-        if unknown := int(((tokens < 0) | (tokens >= self.shape.vocabulary)).sum()):
-            raise WrongOutput(f"{unknown} of {len(tokens)} tokens are not in the vocabulary of {self.shape.vocabulary}")
-        return tokens
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """The costs of prefill and of decode, decode at the mean length of the context.
@@ -287,34 +219,3 @@ class Llm:
         into, out = shape.tokens_in, shape.tokens_out
         mean = into + out / 2  # mean of the context lengths into + 1 to into + out - 1
         return (cost("prefill", into, into, into * (into + 1) / 2, 1), cost("decode", 1, mean, mean, out - 1))
-
-
-class Teacher(Llm):
-    """The reference of the audit: teacher forcing of an output after its prompt, in one pass.
-
-    Its only yield is the logits for each token of the output, [tokens_out, vocabulary] float32. It has the suite's
-    weights and a graph for torch only.
-    """
-
-    def graphs(self) -> Mapping[str, Graph]:
-        step = super().graphs()["step"]
-        outputs = {"logits": Spec((self.shape.tokens_out, self.shape.vocabulary))}
-        return {"teach": Graph({"ids": step.inputs["ids"]}, step.state, outputs, self._taught, _not_exported)}
-
-    def _taught(self) -> nn.Module:
-        import torch
-
-        from mixmark.suites.llm.network import Taught
-
-        with torch.device("meta"):
-            return Taught(self.shape).eval()
-
-    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        """Runs a feed that also has the `output`. Raises WrongOutput if the output is not valid."""
-        ids = np.concatenate((feed["ids"], self._tokens(feed["output"])[:-1]))
-        (logits,) = session.run("teach", session.put(ids), state=session.state("teach"))
-        yield session.get(logits)
-
-
-def _not_exported() -> bytes:
-    raise Unsupported("the reference of llm has no ONNX graph", "run it with the torch adapter")

@@ -24,33 +24,37 @@ class Llama(nn.Module):
         if not shape.tied:
             self.lm_head = nn.Linear(shape.width, shape.vocabulary, bias=False)
 
-    def logits(self, ids: Tensor, position: Tensor, *caches: Tensor, rows: int = 1) -> Tensor:
-        """The logits after each of the last `rows` tokens of `ids`: [rows, vocabulary]."""
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[rows, width] -> [rows, vocabulary]."""
         head = self.model.embed_tokens if self.shape.tied else self.lm_head
-        return F.linear(self.model(ids, position, *caches, rows=rows), head.weight)
+        return F.linear(hidden, head.weight)
 
 
 class Step(Llama):
-    """Prefill and decode: ids [tokens] int64, position [1] int64 -> next token [1], next position [1].
+    """Prefill and decode: ids [tokens] int64, position [1] int64 -> next token [1], next position [1], hidden state
+    [1, width].
 
     position: the position of the first of `ids`. caches: k and v of each layer in turn, [kv_heads, context, head_dim],
     written in place. Trap: position + tokens must not exceed the context; nothing checks it.
     """
 
-    def forward(self, ids: Tensor, position: Tensor, *caches: Tensor) -> tuple[Tensor, Tensor]:
-        return self.logits(ids, position, *caches).argmax(-1), position + ids.shape[0]
+    def forward(self, ids: Tensor, position: Tensor, *caches: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        hidden = self.model(ids, position, *caches)
+        return self.logits(hidden).argmax(-1), position + ids.shape[0], hidden
 
 
-class Taught(Llama):
-    """Teacher forcing: ids [tokens_in + tokens_out - 1] int64 -> logits [tokens_out, vocabulary].
+class Teach(Llama):
+    """Teacher forcing: ids [tokens_in + tokens_out - 1] int64 -> logits [tokens_out, vocabulary], hidden states
+    [tokens_out, width].
 
-    ids: a prompt and its output without the last token. logits: one row for each token of the output. caches: like a
-    Step's caches, all zero.
+    ids: a prompt and its output without the last token. The results have a row for each token of the output. caches:
+    like a Step's caches, all zero.
     """
 
-    def forward(self, ids: Tensor, *caches: Tensor) -> tuple[Tensor]:
+    def forward(self, ids: Tensor, *caches: Tensor) -> tuple[Tensor, Tensor]:
         start = torch.zeros(1, dtype=torch.int64, device=ids.device)
-        return (self.logits(ids, start, *caches, rows=self.shape.tokens_out),)
+        hidden = self.model(ids, start, *caches, rows=self.shape.tokens_out)
+        return self.logits(hidden), hidden
 
 
 class LlamaModel(nn.Module):

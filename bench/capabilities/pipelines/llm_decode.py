@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -63,30 +63,31 @@ def values(
     assert isinstance(weights, Synthetic)
     feeds = list(map(suite.feeds(1, 0), nonces))
     network = suite.graphs()["resume"].module().to_empty(device="cpu")
-    teacher = networks.Taught(suite.shape).to_empty(device="cpu").eval()
+    teacher = networks.Teach(suite.shape).to_empty(device="cpu").eval()
     assert isinstance(network, networks.Resume)
     shape = (suite.shape.kv_heads, suite.shape.context, suite.shape.head_dim)
 
     def state(dtype: torch.dtype) -> list[Tensor]:
         return [torch.zeros(shape, dtype=dtype) for _ in range(2 * suite.shape.layers)]
 
-    def decoded(feed: Feed, given: Given = lambda cache: cache) -> list[int]:
+    def decoded(feed: Feed, given: Given = lambda cache: cache) -> Array:
+        """[tokens_out, 1 + width]."""
         dtype = network.model.norm.weight.dtype
         held, cache = state(dtype), torch.from_numpy(given(feed["cache"])).to(dtype)
         ids, position = torch.from_numpy(feed["ids"]), torch.tensor([len(cache)])
-        tokens = []
+        rows = []
         for _ in range(suite.shape.tokens_out):
-            ids, position = network(ids, position, cache, *held)
-            tokens.append(int(ids))
+            ids, position, hidden = network(ids, position, cache, *held)
+            rows.append(torch.cat((ids[:, None], hidden.float()), 1))
             cache = cache[:1]
-        return tokens
+        return torch.cat(rows).numpy()
 
-    def row(name: str, declared: str, outputs: Sequence[Sequence[int]]) -> Row:
+    def row(name: str, declared: str, outputs: Iterable[Array]) -> Row:
         judged = []
-        for feed, output in zip(feeds, map(np.array, outputs), strict=True):
-            ids = torch.from_numpy(np.concatenate((feed["ids"], output[:-1])))
-            (logits,) = teacher(ids, torch.from_numpy(feed["cache"]), *state(torch.float32))
-            judged.append(suite.quality(output, logits.numpy()))
+        for feed, output in zip(feeds, outputs, strict=True):
+            ids = torch.from_numpy(np.concatenate((feed["ids"], suite.parts(output)[0][:-1])))
+            logits, hidden = teacher(ids, torch.from_numpy(feed["cache"]), *state(torch.float32))
+            judged.append(suite.quality(output, torch.cat((hidden, logits), 1).numpy()))
         return Row(name, declared, tuple(judged))
 
     load(network, weights)
@@ -96,8 +97,8 @@ def values(
         with change(network):
             outputs = [decoded(feed, given) for feed in feeds]
         yield row(name, declared, outputs)
-    for name, made in uncomputed(np.array([feed["ids"] for feed in feeds]), np.array(right)):
-        yield row(name, "", made.tolist())
+    for name, made in uncomputed(np.array([feed["ids"] for feed in feeds]), np.stack(right)):
+        yield row(name, "", made)
     for name, narrow in filter(lambda way: wanted(way[0]), narrower(weight_class)):
         load(network, weights, narrow)
         yield row(name, "", [decoded(feed) for feed in feeds])

@@ -109,10 +109,10 @@ def ways(network: Network, weight_class: WeightClass) -> Iterator[tuple[str, str
 
 
 def uncomputed(right: Sequence[Array]) -> Iterator[tuple[str, Sequence[Array]]]:
-    """Outputs without the network, made of right outputs [30, 3]."""
+    """Outputs without the network, made of right outputs [30, 3, 1 + width]."""
     made_up = [output.copy() for output in right]
     for output in made_up:
-        output[15, 0] = output[0, 0]
+        output[15, 0, 0] = output[0, 0, 0]
     yield "one token made up", made_up
     yield "constant output", [np.full_like(output, output[0, 0]) for output in right]
     yield "last quarter is the quarter before", [np.concatenate((output[:22], output[14:22])) for output in right]

@@ -118,20 +118,21 @@ def held(network: Mamba2, suite: Ssm) -> list[Tensor]:
 
 
 def decoded(network: Mamba2, suite: Ssm, prompts: Array, way: Way) -> Array:
-    """prompts [feeds, tokens_in] -> outputs [feeds, tokens_out]."""
+    """prompts [feeds, tokens_in] -> outputs [feeds, tokens_out, 1 + width]."""
     shape, outputs = suite.shape, []
     for prompt in prompts:
-        ids, tokens = torch.from_numpy(prompt[-int(way.read * shape.tokens_in) :]), []
+        ids, rows = torch.from_numpy(prompt[-int(way.read * shape.tokens_in) :]), []
         state: list[Tensor] = []
         with ExitStack() as stack:
             for number in range(shape.tokens_out):
                 if number == (3 * shape.tokens_out // 4 if way.late else 0):
                     stack.enter_context(way.change(network))
                 state = state or held(network, suite)
-                ids = network.logits(network.backbone(ids, *state)).argmax(-1)
-                tokens.append(int(ids))
-        outputs.append(tokens)
-    return np.array(outputs)
+                hidden = network.backbone(ids, *state)
+                ids = network.logits(hidden).argmax(-1)
+                rows.append(torch.cat((ids[:, None], hidden.float()), 1))
+        outputs.append(torch.cat(rows).numpy())
+    return np.stack(outputs)
 
 
 @torch.inference_mode()
@@ -170,7 +171,7 @@ def values(
     for way, of_feeds in outputs:
         judged = []
         for prompt, output in zip(prompts, of_feeds, strict=True):
-            ids = torch.from_numpy(np.concatenate((prompt, output[:-1])))
-            (logits,) = network(ids, *held(network, suite))
-            judged.append(suite.quality(output, logits.numpy()))
+            ids = torch.from_numpy(np.concatenate((prompt, suite.parts(output)[0][:-1])))
+            logits, hidden = network(ids, *held(network, suite))
+            judged.append(suite.quality(output, torch.cat((hidden, logits), 1).numpy()))
         yield Row(way.name, way.declared, tuple(judged), way.note)

@@ -47,6 +47,7 @@ def decoder(config: Mapping[str, Any], graph: Graph, files: Files) -> ModelProto
         [value("ids", integers, ["tokens"]), value("position", integers, [1])]
         + [value(name, floats, cache) for name in graph.state],
         [value("next", integers, [1]), value("next_position", integers, [1])]
+        + [value("hidden", floats, [1, config["hidden_size"]])]
         + [value(f"{name}.out", floats, cache) for name in graph.state],
         build.constants,
     )
@@ -90,10 +91,10 @@ class _Builder:
             h, x = self._norm(f"{name}post_attention_layernorm.weight", x, branch)
             branch = self._mlp(h, f"{name}mlp.")
         h, _ = self._norm("model.norm.weight", x, branch)
+        row = self._node("Reshape", [h, self._constant("row.shape", np.array([1, -1]))], ["hidden"])
         shape = (config["vocab_size"], width)
         if config["tie_word_embeddings"] and self.files.bits >= 16:  # the rows of the table are the head's outputs
-            rows = self._node("Reshape", [h, self._constant("row.shape", np.array([1, -1]))], ["last_row"])
-            self._node("Gemm", [rows, EMBEDDING], ["logits"], transB=1)
+            self._node("Gemm", [row, EMBEDDING], ["logits"], transB=1)
         elif config["tie_word_embeddings"]:
             self.nodes.append(self.files.linear(h, EMBEDDING, shape, "logits"))
         else:

@@ -152,13 +152,14 @@ class LlamaCppRunner:
         if kind == "F32":  # llama.cpp's flash attention computes in fp16
             settings.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
         settings.no_perf = True
+        settings.embeddings, settings.pooling_type = True, library.LLAMA_POOLING_TYPE_NONE  # the hidden states
         self.context = library.llama_init_from_model(model, settings)
         if not self.context:
             self.close()
             raise RuntimeError(f"llama.cpp could not make a context: {_last_log_lines()}")
         self._close.callback(library.llama_free, self.context)
         self._memory = library.llama_get_memory(self.context)
-        self._vocabulary = int(config["vocab_size"])
+        self._vocabulary, self._width = int(config["vocab_size"]), int(config["hidden_size"])
         instructions = used(library.llama_print_system_info().decode())
         self.facts = {
             "llama-cpp-python": library.__version__,
@@ -175,7 +176,7 @@ class LlamaCppRunner:
             self.facts |= {"built without": f"{', '.join(unused)}, which this processor has", "build it anew": REBUILD}
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
-        """Yields the most probable token, chosen on the host, and feeds it back."""
+        """Yields the most probable token, chosen on the host and fed back, with its hidden state."""
         library = self._library
         library.llama_memory_clear(self._memory, True)
         ids = feed["ids"]
@@ -187,7 +188,8 @@ class LlamaCppRunner:
             logits = np.ctypeslib.as_array(library.llama_get_logits_ith(self.context, -1), (self._vocabulary,))
             self._tokens[0] = token = int(logits.argmax())
             entering = 1
-            yield np.array([token])
+            hidden = np.ctypeslib.as_array(library.llama_get_embeddings_ith(self.context, -1), (self._width,))
+            yield np.concatenate(([token], hidden), dtype=np.float32)[None]
 
     def close(self) -> None:
         """Frees the memory, even while the runner is still referenced."""

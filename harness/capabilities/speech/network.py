@@ -23,9 +23,9 @@ class Whisper(nn.Module):
         self.shape = shape
         self.model = WhisperModel(shape)
 
-    def logits(self, ids: Tensor, position: Tensor, *tensors: Tensor, rows: int = 1) -> Tensor:
-        """The logits after each of the last `rows` tokens of `ids`: [rows, vocabulary]."""
-        return F.linear(self.model.decoder(ids, position, *tensors, rows=rows), self.model.decoder.embed_tokens.weight)
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[rows, width] -> [rows, vocabulary]."""
+        return F.linear(hidden, self.model.decoder.embed_tokens.weight)
 
 
 class Encode(Whisper):
@@ -38,26 +38,30 @@ class Encode(Whisper):
 
 
 class Step(Whisper):
-    """Prefill and decode: ids [tokens] int64, position [1] int64 -> next token [1], next position [1].
+    """Prefill and decode: ids [tokens] int64, position [1] int64 -> next token [1], next position [1], hidden state
+    [1, width].
 
     position: the position of the first of `ids`. tensors: the outputs of Encode, then the caches: k and v of each layer
     in turn, [heads, context, head_dim], written in place. Trap: position + tokens must not exceed the context; nothing
     checks it.
     """
 
-    def forward(self, ids: Tensor, position: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        return self.logits(ids, position, *tensors).argmax(-1), position + ids.shape[0]
+    def forward(self, ids: Tensor, position: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        hidden = self.model.decoder(ids, position, *tensors)
+        return self.logits(hidden).argmax(-1), position + ids.shape[0], hidden
 
 
 class Teach(Whisper):
-    """Teacher forcing: ids [context - 1] int64 -> logits [tokens of an output, vocabulary].
+    """Teacher forcing: ids [context - 1] int64 -> logits [tokens of an output, vocabulary], hidden states [tokens of an
+    output, width].
 
     ids: a prompt and its output without the last token. tensors: like a Step's tensors; the caches are all zero.
     """
 
-    def forward(self, ids: Tensor, *tensors: Tensor) -> tuple[Tensor]:
+    def forward(self, ids: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         start = torch.zeros(1, dtype=torch.int64, device=ids.device)
-        return (self.logits(ids, start, *tensors, rows=self.shape.context - len(self.shape.prompt)),)
+        hidden = self.model.decoder(ids, start, *tensors, rows=self.shape.context - len(self.shape.prompt))
+        return self.logits(hidden), hidden
 
 
 class WhisperModel(nn.Module):

@@ -60,9 +60,9 @@ SHAPES = {
 """A token costs the same at every position, so 32 tokens at edge measure what llm's 128 do in a quarter of the time."""
 
 AT_MOST = {
-    "smoke": {"16 bits": 0.01, "fp8": 0.045, "int8": 0.02, "int4": 0.03},
-    "edge": {"16 bits": 0.003, "fp8": 0.03, "int8": 0.012, "int4": 0.012},
-    "server": {"16 bits": 0.04, "fp8": 0.07, "int8": 0.07, "int4": 0.07},
+    "smoke": {"16 bits": 0.0115, "fp8": 0.12, "int8": 0.08, "int4": 0.08},
+    "edge": {"16 bits": 0.0072, "fp8": 0.08, "int8": 0.08, "int4": 0.08},
+    "server": {"16 bits": 0.0072, "fp8": 0.08, "int8": 0.08, "int4": 0.08},
 }
 """Gates by the tier and the precision, from docs/capabilities/ssm.md. The server tier's gates are unmeasured."""
 
@@ -73,11 +73,11 @@ LATENCY = {**llm.LATENCY, "server": own_limits(first_ns=2 * SECOND, per_unit_ns=
 class Ssm(Decoder):
     """A Mamba-2 decoder: greedy, batch 1, state of fixed size.
 
-    Feed: ids [tokens] int64. One yield for each token: [1] int64; the tier fixes the number of tokens.
+    Feed: ids [tokens] int64. One yield for each token, a row of `Decoder`; the tier fixes the number of tokens.
     """
 
     name = "ssm"
-    version = "3"
+    version = "4"
     unit = "token"
     unit_names = UnitNames(
         short="tok", work="SSM tokens", first_unit="Time to first token (TTFT)", per_unit="Time per token (TPOT)"
@@ -146,7 +146,8 @@ class Ssm(Decoder):
         state: dict[str, Spec] = {}
         for layer in range(shape.layers):
             state |= {f"window.{layer}": window, f"state.{layer}": space}
-        return {"step": self.graph("step", {"ids": Spec(("tokens",), "int64")}, state, {"next": Spec((1,), "int64")})}
+        outputs = {"next": Spec((1,), "int64"), "hidden": Spec((1, shape.width))}
+        return {"step": self.graph("step", {"ids": Spec(("tokens",), "int64")}, state, outputs)}
 
     def feed(self, random: np.random.Generator) -> Feed:
         return {"ids": random.integers(self.shape.vocabulary, size=self.shape.tokens_in)}
@@ -155,11 +156,11 @@ class Ssm(Decoder):
         """Yields one token at a time. The token stays on the device between steps."""
         state = session.state("step")
         for begin in range(0, self.shape.tokens_in, CHUNK):
-            (token,) = session.run("step", session.put(feed["ids"][begin : begin + CHUNK]), state=state)
-        yield session.get(token)
+            token, hidden = session.run("step", session.put(feed["ids"][begin : begin + CHUNK]), state=state)
+        yield self.yielded(session, token, hidden)
         for _ in range(self.shape.tokens_out - 1):
-            (token,) = session.run("step", token, state=state)
-            yield session.get(token)
+            token, hidden = session.run("step", token, state=state)
+            yield self.yielded(session, token, hidden)
 
     def units(self, batch: int) -> int:
         return self.shape.tokens_out * batch

@@ -30,25 +30,28 @@ class Mamba2(nn.Module):
 
 
 class Step(Mamba2):
-    """Prefill and decode: ids [tokens] int64 -> next token [1].
+    """Prefill and decode: ids [tokens] int64 -> next token [1], hidden state [1, width].
 
     state: the window and the state of each layer in turn, as `Mamba2Mixer` has them, written in place.
     """
 
-    def forward(self, ids: Tensor, *state: Tensor) -> tuple[Tensor]:
-        return (self.logits(self.backbone(ids, *state)).argmax(-1),)
+    def forward(self, ids: Tensor, *state: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = self.backbone(ids, *state)
+        return self.logits(hidden).argmax(-1), hidden
 
 
 class Teach(Mamba2):
-    """Teacher forcing: ids [tokens_in + tokens_out - 1] int64 -> logits [tokens_out, vocabulary].
+    """Teacher forcing: ids [tokens_in + tokens_out - 1] int64 -> logits [tokens_out, vocabulary], hidden states
+    [tokens_out, width].
 
-    ids: a prompt and its output without the last token. logits: one row for each token of the output. state: like a
-    Step's, all zero.
+    ids: a prompt and its output without the last token. The results have a row for each token of the output. state:
+    like a Step's, all zero.
     """
 
-    def forward(self, ids: Tensor, *state: Tensor) -> tuple[Tensor]:
+    def forward(self, ids: Tensor, *state: Tensor) -> tuple[Tensor, Tensor]:
         hidden = torch.cat([self.backbone(chunk, *state, rows=CHUNK) for chunk in torch.split(ids, CHUNK)])
-        return (self.logits(hidden[-self.shape.tokens_out :]),)
+        hidden = hidden[-self.shape.tokens_out :]
+        return self.logits(hidden), hidden
 
 
 class Mamba2Model(nn.Module):

@@ -11,49 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mixmark.harness.contracts.errors import Unsupported
-from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from mixmark.harness.contracts.schema import (
-    BITS_PER_WEIGHT,
-    Cost,
-    Gate,
-    LatencyLimits,
-    UnitNames,
-    WeightClass,
-    weight_class,
-)
-from mixmark.suites import llm, onnx_graphs
-from mixmark.suites.limits import check_output, gate_bound, unexplained_variance
+from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Tensor, Value, Weights
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, LatencyLimits, UnitNames, WeightClass
+from mixmark.suites import llm
+from mixmark.suites.limits import FP32, check_output, unexplained_variance
 from mixmark.suites.weights import generator
-
-if TYPE_CHECKING:
-    from torch import nn
-
-HOME = Path(__file__).parent
 
 
 class Part(llm.Llm):
     """What the parts share. Both have weights of class 16 only, and no server scenario."""
 
-    version = "1"
+    version = "2"
     scenarios: Sequence[str] = ("single-stream",)
-    metric: str
-    at_most: Mapping[str, float]
-    """Gates for 16 bits by the tier, from docs/separation. The server tier's gate is unmeasured."""
-    trained: float
-    """The gate of a checkpoint: unmeasured."""
+    classes: Sequence[WeightClass] = (16,)
+    latencies: Mapping[str, LatencyLimits] = {}
 
     def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
         super().__init__(tier, options, weight_class)
-        if weight_class != 16:
-            raise Unsupported(f"{self.name} has no weights of {weight_class} bits", "measure llm in them")
-        self.latency: LatencyLimits | None = None
         self.shape = replace(self.shape, tokens_in=self.shape.tokens_in - 1)
 
     @property
@@ -67,26 +45,8 @@ class Part(llm.Llm):
         shape = self.shape
         return (shape.tokens_in, shape.layers, 2, shape.kv_heads, shape.head_dim)
 
-    def gate(self, precision: str) -> Gate | None:
-        """None for a precision whose weight class the suite does not have."""
-        if weight_class(precision) != 16:
-            return None
-        at_most = (
-            self.trained if "weights" in self.options else gate_bound({"16 bits": self.at_most[self.tier]}, precision)
-        )
-        return Gate(metric=self.metric, at_most=at_most)
-
     def weights(self) -> Weights:
         return llm.Llm(self.tier, self.options, self.weight_class).weights()
-
-    def _network(self, name: str) -> nn.Module:
-        import torch
-
-        from mixmark.harness.capabilities.pipelines.llm_parts import network
-
-        with torch.device("meta"):
-            built: nn.Module = getattr(network, name)(self.shape).eval()
-        return built
 
 
 class Prefill(Part):
@@ -101,13 +61,12 @@ class Prefill(Part):
         short="tok", work="prompt tokens", first_unit="Time to the KV cache", per_unit="Time per prompt token"
     )
     metric = "worst unexplained variance of a token's keys or values in a layer"
-    at_most: Mapping[str, float] = {"smoke": 0.001, "edge": 0.001, "server": 0.001}
-    trained = 0.01
+    gates: Mapping[str, Mapping[str, float]] = {tier: {"16 bits": 0.001} for tier in llm.SHAPES}
+    fp32, trained = FP32, 0.01
 
     def graphs(self) -> Mapping[str, Graph]:
         inputs, outputs = {"ids": Spec(("tokens",), "int64")}, {"cache": Spec(("tokens", *self.cache[1:]))}
-        module = partial(self._network, "Prefill")
-        return {"prefill": onnx_graphs.graph(HOME, self.tier, "prefill", inputs, {}, outputs, module)}
+        return {"prefill": self.graph("prefill", inputs, {}, outputs)}
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         (cache,) = session.run("prefill", session.put(feed["ids"]))
@@ -146,15 +105,17 @@ class Prefill(Part):
 class Decode(Part):
     """The decoding of a Llama-style decoder after a prefill: greedy, batch 1, static KV cache.
 
-    Feed: ids [1] int64, the prompt's last token, and the cache of the tokens before it. One yield for each token: [1]
-    int64; the tier fixes the number of tokens.
+    Feed: ids [1] int64, the prompt's last token, and the cache of the tokens before it. One yield for each token, as
+    llm's; the tier fixes the number of tokens.
     """
 
     name = "llm-decode"
     continues = Prefill.name
-    metric = llm.METRIC
-    at_most: Mapping[str, float] = {"smoke": 0.005, "edge": 0.01, "server": 0.04}
-    trained = llm.TRAINED
+    gates: Mapping[str, Mapping[str, float]] = {
+        "smoke": {"16 bits": 0.0155},
+        "edge": {"16 bits": 0.0185},
+        "server": {"16 bits": 0.0185},
+    }
 
     def graphs(self) -> Mapping[str, Graph]:
         inputs = {
@@ -163,8 +124,7 @@ class Decode(Part):
             "cache": Spec(("rows", *self.cache[1:])),
         }
         step = super().graphs()["step"]
-        module = partial(self._network, "Resume")
-        return {"resume": onnx_graphs.graph(HOME, self.tier, "resume", inputs, step.state, step.outputs, module)}
+        return {"resume": self.graph("resume", inputs, step.state, step.outputs)}
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         """The last token of a prompt, drawn anew for each feed, and a cache from a pool, with signs of its own.
@@ -195,36 +155,15 @@ class Decode(Part):
         ids, position = session.put(feed["ids"]), session.put(np.array([self.shape.tokens_in]))
         cache, row = session.put(feed["cache"]), session.put(feed["cache"][:1])
         for _ in range(self.shape.tokens_out):
-            ids, position = session.run("resume", ids, position, cache, state=state)
-            yield session.get(ids)
+            ids, position, hidden = session.run("resume", ids, position, cache, state=state)
+            yield self.yielded(session, ids, hidden)
             cache = row
 
-    def reference(self) -> Suite:
-        return Teacher(self.tier, self.options, self.weight_class)
+    def encoded(self, session: Session, feed: Feed) -> Sequence[Tensor]:
+        return (session.put(feed["cache"]),)
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """As of an llm's decode that begins with its prompt's last token."""
         whole = llm.Llm(self.tier, self.options, self.weight_class)
         whole.shape = replace(self.shape, tokens_out=self.shape.tokens_out + 1)
         return (whole.costs(precision, batch)[1],)
-
-
-class Teacher(Decode):
-    """The reference of the audit, as llm's: teacher forcing of an output after the given cache, in one pass."""
-
-    def graphs(self) -> Mapping[str, Graph]:
-        resume = super().graphs()["resume"]
-        inputs = {name: resume.inputs[name] for name in ("ids", "cache")}
-        outputs = {"logits": Spec((self.shape.tokens_out, self.shape.vocabulary))}
-        module = partial(self._network, "Taught")
-        return {"teach": Graph(inputs, resume.state, outputs, module, _not_exported)}
-
-    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        """Runs a feed that also has the `output`. Raises WrongOutput if the output is not valid."""
-        ids = session.put(np.concatenate((feed["ids"], self._tokens(feed["output"])[:-1])))
-        (logits,) = session.run("teach", ids, session.put(feed["cache"]), state=session.state("teach"))
-        yield session.get(logits)
-
-
-def _not_exported() -> bytes:
-    raise Unsupported("the reference of llm-decode has no ONNX graph", "run it with the torch adapter")

@@ -32,24 +32,27 @@ class Prefill(Llama):
 
 
 class Resume(Llama):
-    """Decoding: ids [tokens] int64, position [1] int64, cache -> next token [1], next position [1].
+    """Decoding: ids [tokens] int64, position [1] int64, cache -> next token [1], next position [1], hidden state [1,
+    width].
 
     cache: the keys and values of the first tokens, which are written into the caches of the state before the step.
     """
 
-    def forward(self, ids: Tensor, position: Tensor, cache: Tensor, *caches: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, ids: Tensor, position: Tensor, cache: Tensor, *caches: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         fill(cache, caches)
-        return self.logits(ids, position, *caches).argmax(-1), position + ids.shape[0]
+        hidden = self.model(ids, position, *caches)
+        return self.logits(hidden).argmax(-1), position + ids.shape[0], hidden
 
 
-class Taught(Llama):
+class Teach(Llama):
     """Teacher forcing: ids [tokens_out] int64, the prompt's last token and the output without its last one, cache ->
-    logits [tokens_out, vocabulary]."""
+    logits [tokens_out, vocabulary], hidden states [tokens_out, width]."""
 
-    def forward(self, ids: Tensor, cache: Tensor, *caches: Tensor) -> tuple[Tensor]:
+    def forward(self, ids: Tensor, cache: Tensor, *caches: Tensor) -> tuple[Tensor, Tensor]:
         fill(cache, caches)
         start = torch.full((1,), cache.shape[0], dtype=torch.int64, device=ids.device)
-        return (self.logits(ids, start, *caches, rows=self.shape.tokens_out),)
+        hidden = self.model(ids, start, *caches, rows=self.shape.tokens_out)
+        return self.logits(hidden), hidden
 
 
 def fill(cache: Tensor, caches: tuple[Tensor, ...]) -> None:
