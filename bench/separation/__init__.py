@@ -48,8 +48,9 @@ class Row:
 def integers(weight: torch.Tensor, bits: int, group: int | None = GROUP) -> torch.Tensor:
     """The weight, rounded to symmetric integers of `bits` bits.
 
-    The scale is absmax / 2^(bits−1) per `group` along the contraction axis (all axes after the first, flattened), as in
-    GGUF's Q4_0 and MXFP4. With group None it is absmax / (2^(bits−1) − 1) per row, as in int8 engines.
+    The scale is for each `group` along the contraction axis (all axes after the first, flattened), or for each row: up
+    to 4 bits absmax / 2^(bits−1), as in GGUF's Q4_0 and MXFP4, else absmax / (2^(bits−1) − 1), as in Q8_0 and int8
+    engines.
     """
     import torch
 
@@ -58,7 +59,7 @@ def integers(weight: torch.Tensor, bits: int, group: int | None = GROUP) -> torc
     width = group or columns
     padded = torch.nn.functional.pad(flat, (0, -columns % width)).reshape(rows, -1, width)
     top = 2 ** (bits - 1)
-    scale = padded.abs().amax(-1, keepdim=True) / (top if group else top - 1)
+    scale = padded.abs().amax(-1, keepdim=True) / (top if group and bits <= 4 else top - 1)
     whole = (padded / scale.clamp_min(1e-30)).round().clamp(-top, top - 1)
     narrow: torch.Tensor = (whole * scale).reshape(rows, -1)[:, :columns].reshape(weight.shape).to(weight.dtype)
     return narrow
@@ -66,11 +67,8 @@ def integers(weight: torch.Tensor, bits: int, group: int | None = GROUP) -> torc
 
 def narrower(weight_class: WeightClass) -> Iterator[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
     """Weights of fewer bits than the class has, by name."""
-    formats = {
-        16: ((8, None), (8, GROUP), (8, 16), (4, GROUP)),
-        8: ((4, GROUP), (3, GROUP)),
-        4: ((3, GROUP), (2, GROUP)),
-    }
+    eights = ((8, None), (8, GROUP), (8, GROUP // 2))
+    formats = {16: (*eights, (4, GROUP)), 8: ((4, GROUP), (3, GROUP)), 4: ((3, GROUP), (2, GROUP))}
     for bits, group in formats[weight_class]:
         said = f"by {group}" if group else "by row"
         yield f"int{bits} weights {said}", partial(integers, bits=bits, group=group)

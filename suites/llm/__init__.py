@@ -96,9 +96,9 @@ def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> F
 METRIC = "relative error of the hidden states, or worst mean regret of 32 tokens in a row, whichever is larger"
 RUN = 32
 AT_MOST = {
-    "smoke": {"16 bits": 0.0155, "fp8": 0.15, "int8": 0.1, "int4": 0.1},
-    "edge": {"16 bits": 0.0185, "fp8": 0.15, "int8": 0.1, "int4": 0.1},
-    "server": {"16 bits": 0.0185, "fp8": 0.15, "int8": 0.1, "int4": 0.1},
+    "smoke": {"16 bits": 0.015, "fp8": 0.21, "int8": 0.06, "int4": 0.06},
+    "edge": {"16 bits": 0.0184, "fp8": 0.21, "int8": 0.11, "int4": 0.11},
+    "server": {"16 bits": 0.04, "fp8": 0.3, "int8": 0.2, "int4": 0.2},
 }
 """Gates by the tier and the declared precision, from docs/separation/llm.md. The server tier's gates are unmeasured."""
 STEP = {"next": Spec((1,), "int64"), "next_position": Spec((1,), "int64")}

@@ -93,7 +93,7 @@ def test_state_is_written_in_place_and_what_get_returned_stays(runner: GraphRunn
     session = runner.session
     state = session.state("step")
     zero = session.put(np.zeros(1, np.int64))
-    token, _ = session.run("step", session.put(np.arange(4)), zero, state=state)
+    token, *_ = session.run("step", session.put(np.arange(4)), zero, state=state)
     kept, first = session.get(state[0]), session.get(token)
     assert kept[:, :4].any() and not kept[:, 4:].any()
     before = kept.copy()

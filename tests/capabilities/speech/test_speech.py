@@ -61,7 +61,8 @@ def test_equal_to_transformers() -> None:
     start, cache, rows = torch.zeros(1, dtype=torch.int64), caches(TINY), []
     keys_and_values = encode(features)
     for tokens, at in ((ids[:10], 0), (ids[10:11], 10), (ids[11:], 11)):  # at once, and token by token
-        rows.append(step.logits(tokens, start + at, *keys_and_values, *cache, rows=len(tokens)))
+        hidden = step.model.decoder(tokens, start + at, *keys_and_values, *cache, rows=len(tokens))
+        rows.append(step.logits(hidden))
     assert ((torch.cat(rows) - expected).norm() / expected.norm()).item() < 1e-5
 
 
@@ -165,8 +166,8 @@ def test_outputs_cannot_be_guessed(networks: tuple[Network, Network, Feed]) -> N
     for feed in map(network.suite.feeds(1, 0), range(3)):
         yields = list(network.suite.infer(network, feed))
         assert len(yields) == SECONDS
-        assert all(each.shape == (1, TOKENS) and each.dtype == np.int64 for each in yields)
-        outputs.append(np.concatenate(yields).ravel())
+        assert all(each.shape == (1, TOKENS, 1 + network.suite.shape.width) for each in yields)
+        outputs.append(np.concatenate(yields)[..., 0].ravel())
     assert min(len(set(output)) for output in outputs) >= 50
     for one, other in itertools.combinations(outputs, 2):
         assert np.mean(one == other) < 0.2
@@ -174,7 +175,7 @@ def test_outputs_cannot_be_guessed(networks: tuple[Network, Network, Feed]) -> N
 
 def test_the_teacher_would_have_answered_the_same(networks: tuple[Network, Network, Feed]) -> None:
     network, teacher, feed = networks
-    assert judged(networks) < 1e-6  # not 0: the order of the sums differs, and a tie may go the other way
+    assert 0 < judged(networks) < 1e-5  # not 0: the order of the sums differs
     assert len(network(feed)) == network.suite.units(1)
     assert teacher.suite.weights().names() == network.suite.weights().names()
     with pytest.raises(Unsupported, match="no ONNX graph"):
@@ -223,10 +224,10 @@ def test_a_skipped_part_fails(networks: tuple[Network, Network, Feed], parts: li
 def test_audio_that_was_not_heard_fails(networks: tuple[Network, Network, Feed]) -> None:
     for kept in (slice(150), slice(None, None, 2)):
         with heard(networks[0], kept):
-            assert judged(networks) > 2 * at_most()
+            assert judged(networks) > 1.5 * at_most()
     encoder = part(networks[0], "encoder.layer_norm")
     with replaced(encoder, "forward", torch.zeros_like):
-        assert judged(networks) > 10 * at_most()
+        assert judged(networks) > 5 * at_most()
 
 
 def test_what_was_not_computed_from_this_feed_fails(networks: tuple[Network, Network, Feed]) -> None:
@@ -234,18 +235,19 @@ def test_what_was_not_computed_from_this_feed_fails(networks: tuple[Network, Net
     output = network(feed)
     other = network(network.suite.feeds(1, 0)(1))
     made_up = output.copy()
-    made_up[17, 1] = 7
+    made_up[17, 1, 0] = 7
     for wrong in (other, np.full_like(output, output[0, 0]), np.concatenate((output[:20], output[:10])), made_up):
         assert judged(networks, wrong) > at_most()
 
 
 def test_what_is_no_output_is_told(networks: tuple[Network, Network, Feed]) -> None:
     suite = networks[0].suite
-    output = np.arange(90).reshape(30, 3)
-    reference = np.zeros((90, 2048), np.float32)
+    output = np.ones((30, 3, 129), np.float32)
+    output[..., 0] = np.arange(90).reshape(30, 3)
+    reference = np.ones((90, 128 + 2048), np.float32)
     for wrong, complaint in (
-        (output.astype(np.int32), r"int32 \(30, 3\), but should be int64"),
-        (output[:29], r"\(29, 3\)"),
+        (np.arange(90).reshape(30, 3), r"int64 \(30, 3\), but should be float32 \(30, 3, 129\)"),
+        (output[:29], r"\(29, 3, 129\)"),
         (output - 1, "1 of 90 tokens are not in the vocabulary of 2048"),
         (output + 2000, "42 of 90 tokens"),
     ):

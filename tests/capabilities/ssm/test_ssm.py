@@ -100,9 +100,9 @@ def test_a_long_prompt_is_read_in_chunks(monkeypatch: pytest.MonkeyPatch) -> Non
         return own(graph, ids, **state)
 
     monkeypatch.setattr(session, "run", counted)
-    assert (session(feed) == whole).all()
+    assert (session(feed)[:, 0] == whole[:, 0]).all()
     assert sizes[:5] == [8, 8, 8, 8, 1]
-    assert judged((suite, session, teacher, feed), whole) < 1e-6
+    assert judged((suite, session, teacher, feed), whole) < 1e-5
 
 
 @pytest.mark.parametrize(("tier", "parameters"), [("edge", 1_343_757_312), ("server", 7_285_403_648)])
@@ -173,7 +173,7 @@ def test_outputs_cannot_be_guessed() -> None:
     for begin in map(suite.feeds(1, 0), range(3)):
         yields = list(suite.infer(session, {"ids": np.append(begin["ids"][:2], same)}))  # they differ in two tokens
         assert [len(units) for units in yields] == [1] * 128
-        outputs.append([int(units[0]) for units in yields])
+        outputs.append([int(units[0, 0]) for units in yields])
     assert min(len(set(output)) for output in outputs) >= 90
     assert {cycle(output) for output in outputs} == {None}
     for one, other in itertools.combinations(outputs, 2):
@@ -199,9 +199,8 @@ def changed(audit: Audit, change: separation.Change) -> float:
 def test_the_teacher_would_have_answered_the_same(audit: Audit) -> None:
     suite, session, teacher, feed = audit
     output = session(feed)
-    assert output.shape == (suite.units(1),)
-    assert output.dtype == np.int64
-    assert judged(audit, output) < 1e-6
+    assert output.shape == (suite.units(1), 1 + suite.shape.width)
+    assert 0 < judged(audit, output) < 1e-5
     assert teacher.suite.weights().names() == suite.weights().names()
 
 
@@ -251,12 +250,14 @@ def test_what_was_not_computed_from_this_feed_fails(audit: Audit) -> None:
     other = session(suite.feeds(1, 0)(1))
     half = session({"ids": feed["ids"][16:]})
     one_made_up = output.copy()
-    one_made_up[17] = 7
+    one_made_up[17, 0] = 7
     for wrong in (other, half, np.full_like(output, output[0]), one_made_up):
         assert judged(audit, wrong) > at_most(suite, "int4")
 
 
-@pytest.mark.parametrize("broken", [lambda output: output[:31], lambda output: output + 4096])
+@pytest.mark.parametrize(
+    "broken", [lambda output: output[:31], lambda output: output + 4096, lambda output: output[:, 0]]
+)
 def test_what_is_no_output_is_told(audit: Audit, broken: Callable[[Array], Array]) -> None:
     with pytest.raises(WrongOutput):
-        judged(audit, broken(np.arange(32)))
+        judged(audit, broken(np.zeros((32, 257), np.float32)))
