@@ -227,7 +227,7 @@ def test_weights_of_four_bits_fail_where_more_were_declared(weight_class: Weight
     for weight in session.module.state_dict().values():
         weight.copy_(integers(weight, 4) if weight.dim() == 2 else weight)
     output = session(feed)
-    assert judged((suite, session, Eager(suite.reference()), feed), output) > 3 * at_most(suite, declared)
+    assert judged((suite, session, Eager(suite.reference()), feed), output) > 2 * at_most(suite, declared)
 
 
 CHEATS = {

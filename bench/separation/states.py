@@ -1,0 +1,159 @@
+"""How far the hidden states of a suite of tokens are from those in fp32, by engine: on the CPU, or on a GPU in minutes.
+
+    python -m bench.separation.states llm|ssm|speech|llm-decode TIER [--bits 16] [--feeds 4] [--device cuda]
+
+Each engine reads the tokens that fp32 decoded (teacher forcing), but for `bf16, step by step`, which decodes its own.
+The figure is the relative error of `Decoder.quality`, least and most over the feeds. `bf16 else` says what computes the
+rest; rows of rounded weights without it compute the rest in fp32, and so are the hardest to tell. Linear layers and
+convolutions take rounded inputs; the output head is left as it is, since it comes after the hidden state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from bench.separation import integers, rounded
+from mixmark.harness.adapters.torch.counted import EagerSession
+from mixmark.harness.contracts.protocols import Weights
+from mixmark.harness.plugins import registry
+from mixmark.suites.tiered import Decoder
+
+Change = Callable[[Tensor], Tensor]
+
+
+class Kept:
+    """Weights that are drawn once."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.names, self.spec = weights.names, weights.spec
+        self._weights = weights
+        self._held: dict[str, npt.NDArray[np.float32]] = {}
+
+    def read(self, name: str, into: npt.NDArray[np.float32]) -> None:
+        if name not in self._held:
+            self._held[name] = np.empty_like(into)
+            self._weights.read(name, self._held[name])
+        into[...] = self._held[name]
+
+
+class Engine(EagerSession):
+    """The suite's graphs in eager torch.
+
+    weights: changes each matrix whose name has `part`. inputs: changes what enters each linear layer. skipped: a layer.
+    """
+
+    def __init__(
+        self,
+        suite: Any,
+        device: torch.device,
+        dtype: torch.dtype,
+        weights: Change | None = None,
+        inputs: Change | None = None,
+        skipped: int | None = None,
+        part: str = "",
+    ) -> None:
+        super().__init__(suite, device, dtype, torch.get_num_threads(), {})
+        self.suite = suite
+        seen = set()
+        for module in self._modules.values():
+            for name, tensor in module.state_dict().items():
+                if weights and tensor.dim() > 1 and re.search(part, name) and tensor.data_ptr() not in seen:
+                    seen.add(tensor.data_ptr())
+                    tensor.copy_(weights(tensor.float()))
+            for layer in module.modules() if inputs else ():
+                if isinstance(layer, nn.Linear | nn.Conv1d):
+                    layer.register_forward_pre_hook(
+                        lambda _, given: (inputs(given[0].float()).to(given[0].dtype), *given[1:])
+                    )
+            if skipped is not None:
+                *_, layers = (each for each in module.modules() if isinstance(each, nn.ModuleList))
+                layers[skipped].forward = lambda x, *rest: x
+
+    def __call__(self, feed: Any) -> Any:
+        return np.concatenate([np.asarray(each) for each in self.suite.infer(self, feed)])
+
+
+def engines(bits: int, layers: int) -> Iterator[tuple[str, torch.dtype, dict[str, Any]]]:
+    """Name, type of activations, and what else is changed. Honest engines of the class come first."""
+    wide, half = torch.float32, torch.bfloat16
+    yield "bf16", half, {}
+    yield "fp16", torch.float16, {}
+    if bits < 16:
+        for how in ("int8-block", "int8", "int8-tensor", "uint8-tensor"):
+            yield f"{how} activations, bf16 else", half, {"inputs": partial(rounded, precision=how)}
+        by_row, fp8 = partial(integers, bits=8, group=None), partial(rounded, precision="fp8")
+        both = {"weights": by_row, "inputs": partial(rounded, precision="int8")}
+        yield "int8 weights by row and activations, bf16 else", half, both
+        yield "fp8 weights and activations, bf16 else", half, {"weights": fp8, "inputs": fp8}
+    else:
+        for group, said in ((None, "by row"), (32, "by 32"), (16, "by 16")):
+            yield f"int8 weights {said}", wide, {"weights": partial(integers, bits=8, group=group)}
+        by_32 = partial(integers, bits=8)
+        yield "int8 weights by 32, bf16 else", half, {"weights": by_32}
+        for step, said in ((2, "half"), (4, "a quarter")):
+            part = rf"layers\.({'|'.join(map(str, range(0, layers, step)))})\."
+            yield f"int8 weights by 32 in {said} of the layers", wide, {"weights": by_32, "part": part}
+            yield f"int8 weights by 32 in {said} of the layers, bf16 else", half, {"weights": by_32, "part": part}
+    for fewer in {16: (7, 6, 5, 4), 8: (6, 5, 4), 4: (3, 2)}[bits]:
+        yield f"int{fewer} weights by 32", wide, {"weights": partial(integers, bits=fewer)}
+    for skipped in dict.fromkeys((0, layers // 2, layers - 2, layers - 1)):
+        yield f"layer {skipped} of {layers} skipped", wide, {"skipped": skipped}
+
+
+@torch.inference_mode()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite")
+    parser.add_argument("tier", choices=("smoke", "edge"))
+    parser.add_argument("--bits", type=int, choices=(16, 8, 4), default=16)
+    parser.add_argument("--feeds", type=int, default=4)
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
+    asked = parser.parse_args()
+    source = registry.BUILT_IN["suites"][asked.suite]
+    suite: Any = registry.build_suite(asked.suite, source, asked.tier, {}, asked.bits)
+    assert isinstance(suite, Decoder)
+    kept_weights = Kept(suite.weights())
+    suite.weights = lambda: kept_weights
+    made = suite.feeds(1, 7)
+    feeds = [made(number) for number in range(asked.feeds)]
+
+    def hidden(engine: Engine, feed: Any) -> Any:
+        rows = engine(feed)
+        return rows[:, : suite.shape.width].astype(np.float64)
+
+    def row(name: str, engine: Engine, given: Any, right: Any) -> None:
+        errors = []
+        for feed, reference in zip(given, right, strict=True):
+            states = hidden(engine, feed)
+            errors.append(float(np.sqrt(np.square(states - reference).sum() / np.square(reference).sum())))
+        print(f"| {name} | {len(errors)} | {min(errors):.4f} | {max(errors):.4f} |", flush=True)
+
+    where = torch.cuda.get_device_name() if asked.device.type == "cuda" else "CPU"
+    print(f"{suite.name} {suite.version}, {asked.tier}, class {asked.bits}, {where}, torch {torch.__version__}\n")
+    print("| engine | feeds | least | most |\n|---|---|---|---|")
+    fp32, teacher = (Engine(each, asked.device, torch.float32) for each in (suite, suite.reference()))
+    own = Engine(suite, asked.device, torch.bfloat16)
+    for name, engine in (("fp32, step by step", fp32), ("bf16, step by step", own)):
+        outputs = [engine(feed) for feed in feeds]
+        given = [{**feed, "output": output} for feed, output in zip(feeds, outputs, strict=True)]
+        taught = [teacher(feed) for feed in given]
+        worst = [suite.quality(output, right) for output, right in zip(outputs, taught, strict=True)]
+        print(f"| {name} | {len(worst)} | {min(worst):.4f} | {max(worst):.4f} |", flush=True)
+        if engine is fp32:
+            kept, right = given, [each[:, : suite.shape.width].astype(np.float64) for each in taught]
+    del fp32, teacher, own
+    for name, dtype, changes in engines(asked.bits, suite.shape.layers):
+        row(name, Engine(suite.reference(), asked.device, dtype, **changes), kept, right)
+
+
+if __name__ == "__main__":
+    main()
