@@ -96,7 +96,7 @@ def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> F
 METRIC = "relative error of the hidden states, or worst mean regret of 32 tokens in a row, whichever is larger"
 RUN = 32
 AT_MOST = {
-    "smoke": {"16 bits": 0.015, "fp8": 0.21, "int8": 0.06, "int4": 0.06},
+    "smoke": {"16 bits": 0.0153, "fp8": 0.21, "int8": 0.06, "int4": 0.06},
     "edge": {"16 bits": 0.0184, "fp8": 0.21, "int8": 0.11, "int4": 0.11},
     "server": {"16 bits": 0.04, "fp8": 0.3, "int8": 0.2, "int4": 0.2},
 }

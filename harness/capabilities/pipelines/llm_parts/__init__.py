@@ -112,9 +112,9 @@ class Decode(Part):
     name = "llm-decode"
     continues = Prefill.name
     gates: Mapping[str, Mapping[str, float]] = {
-        "smoke": {"16 bits": 0.0155},
-        "edge": {"16 bits": 0.0185},
-        "server": {"16 bits": 0.0185},
+        "smoke": {"16 bits": 0.0139},
+        "edge": {"16 bits": 0.018},
+        "server": {"16 bits": 0.04},
     }
 
     def graphs(self) -> Mapping[str, Graph]:
