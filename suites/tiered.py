@@ -148,7 +148,7 @@ class Decoder(Tiered):
         return Teacher(self)
 
     def quality(self, output: Array, reference: Array) -> float:
-        """The larger of two: the relative error of the hidden states, and the largest mean regret of `window`
+        """The larger of two: the relative error of the hidden states, and twice the largest mean regret of `window`
         consecutive tokens, in standard deviations of the reference's logits.
 
         output: [units, *row, 1 + width] float32. reference: a Teacher's rows, [tokens, width + vocabulary] float32.
@@ -156,13 +156,13 @@ class Decoder(Tiered):
         The error is |h − r| / |r| over all hidden states of an output. It is a mean over thousands of values, so it is
         nearly the same for every feed, and in proportion to what the engine's arithmetic adds. The regret of a token is
         the difference between the best logit and the token's logit: it judges the output head, which comes after the
-        hidden state.
+        hidden state. In every precision it is below a third of the error for honest engines.
         """
         tokens, hidden = self.parts(output)
         right, logits = np.split(reference, [self.shape.width], axis=1)
         error = math.sqrt(np.square(hidden - right, dtype=np.float64).sum() / np.square(right, dtype=np.float64).sum())
         regret = (logits.max(1) - logits[np.arange(len(tokens)), tokens]) / logits.std(1)
-        return max(error, float(regret.reshape(-1, self.window).mean(1, dtype=np.float64).max()))
+        return max(error, 2 * float(regret.reshape(-1, self.window).mean(1, dtype=np.float64).max()))
 
     def parts(self, output: Array) -> tuple[Array, Array]:
         """The tokens of an output, [tokens] int64, and their hidden states, [tokens, width] float32. Raises WrongOutput
