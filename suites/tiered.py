@@ -156,7 +156,7 @@ class Decoder(Tiered):
         The error is |h − r| / |r| over all hidden states of an output. It is a mean over thousands of values, so it is
         nearly the same for every feed, and in proportion to what the engine's arithmetic adds. The regret of a token is
         the difference between the best logit and the token's logit: it judges the output head, which comes after the
-        hidden state. In every precision it is below a third of the error for honest engines.
+        hidden state. In every precision it is below half of the error for honest engines.
         """
         tokens, hidden = self.parts(output)
         right, logits = np.split(reference, [self.shape.width], axis=1)
