@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from types import TracebackType
 
@@ -25,7 +25,7 @@ from mixmark.harness.measure import audit
 from mixmark.harness.measure.benchmark import Audited, AuditStarted, Event, Observer, Planned, Recorded
 from mixmark.harness.measure.executor import PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
-from mixmark.harness.measure.stages import Procedure
+from mixmark.harness.measure.stages import Procedure, stage_of
 from mixmark.harness.plan.presets import SECOND, longer
 from mixmark.harness.plugins import experiments
 from mixmark.harness.resources import clock
@@ -35,11 +35,6 @@ TIMES_COLUMNS = 30  # beside the bar: the time passed and the time left
 LONG_S = 120  # a run that is expected to take longer says how long it takes
 LINE_EVERY_S = 60  # without a terminal, so that a long phase is not taken for a hang
 COMPARING = "comparing with the reference"
-PREFIXES = {
-    "mixed": "in the mix, ",
-    "confirmation": "confirmation run, ",
-    "screening": "quick check, ",
-}
 
 
 class Progress:
@@ -57,10 +52,11 @@ class Progress:
         """metered: whether meters read the idle machine around each phase. current_power: reads the meters."""
         self.console = console or Console(stderr=True)
         self.current_power, self.clock_s = current_power, clock_s
-        self.idle_s = procedure.idle_s if metered else 0.0
-        self.eta = Eta(header, procedure, self.idle_s)
+        self.rests = metered and procedure.idle_s > 0
+        self.eta = Eta(header, procedure, metered)
         self.units = {suite.name: suite.unit_names.short for suite in header.suites}
-        self.prefixes = {phase.name: _prefix(phase) for phase in header.phases}
+        self.prefixes: dict[str, str] = {}
+        self._name(header.phases)
         self.shown = 0.0  # of the expected time, as a fraction: it never falls, also if more is planned
         first = [each.first for each in experiments.of(header) if each.first]
         self.label = first[0] if first and not header.records else ""
@@ -99,19 +95,14 @@ class Progress:
         """The observer of the run."""
         match event:
             case Planned():
-                self.prefixes |= {phase.name: _prefix(phase) for phase in event.phases}
+                self._name(event.phases)
                 self.eta.plan(event.phases)
                 if event.repeats:
                     disturbed, why = event.repeats
                     self._print(f"{disturbed} was disturbed, so the mix is run once more: {words(why)}")
             case PhaseStarted(phase=phase):
                 self._begin(self.eta.seconds("phase", phase.name))
-                share = phase.shares[0]
-                self.label = f"{share.route.label}, {share.scenario}"
-                experiment = experiments.installed().get(phase.experiment, experiments.Experiment())
-                if phase.placement:
-                    self.label = experiment.label(phase)
-                self.whole = experiment.bundles
+                self.label, self.whole = stage_of(phase).label(phase), stage_of(phase).bundles
                 self.stage = "starting"
             case StageStarted(share=share, stage=stage):
                 self.stage = f"{stage} {share.route.suite}" if share.scenario == "mixed" else stage
@@ -132,13 +123,18 @@ class Progress:
             case Audited(record=record):
                 self._audited(record)
 
+    def _name(self, phases: Sequence[Phase]) -> None:
+        """Keeps what stands before the route of each record of these phases."""
+        named = {phase.name: stage_of(phase).prefix(phase) for phase in phases}
+        self.prefixes |= {name: f"{prefix}, " for name, prefix in named.items() if prefix}
+
     def _recorded(self, record: Record) -> None:
         self.snapshot = None
         self.eta.record(record)
         if audit.pending(record):
             self.pending.add(record.key)
         self._begin(0.0)
-        self.stage = "the meters read the idle machine" if self.idle_s else "ending"
+        self.stage = "the meters read the idle machine" if self.rests else "ending"
         self._print(f"{self.prefixes.get(record.phase, '')}{record.route.label}: {self._outcome(record)}")
 
     def _audited(self, record: Record) -> None:
@@ -223,13 +219,6 @@ class Progress:
         self.bar.update(self.task, completed=min(self._done_s(), 0.99 * task.total))
         self.column.bar_width = max(1, min(BAR_COLUMNS, self.console.width - TIMES_COLUMNS))
         return self.bar.get_renderable()
-
-
-def _prefix(phase: Phase) -> str:
-    """What stands before the route of a record of the phase."""
-    if phase.experiment in experiments.installed():
-        return f"{experiments.installed()[phase.experiment].prefix(phase)}, "
-    return PREFIXES.get(phase.purpose, "")
 
 
 def _too_heavy(snapshot: MixSnapshot) -> str:

@@ -20,12 +20,11 @@ from mixmark.harness.contracts.schema import (
     Result,
     Tier,
 )
-from mixmark.harness.judge.evidence import gather
 from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.audit import Auditor
 from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
-from mixmark.harness.measure.stages import Procedure, RunState, makes_up_for, next_steps, procedure
+from mixmark.harness.measure.stages import Outlook, Procedure, RunState, makes_up_for, next_steps, procedure, stage_of
 from mixmark.harness.plugins import experiments
 from mixmark.harness.record.store import Store
 from mixmark.harness.worker.handle import Worker
@@ -133,7 +132,8 @@ class Benchmark:
         """Measures the phases without a record, and audits all records."""
         for phase in self.result.phases:
             if not any(record.phase == phase.name for record in self.result.records):
-                request = PhaseRequest(phase, self._idle_s(phase), self.result.mix, self.result.devices)
+                idle_s = stage_of(phase).idle_s(phase, Outlook(self.result, self._procedure))
+                request = PhaseRequest(phase, idle_s, self.result.mix, self.result.devices)
                 for facts in self._executor.measure(request, self._observe):
                     self._add(facts)
         self._auditor.run(self.result.records, self._audited, lambda record: self._notify(AuditStarted(record)))
@@ -150,7 +150,7 @@ class Benchmark:
     def _plan(self) -> bool:
         """Plans the next phases. Returns whether there are any."""
         result = self.result
-        state = RunState(gather(result), self._procedure, self._executor.pool_bytes(result.devices))
+        state = RunState(result, self._procedure, self._executor.pool_bytes(result.devices))
         found = next_steps(state)
         phases = [step for step in found if isinstance(step, Phase)]
         for phase in phases:
@@ -163,14 +163,6 @@ class Benchmark:
         if phases:
             self._notify(Planned(phases, makes_up_for(state, phases[0])))
         return bool(phases)
-
-    def _idle_s(self, phase: Phase) -> float:
-        """How long the meters read the idle machine around a phase."""
-        if phase.purpose in ("probe", "screening"):
-            return 0.0
-        own = experiments.installed().get(phase.experiment)
-        shortest_s = own.idle_s(phase, self.result, self._procedure) if own else 0.0
-        return max(self._procedure.idle_s, shortest_s)
 
     def _add(self, facts: PhaseFacts) -> None:
         """Keeps all records of a phase at once: a mixed phase without one of its parts would be taken for a whole

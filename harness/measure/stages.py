@@ -1,12 +1,11 @@
-"""The stages of a run: each says from the result so far which phases come next.
+"""The stages of a run: those of the core, and the loop that asks them and those of experiments for the next phases.
 
-A stage is pure, so an interrupted run goes on where it stopped. It returns phases to measure, and an absence for each
-phase that cannot be; nothing, if it is done or has nothing to do.
+A stage is pure, so an interrupted run goes on where it stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import takewhile
@@ -30,7 +29,7 @@ from mixmark.harness.contracts.schema import (
     Share,
 )
 from mixmark.harness.judge import screening, solo_rates
-from mixmark.harness.judge.evidence import Evidence
+from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.findings import voided
 from mixmark.harness.judge.rules import interference, registered
 from mixmark.harness.plan import presets
@@ -44,6 +43,7 @@ from mixmark.harness.plan.phases import (
 from mixmark.harness.plan.placement import Planner, Power, place
 from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.plugins import experiments
+from mixmark.harness.plugins.experiments import Stage
 
 MOST_REPEATS = 2  # a machine that is always busy must not keep a run going
 REPEATS_S = {"smoke": 8, "edge": 60, "server": 300}
@@ -52,26 +52,6 @@ REPEATS_S = {"smoke": 8, "edge": 60, "server": 300}
 Steps = Sequence[Phase | Absent]
 Shares = Sequence[Share]
 F = TypeVar("F", bound=Fact)
-
-
-@dataclass(frozen=True)
-class Outlook:
-    """What is known of a run's phases before they are planned, for its expected time."""
-
-    header: Result
-    procedure: Procedure
-    planned: Sequence[Phase]
-    """The phases that are planned so far."""
-    mixed: Shares
-    """The shares of a mixed phase, as far as they are known."""
-
-    def asked(self, name: str, shape: type[F]) -> F:
-        """What the run keeps of an experiment."""
-        return shape.model_validate(self.header.experiments[name])
-
-    def count(self, name: str) -> int:
-        """The planned phases of a purpose, or of an experiment."""
-        return sum(name in (phase.purpose, phase.experiment) for phase in self.planned)
 
 
 @dataclass(frozen=True)
@@ -101,17 +81,48 @@ def procedure(header: Result) -> Procedure:
 
 
 @dataclass(frozen=True, eq=False)
-class RunState:
+class Outlook:
+    """A run with the phases that are planned so far."""
+
+    result: Result
+    procedure: Procedure
+
+    def asked(self, name: str, shape: type[F]) -> F:
+        """What the run keeps of an experiment."""
+        return shape.model_validate(self.result.experiments[name])
+
+    def of(self, name: str) -> Sequence[Phase]:
+        """The phases of a purpose, or of an experiment."""
+        return [phase for phase in self.result.phases if name in (phase.purpose, phase.experiment)]
+
+    @cached_property
+    def alone(self) -> Shares:
+        """The share of each solo measurement that is planned or may be chosen, the first one last."""
+        phases = [each for each in (*self.result.candidates, *self.result.phases) if each.purpose == "solo"]
+        return [phase.shares[0] for phase in reversed(phases)]
+
+    @cached_property
+    def routes(self) -> Shares:
+        """The first route of each suite on each device, which stands for the route that will be chosen."""
+        return [*{(share.route.suite, share.route.device): share for share in self.alone}.values()]
+
+    @cached_property
+    def shares_of_mix(self) -> Shares:
+        """The expected shares of a mixed phase."""
+        update = {"limits": self.procedure.mix_limits, "batch": 1, "scenario": "mixed"}
+        return [share.model_copy(update=update) for share in self.routes]
+
+
+@dataclass(frozen=True, eq=False)
+class RunState(Outlook):
     """A run whose planned phases are over, with what several stages ask for. Each part is computed once."""
 
-    evidence: Evidence
-    procedure: Procedure
     pool_bytes: Mapping[str, int]
     """How many bytes may be filled of each memory pool whose size is known."""
 
-    @property
-    def result(self) -> Result:
-        return self.evidence.result
+    @cached_property
+    def evidence(self) -> Evidence:
+        return gather(self.result)
 
     @property
     def mix(self) -> Mix:
@@ -127,17 +138,9 @@ class RunState:
         """The keys of the records that a rule of integrity found invalid."""
         return voided(self.doubts)
 
-    def asked(self, name: str, shape: type[F]) -> F:
-        """What the run keeps of an experiment."""
-        return shape.model_validate(self.result.experiments[name])
-
     @cached_property
     def mixed(self) -> Sequence[Phase]:
         return self.of("mixed")
-
-    def of(self, name: str) -> Sequence[Phase]:
-        """The phases of a purpose, or of an experiment."""
-        return [phase for phase in self.result.phases if name in (phase.purpose, phase.experiment)]
 
     @cached_property
     def disturbed(self) -> Sequence[tuple[str, Finding]]:
@@ -213,22 +216,34 @@ def absent(name: str, error: MixmarkError, kind: Literal["mix", "experiment"] = 
     return Absent(kind=kind, name=name, reason=f"{error}; {error.hint}".removesuffix("; "))
 
 
-def screen(state: RunState) -> list[Phase]:
-    """One more screening run of each route that may be the fastest of its suite on its device, in turns. Nothing if
-    each suite has its fastest route, or if too little of REPEATS_S is left."""
-    result = state.result
-    ran = [record for record in result.records if record.screening]
-    took_ns = {record.key: _took_ns(record, state.evidence.limits[record.key]) for record in ran}
-    again_ns = {record.route.key: took_ns[record.key] for record in ran}
-    repeated = takewhile(lambda record: record.run > 1, reversed(ran))  # a weight class begins with first runs
-    left_ns = REPEATS_S[result.tier] * SECOND * len(result.devices) - sum(took_ns[record.key] for record in repeated)
-    phases: list[Phase] = []
-    for shares, rates in _screened(state):
-        routes = screening.contenders(rates)
-        if len(routes) > 1 and (turn_ns := sum(again_ns[route] for route in routes)) <= left_ns:
-            left_ns -= turn_ns
-            phases += [screening_phase(shares[route], len(rates[route]) + 1) for route in routes]
-    return phases
+class Screening(Stage):
+    """Brief runs that rank the routes of a suite on a device."""
+
+    name = "screening"
+
+    def solo(self, state: RunState) -> list[Phase]:
+        """One more screening run of each route that may be the fastest of its suite on its device, in turns. Nothing if
+        each suite has its fastest route, or if too little of REPEATS_S is left."""
+        result = state.result
+        ran = [record for record in result.records if record.screening]
+        took_ns = {record.key: _took_ns(record, state.evidence.limits[record.key]) for record in ran}
+        again_ns = {record.route.key: took_ns[record.key] for record in ran}
+        repeated = takewhile(lambda record: record.run > 1, reversed(ran))  # a weight class begins with first runs
+        budget_ns = REPEATS_S[result.tier] * SECOND * len(result.devices)
+        left_ns = budget_ns - sum(took_ns[record.key] for record in repeated)
+        phases: list[Phase] = []
+        for shares, rates in _screened(state):
+            routes = screening.contenders(rates)
+            if len(routes) > 1 and (turn_ns := sum(again_ns[route] for route in routes)) <= left_ns:
+                left_ns -= turn_ns
+                phases += [screening_phase(shares[route], len(rates[route]) + 1) for route in routes]
+        return phases
+
+    def idle_s(self, phase: Phase, run: Outlook) -> float:
+        return 0.0
+
+    def prefix(self, phase: Phase) -> str:
+        return "quick check"
 
 
 def _took_ns(record: Record, limits: Limits) -> int:
@@ -253,44 +268,88 @@ def _screened(state: RunState) -> Iterator[tuple[Mapping[RouteKey, Share], Mappi
             yield shares, left
 
 
-def choose(state: RunState) -> list[Phase]:
-    """The phases that measure the fastest route of each suite on each device, by the medians of the screening runs. If
-    that route failed or proved invalid, the next one is taken; a route that was measured needs no further phase."""
-    result = state.result
-    planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "screening"}
-    wanted = {screening.contenders(rates)[0] for _, rates in _screened(state)} - planned
-    targets = {tuple(target) for _, *target in wanted}
-    narrow = {(device, adapter) for device, adapter, bits in targets if BITS_PER_WEIGHT[bits] < 16}
-    probed = [phase.shares[0].route for phase in result.candidates if phase.purpose == "probe"]
-    targets |= {  # a probe of fewer than 16 bits measures no bandwidth
-        (route.device, route.adapter, route.precision)
-        for route in probed
-        if (route.device, route.adapter) in narrow and BITS_PER_WEIGHT[route.precision] >= 16
-    }
-    return [
-        phase
-        for phase in result.candidates
-        for suite, *target in [phase.shares[0].route.key]
-        if (suite, *target) in wanted
-        or (phase.purpose == "probe" and (suite, *target) not in planned and tuple(target) in targets)
-    ]
+class Solo(Stage):
+    """The solo measurements, with the probes of their devices."""
+
+    name = "solo"
+
+    def solo(self, state: RunState) -> list[Phase]:
+        """The phases that measure the fastest route of each suite on each device, by the medians of the screening runs.
+        If that route failed or proved invalid, the next one is taken; a route that was measured needs no further
+        phase."""
+        result = state.result
+        planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "screening"}
+        wanted = {screening.contenders(rates)[0] for _, rates in _screened(state)} - planned
+        targets = {tuple(target) for _, *target in wanted}
+        narrow = {(device, adapter) for device, adapter, bits in targets if BITS_PER_WEIGHT[bits] < 16}
+        probed = [phase.shares[0].route for phase in result.candidates if phase.purpose == "probe"]
+        targets |= {  # a probe of fewer than 16 bits measures no bandwidth
+            (route.device, route.adapter, route.precision)
+            for route in probed
+            if (route.device, route.adapter) in narrow and BITS_PER_WEIGHT[route.precision] >= 16
+        }
+        return [
+            phase
+            for phase in result.candidates
+            for suite, *target in [phase.shares[0].route.key]
+            if (suite, *target) in wanted
+            or (phase.purpose == "probe" and (suite, *target) not in planned and tuple(target) in targets)
+        ]
+
+    def to_come(self, run: Outlook) -> Iterator[Shares]:
+        """The routes that screening will choose, with their probes."""
+        if run.of(self.name):
+            return
+        chosen = {(share.route.suite, share.route.device, share.scenario): share for share in run.alone}
+        yield from ([share] for share in chosen.values())
+        targets = {_target(share) for share in chosen.values()}
+        probes = (phase.shares for phase in run.result.candidates if phase.purpose == "probe")
+        yield from (shares for shares in probes if _target(shares[0]) in targets)
+
+    def idle_s(self, phase: Phase, run: Outlook) -> float:
+        return 0.0 if phase.purpose == "probe" else run.procedure.idle_s
 
 
-def confirm(state: RunState) -> Steps:
-    """Confirmation runs of the routes that the plan uses."""
-    if not state.procedure.confirm or state.of("confirmation") or isinstance(state.placement, Absent):
-        return ()
-    return confirmations(state.result, state.placement)
+def _target(share: Share) -> tuple[str, str, str]:
+    return share.route.device, share.route.adapter, share.route.precision
 
 
-def mix(state: RunState) -> Steps:
+class Confirmation(Stage):
+    """Repeated solo measurements of the routes that the plan uses."""
+
+    name = "confirmation"
+
+    def next(self, state: RunState) -> Steps:
+        if not state.procedure.confirm or state.mixed or state.of(self.name) or isinstance(state.placement, Absent):
+            return ()
+        return confirmations(state.result, state.placement)
+
+    def to_come(self, run: Outlook) -> Iterator[Shares]:
+        if run.procedure.confirm and not run.of(self.name) and not run.of("mixed"):
+            yield from ([share] for share in run.routes)
+
+    def prefix(self, phase: Phase) -> str:
+        return "confirmation run"
+
+
+class MixedRuns(Stage):
     """The mixed phases one by one, with one more for each disturbed one."""
-    if isinstance(state.placement, Absent):
-        return () if state.is_absent(state.mix.name) else (state.placement,)
-    run = len(state.mixed) + 1
-    if run > state.procedure.mixes + len(state.disturbed):
-        return ()
-    return (state.phase(f"mix{run}", "mixed", run),)
+
+    name = "mixed"
+
+    def next(self, state: RunState) -> Steps:
+        if isinstance(state.placement, Absent):
+            return () if state.is_absent(state.mix.name) else (state.placement,)
+        run = len(state.mixed) + 1
+        if run > state.procedure.mixes + len(state.disturbed):
+            return ()
+        return (state.phase(f"mix{run}", "mixed", run),)
+
+    def rounds(self, run: Outlook) -> int:
+        return run.procedure.mixes
+
+    def prefix(self, phase: Phase) -> str:
+        return "in the mix"
 
 
 def makes_up_for(state: RunState, phase: Phase) -> tuple[str, Finding] | None:
@@ -299,27 +358,39 @@ def makes_up_for(state: RunState, phase: Phase) -> tuple[str, Finding] | None:
     return state.disturbed[extra] if phase.purpose == "mixed" and extra >= 0 else None
 
 
-def stages(state: RunState) -> Iterator[Callable[[RunState], Steps]]:
-    """The stages of a run in their order. No route changes once a mixed phase is planned."""
-    asked = [*experiments.of(state.result)]
-    if state.result.mix is None:
-        yield from (each.solo for each in asked)
-        yield from (each.next for each in asked if not each.needs_mix)
-        return
-    if not state.mixed:
-        yield from (screen, choose, *(each.solo for each in asked), confirm, mix)
-    else:
-        yield from (each.next for each in asked if each.takes_turns)
-        yield mix
-    yield from (each.next for each in asked if not each.takes_turns and (state.mixed or not each.needs_mix))
+SCREENING, SOLO, CONFIRMATION, MIXED_RUNS = Screening(), Solo(), Confirmation(), MixedRuns()
+CORE = {each.name: each for each in (SCREENING, SOLO, CONFIRMATION, MIXED_RUNS)} | {"probe": SOLO}
+
+
+def stages(result: Result) -> Iterator[Stage]:
+    """The stages of a run, in their order."""
+    asked = [*experiments.of(result)]
+    yield from (SCREENING, SOLO)
+    yield from (each for each in asked if each.takes_turns)
+    yield from (CONFIRMATION, MIXED_RUNS) if result.mix else ()
+    yield from (each for each in asked if not each.takes_turns)
+
+
+def stage_of(phase: Phase) -> Stage:
+    """The stage that planned a phase."""
+    return experiments.installed()[phase.experiment] if phase.experiment else CORE[phase.purpose]
 
 
 def next_steps(state: RunState) -> Steps:
     """The next phases of the first stage that has any, with the absences that were found on the way. The run is over if
-    there is no phase."""
+    there is no phase. No route changes once a mixed phase is planned."""
+    asked = [*stages(state.result)]
+    ways = [] if state.mixed else [stage.solo for stage in asked]
+    ways += [stage.next for stage in asked if state.mixed or not stage.follows_mix]
     found: list[Phase | Absent] = []
-    for stage in stages(state):
-        found += stage(state)
+    for next_of_stage in ways:
+        found += next_of_stage(state)
         if any(isinstance(step, Phase) for step in found):
             break
     return found
+
+
+def to_come(run: Outlook) -> Iterator[Shares]:
+    """The shares of each phase that the run will plan. Empty if no route is known."""
+    for stage in stages(run.result) if run.alone else ():
+        yield from stage.to_come(run)

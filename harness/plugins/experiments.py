@@ -1,7 +1,7 @@
-"""Experiments: what is run beside the mix and is in no score.
+"""The stages of a run, and experiments: stages that are run beside the mix and are in no score.
 
-An experiment is a capability. It says everything of itself: its options, its phases, who hands out the feeds in them,
-its figures and their blocks in a report. What it does not say is as in the mixed phases.
+An experiment is a capability. It says everything of itself: its options, its phases, their expected time, who hands out
+the feeds in them, its figures and their blocks in a report. What it does not say is as in the mixed phases.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mixmark.harness.measure.dispatch import Source
     from mixmark.harness.measure.executor import Executor, LocalExecutor, PhaseRequest
     from mixmark.harness.measure.request import MeasuredMachine, PreparedRun, RunRequest
-    from mixmark.harness.measure.stages import Outlook, Procedure, RunState, Shares, Steps
+    from mixmark.harness.measure.stages import Outlook, RunState, Shares, Steps
     from mixmark.harness.plan.placement import Planner
     from mixmark.reporters.document import Block, Chart, Table
 
@@ -53,22 +53,63 @@ class Attendant:
         return ()
 
 
-class Experiment:
-    """What is run beside the mix. Its options are in the manifest."""
+class Stage:
+    """A part of a run. It says what it measures once, for the run itself, for the expected time and for the progress.
+    The core's own stages are in `measure.stages`."""
 
     name: ClassVar[str]
-    """The name of its facts and figures."""
-    facts: ClassVar[tuple[type[Fact], ...]]
-    """The models of `Result.experiments`, of `Phase.facts`, and of `Result.found` if it finds anything. A result with
-    other facts contradicts itself."""
-    needs_mix: ClassVar[bool] = True
+    """The purpose of its phases, or the name of the experiment, of its facts and of its figures."""
+    needs_mix: ClassVar[bool] = False
     """Whether it runs or serves the mix, on this machine alone, after the mixed phases."""
-    first: ClassVar[str] = ""
-    """What `before` measures, for the progress. Empty if it measures nothing."""
     takes_turns: ClassVar[bool] = False
     """Whether its phases take turns with the mixed ones, so that both have the same minutes."""
     bundles: ClassVar[str] = "mixes"
     """What its phases count, in the progress."""
+
+    @property
+    def follows_mix(self) -> bool:
+        """Whether it has no phase before the first mixed phase."""
+        return self.needs_mix or self.takes_turns
+
+    def solo(self, state: RunState) -> Steps:
+        """The solo measurements that it lacks, before a plan is made of the others."""
+        return ()
+
+    def next(self, state: RunState) -> Steps:
+        """Its next phases, and an absence for each that cannot be. Nothing if it is done."""
+        return ()
+
+    def rounds(self, run: Outlook) -> int:
+        """How many phases of the mix it has in all, for the expected time."""
+        return 0
+
+    def to_come(self, run: Outlook) -> Iterable[Shares]:
+        """The shares of each phase that it will plan, for the expected time."""
+        return [run.shares_of_mix] * (self.rounds(run) - len(run.of(self.name)))
+
+    def idle_s(self, phase: Phase, run: Outlook) -> float:
+        """How long the meters read the idle machine before its phase, and again after it."""
+        return run.procedure.idle_s
+
+    def label(self, phase: Phase) -> str:
+        """What is measured in its phase, in the progress."""
+        share = phase.shares[0]
+        return "the mix, on all devices" if phase.placement else f"{share.route.label}, {share.scenario}"
+
+    def prefix(self, phase: Phase) -> str:
+        """What stands before the route of a record of its phase: `in the drill`. Empty for a solo measurement."""
+        return ""
+
+
+class Experiment(Stage):
+    """What is run beside the mix. Its options are in the manifest."""
+
+    facts: ClassVar[tuple[type[Fact], ...]]
+    """The models of `Result.experiments`, of `Phase.facts`, and of `Result.found` if it finds anything. A result with
+    other facts contradicts itself."""
+    needs_mix = True
+    first: ClassVar[str] = ""
+    """What `before` measures, for the progress. Empty if it measures nothing."""
 
     def suites(self, request: RunRequest, suites: Suites, given: Mapping[str, Any]) -> Collection[str]:
         """The suites that it measures, beside those of the mix. suites: all. given: the values of its options, by their
@@ -89,26 +130,11 @@ class Experiment:
         """Undoes what a killed run left on the machine, and says what. Raises UsageError if it cannot."""
         return ()
 
-    def solo(self, state: RunState) -> Steps:
-        """The solo measurements that it lacks, before a plan is made of the others."""
-        return ()
-
-    def next(self, state: RunState) -> Steps:
-        """Its next phases, and an absence for each that cannot be. Nothing if it is done."""
-        return ()
-
-    def to_come(self, run: Outlook) -> Iterator[Shares]:
-        """The shares of each phase that it will plan, for the expected time of the run. By default one phase of the
-        mix."""
-        yield from [run.mixed] * (not run.count(self.name))
-
-    def label(self, phase: Phase) -> str:
-        """What is measured in its phase, in the progress."""
-        return "the mix, on all devices"
+    def rounds(self, run: Outlook) -> int:
+        return int(run.result.mix is not None)
 
     def prefix(self, phase: Phase) -> str:
-        """What stands before the route of a record of its phase: `in the drill`."""
-        raise NotImplementedError
+        return f"in the {self.name}"
 
     def before(self, result: Result, executor: Executor) -> Iterator[Fact | Metering | Absent]:
         """Measures what it measures before the first phase, and is not in the result yet."""
@@ -118,10 +144,6 @@ class Experiment:
         """What each host of a run over several does for it: an object whose public methods, with annotations as those
         of `worker.calls`, can be called by `Executor.hosts`. Ids in its own facts are those that `Fact.ids` names."""
         return None
-
-    def idle_s(self, phase: Phase, result: Result, procedure: Procedure) -> float:
-        """How long the meters read the idle machine around its phase at least."""
-        return 0.0
 
     def attendant(self, request: PhaseRequest, executor: LocalExecutor) -> Attendant:
         """What it does while its phase is measured on this machine. Raises MixmarkError if it cannot be."""

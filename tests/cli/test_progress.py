@@ -215,15 +215,15 @@ def test_the_probes_of_the_routes_that_screening_will_choose_are_expected() -> N
     screened = solo.model_copy(update={"candidates": solo.phases, "phases": ()})
     without = [phase for phase in solo.phases if phase.purpose != "probe"]
     bare = screened.model_copy(update={"candidates": tuple(without)})
-    with_probes, lacking = (Eta(each, procedure(each), 0.0).total_s for each in (screened, bare))
+    with_probes, lacking = (Eta(each, procedure(each), False).total_s for each in (screened, bare))
     assert with_probes - lacking == pytest.approx(2 * (3 + 15**0.5 + 1.5 + 2 * 1))
-    assert with_probes == Eta(solo, procedure(solo), 0.0).total_s, "as if they were planned"
+    assert with_probes == Eta(solo, procedure(solo), False).total_s, "as if they were planned"
 
 
 def test_a_mix_in_fp32_is_expected_to_take_the_longest_window() -> None:
     fast, slow = header(), header("fp32")
     assert slow.mix and fast.mix
-    longer_s = Eta(slow, procedure(slow), 0.0).total_s - Eta(fast, procedure(fast), 0.0).total_s
+    longer_s = Eta(slow, procedure(slow), False).total_s - Eta(fast, procedure(fast), False).total_s
     assert longer_s == pytest.approx(600 - (120 * 600) ** 0.5)
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from mixmark.harness.contracts.schema import Completions, Conditions, Device, Result
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
 from mixmark.harness.measure.audit import CPU, Auditor
 from mixmark.harness.measure.benchmark import Benchmark, Event, Planned
@@ -171,10 +170,10 @@ def test_a_mix_that_began_and_has_no_record_costs_the_rank(tmp_path: Path) -> No
 def test_a_disturbed_solo_measurement_is_no_reason_to_repeat_the_mix() -> None:
     block = Conditions(begin_ns=1_000, end_ns=4 * SECOND, cpus=2, busy_ns=4 * SECOND, own_ns=2 * SECOND)
     before = changed(solo(DEVICES[0]), "llm", "cpu:0", conditions=(block,))
-    assert RunState(gather(before), Procedure(LIMITS, repeats=2), {}).disturbed == ()
+    assert RunState(before, Procedure(LIMITS, repeats=2), {}).disturbed == ()
     phase = before.phases[0].model_copy(update={"purpose": "mixed"})
     of_mix = before.model_copy(update={"phases": (phase, *before.phases[1:])})
-    disturbed = RunState(gather(of_mix), Procedure(LIMITS, repeats=2), {}).disturbed
+    disturbed = RunState(of_mix, Procedure(LIMITS, repeats=2), {}).disturbed
     assert [name for name, _ in disturbed] == [phase.name]
 
 

@@ -115,10 +115,10 @@ def test_a_mix_without_a_suite_carries_the_reason_why_that_failed() -> None:
     before = solo(DEVICES[0])
     failure = Failure(kind="refused", message="needs 12.0 GiB of host memory, 8.0 GiB are free")
     refused = changed(before, "llm", "cpu:0", completions=None, audit=None, error=failure)
-    found = RunState(gather(refused), Procedure(LIMITS, 1), {}).placement
+    found = RunState(refused, Procedure(LIMITS, 1), {}).placement
     assert isinstance(found, Absent) and found.reason == f"no device can run llm; llm: {failure.message}"
     wrong = changed(before, "llm", "cpu:0", audit=PASSED.model_copy(update={"values": (0.2,)}))
-    found = RunState(gather(wrong), Procedure(LIMITS, 1), {}).placement
+    found = RunState(wrong, Procedure(LIMITS, 1), {}).placement
     assert isinstance(found, Absent) and "the solo records say why" in found.reason
 
 
@@ -248,7 +248,7 @@ def test_feeds_beyond_the_mixs_limits_are_no_rate() -> None:
 
 def later(before: Result, confirm: bool = False, runs: int = 1, **pools: int) -> Any:
     pool_bytes = {name.replace("_", ":"): size for name, size in pools.items()}
-    return [*next_steps(RunState(gather(before), Procedure(LIMITS, runs, confirm=confirm), pool_bytes))]
+    return [*next_steps(RunState(before, Procedure(LIMITS, runs, confirm=confirm), pool_bytes))]
 
 
 def test_a_mixed_phase_follows_and_its_runs_keep_the_plan() -> None:

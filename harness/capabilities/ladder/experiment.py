@@ -26,7 +26,7 @@ from mixmark.harness.judge.mixed_run import HOUR_S, run_of
 from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest, ServedByPolicy
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 from mixmark.harness.measure.request_queue import request_units
-from mixmark.harness.measure.stages import Outlook, Procedure, RunState, Shares, Steps, absent
+from mixmark.harness.measure.stages import Outlook, RunState, Steps, absent
 from mixmark.harness.plan.phases import key_of
 from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.plugins import registry
@@ -64,15 +64,14 @@ class LoadLadder(Experiment):
         limits = limits_of(load, state.plan, state.procedure.mix_limits)
         return state.experiment(self.name, Served(load=load, policy=policy), name, limits=limits)
 
-    def to_come(self, run: Outlook) -> Iterator[Shares]:
+    def rounds(self, run: Outlook) -> int:
         levels = len(run.asked(self.name, Levels).levels)
-        policies = 1 + len(fact(run.header, "policies", "policies", ()))
-        yield from [run.mixed] * (levels * policies - run.count(self.name))
+        return levels * (1 + len(fact(run.result, "policies", "policies", ())))
 
-    def idle_s(self, phase: Phase, result: Result, procedure: Procedure) -> float:
+    def idle_s(self, phase: Phase, run: Outlook) -> float:
         """Around the first level as long as a level lasts at least: the idle machine is a level of the ladder."""
-        first = next(each for each in result.phases if each.experiment == self.name)
-        return procedure.mix_limits.min_ns / SECOND if phase is first else 0.0
+        level_s = run.procedure.mix_limits.min_ns / SECOND if phase is run.of(self.name)[0] else 0.0
+        return max(run.procedure.idle_s, level_s)
 
     def prefix(self, phase: Phase) -> str:
         served = phase.told(Served)
