@@ -140,6 +140,7 @@ def test_suites_lists_units_scenarios_and_tiers(shell: Shell) -> None:
     assert "token" in shell("suites").stdout
 
 
+@pytest.mark.usefixtures("jumping_clock")
 def test_doctor_lists_checks(shell: Shell) -> None:
     checks = json.loads(shell("doctor", "--json").stdout)["checks"]
     assert {"governor", "load", "steal", "swap"} <= {check["name"] for check in checks}
