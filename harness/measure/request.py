@@ -42,7 +42,6 @@ from mixmark.harness.record.store import Store
 from mixmark.harness.worker.handle import Worker
 
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
-SELFTEST_TIMEOUT_S = 600
 OTHER_MACHINES = "leave the options that name other machines away"
 
 
@@ -230,7 +229,10 @@ def opened(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
         return request.machines.open(run, stack)
     bench = run.bench or setup.prepare(run.config, run.suites, request.adapters, request.split_cpu)
     devices = run.resumed.devices if run.resumed else bench.found.devices
-    meters = stack.enter_context(metered(devices, () if run.resumed else request.adapters, run.config))
+    meters = Meters(Config(), devices, {})
+    if not presets.of(request.preset).bare:
+        meters = metered(devices, () if run.resumed else request.adapters, run.config)
+    stack.enter_context(meters)
     equipment = _equipment(bench, request)
     return MeasuredMachine(
         bench,
@@ -283,7 +285,7 @@ def _perform(
 
 def _equipment(bench: Workbench, request: RunRequest) -> Equipment:
     """A run that may have a rank makes its converted models itself."""
-    return bench.equipment(request.seed, request.timeout_s, own_models=presets.PRESETS[request.preset].runs > 1)
+    return bench.equipment(request.seed, request.timeout_s, own_models=presets.of(request.preset).runs > 1)
 
 
 @contextmanager
@@ -328,41 +330,16 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
 
 def _routes(run: PreparedRun, machine: MeasuredMachine, bits: WeightClass) -> tuple[Phase, ...]:
     """The solo phases of every route whose weights have at least this many bits."""
-    request = run.request
+    request, preset = run.request, presets.of(run.request.preset)
     return phases.solo(
         machine.bench.targets(request.devices),
         run.workloads,
         request.tier,
-        presets.PRESETS[request.preset],
+        preset,
         request.precisions,
         request.scenarios,
-        run.suites.probe,
+        None if preset.bare else run.suites.probe,
         None if request.rate == float("inf") else request.rate,
         request.runs,
         bits,
     )
-
-
-def prepare_selftest(request: RunRequest) -> PreparedRun:
-    """Checks all that can be checked before any device is asked. Raises UsageError or ResultError."""
-    config = configuration.load(request.config)
-    suites = setup.load_suites(config, request.tier)
-    workloads = tuple(suites.choose(request.suites, ("single-stream",)))
-    setup.choose_adapters(request.adapters, config)
-    folder = request.out or store.RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
-    store.refuse_used(folder)
-    return PreparedRun(request, None, config, suites, workloads, None, {16: folder})
-
-
-def measure_selftest(run: PreparedRun, pairs: int, observed: Observed) -> Result:
-    """Measures each suite 2 × `pairs` times on each device, each time in a fresh process and without meters."""
-    request = run.request
-    bench = setup.prepare(run.config, run.suites, request.adapters)
-    planned = phases.solo(
-        bench.targets(), run.workloads, request.tier, presets.SELFTEST, scenarios=("single-stream",), runs=2 * pairs
-    )
-    header = bench.header(planned, request.tier, presets.SELFTEST.name)
-    keeper = store.create(run.folder, header, FREE_DISK_BYTES)
-    equipment = bench.equipment(header.seed, SELFTEST_TIMEOUT_S)
-    with store.locked(run.folder), Meters(configuration.Config(), (), {}) as no_meters:
-        return perform(header, LocalExecutor(equipment, run.folder, no_meters), equipment, keeper, observed)

@@ -74,7 +74,7 @@ class Procedure:
 def procedure(header: Result) -> Procedure:
     """Returns the procedure of the header's preset. The smoke tier, which is never ranked, shortens it and repeats
     nothing."""
-    preset = presets.PRESETS.get(header.preset, presets.SELFTEST)
+    preset = presets.of(header.preset)
     if header.tier == "smoke":
         return Procedure(mix_limits=presets.SMOKE_MIX, mixes=preset.runs)
     return Procedure(preset.mix, preset.runs, MOST_REPEATS, preset.confirm, preset.idle_s)

@@ -29,6 +29,8 @@ class Preset:
     """The number of mixed phases, each with fresh workers."""
     confirm: bool = True
     """Whether the chosen routes are measured once more, so that a lucky rate does not decide the bound."""
+    bare: bool = False
+    """Whether neither probes nor meters are used: measurements are only repeated."""
 
 
 def _limits(
@@ -86,9 +88,13 @@ SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # never ranked; the smoke tier shows
 SMOKE_MIX = _limits(0.3, 0, 5, 30, 1, audits=1)
 
 
-SELFTEST = Preset(
-    "selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX
-)  # many short measurements, since each has a new process
+SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX, bare=True)
+"""Many short measurements, since each has a new process."""
+
+
+def of(name: str) -> Preset:
+    """The preset of a run, or of `mixmark selftest`."""
+    return PRESETS.get(name, SELFTEST)
 
 
 PROBING = _limits(0, 0, 1.5, 10, 2, audits=2)
