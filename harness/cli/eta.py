@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from mixmark.harness.contracts.schema import Phase, Record, Result, Share
 from mixmark.harness.measure import audit
-from mixmark.harness.measure.stages import Outlook, Procedure, stage_of, to_come
+from mixmark.harness.measure.stages import Outlook, stage_of, to_come
+from mixmark.harness.plan import presets
 from mixmark.harness.plan.presets import SECOND
 
 LOAD_S = {"smoke": 3.0, "edge": 12.0, "server": 60.0}  # starting a worker and loading a network on a slow machine
@@ -22,10 +23,10 @@ class Eta:
     """Adds up the expected seconds of a run, and of its finished phases and audits. `total_s` changes when phases are
     planned."""
 
-    def __init__(self, header: Result, procedure: Procedure, metered: bool) -> None:
+    def __init__(self, header: Result, metered: bool) -> None:
         """header: of a new run, or of one that is resumed. metered: whether meters read the idle machine around each
         phase."""
-        self._run, self._metered = Outlook(header, procedure), metered
+        self._run, self._metered = Outlook(header, presets.of(header.preset, header.tier)), metered
         self._seconds: dict[tuple[str, str], float] = {}  # by ("phase", its name) or ("audit", the key of its record)
         self._done: set[tuple[str, str]] = set()
         self._expect(header.phases)
@@ -34,7 +35,7 @@ class Eta:
 
     @property
     def total_s(self) -> float:
-        idle_s = self._run.procedure.idle_s
+        idle_s = self._run.preset.idle_s
         unplanned_s = sum(self._phase_s(shares, idle_s) + sum(map(_audit_s, shares)) for shares in to_come(self._run))
         return sum(self._seconds.values()) + unplanned_s
 
@@ -48,7 +49,7 @@ class Eta:
 
     def plan(self, phases: Sequence[Phase]) -> None:
         result = self._run.result
-        self._run = Outlook(result.model_copy(update={"phases": (*result.phases, *phases)}), self._run.procedure)
+        self._run = Outlook(result.model_copy(update={"phases": (*result.phases, *phases)}), self._run.preset)
         self._expect(phases)
 
     def _expect(self, phases: Sequence[Phase]) -> None:

@@ -25,7 +25,8 @@ from mixmark.harness.measure import audit
 from mixmark.harness.measure.benchmark import Audited, AuditStarted, Event, Observer, Planned, Recorded
 from mixmark.harness.measure.executor import PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
-from mixmark.harness.measure.stages import Procedure, stage_of
+from mixmark.harness.measure.stages import stage_of
+from mixmark.harness.plan import presets
 from mixmark.harness.plan.presets import SECOND, longer
 from mixmark.harness.plugins import experiments
 from mixmark.harness.resources import clock
@@ -43,7 +44,6 @@ class Progress:
     def __init__(
         self,
         header: Result,
-        procedure: Procedure,
         metered: bool = False,
         current_power: Callable[[], CurrentPower | None] = lambda: None,
         console: Console | None = None,
@@ -52,8 +52,8 @@ class Progress:
         """metered: whether meters read the idle machine around each phase. current_power: reads the meters."""
         self.console = console or Console(stderr=True)
         self.current_power, self.clock_s = current_power, clock_s
-        self.rests = metered and procedure.idle_s > 0
-        self.eta = Eta(header, procedure, metered)
+        self.rests = metered and presets.of(header.preset, header.tier).idle_s > 0
+        self.eta = Eta(header, metered)
         self.units = {suite.name: suite.unit_names.short for suite in header.suites}
         self.prefixes: dict[str, str] = {}
         self._name(header.phases)

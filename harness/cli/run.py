@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import NoiseFloor, Result
     from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.measure.executor import Executor
-    from mixmark.harness.measure.stages import Procedure
 
 SECTIONS = {
     "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --seed",
@@ -339,10 +338,10 @@ def _print_floors(
         click.echo("\nThe noise floor was not measured: six pairs of a measurement must finish.")
 
 
-def _progress(header: Result, procedure: Procedure, executor: Executor) -> Progress:
+def _progress(header: Result, executor: Executor) -> Progress:
     from mixmark.harness.cli.progress import Progress
 
-    return Progress(header, procedure, executor.metered, executor.current_power)
+    return Progress(header, executor.metered, executor.current_power)
 
 
 def _show(assessment: Assessment, folder: Path, form: str, words: Sequence[str]) -> None:

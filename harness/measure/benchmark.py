@@ -24,7 +24,9 @@ from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.audit import Auditor
 from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
-from mixmark.harness.measure.stages import Outlook, Procedure, RunState, makes_up_for, next_steps, procedure, stage_of
+from mixmark.harness.measure.stages import Outlook, RunState, makes_up_for, next_steps, stage_of
+from mixmark.harness.plan import presets
+from mixmark.harness.plan.presets import Preset
 from mixmark.harness.plugins import experiments
 from mixmark.harness.record.store import Store
 from mixmark.harness.worker.handle import Worker
@@ -94,12 +96,12 @@ class Benchmark:
         executor: Executor,
         auditor: Auditor,
         keeper: Store,
-        procedure: Procedure,
+        preset: Preset,
         notify: Observer,
     ) -> None:
         self.result = header
         self._executor, self._auditor, self._keeper = executor, auditor, keeper
-        self._procedure, self._notify = procedure, notify
+        self._preset, self._notify = preset, notify
 
     def run(self) -> None:
         """Runs until nothing is left to do. Exceptions pass through."""
@@ -132,7 +134,7 @@ class Benchmark:
         """Measures the phases without a record, and audits all records."""
         for phase in self.result.phases:
             if not any(record.phase == phase.name for record in self.result.records):
-                idle_s = stage_of(phase).idle_s(phase, Outlook(self.result, self._procedure))
+                idle_s = stage_of(phase).idle_s(phase, Outlook(self.result, self._preset))
                 request = PhaseRequest(phase, idle_s, self.result.mix, self.result.devices)
                 for facts in self._executor.measure(request, self._observe):
                     self._add(facts)
@@ -150,7 +152,7 @@ class Benchmark:
     def _plan(self) -> bool:
         """Plans the next phases. Returns whether there are any."""
         result = self.result
-        state = RunState(result, self._procedure, self._executor.pool_bytes(result.devices))
+        state = RunState(result, self._preset, self._executor.pool_bytes(result.devices))
         found = next_steps(state)
         phases = [step for step in found if isinstance(step, Phase)]
         for phase in phases:
@@ -193,7 +195,7 @@ class Benchmark:
         self.result = self.result.model_copy(update={"records": tuple(kept.values())})
 
 
-Observed = Callable[[Result, Procedure, Executor], AbstractContextManager[Observer]]
+Observed = Callable[[Result, Executor], AbstractContextManager[Observer]]
 """Opens the observer of a run that begins, such as a progress display."""
 
 
@@ -207,10 +209,9 @@ def perform(
 ) -> Result:
     """Measures the planned phases that have no records yet, and writes the result. An interruption leaves the result
     unfinished. clean: see `Auditor`. Raises ResultError if the folder cannot be written."""
-    steps = procedure(header)
     audits = auditor(equipment, keeper.path, header.tier, clean=clean)
-    with observed(header, steps, executor) as observer:
-        benchmark = Benchmark(header, executor, audits, keeper, steps, observer)
+    with observed(header, executor) as observer:
+        benchmark = Benchmark(header, executor, audits, keeper, presets.of(header.preset, header.tier), observer)
         try:
             with until_interrupted():
                 benchmark.run()

@@ -230,7 +230,7 @@ def opened(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
     bench = run.bench or setup.prepare(run.config, run.suites, request.adapters, request.split_cpu)
     devices = run.resumed.devices if run.resumed else bench.found.devices
     meters = Meters(Config(), devices, {})
-    if not presets.of(request.preset).bare:
+    if not presets.of(request.preset, request.tier).bare:
         meters = metered(devices, () if run.resumed else request.adapters, run.config)
     stack.enter_context(meters)
     equipment = _equipment(bench, request)
@@ -285,7 +285,9 @@ def _perform(
 
 def _equipment(bench: Workbench, request: RunRequest) -> Equipment:
     """A run that may have a rank makes its converted models itself."""
-    return bench.equipment(request.seed, request.timeout_s, own_models=presets.of(request.preset).runs > 1)
+    return bench.equipment(
+        request.seed, request.timeout_s, own_models=presets.of(request.preset, request.tier).runs > 1
+    )
 
 
 @contextmanager
@@ -330,7 +332,7 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
 
 def _routes(run: PreparedRun, machine: MeasuredMachine, bits: WeightClass) -> tuple[Phase, ...]:
     """The solo phases of every route whose weights have at least this many bits."""
-    request, preset = run.request, presets.of(run.request.preset)
+    request, preset = run.request, presets.of(run.request.preset, run.request.tier)
     return phases.solo(
         machine.bench.targets(request.devices),
         run.workloads,

@@ -32,7 +32,6 @@ from mixmark.harness.judge import screening, solo_rates
 from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.findings import voided
 from mixmark.harness.judge.rules import interference, registered
-from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import (
     RouteKey,
     confirmations,
@@ -41,11 +40,10 @@ from mixmark.harness.plan.phases import (
     screening_phase,
 )
 from mixmark.harness.plan.placement import Planner, Power, place
-from mixmark.harness.plan.presets import SECOND
+from mixmark.harness.plan.presets import SECOND, Preset
 from mixmark.harness.plugins import experiments
 from mixmark.harness.plugins.experiments import Stage
 
-MOST_REPEATS = 2  # a machine that is always busy must not keep a run going
 REPEATS_S = {"smoke": 8, "edge": 60, "server": 300}
 """The most seconds that repeated screening runs take in a weight class, for each device of the run, by tier."""
 
@@ -54,38 +52,12 @@ Shares = Sequence[Share]
 F = TypeVar("F", bound=Fact)
 
 
-@dataclass(frozen=True)
-class Procedure:
-    """What the preset and the tier decide of the stages."""
-
-    mix_limits: Limits
-    """The limits of each mixed phase."""
-    mixes: int = 1
-    """The number of mixed phases, each with fresh workers."""
-    repeats: int = 0
-    """How many disturbed mixed phases are repeated at most."""
-    confirm: bool = False
-    """Whether the routes of the plan have a confirmation run before the first mixed phase."""
-    idle_s: float = 0.0
-    """How long the meters read the idle machine before and after each phase, but not around probes and screening
-    runs."""
-
-
-def procedure(header: Result) -> Procedure:
-    """Returns the procedure of the header's preset. The smoke tier, which is never ranked, shortens it and repeats
-    nothing."""
-    preset = presets.of(header.preset)
-    if header.tier == "smoke":
-        return Procedure(mix_limits=presets.SMOKE_MIX, mixes=preset.runs)
-    return Procedure(preset.mix, preset.runs, MOST_REPEATS, preset.confirm, preset.idle_s)
-
-
 @dataclass(frozen=True, eq=False)
 class Outlook:
     """A run with the phases that are planned so far."""
 
     result: Result
-    procedure: Procedure
+    preset: Preset
 
     def asked(self, name: str, shape: type[F]) -> F:
         """What the run keeps of an experiment."""
@@ -109,7 +81,7 @@ class Outlook:
     @cached_property
     def shares_of_mix(self) -> Shares:
         """The expected shares of a mixed phase."""
-        update = {"limits": self.procedure.mix_limits, "batch": 1, "scenario": "mixed"}
+        update = {"limits": self.preset.mix, "batch": 1, "scenario": "mixed"}
         return [share.model_copy(update=update) for share in self.routes]
 
 
@@ -145,7 +117,7 @@ class RunState(Outlook):
     @cached_property
     def disturbed(self) -> Sequence[tuple[str, Finding]]:
         """The disturbed mixed phases that are repeated, each with the reason."""
-        return tuple(interference.disturbed_runs(self.evidence).items())[: self.procedure.repeats]
+        return tuple(interference.disturbed_runs(self.evidence).items())[: self.preset.repeats]
 
     @cached_property
     def rates(self) -> Sequence[Rate]:
@@ -201,7 +173,7 @@ class RunState(Outlook):
         **more: Any,
     ) -> Phase:
         """A phase of the mix, by default on the plan of the mixed phases and with their limits."""
-        limits = limits or self.procedure.mix_limits
+        limits = limits or self.preset.mix
         return of_mix(self.result, placement or self.plan, limits, name, purpose, run, self.pool_bytes, **more)
 
     def experiment(self, name: str, facts: Fact, phase: str = "", **more: Any) -> Phase:
@@ -307,7 +279,7 @@ class Solo(Stage):
         yield from (shares for shares in probes if _target(shares[0]) in targets)
 
     def idle_s(self, phase: Phase, run: Outlook) -> float:
-        return 0.0 if phase.purpose == "probe" else run.procedure.idle_s
+        return 0.0 if phase.purpose == "probe" else run.preset.idle_s
 
 
 def _target(share: Share) -> tuple[str, str, str]:
@@ -320,12 +292,12 @@ class Confirmation(Stage):
     name = "confirmation"
 
     def next(self, state: RunState) -> Steps:
-        if not state.procedure.confirm or state.mixed or state.of(self.name) or isinstance(state.placement, Absent):
+        if not state.preset.confirm or state.mixed or state.of(self.name) or isinstance(state.placement, Absent):
             return ()
         return confirmations(state.result, state.placement)
 
     def to_come(self, run: Outlook) -> Iterator[Shares]:
-        if run.procedure.confirm and not run.of(self.name) and not run.of("mixed"):
+        if run.preset.confirm and not run.of(self.name) and not run.of("mixed"):
             yield from ([share] for share in run.routes)
 
     def prefix(self, phase: Phase) -> str:
@@ -341,12 +313,12 @@ class MixedRuns(Stage):
         if isinstance(state.placement, Absent):
             return () if state.is_absent(state.mix.name) else (state.placement,)
         run = len(state.mixed) + 1
-        if run > state.procedure.mixes + len(state.disturbed):
+        if run > state.preset.runs + len(state.disturbed):
             return ()
         return (state.phase(f"mix{run}", "mixed", run),)
 
     def rounds(self, run: Outlook) -> int:
-        return run.procedure.mixes
+        return run.preset.runs
 
     def prefix(self, phase: Phase) -> str:
         return "in the mix"
@@ -354,7 +326,7 @@ class MixedRuns(Stage):
 
 def makes_up_for(state: RunState, phase: Phase) -> tuple[str, Finding] | None:
     """The disturbed mixed phase that this mixed phase repeats, and the reason. None if it repeats none."""
-    extra = len(state.mixed) - state.procedure.mixes
+    extra = len(state.mixed) - state.preset.runs
     return state.disturbed[extra] if phase.purpose == "mixed" and extra >= 0 else None
 
 

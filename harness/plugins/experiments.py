@@ -89,7 +89,7 @@ class Stage:
 
     def idle_s(self, phase: Phase, run: Outlook) -> float:
         """How long the meters read the idle machine before its phase, and again after it."""
-        return run.procedure.idle_s
+        return run.preset.idle_s
 
     def label(self, phase: Phase) -> str:
         """What is measured in its phase, in the progress."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.rules.records import choice_confirmed
 from mixmark.harness.judge.statistics.timestamps import screening_per_s
 from mixmark.harness.measure import stages
-from mixmark.harness.measure.stages import Procedure, RunState
+from mixmark.harness.measure.stages import RunState
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
@@ -118,7 +119,7 @@ def grown(before: Result, *phases: Phase) -> Result:
 
 
 def state(after: Result, limits: Limits = presets.SMOKE_MIX) -> RunState:
-    return RunState(after, Procedure(limits), {})
+    return RunState(after, replace(presets.of("quick", "smoke"), mix=limits), {})
 
 
 def screened(before: Result, speeds: Mapping[str, float | Sequence[float]], load_s: float = 2.5) -> Result:

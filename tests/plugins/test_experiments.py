@@ -16,7 +16,7 @@ from mixmark.harness.cli.run import run as command
 from mixmark.harness.contracts.schema import Fact, Result
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.mixed_run import ScoredRun, run_of
-from mixmark.harness.measure.stages import RunState, Steps, procedure
+from mixmark.harness.measure.stages import RunState, Steps
 from mixmark.harness.plugins import experiments
 from mixmark.harness.plugins.experiments import Experiment
 from mixmark.harness.plugins.manifest import BUILT_IN, OPTIONS
@@ -78,7 +78,7 @@ def installed() -> Iterator[None]:
 
 def expected_s(header: Result, **changes: Any) -> float:
     changed = header.model_copy(update=changes)
-    return Eta(changed, procedure(changed), False).total_s
+    return Eta(changed, False).total_s
 
 
 def test_a_new_experiment_needs_no_change_of_another_file(duo: Shell) -> None:

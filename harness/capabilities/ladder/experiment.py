@@ -61,7 +61,7 @@ class LoadLadder(Experiment):
 
     def _phase(self, state: RunState, load: Load, policy: str) -> Phase:
         name = key_of(f"load{round(load.level * 100)}" + ("" if policy == BY_PLAN else f"-{policy}"))
-        limits = limits_of(load, state.plan, state.procedure.mix_limits)
+        limits = limits_of(load, state.plan, state.preset.mix)
         return state.experiment(self.name, Served(load=load, policy=policy), name, limits=limits)
 
     def rounds(self, run: Outlook) -> int:
@@ -70,8 +70,8 @@ class LoadLadder(Experiment):
 
     def idle_s(self, phase: Phase, run: Outlook) -> float:
         """Around the first level as long as a level lasts at least: the idle machine is a level of the ladder."""
-        level_s = run.procedure.mix_limits.min_ns / SECOND if phase is run.of(self.name)[0] else 0.0
-        return max(run.procedure.idle_s, level_s)
+        level_s = run.preset.mix.min_ns / SECOND if phase is run.of(self.name)[0] else 0.0
+        return max(run.preset.idle_s, level_s)
 
     def prefix(self, phase: Phase) -> str:
         served = phase.told(Served)
@@ -117,7 +117,7 @@ def _load(state: RunState, level: float, name: str) -> Load:
         raise UsageError("the mixed runs have no rate, so a level has no meaning")
     quanta = {(each.route.suite, each.route.device): each.feed_units for each in records if each.feed_units}
     units = request_units(quanta)
-    return load_at(level, rate_per_s, state.mix.units, units, state.procedure.mix_limits, seeds.derived(seed, name))
+    return load_at(level, rate_per_s, state.mix.units, units, state.preset.mix, seeds.derived(seed, name))
 
 
 def _rate_per_s(state: RunState) -> float | None:

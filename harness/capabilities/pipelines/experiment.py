@@ -41,7 +41,7 @@ class Pipelines(Experiment):
         return phases.turn(state)
 
     def rounds(self, run: Outlook) -> int:
-        return phases.turns_expected(run.result) * run.procedure.mixes
+        return phases.turns_expected(run.result) * run.preset.runs
 
     def label(self, phase: Phase) -> str:
         work = phase.told(PipelineWork)

@@ -91,9 +91,9 @@ def turn(state: RunState) -> Steps:
     except MixmarkError as error:
         return (absent(absence, error, "experiment"),)
     run, at = divmod(len(ran), len(possible))
-    if run >= state.procedure.mixes:
+    if run >= state.preset.runs:
         return ()
     chosen = possible[at]
     name = key_of(f"pipeline{run + 1}-{chosen.name}".removesuffix("-"))
-    limits = limits_of(chosen.placement, state.procedure.mix_limits)
+    limits = limits_of(chosen.placement, state.preset.mix)
     return (state.experiment(NAME, chosen.work, name, run=run + 1, placement=chosen.placement, limits=limits),)

@@ -114,7 +114,7 @@ class ComparedPolicies(Experiment):
         return []
 
     def rounds(self, run: Outlook) -> int:
-        return len(run.asked(self.name, Policies).policies) * run.procedure.mixes
+        return len(run.asked(self.name, Policies).policies) * run.preset.runs
 
     def prefix(self, phase: Phase) -> str:
         return f"in the mix by {phase.told(ByPolicy).policy}"

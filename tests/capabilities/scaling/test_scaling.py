@@ -15,7 +15,8 @@ from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.measure.stages import Outlook, Procedure, RunState, next_steps, to_come
+from mixmark.harness.measure.stages import Outlook, RunState, next_steps, to_come
+from mixmark.harness.plan import presets
 from mixmark.harness.plan.placement import Power
 from mixmark.harness.plan.presets import SMOKE_MIX
 from tests.fakes.hosts import cluster
@@ -25,6 +26,7 @@ from tests.judge.found import facts, says
 
 pytestmark = pytest.mark.slow
 ASKED = {"scaling": {"scaling": True}}
+SMOKE = presets.of("quick", "smoke")
 THREE = ("host1", "host2", "host3")
 
 
@@ -127,7 +129,7 @@ def test_the_energy_of_a_part_is_not_known_where_one_meter_holds_several_hosts(t
 
 
 def later(before: Result) -> list[Any]:
-    return [*next_steps(RunState(before, Procedure(SMOKE_MIX), {}))]
+    return [*next_steps(RunState(before, SMOKE, {}))]
 
 
 def test_the_parts_are_planned_behind_the_mix_one_by_one(three: Result) -> None:
@@ -180,7 +182,7 @@ def test_the_eta_counts_each_part_that_is_not_planned_yet(three: Result) -> None
     planned = planned_alone(cluster(THREE)).model_copy(update={"experiments": ASKED, "records": ()})
     solo = tuple(phase for phase in planned.phases if phase.purpose == "solo")
     alone = planned.model_copy(update={"phases": solo})
-    left = [len([*to_come(Outlook(each, Procedure(mix_limits=SMOKE_MIX)))]) for each in (alone, planned)]
+    left = [len([*to_come(Outlook(each, SMOKE))]) for each in (alone, planned)]
     assert left == [3, 2], "the mix on one, two and three hosts"
 
 
