@@ -117,18 +117,19 @@ class Benchmark:
         for experiment in experiments.of(self.result):
             for found in experiment.before(self.result, self._executor):
                 if isinstance(found, Metering):
-                    self._keeper.meter(found)
-                    self._extend("meterings", found)
+                    self._meter(found)
                 elif isinstance(found, Absent):
-                    self._find(found)
+                    self._add("absent", found)
                 else:
                     self._find(Found(experiment=experiment.name, facts=found.model_dump(mode="json")))
 
-    def _find(self, found: Found | Absent) -> None:
-        self._keeper.find(found)
-        self._extend("absent" if isinstance(found, Absent) else "found", found)
-        if isinstance(found, Found):
-            self._notify(found)
+    def _find(self, found: Found) -> None:
+        self._add("found", found)
+        self._notify(found)
+
+    def _meter(self, metering: Metering) -> None:
+        self._keeper.meter(metering)
+        self._extend("meterings", metering)
 
     def _measure_planned(self) -> None:
         """Measures the phases without a record, and audits all records."""
@@ -137,51 +138,47 @@ class Benchmark:
                 idle_s = stage_of(phase).idle_s(phase, Outlook(self.result, self._preset))
                 request = PhaseRequest(phase, idle_s, self.result.mix, self.result.devices)
                 for facts in self._executor.measure(request, self._observe):
-                    self._add(facts)
+                    self._add_all(facts)
         self._auditor.run(self.result.records, self._audited, lambda record: self._notify(AuditStarted(record)))
 
     def _observe(self, event: PhaseEvent) -> None:
         """Writes down that a phase begins before anything of it is known: a run that is ended because of what it shows
         has begun."""
         if isinstance(event, WindowOpens):
-            self._keeper.begin(event.phase)
-            self.result = self.result.model_copy(update={"begun": (*self.result.begun, event.phase.name)})
+            self._add("begun", event.phase.name)
         else:
             self._notify(event)
 
     def _plan(self) -> bool:
         """Plans the next phases. Returns whether there are any."""
-        result = self.result
-        state = RunState(result, self._preset, self._executor.pool_bytes(result.devices))
+        state = RunState(self.result, self._preset, self._executor.pool_bytes(self.result.devices))
         found = next_steps(state)
         phases = [step for step in found if isinstance(step, Phase)]
-        for phase in phases:
-            self._keeper.plan(phase)
-        update = {
-            "absent": (*result.absent, *(step for step in found if isinstance(step, Absent))),
-            "phases": (*result.phases, *phases),
-        }
-        self.result = result.model_copy(update=update)
+        self._extend("absent", *(step for step in found if isinstance(step, Absent)))  # found again by a resumed run
         if phases:
+            self._add("phases", *phases)
             self._notify(Planned(phases, makes_up_for(state, phases[0])))
         return bool(phases)
 
-    def _add(self, facts: PhaseFacts) -> None:
+    def _add_all(self, facts: PhaseFacts) -> None:
         """Keeps all records of a phase at once: a mixed phase without one of its parts would be taken for a whole
         one."""
         if facts.connections:
-            self._keeper.connect(*facts.connections)
-            self._extend("connections", *facts.connections)
+            self._add("connections", *facts.connections)
         for found in facts.found:
-            self._find(found)
+            self._find(found) if isinstance(found, Found) else self._add("absent", found)
         self._keep(*facts.records)
         for record in facts.records:
             self._notify(Recorded(record))
         if facts.metering:
-            self._keeper.meter(facts.metering)
-            self._extend("meterings", facts.metering)
+            self._meter(facts.metering)
 
-    def _extend(self, name: str, *facts: Fact) -> None:
+    def _add(self, name: str, *facts: Fact | str) -> None:
+        """Adds facts that have no raw files to a field of the result, on disk first."""
+        self._keeper.add(name, *facts)
+        self._extend(name, *facts)
+
+    def _extend(self, name: str, *facts: Fact | str) -> None:
         self.result = self.result.model_copy(update={name: (*getattr(self.result, name), *facts)})
 
     def _audited(self, record: Record) -> None:
