@@ -26,7 +26,7 @@ class Eta:
     def __init__(self, header: Result, metered: bool) -> None:
         """header: of a new run, or of one that is resumed. metered: whether meters read the idle machine around each
         phase."""
-        self._run, self._metered = Outlook(header, presets.of(header.preset, header.tier)), metered
+        self.run, self._metered = Outlook(header, presets.of(header.preset, header.tier)), metered
         self._seconds: dict[tuple[str, str], float] = {}  # by ("phase", its name) or ("audit", the key of its record)
         self._done: set[tuple[str, str]] = set()
         self._expect(header.phases)
@@ -35,8 +35,8 @@ class Eta:
 
     @property
     def total_s(self) -> float:
-        idle_s = self._run.preset.idle_s
-        unplanned_s = sum(self._phase_s(shares, idle_s) + sum(map(_audit_s, shares)) for shares in to_come(self._run))
+        idle_s = self.run.preset.idle_s
+        unplanned_s = sum(self._phase_s(shares, idle_s) + sum(map(_audit_s, shares)) for shares in to_come(self.run))
         return sum(self._seconds.values()) + unplanned_s
 
     @property
@@ -48,13 +48,13 @@ class Eta:
         return self._seconds.get((kind, name), 0.0)
 
     def plan(self, phases: Sequence[Phase]) -> None:
-        result = self._run.result
-        self._run = Outlook(result.model_copy(update={"phases": (*result.phases, *phases)}), self._run.preset)
+        result = self.run.result
+        self.run = Outlook(result.model_copy(update={"phases": (*result.phases, *phases)}), self.run.preset)
         self._expect(phases)
 
     def _expect(self, phases: Sequence[Phase]) -> None:
         for phase in phases:
-            idle_s = stage_of(phase).idle_s(phase, self._run)
+            idle_s = stage_of(phase).idle_s(phase, self.run)
             self._seconds["phase", phase.name] = self._phase_s(phase.shares, idle_s)
             self._seconds |= {("audit", share.key): _audit_s(share) for share in phase.shares}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import zip_longest
 from types import TracebackType
 
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.numbers import significant
-from mixmark.harness.contracts.schema import Found, Phase, Record, Result
+from mixmark.harness.contracts.schema import Found, Record, Result
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.judge.findings import words
@@ -55,8 +55,6 @@ class Progress:
         self.rests = metered and presets.of(header.preset, header.tier).idle_s > 0
         self.eta = Eta(header, metered)
         self.units = {suite.name: suite.unit_names.short for suite in header.suites}
-        self.prefixes: dict[str, str] = {}
-        self._name(header.phases)
         self.shown = 0.0  # of the expected time, as a fraction: it never falls, also if more is planned
         first = [each.first for each in experiments.of(header) if each.first]
         self.label = first[0] if first and not header.records else ""
@@ -64,10 +62,8 @@ class Progress:
         self.whole = "mixes"
         """What the phase counts."""
         self.pending = {record.key for record in header.records if audit.pending(record)}
-        self.agreed = self.compared = 0
-        """The number of records since the last phase that agreed with the reference, and that were compared with it."""
-        self.unaudited = ""
-        """Why a record since the last phase could not be compared. Empty if all could."""
+        self.audited: list[Record] = []
+        """The records whose audits are over since the last phase."""
         self.snapshot: MixSnapshot | None = None
         self.power: CurrentPower | None = None
         self.power_s = float("-inf")
@@ -95,7 +91,6 @@ class Progress:
         """The observer of the run."""
         match event:
             case Planned():
-                self._name(event.phases)
                 self.eta.plan(event.phases)
                 if event.repeats:
                     disturbed, why = event.repeats
@@ -123,11 +118,6 @@ class Progress:
             case Audited(record=record):
                 self._audited(record)
 
-    def _name(self, phases: Sequence[Phase]) -> None:
-        """Keeps what stands before the route of each record of these phases."""
-        named = {phase.name: stage_of(phase).prefix(phase) for phase in phases}
-        self.prefixes |= {name: f"{prefix}, " for name, prefix in named.items() if prefix}
-
     def _recorded(self, record: Record) -> None:
         self.snapshot = None
         self.eta.record(record)
@@ -135,7 +125,9 @@ class Progress:
             self.pending.add(record.key)
         self._begin(0.0)
         self.stage = "the meters read the idle machine" if self.rests else "ending"
-        self._print(f"{self.prefixes.get(record.phase, '')}{record.route.label}: {self._outcome(record)}")
+        phase = next(each for each in self.eta.run.result.phases if each.name == record.phase)
+        label = ", ".join(filter(None, (stage_of(phase).prefix(phase), record.route.label)))
+        self._print(f"{label}: {self._outcome(record)}")
 
     def _audited(self, record: Record) -> None:
         if record.key not in self.pending:
@@ -143,14 +135,15 @@ class Progress:
         self.pending.remove(record.key)
         self.eta.record(record)
         self._begin(0.0)
-        self.unaudited = record.unaudited or self.unaudited
-        self.compared += not record.unaudited
-        self.agreed += record.audit is not None and record.audit.passed
+        self.audited.append(record)
         if not self.pending:
-            others = f"; the others could not be compared: {self.unaudited}" if self.unaudited else ""
-            agreed = f"outputs compared with the reference: {self.agreed} of {self.compared} agree{others}"
-            self._print(agreed if self.compared else f"no output could be compared: {self.unaudited}")
-            self.agreed, self.compared, self.unaudited = 0, 0, ""
+            why = next((each.unaudited for each in reversed(self.audited) if each.unaudited), "")
+            compared = [each for each in self.audited if not each.unaudited]
+            agree = sum(each.audit is not None and each.audit.passed for each in compared)
+            others = f"; the others could not be compared: {why}" if why else ""
+            agreed = f"outputs compared with the reference: {agree} of {len(compared)} agree{others}"
+            self._print(agreed if compared else f"no output could be compared: {why}")
+            self.audited = []
 
     def _outcome(self, record: Record) -> str:
         """Describes a record in a few words."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
-from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import (
     Absent,
     Fact,
@@ -18,18 +16,13 @@ from mixmark.harness.contracts.schema import (
     Phase,
     Record,
     Result,
-    Tier,
 )
-from mixmark.harness.machine.setup import Equipment
-from mixmark.harness.measure import audit
 from mixmark.harness.measure.audit import Auditor
 from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
 from mixmark.harness.measure.stages import Outlook, RunState, makes_up_for, next_steps, stage_of
-from mixmark.harness.plan import presets
 from mixmark.harness.plan.presets import Preset
 from mixmark.harness.plugins import experiments
 from mixmark.harness.record.store import Store
-from mixmark.harness.worker.handle import Worker
 
 
 @dataclass(frozen=True)
@@ -190,43 +183,3 @@ class Benchmark:
         self._keeper.append(*records)
         kept = {record.key: record for record in (*self.result.records, *records)}
         self.result = self.result.model_copy(update={"records": tuple(kept.values())})
-
-
-Observed = Callable[[Result, Executor], AbstractContextManager[Observer]]
-"""Opens the observer of a run that begins, such as a progress display."""
-
-
-def perform(
-    header: Result,
-    executor: Executor,
-    equipment: Equipment,
-    keeper: Store,
-    observed: Observed,
-    clean: Worker | None = None,
-) -> Result:
-    """Measures the planned phases that have no records yet, and writes the result. An interruption leaves the result
-    unfinished. clean: see `Auditor`. Raises ResultError if the folder cannot be written."""
-    audits = auditor(equipment, keeper.path, header.tier, clean=clean)
-    with observed(header, executor) as observer:
-        benchmark = Benchmark(header, executor, audits, keeper, presets.of(header.preset, header.tier), observer)
-        try:
-            with until_interrupted():
-                benchmark.run()
-        except ResultError as error:
-            folder = keeper.path if keeper.path.exists() else "NEW-NAME, if it was renamed"
-            raise ResultError(str(error), f"{error.hint}; continue with: mixmark run --resume {folder}") from error
-    keeper.finish(benchmark.result)
-    return benchmark.result
-
-
-def auditor(
-    equipment: Equipment, folder: Path, tier: Tier, logs: Path | None = None, clean: Worker | None = None
-) -> Auditor:
-    """The auditor of a run. Its reference runs on the CPU; at the server tier on the largest accelerator that its
-    adapter reaches. logs, clean: see `Auditor`."""
-    device = audit.CPU
-    if tier == "server":
-        reached = [found for (_, adapter), found in equipment.devices.items() if adapter == audit.REFERENCE]
-        fit = [found for found in reached if found.kind != "cpu" and "fp32" in found.precisions]
-        device = max(fit, key=lambda found: found.memory_bytes or 0, default=device)
-    return Auditor(folder, lambda record: equipment.choice(record.route), device, equipment.timeout_s, logs, clean)

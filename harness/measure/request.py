@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mixmark.harness.contracts.errors import UsageError, choose_by_name
+from mixmark.harness.contracts.errors import ResultError, UsageError, choose_by_name
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
     Absent,
@@ -29,7 +29,8 @@ from mixmark.harness.machine import setup
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.setup import Equipment, Suites, Workbench
 from mixmark.harness.machine.suite_claims import refuse_contradictions
-from mixmark.harness.measure.benchmark import Observed, perform
+from mixmark.harness.measure.audit import auditor
+from mixmark.harness.measure.benchmark import Benchmark, Observer, until_interrupted
 from mixmark.harness.measure.executor import Executor, LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.plan import mixes, phases, presets
@@ -43,6 +44,8 @@ from mixmark.harness.worker.handle import Worker
 
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
 OTHER_MACHINES = "leave the options that name other machines away"
+Observed = Callable[[Result, Executor], AbstractContextManager[Observer]]
+"""Opens the observer of a run that begins, such as a progress display."""
 
 
 @dataclass(frozen=True)
@@ -276,11 +279,24 @@ def _perform(
     folder: Path,
     observed: Observed,
 ) -> Result:
-    """keeper: of a new run; if None, the run in the folder is resumed."""
-    equipment = _equipment(machine.bench, run.request)
+    """Measures the planned phases that have no records yet, and writes the result. An interruption leaves the result
+    unfinished. keeper: of a new run; if None, the run in the folder is resumed. Raises ResultError if the folder cannot
+    be written."""
+    equipment, preset = _equipment(machine.bench, run.request), presets.of(header.preset, header.tier)
     with store.locked(folder), _models_of(folder):
         keeper = keeper or store.resume(folder)
-        return perform(header, machine.executor(folder, header.experiments), equipment, keeper, observed, run.clean)
+        executor = machine.executor(folder, header.experiments)
+        audits = auditor(equipment, folder, header.tier, clean=run.clean)
+        with observed(header, executor) as observer:
+            benchmark = Benchmark(header, executor, audits, keeper, preset, observer)
+            try:
+                with until_interrupted():
+                    benchmark.run()
+            except ResultError as error:
+                left = folder if folder.exists() else "NEW-NAME, if it was renamed"
+                raise ResultError(str(error), f"{error.hint}; continue with: mixmark run --resume {left}") from error
+        keeper.finish(benchmark.result)
+    return benchmark.result
 
 
 def _equipment(bench: Workbench, request: RunRequest) -> Equipment:

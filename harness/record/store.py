@@ -248,7 +248,7 @@ def create(path: Path, header: Result, needs_bytes: int = 0, source: Path | None
     for metering in header.meterings:
         store.meter(metering)
     if header.connections:
-        store.connect(*header.connections)
+        store.add("connections", *header.connections)
     return store
 
 
