@@ -6,10 +6,10 @@ the feeds in them, its figures and their blocks in a report. What it does not sa
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import cache
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mixmark.harness.plugins.manifest import BUILT_IN, OPTIONS
@@ -181,13 +181,13 @@ class Experiment(Stage):
 @cache
 def options() -> Mapping[str, Sequence[click.Option]]:
     """The options of `mixmark run` that ask for an experiment, by its name."""
-    return {name: _attribute(spec) for name, spec in OPTIONS.items()}
+    return {name: resolve_name(spec) for name, spec in OPTIONS.items()}
 
 
 @cache
 def installed() -> Mapping[str, Experiment]:
     """All experiments by their names, in the order in which their phases are run."""
-    return {name: _attribute(spec)() for name, spec in BUILT_IN["experiments"].items()}
+    return {name: resolve_name(spec)() for name, spec in BUILT_IN["experiments"].items()}
 
 
 def of(result: Result) -> Iterator[Experiment]:
@@ -198,8 +198,3 @@ def of(result: Result) -> Iterator[Experiment]:
 def fact(result: Result, experiment: str, name: str, default: Any) -> Any:
     """A fact of another experiment, which may not be installed. default: if the run was not asked for it."""
     return result.experiments.get(experiment, {}).get(name, default)
-
-
-def _attribute(spec: str) -> Any:
-    module, _, attribute = spec.partition(":")
-    return getattr(importlib.import_module(module), attribute)
