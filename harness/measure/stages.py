@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import takewhile
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
@@ -22,7 +22,6 @@ from mixmark.harness.contracts.schema import (
     Mix,
     Phase,
     Placement,
-    Purpose,
     Rate,
     Record,
     Result,
@@ -163,22 +162,15 @@ class RunState(Outlook):
         """Raises MixmarkError if the devices cannot run the mix."""
         return self.planner(devices, power)(self.mix.units, self.rates)
 
-    def phase(
-        self,
-        name: str,
-        purpose: Purpose,
-        run: int = 1,
-        placement: Placement | None = None,
-        limits: Limits | None = None,
-        **more: Any,
-    ) -> Phase:
-        """A phase of the mix, by default on the plan of the mixed phases and with their limits."""
-        limits = limits or self.preset.mix
-        return of_mix(self.result, placement or self.plan, limits, name, purpose, run, self.pool_bytes, **more)
+    def phase(self, name: str, run: int = 1, placement: Placement | None = None, limits: Limits | None = None) -> Phase:
+        """A mixed phase, by default on the plan of all of them and with their limits."""
+        return of_mix(self.result, placement or self.plan, limits or self.preset.mix, name, run, self.pool_bytes)
 
-    def experiment(self, name: str, facts: Fact, phase: str = "", **more: Any) -> Phase:
-        """A phase of an experiment; by default with its name, and as a mixed phase. more: as of `phase`."""
-        return self.phase(phase or name, "experiment", experiment=name, facts=facts, **more)
+    def experiment(self, name: str, facts: Fact, phase: Phase | None = None) -> Phase:
+        """A phase of an experiment. phase: the mixed phase that it is like; by default one with the experiment's
+        name."""
+        own = {"purpose": "experiment", "experiment": name, "facts": facts.model_dump(mode="json")}
+        return Phase.model_validate({**dict(phase or self.phase(name)), **own})
 
     def is_absent(self, name: str, kind: str = "mix") -> bool:
         return any((each.kind, each.name) == (kind, name) for each in self.result.absent)
@@ -315,7 +307,7 @@ class MixedRuns(Stage):
         run = len(state.mixed) + 1
         if run > state.preset.runs + len(state.disturbed):
             return ()
-        return (state.phase(f"mix{run}", "mixed", run),)
+        return (state.phase(f"mix{run}", run),)
 
     def rounds(self, run: Outlook) -> int:
         return run.preset.runs

@@ -45,7 +45,7 @@ class PowerCaps(Experiment):
         """One cap after the other."""
         ran = {phase.told(Capped).cap for phase in state.of(self.name)}
         left = [cap for cap in state.asked(self.name, Caps).caps if cap not in ran]
-        return [state.experiment(self.name, Capped(cap=cap), f"cap{round(cap * 100)}") for cap in left[:1]]
+        return [state.experiment(self.name, Capped(cap=cap), state.phase(f"cap{round(cap * 100)}")) for cap in left[:1]]
 
     def rounds(self, run: Outlook) -> int:
         return len(run.asked(self.name, Caps).caps)

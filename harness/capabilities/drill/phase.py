@@ -46,7 +46,7 @@ def planned(state: RunState) -> Steps:
     except UsageError as error:
         return (absent(ABSENT, error, "experiment"),)
     limits = limits.model_copy(update={"min_ns": 3 * part_ns, "max_ns": 3 * part_ns})
-    return (state.experiment("drill", lost, limits=limits),)
+    return (state.experiment("drill", lost, state.phase("drill", limits=limits)),)
 
 
 def device_to_lose(placement: Placement) -> str:

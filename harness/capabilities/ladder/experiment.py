@@ -62,7 +62,7 @@ class LoadLadder(Experiment):
     def _phase(self, state: RunState, load: Load, policy: str) -> Phase:
         name = key_of(f"load{round(load.level * 100)}" + ("" if policy == BY_PLAN else f"-{policy}"))
         limits = limits_of(load, state.plan, state.preset.mix)
-        return state.experiment(self.name, Served(load=load, policy=policy), name, limits=limits)
+        return state.experiment(self.name, Served(load=load, policy=policy), state.phase(name, limits=limits))
 
     def rounds(self, run: Outlook) -> int:
         levels = len(run.asked(self.name, Levels).levels)

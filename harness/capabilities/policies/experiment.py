@@ -110,7 +110,9 @@ class ComparedPolicies(Experiment):
         for policy in state.asked(self.name, Policies).policies:
             if runs[policy] < len(state.mixed):
                 run = runs[policy] + 1
-                return [state.experiment(self.name, ByPolicy(policy=policy), key_of(f"{policy}{run}"), run=run)]
+                return [
+                    state.experiment(self.name, ByPolicy(policy=policy), state.phase(key_of(f"{policy}{run}"), run))
+                ]
         return []
 
     def rounds(self, run: Outlook) -> int:

@@ -46,7 +46,7 @@ class Scaling(Experiment):
                 state.power.rest_watts * count / len(hosts),
             )
             with suppress(MixmarkError):
-                return [state.experiment(self.name, Fact(), name, placement=state.place(devices, power))]
+                return [state.experiment(self.name, Fact(), state.phase(name, placement=state.place(devices, power)))]
         return []
 
     def rounds(self, run: Outlook) -> int:
