@@ -29,27 +29,29 @@ if TYPE_CHECKING:
 
 
 class Attendant:
-    """What an experiment does while one of its phases is measured; by default nothing. It is made before the first
+    """An experiment's part in the measurement of one of its phases; by default it has none. It is made before the first
     worker of the phase starts."""
 
     def mix(self, mix: Mix | None) -> Mix | None:
-        """The work of the phase. mix: of the run, which may have none."""
+        """The work of the phase. mix: the run's. None if it has none."""
         return mix
 
     def source(self, plan: Planner) -> Source | None:
-        """Who hands out the feeds. None: the plan, as in the mixed phases. plan: makes a plan from observed rates."""
+        """The source that hands out the feeds. None if the plan does, as in the mixed phases. plan: makes a plan from
+        observed rates."""
         return None
 
     def ready(self, stack: ExitStack, pids: list[int]) -> None:
-        """All workers are loaded and warm. stack: is closed when they have ended. pids: of processes whose CPU time
-        counts as Mixmark's; more may be added."""
+        """Is called when all workers are loaded and warm. stack: closed when they have ended. pids: the processes whose
+        CPU time counts as Mixmark's, to which it may add."""
 
     def window(self) -> AbstractContextManager[object]:
-        """Around the window. An error of its end makes the timestamps invalid."""
+        """A context around the window. An error at its end makes the timestamps invalid."""
         return nullcontext()
 
     def found(self, records: Sequence[Record]) -> Iterable[Fact | Absent]:
-        """What it found out, for `Result.found`; and what could not be. records: of the phase."""
+        """The facts that it found, for `Result.found`, and an absence for each that it could not find. records: the
+        phase's."""
         return ()
 
 
@@ -102,7 +104,7 @@ class Stage:
 
 
 class Experiment(Stage):
-    """What is run beside the mix. Its options are in the manifest."""
+    """A stage that is run beside the mix and is in no score. Its options are in the manifest."""
 
     facts: ClassVar[tuple[type[Fact], ...]]
     """The models of `Result.experiments`, of `Phase.facts`, and of `Result.found` if it finds anything. A result with
@@ -112,22 +114,22 @@ class Experiment(Stage):
     """What `before` measures, for the progress. Empty if it measures nothing."""
 
     def suites(self, request: RunRequest, suites: Suites, given: Mapping[str, Any]) -> Collection[str]:
-        """The suites that it measures, beside those of the mix. suites: all. given: the values of its options, by their
-        names. Raises UsageError if a new run cannot have it."""
+        """The suites that it measures beside the suites of the mix. suites: all suites. given: the values of its
+        options, by their names. Raises UsageError if a new run cannot have it."""
         return ()
 
     def prepare(self, run: PreparedRun, given: Mapping[str, Any]) -> Any:
-        """Checks a run before it waits for the machine, also one that is resumed. What it returns is kept for the run,
-        under its name. given: as in `suites`; nothing if no option was given. Raises UsageError."""
+        """Checks a new or a resumed run before it waits for the machine. The returned value is kept for the run, under
+        its name. given: as in `suites`; empty if no option was given. Raises UsageError."""
         return None
 
     def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Fact:
-        """What the result of a new run keeps of it. header: the result without its experiments. Raises UsageError if
-        the run cannot have it."""
+        """The fact about it that the result of a new run keeps. header: the result without its experiments. Raises
+        UsageError if the run cannot have it."""
         return self.facts[0].model_validate(given)
 
     def recover(self) -> Iterable[str]:
-        """Undoes what a killed run left on the machine, and says what. Raises UsageError if it cannot."""
+        """Undoes what a killed run left on the machine. Yields a sentence about each. Raises UsageError if it cannot."""
         return ()
 
     def rounds(self, run: Outlook) -> int:
@@ -137,32 +139,36 @@ class Experiment(Stage):
         return f"in the {self.name}"
 
     def before(self, result: Result, executor: Executor) -> Iterator[Fact | Metering | Absent]:
-        """Measures what it measures before the first phase, and is not in the result yet."""
+        """Measures, before the first phase, what the result does not have yet."""
         yield from ()
 
     def on_host(self) -> object | None:
-        """What each host of a run over several does for it: an object whose public methods, with annotations as those
-        of `worker.calls`, can be called by `Executor.hosts`. Ids in its own facts are those that `Fact.ids` names."""
+        """The object that serves it on each host of a run over several. `Executor.hosts` can call its public methods,
+        which have annotations as in `worker.calls`. The ids in its own facts are in the fields that `Fact.ids`
+        names."""
         return None
 
     def attendant(self, request: PhaseRequest, executor: LocalExecutor) -> Attendant:
-        """What it does while its phase is measured on this machine. Raises MixmarkError if it cannot be."""
+        """Its part in the measurement of a phase on this machine. Raises MixmarkError if the phase cannot be
+        measured."""
         return Attendant()
 
     def said(self, found: Found) -> str:
-        """What it found out, in a line of the progress."""
+        """A line of the progress about a fact that it found."""
         raise NotImplementedError
 
     def contradictions(self, result: Result) -> Iterator[str]:
-        """One sentence for each contradiction in its facts, of a result whose facts have their shapes."""
+        """Yields a sentence for each contradiction in its facts. The facts of the result have their shapes."""
         yield from ()
 
     def figures(self, judged: Assessment) -> object | None:
-        """A dataclass of its figures. None if there are none. The annotation of what it returns is documented."""
+        """A dataclass of its figures. None if there are none. The page of the JSON documents the annotation of the
+        returned value."""
         return None
 
     def lines(self, judged: Assessment, figures: Any) -> Iterable[tuple[str, str]]:
-        """Names and short texts, for the brief report. Only called with figures, as the next methods."""
+        """Names and short texts, for the brief report. This and the next methods are called only if there are
+        figures."""
         return ()
 
     def table(self, judged: Assessment, figures: Any) -> Table | None:
@@ -191,7 +197,7 @@ def installed() -> Mapping[str, Experiment]:
 
 
 def of(result: Result) -> Iterator[Experiment]:
-    """The installed experiments that the run was asked for."""
+    """The installed experiments that a run was asked for."""
     yield from (each for name, each in installed().items() if name in result.experiments)
 
 
