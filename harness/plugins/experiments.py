@@ -129,7 +129,7 @@ class Experiment(Stage):
         return self.facts[0].model_validate(given)
 
     def recover(self) -> Iterable[str]:
-        """Undoes what a killed run left on the machine. Yields a sentence about each. Raises UsageError if it cannot."""
+        """Undoes what a killed run left on the machine, with a sentence about each. Raises UsageError if it cannot."""
         return ()
 
     def rounds(self, run: Outlook) -> int:
