@@ -171,6 +171,9 @@ def test_a_pilot_for_each_route_of_a_suite_that_has_several() -> None:
     ]
     assert {phase.shares[0].limits for phase in plan.screening_phases(routes)} == {presets.SCREENING}
     assert plan.screening_phases(candidates(target("torch", "bf16"))) == ()
+    run = stages.Outlook(began(routes), presets.PRESETS["quick"])
+    idle_s = {each.purpose: stages.stage_of(each).idle_s(each, run) for each in (*run.result.phases, *routes)}
+    assert idle_s == {"screening": 0, "probe": 0, "solo": 5}, "the meters read the idle machine around it"
 
 
 def test_a_pilot_of_a_server_is_a_closed_loop() -> None:
