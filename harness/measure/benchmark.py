@@ -111,12 +111,15 @@ class Benchmark:
             for found in experiment.before(self.result, self._executor):
                 if isinstance(found, Metering):
                     self._meter(found)
-                elif isinstance(found, Absent):
-                    self._add("absent", found)
                 else:
-                    self._find(Found(experiment=experiment.name, facts=found.model_dump(mode="json")))
+                    self._find(found, experiment.name)
 
-    def _find(self, found: Found) -> None:
+    def _find(self, fact: Fact | Absent, experiment: str, phase: str | None = None) -> None:
+        """Keeps a fact that an experiment found, or the absence of one. phase: None before the first phase."""
+        if isinstance(fact, Absent):
+            self._add("absent", fact)
+            return
+        found = Found(experiment=experiment, phase=phase, facts=fact.model_dump(mode="json"))
         self._add("found", found)
         self._notify(found)
 
@@ -131,7 +134,7 @@ class Benchmark:
                 idle_s = stage_of(phase).idle_s(phase, Outlook(self.result, self._preset))
                 request = PhaseRequest(phase, idle_s, self.result.mix, self.result.devices)
                 for facts in self._executor.measure(request, self._observe):
-                    self._add_all(facts)
+                    self._add_all(phase, facts)
         self._auditor.run(self.result.records, self._audited, lambda record: self._notify(AuditStarted(record)))
 
     def _observe(self, event: PhaseEvent) -> None:
@@ -153,13 +156,13 @@ class Benchmark:
             self._notify(Planned(phases, makes_up_for(state, phases[0])))
         return bool(phases)
 
-    def _add_all(self, facts: PhaseFacts) -> None:
+    def _add_all(self, phase: Phase, facts: PhaseFacts) -> None:
         """Keeps all records of a phase at once: a mixed phase without one of its parts would be taken for a whole
         one."""
         if facts.connections:
             self._add("connections", *facts.connections)
         for found in facts.found:
-            self._find(found) if isinstance(found, Found) else self._add("absent", found)
+            self._find(found, phase.experiment, phase.name)
         self._keep(*facts.records)
         for record in facts.records:
             self._notify(Recorded(record))
