@@ -7,9 +7,9 @@ Exit codes: 0 all went well (notes and warnings too), 1 an invalid finding or no
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 import sys
+from pkgutil import resolve_name
 from typing import Any
 
 import click
@@ -100,5 +100,4 @@ main.place(
     }
 )
 for name, spec in BUILT_IN["commands"].items():
-    module, _, attribute = spec.partition(":")
-    main.hang(name.split(), getattr(importlib.import_module(module), attribute))
+    main.hang(name.split(), resolve_name(spec))

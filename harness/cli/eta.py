@@ -7,17 +7,13 @@ speed of the run so far. The time left is an estimate and may grow. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from mixmark.harness.contracts.schema import Phase, Record, Result, Share
 from mixmark.harness.measure import audit
-from mixmark.harness.measure.stages import Outlook
+from mixmark.harness.measure.stages import Outlook, stage_of, to_come
+from mixmark.harness.plan import presets
 from mixmark.harness.plan.presets import SECOND
-from mixmark.harness.plugins import experiments
-
-if TYPE_CHECKING:
-    from mixmark.harness.measure.stages import Procedure
 
 LOAD_S = {"smoke": 3.0, "edge": 12.0, "server": 60.0}  # starting a worker and loading a network on a slow machine
 AUDIT_S = {"smoke": 1.0, "edge": 4.0, "server": 30.0}  # one feed by the reference
@@ -27,20 +23,20 @@ class Eta:
     """Adds up the expected seconds of a run, and of its finished phases and audits. `total_s` changes when phases are
     planned."""
 
-    def __init__(self, header: Result, procedure: Procedure, idle_s: float) -> None:
-        """header: of a new run, or of one that is resumed. idle_s: how long the meters read the idle machine before a
-        phase, and again after it."""
-        self._header, self._procedure, self._idle_s = header, procedure, idle_s
-        self._phases: list[Phase] = []
+    def __init__(self, header: Result, metered: bool) -> None:
+        """header: of a new run, or of one that is resumed. metered: whether meters read the idle machine around each
+        phase."""
+        self.run, self._metered = Outlook(header, presets.of(header.preset, header.tier)), metered
         self._seconds: dict[tuple[str, str], float] = {}  # by ("phase", its name) or ("audit", the key of its record)
         self._done: set[tuple[str, str]] = set()
-        self.plan(header.phases)
+        self._expect(header.phases)
         for record in header.records:
             self.record(record)
 
     @property
     def total_s(self) -> float:
-        unplanned_s = sum(self._phase_s(shares) + sum(map(_audit_s, shares)) for shares in self._unplanned())
+        idle_s = self.run.preset.idle_s
+        unplanned_s = sum(self._phase_s(shares, idle_s) + sum(map(_audit_s, shares)) for shares in to_come(self.run))
         return sum(self._seconds.values()) + unplanned_s
 
     @property
@@ -52,9 +48,14 @@ class Eta:
         return self._seconds.get((kind, name), 0.0)
 
     def plan(self, phases: Sequence[Phase]) -> None:
-        self._phases += phases
+        result = self.run.result
+        self.run = Outlook(result.model_copy(update={"phases": (*result.phases, *phases)}), self.run.preset)
+        self._expect(phases)
+
+    def _expect(self, phases: Sequence[Phase]) -> None:
         for phase in phases:
-            self._seconds["phase", phase.name] = self._phase_s(phase.shares, phase.purpose)
+            idle_s = stage_of(phase).idle_s(phase, self.run)
+            self._seconds["phase", phase.name] = self._phase_s(phase.shares, idle_s)
             self._seconds |= {("audit", share.key): _audit_s(share) for share in phase.shares}
 
     def record(self, record: Record) -> None:
@@ -62,40 +63,8 @@ class Eta:
         done = {("phase", record.phase)} | (set() if audit.pending(record) else {("audit", record.key)})
         self._done |= done & self._seconds.keys()
 
-    def _phase_s(self, shares: Sequence[Share], purpose: str = "") -> float:
-        idle_s = 0.0 if purpose in ("probe", "screening") else 2 * self._idle_s
-        return idle_s + sum(map(_load_s, shares)) + max(map(_window_s, shares))
-
-    def _unplanned(self) -> Iterator[Sequence[Share]]:
-        """The shares of each phase that the run will plan: the routes that screening chooses with their probes, the
-        confirmation runs, the mix, and those of experiments. The first route of each suite on each device stands for
-        the route that will be chosen."""
-        planned = [phase.purpose for phase in self._phases]
-        phases = [phase for phase in (*self._header.candidates, *self._phases) if phase.purpose == "solo"]
-        shares = [phase.shares[0] for phase in reversed(phases)]
-        if "solo" not in planned:
-            chosen = {(share.route.suite, share.route.device, share.scenario): share for share in shares}
-            yield from ([share] for share in chosen.values())
-            targets = {_target(share) for share in chosen.values()}
-            probes = (phase.shares for phase in self._header.candidates if phase.purpose == "probe")
-            yield from (shares for shares in probes if _target(shares[0]) in targets)
-        if not shares:
-            return
-        routes = {(share.route.suite, share.route.device): share for share in shares}
-        of_mix = {"limits": self._procedure.mix_limits, "batch": 1, "scenario": "mixed"}
-        mixed = [share.model_copy(update=of_mix) for share in routes.values()]
-        outlook = Outlook(self._header, self._procedure, self._phases, mixed)
-        for experiment in experiments.of(self._header):
-            yield from experiment.to_come(outlook)
-        if self._header.mix is None:
-            return
-        if self._procedure.confirm and not {"confirmation", "mixed"} & set(planned):
-            yield from ([share] for share in routes.values())
-        yield from [mixed] * (self._procedure.mixes - planned.count("mixed"))
-
-
-def _target(share: Share) -> tuple[str, str, str]:
-    return share.route.device, share.route.adapter, share.route.precision
+    def _phase_s(self, shares: Sequence[Share], idle_s: float) -> float:
+        return 2 * idle_s * self._metered + sum(map(_load_s, shares)) + max(map(_window_s, shares))
 
 
 def _load_s(share: Share) -> float:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.numbers import significant
-from mixmark.harness.contracts.schema import Found, Phase, Record, Result
+from mixmark.harness.contracts.schema import Found, Record, Result
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.judge.findings import words
@@ -25,7 +25,8 @@ from mixmark.harness.measure import audit
 from mixmark.harness.measure.benchmark import Audited, AuditStarted, Event, Observer, Planned, Recorded
 from mixmark.harness.measure.executor import PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
-from mixmark.harness.measure.stages import Procedure
+from mixmark.harness.measure.stages import stage_of
+from mixmark.harness.plan import presets
 from mixmark.harness.plan.presets import SECOND, longer
 from mixmark.harness.plugins import experiments
 from mixmark.harness.resources import clock
@@ -35,11 +36,6 @@ TIMES_COLUMNS = 30  # beside the bar: the time passed and the time left
 LONG_S = 120  # a run that is expected to take longer says how long it takes
 LINE_EVERY_S = 60  # without a terminal, so that a long phase is not taken for a hang
 COMPARING = "comparing with the reference"
-PREFIXES = {
-    "mixed": "in the mix, ",
-    "confirmation": "confirmation run, ",
-    "screening": "quick check, ",
-}
 
 
 class Progress:
@@ -48,7 +44,6 @@ class Progress:
     def __init__(
         self,
         header: Result,
-        procedure: Procedure,
         metered: bool = False,
         current_power: Callable[[], CurrentPower | None] = lambda: None,
         console: Console | None = None,
@@ -57,10 +52,9 @@ class Progress:
         """metered: whether meters read the idle machine around each phase. current_power: reads the meters."""
         self.console = console or Console(stderr=True)
         self.current_power, self.clock_s = current_power, clock_s
-        self.idle_s = procedure.idle_s if metered else 0.0
-        self.eta = Eta(header, procedure, self.idle_s)
+        self.rests = metered and presets.of(header.preset, header.tier).idle_s > 0
+        self.eta = Eta(header, metered)
         self.units = {suite.name: suite.unit_names.short for suite in header.suites}
-        self.prefixes = {phase.name: _prefix(phase) for phase in header.phases}
         self.shown = 0.0  # of the expected time, as a fraction: it never falls, also if more is planned
         first = [each.first for each in experiments.of(header) if each.first]
         self.label = first[0] if first and not header.records else ""
@@ -68,10 +62,8 @@ class Progress:
         self.whole = "mixes"
         """What the phase counts."""
         self.pending = {record.key for record in header.records if audit.pending(record)}
-        self.agreed = self.compared = 0
-        """The number of records since the last phase that agreed with the reference, and that were compared with it."""
-        self.unaudited = ""
-        """Why a record since the last phase could not be compared. Empty if all could."""
+        self.audited: list[Record] = []
+        """The records whose audits are over since the last phase."""
         self.snapshot: MixSnapshot | None = None
         self.power: CurrentPower | None = None
         self.power_s = float("-inf")
@@ -99,19 +91,13 @@ class Progress:
         """The observer of the run."""
         match event:
             case Planned():
-                self.prefixes |= {phase.name: _prefix(phase) for phase in event.phases}
                 self.eta.plan(event.phases)
                 if event.repeats:
                     disturbed, why = event.repeats
                     self._print(f"{disturbed} was disturbed, so the mix is run once more: {words(why)}")
             case PhaseStarted(phase=phase):
                 self._begin(self.eta.seconds("phase", phase.name))
-                share = phase.shares[0]
-                self.label = f"{share.route.label}, {share.scenario}"
-                experiment = experiments.installed().get(phase.experiment, experiments.Experiment())
-                if phase.placement:
-                    self.label = experiment.label(phase)
-                self.whole = experiment.bundles
+                self.label, self.whole = stage_of(phase).label(phase), stage_of(phase).bundles
                 self.stage = "starting"
             case StageStarted(share=share, stage=stage):
                 self.stage = f"{stage} {share.route.suite}" if share.scenario == "mixed" else stage
@@ -138,8 +124,10 @@ class Progress:
         if audit.pending(record):
             self.pending.add(record.key)
         self._begin(0.0)
-        self.stage = "the meters read the idle machine" if self.idle_s else "ending"
-        self._print(f"{self.prefixes.get(record.phase, '')}{record.route.label}: {self._outcome(record)}")
+        self.stage = "the meters read the idle machine" if self.rests else "ending"
+        phase = next(each for each in self.eta.run.result.phases if each.name == record.phase)
+        label = ", ".join(filter(None, (stage_of(phase).prefix(phase), record.route.label)))
+        self._print(f"{label}: {self._outcome(record)}")
 
     def _audited(self, record: Record) -> None:
         if record.key not in self.pending:
@@ -147,14 +135,15 @@ class Progress:
         self.pending.remove(record.key)
         self.eta.record(record)
         self._begin(0.0)
-        self.unaudited = record.unaudited or self.unaudited
-        self.compared += not record.unaudited
-        self.agreed += record.audit is not None and record.audit.passed
+        self.audited.append(record)
         if not self.pending:
-            others = f"; the others could not be compared: {self.unaudited}" if self.unaudited else ""
-            agreed = f"outputs compared with the reference: {self.agreed} of {self.compared} agree{others}"
-            self._print(agreed if self.compared else f"no output could be compared: {self.unaudited}")
-            self.agreed, self.compared, self.unaudited = 0, 0, ""
+            why = next((each.unaudited for each in reversed(self.audited) if each.unaudited), "")
+            compared = [each for each in self.audited if not each.unaudited]
+            agree = sum(each.audit is not None and each.audit.passed for each in compared)
+            others = f"; the others could not be compared: {why}" if why else ""
+            agreed = f"outputs compared with the reference: {agree} of {len(compared)} agree{others}"
+            self._print(agreed if compared else f"no output could be compared: {why}")
+            self.audited = []
 
     def _outcome(self, record: Record) -> str:
         """Describes a record in a few words."""
@@ -223,13 +212,6 @@ class Progress:
         self.bar.update(self.task, completed=min(self._done_s(), 0.99 * task.total))
         self.column.bar_width = max(1, min(BAR_COLUMNS, self.console.width - TIMES_COLUMNS))
         return self.bar.get_renderable()
-
-
-def _prefix(phase: Phase) -> str:
-    """What stands before the route of a record of the phase."""
-    if phase.experiment in experiments.installed():
-        return f"{experiments.installed()[phase.experiment].prefix(phase)}, "
-    return PREFIXES.get(phase.purpose, "")
 
 
 def _too_heavy(snapshot: MixSnapshot) -> str:

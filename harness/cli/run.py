@@ -29,7 +29,7 @@ from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, pr
 from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, write_page
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.plan.presets import PRESETS
+from mixmark.harness.plan.presets import PRESETS, SELFTEST
 from mixmark.harness.plugins import executors, experiments
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import NoiseFloor, Result
     from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.measure.executor import Executor
-    from mixmark.harness.measure.stages import Procedure
 
 SECTIONS = {
     "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --seed",
@@ -259,7 +258,9 @@ for _options in experiments.options().values():
     help="Number of repeated A/A pairs.",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Result folder, new or empty.  [default: results/<time>-selftest]"
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Result folder, new or empty.  [default: results/<time>-<tier>-selftest]",
 )
 @WAIT_IDLE
 @CONFIG
@@ -287,12 +288,22 @@ def selftest(
     from mixmark.harness.judge.findings import remedy, words
     from mixmark.harness.judge.verdict import busy
     from mixmark.harness.machine import noise_floor
-    from mixmark.harness.measure.request import RunRequest, measure_selftest, prepare_selftest
+    from mixmark.harness.measure.request import RunRequest, measure, opened, prepare
 
-    request = RunRequest(suites=suites, adapters=adapters, tier=tier, out=out, config=config)
-    prepared = prepare_selftest(request)
-    with reserve(prepared.folder, tier, wait_idle_s), plugins_print_to_stderr():
-        result = measure_selftest(prepared, pairs, _progress)
+    request = RunRequest(
+        suites=suites,
+        adapters=adapters,
+        tier=tier,
+        scenarios=("single-stream",),
+        runs=2 * pairs,
+        preset=SELFTEST.name,
+        mix="none",
+        out=out,
+        config=config,
+    )
+    prepared = prepare(request)
+    with reserve(prepared.folder, tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
+        [(_, result)] = measure(prepared, opened(prepared, stack), _progress)
     assessment = judge(result)
     floors = solo.noise_floors(assessment)
     floor = solo.machine_noise_floor(assessment) if result.finished else None
@@ -327,10 +338,10 @@ def _print_floors(
         click.echo("\nThe noise floor was not measured: six pairs of a measurement must finish.")
 
 
-def _progress(header: Result, procedure: Procedure, executor: Executor) -> Progress:
+def _progress(header: Result, executor: Executor) -> Progress:
     from mixmark.harness.cli.progress import Progress
 
-    return Progress(header, procedure, executor.metered, executor.current_power)
+    return Progress(header, executor.metered, executor.current_power)
 
 
 def _show(assessment: Assessment, folder: Path, form: str, words: Sequence[str]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +27,7 @@ from mixmark.harness.machine.devices import TIMEOUT_S
 from mixmark.harness.machine.disclosure import disclose
 from mixmark.harness.plugins import install
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.resources import cpus
+from mixmark.harness.resources import clock, cpus
 from mixmark.harness.resources.files import ROOT, line, text
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed
@@ -59,7 +58,7 @@ class Inspected:
 
 def checks(
     root: Path = ROOT,
-    wait: Callable[[float], None] = time.sleep,
+    wait: Callable[[float], None] = lambda seconds: clock.sleep(seconds),
     floors: Callable[[], Mapping[Tier, NoiseFloor]] = noise.floors,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     config: Config | None = None,

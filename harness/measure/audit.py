@@ -39,7 +39,9 @@ from mixmark.harness.contracts.schema import (
     Failure,
     Gate,
     Record,
+    Tier,
 )
+from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock, memory
@@ -317,6 +319,19 @@ class Auditor:
         if found.values:
             outcome["disagreement"] = abs(found.values[0] - audit.values[0])
         return record.model_copy(update={"audit": audit.model_copy(update=outcome)})
+
+
+def auditor(
+    equipment: Equipment, folder: Path, tier: Tier, logs: Path | None = None, clean: Worker | None = None
+) -> Auditor:
+    """The auditor of a run. Its reference runs on the CPU; at the server tier on the largest accelerator that its
+    adapter reaches. logs, clean: see `Auditor`."""
+    device = CPU
+    if tier == "server":
+        reached = [found for (_, adapter), found in equipment.devices.items() if adapter == REFERENCE]
+        fit = [found for found in reached if found.kind != "cpu" and "fp32" in found.precisions]
+        device = max(fit, key=lambda found: found.memory_bytes or 0, default=device)
+    return Auditor(folder, lambda record: equipment.choice(record.route), device, equipment.timeout_s, logs, clean)
 
 
 def _seed(record: Record, feed: int) -> int:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
-from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import (
     Absent,
     Fact,
@@ -18,17 +16,13 @@ from mixmark.harness.contracts.schema import (
     Phase,
     Record,
     Result,
-    Tier,
 )
-from mixmark.harness.judge.evidence import gather
-from mixmark.harness.machine.setup import Equipment
-from mixmark.harness.measure import audit
 from mixmark.harness.measure.audit import Auditor
 from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
-from mixmark.harness.measure.stages import Procedure, RunState, makes_up_for, next_steps, procedure
+from mixmark.harness.measure.stages import Outlook, RunState, makes_up_for, next_steps, stage_of
+from mixmark.harness.plan.presets import Preset
 from mixmark.harness.plugins import experiments
 from mixmark.harness.record.store import Store
-from mixmark.harness.worker.handle import Worker
 
 
 @dataclass(frozen=True)
@@ -95,12 +89,12 @@ class Benchmark:
         executor: Executor,
         auditor: Auditor,
         keeper: Store,
-        procedure: Procedure,
+        preset: Preset,
         notify: Observer,
     ) -> None:
         self.result = header
         self._executor, self._auditor, self._keeper = executor, auditor, keeper
-        self._procedure, self._notify = procedure, notify
+        self._preset, self._notify = preset, notify
 
     def run(self) -> None:
         """Runs until nothing is left to do. Exceptions pass through."""
@@ -116,78 +110,71 @@ class Benchmark:
         for experiment in experiments.of(self.result):
             for found in experiment.before(self.result, self._executor):
                 if isinstance(found, Metering):
-                    self._keeper.meter(found)
-                    self._extend("meterings", found)
-                elif isinstance(found, Absent):
-                    self._find(found)
+                    self._meter(found)
                 else:
-                    self._find(Found(experiment=experiment.name, facts=found.model_dump(mode="json")))
+                    self._find(found, experiment.name)
 
-    def _find(self, found: Found | Absent) -> None:
-        self._keeper.find(found)
-        self._extend("absent" if isinstance(found, Absent) else "found", found)
-        if isinstance(found, Found):
-            self._notify(found)
+    def _find(self, fact: Fact | Absent, experiment: str, phase: str | None = None) -> None:
+        """Keeps a fact that an experiment found, or the absence of one. phase: None before the first phase."""
+        if isinstance(fact, Absent):
+            self._add("absent", fact)
+            return
+        found = Found(experiment=experiment, phase=phase, facts=fact.model_dump(mode="json"))
+        self._add("found", found)
+        self._notify(found)
+
+    def _meter(self, metering: Metering) -> None:
+        self._keeper.meter(metering)
+        self._extend("meterings", metering)
 
     def _measure_planned(self) -> None:
         """Measures the phases without a record, and audits all records."""
         for phase in self.result.phases:
             if not any(record.phase == phase.name for record in self.result.records):
-                request = PhaseRequest(phase, self._idle_s(phase), self.result.mix, self.result.devices)
+                idle_s = stage_of(phase).idle_s(phase, Outlook(self.result, self._preset))
+                request = PhaseRequest(phase, idle_s, self.result.mix, self.result.devices)
                 for facts in self._executor.measure(request, self._observe):
-                    self._add(facts)
+                    self._add_all(phase, facts)
         self._auditor.run(self.result.records, self._audited, lambda record: self._notify(AuditStarted(record)))
 
     def _observe(self, event: PhaseEvent) -> None:
         """Writes down that a phase begins before anything of it is known: a run that is ended because of what it shows
         has begun."""
         if isinstance(event, WindowOpens):
-            self._keeper.begin(event.phase)
-            self.result = self.result.model_copy(update={"begun": (*self.result.begun, event.phase.name)})
+            self._add("begun", event.phase.name)
         else:
             self._notify(event)
 
     def _plan(self) -> bool:
         """Plans the next phases. Returns whether there are any."""
-        result = self.result
-        state = RunState(gather(result), self._procedure, self._executor.pool_bytes(result.devices))
+        state = RunState(self.result, self._preset, self._executor.pool_bytes(self.result.devices))
         found = next_steps(state)
         phases = [step for step in found if isinstance(step, Phase)]
-        for phase in phases:
-            self._keeper.plan(phase)
-        update = {
-            "absent": (*result.absent, *(step for step in found if isinstance(step, Absent))),
-            "phases": (*result.phases, *phases),
-        }
-        self.result = result.model_copy(update=update)
+        self._extend("absent", *(step for step in found if isinstance(step, Absent)))  # found again by a resumed run
         if phases:
+            self._add("phases", *phases)
             self._notify(Planned(phases, makes_up_for(state, phases[0])))
         return bool(phases)
 
-    def _idle_s(self, phase: Phase) -> float:
-        """How long the meters read the idle machine around a phase."""
-        if phase.purpose in ("probe", "screening"):
-            return 0.0
-        own = experiments.installed().get(phase.experiment)
-        shortest_s = own.idle_s(phase, self.result, self._procedure) if own else 0.0
-        return max(self._procedure.idle_s, shortest_s)
-
-    def _add(self, facts: PhaseFacts) -> None:
+    def _add_all(self, phase: Phase, facts: PhaseFacts) -> None:
         """Keeps all records of a phase at once: a mixed phase without one of its parts would be taken for a whole
         one."""
         if facts.connections:
-            self._keeper.connect(*facts.connections)
-            self._extend("connections", *facts.connections)
+            self._add("connections", *facts.connections)
         for found in facts.found:
-            self._find(found)
+            self._find(found, phase.experiment, phase.name)
         self._keep(*facts.records)
         for record in facts.records:
             self._notify(Recorded(record))
         if facts.metering:
-            self._keeper.meter(facts.metering)
-            self._extend("meterings", facts.metering)
+            self._meter(facts.metering)
 
-    def _extend(self, name: str, *facts: Fact) -> None:
+    def _add(self, name: str, *facts: Fact | str) -> None:
+        """Adds facts that have no raw files to a field of the result, on disk first."""
+        self._keeper.add(name, *facts)
+        self._extend(name, *facts)
+
+    def _extend(self, name: str, *facts: Fact | str) -> None:
         self.result = self.result.model_copy(update={name: (*getattr(self.result, name), *facts)})
 
     def _audited(self, record: Record) -> None:
@@ -199,44 +186,3 @@ class Benchmark:
         self._keeper.append(*records)
         kept = {record.key: record for record in (*self.result.records, *records)}
         self.result = self.result.model_copy(update={"records": tuple(kept.values())})
-
-
-Observed = Callable[[Result, Procedure, Executor], AbstractContextManager[Observer]]
-"""Opens the observer of a run that begins, such as a progress display."""
-
-
-def perform(
-    header: Result,
-    executor: Executor,
-    equipment: Equipment,
-    keeper: Store,
-    observed: Observed,
-    clean: Worker | None = None,
-) -> Result:
-    """Measures the planned phases that have no records yet, and writes the result. An interruption leaves the result
-    unfinished. clean: see `Auditor`. Raises ResultError if the folder cannot be written."""
-    steps = procedure(header)
-    audits = auditor(equipment, keeper.path, header.tier, clean=clean)
-    with observed(header, steps, executor) as observer:
-        benchmark = Benchmark(header, executor, audits, keeper, steps, observer)
-        try:
-            with until_interrupted():
-                benchmark.run()
-        except ResultError as error:
-            folder = keeper.path if keeper.path.exists() else "NEW-NAME, if it was renamed"
-            raise ResultError(str(error), f"{error.hint}; continue with: mixmark run --resume {folder}") from error
-    keeper.finish(benchmark.result)
-    return benchmark.result
-
-
-def auditor(
-    equipment: Equipment, folder: Path, tier: Tier, logs: Path | None = None, clean: Worker | None = None
-) -> Auditor:
-    """The auditor of a run. Its reference runs on the CPU; at the server tier on the largest accelerator that its
-    adapter reaches. logs, clean: see `Auditor`."""
-    device = audit.CPU
-    if tier == "server":
-        reached = [found for (_, adapter), found in equipment.devices.items() if adapter == audit.REFERENCE]
-        fit = [found for found in reached if found.kind != "cpu" and "fp32" in found.precisions]
-        device = max(fit, key=lambda found: found.memory_bytes or 0, default=device)
-    return Auditor(folder, lambda record: equipment.choice(record.route), device, equipment.timeout_s, logs, clean)

@@ -16,7 +16,7 @@ from mixmark.harness.contracts.schema import (
     Absent,
     Connection,
     Device,
-    Found,
+    Fact,
     Int64s,
     Metering,
     Mix,
@@ -60,8 +60,8 @@ class PhaseFacts:
 
     records: Sequence[Record] = ()
     connections: Sequence[Connection] = ()
-    found: Sequence[Found | Absent] = ()
-    """What the experiment of the phase found out."""
+    found: Sequence[Fact | Absent] = ()
+    """The facts that the experiment of the phase found, and an absence for each that it could not find."""
     metering: Metering | None = None
 
 
@@ -233,13 +233,7 @@ class LocalExecutor:
                 raise
 
         records = attend(phase, self.equipment, self.folder, drive_phase, staged, pids, on_ready)
-        found = tuple(
-            each
-            if isinstance(each, Absent)
-            else Found(experiment=phase.experiment, phase=phase.name, facts=each.model_dump(mode="json"))
-            for each in attendant.found(records)
-        )
-        return PhaseFacts(records, found=found)
+        return PhaseFacts(records, found=tuple(attendant.found(records)))
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         sizes = {device.memory_pool: device.memory_bytes for device in devices if device.memory_bytes}

@@ -16,7 +16,7 @@ from mixmark.harness.contracts.schema import Gate, Record
 from mixmark.harness.machine import suite_claims
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.setup import Equipment
-from mixmark.harness.measure import benchmark
+from mixmark.harness.measure.audit import auditor
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 
@@ -104,8 +104,8 @@ def repeat(
 
     base = folder.parent if folder.name == "result.json" else folder
     with tempfile.TemporaryDirectory(prefix="mixmark-") as logs:
-        auditor = benchmark.auditor(equipment, base, result.tier, Path(logs))
-        auditor.run([_fresh(record) for record, _ in waiting.values()], keep, on_record)
+        audits = auditor(equipment, base, result.tier, Path(logs))
+        audits.run([_fresh(record) for record, _ in waiting.values()], keep, on_record)
     return tuple(found[record.key] for record in wanted)
 
 

@@ -1,71 +1,24 @@
-"""The record of a share while its phase is measured: facts are added as they become known."""
+"""The record of a share while its phase is measured."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any
 
-from mixmark.harness.contracts.schema import (
-    Audit,
-    Completions,
-    Cost,
-    Exemption,
-    Failure,
-    LatencyLimits,
-    Phase,
-    RateTrial,
-    Record,
-    Route,
-    ScenarioName,
-    SearchEnd,
-    Share,
-    Trial,
-)
+from pydantic import ConfigDict
+
+from mixmark.harness.contracts.schema import Phase, Record, Share
 from mixmark.harness.worker import messages
 
 
-@dataclass
-class RecordDraft:
-    """Fields of a `Record`, by its names and with its defaults."""
+class RecordDraft(Record):
+    """A record to which facts are added as they become known. Only the record that `record` returns is checked."""
 
-    key: str
-    phase: str
-    route: Route
-    scenario: ScenarioName
-    run: int
-    unit: str
-    screening: bool
-    batch: int | None
-    rate_per_s: float | None
-    load_ns: int | None = None
-    needed_bytes: int | None = None
-    concurrency: int = 1
-    facts: dict[str, str] = field(default_factory=dict)
-    trials: tuple[Trial, ...] = ()
-    search_ended_by: SearchEnd | None = None
-    rate_trials: tuple[RateTrial, ...] = ()
-    costs: tuple[Cost, ...] = ()
-    feed_units: int | None = None
-    seed: int | None = None
-    completions: Completions | None = None
-    ended_by: Literal["precision", "cap", "time"] | None = None
-    parent_window_ns: tuple[int, int] | None = None
-    stamped: bool = False
-    arrival_delay_ns: int | None = None
-    carried_ns: int | None = None
-    latency_limits: LatencyLimits | None = None
-    audit: Audit | None = None
-    exempt: Exemption | None = None
-    unaudited: str = ""
-    error: Failure | None = None
-    cut_short: Failure | None = None
-    close_failure: Failure | None = None
-    helper_processes: tuple[str, ...] = ()
+    model_config = ConfigDict(frozen=False)
 
     @classmethod
     def of(cls, share: Share, phase: Phase, unit: str) -> RecordDraft:
-        return cls(
+        return cls.model_construct(
             key=share.key,
             phase=phase.name,
             route=share.route,
@@ -91,5 +44,5 @@ class RecordDraft:
         return self.completions is not None or self.error is not None
 
     def record(self, facts_of_phase: Mapping[str, Any]) -> Record:
-        """facts_of_phase: the other fields of the record, by their names."""
-        return Record(**{each.name: getattr(self, each.name) for each in fields(self)}, **facts_of_phase)
+        """The record. facts_of_phase: further fields by their names."""
+        return Record.model_validate({**dict(self), **facts_of_phase})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mixmark.harness.contracts.errors import UsageError, choose_by_name
+from mixmark.harness.contracts.errors import ResultError, UsageError, choose_by_name
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
     Absent,
@@ -29,7 +29,8 @@ from mixmark.harness.machine import setup
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.setup import Equipment, Suites, Workbench
 from mixmark.harness.machine.suite_claims import refuse_contradictions
-from mixmark.harness.measure.benchmark import Observed, perform
+from mixmark.harness.measure.audit import auditor
+from mixmark.harness.measure.benchmark import Benchmark, Observer, until_interrupted
 from mixmark.harness.measure.executor import Executor, LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.plan import mixes, phases, presets
@@ -42,8 +43,9 @@ from mixmark.harness.record.store import Store
 from mixmark.harness.worker.handle import Worker
 
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
-SELFTEST_TIMEOUT_S = 600
 OTHER_MACHINES = "leave the options that name other machines away"
+Observed = Callable[[Result, Executor], AbstractContextManager[Observer]]
+"""Opens the observer of a run that begins, such as a progress display."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,10 @@ def opened(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
         return request.machines.open(run, stack)
     bench = run.bench or setup.prepare(run.config, run.suites, request.adapters, request.split_cpu)
     devices = run.resumed.devices if run.resumed else bench.found.devices
-    meters = stack.enter_context(metered(devices, () if run.resumed else request.adapters, run.config))
+    meters = Meters(Config(), devices, {})
+    if not presets.of(request.preset, request.tier).bare:
+        meters = metered(devices, () if run.resumed else request.adapters, run.config)
+    stack.enter_context(meters)
     equipment = _equipment(bench, request)
     return MeasuredMachine(
         bench,
@@ -274,16 +279,31 @@ def _perform(
     folder: Path,
     observed: Observed,
 ) -> Result:
-    """keeper: of a new run; if None, the run in the folder is resumed."""
-    equipment = _equipment(machine.bench, run.request)
+    """Measures the planned phases that have no records yet, and writes the result. An interruption leaves the result
+    unfinished. keeper: of a new run; if None, the run in the folder is resumed. Raises ResultError if the folder cannot
+    be written."""
+    equipment, preset = _equipment(machine.bench, run.request), presets.of(header.preset, header.tier)
     with store.locked(folder), _models_of(folder):
         keeper = keeper or store.resume(folder)
-        return perform(header, machine.executor(folder, header.experiments), equipment, keeper, observed, run.clean)
+        executor = machine.executor(folder, header.experiments)
+        audits = auditor(equipment, folder, header.tier, clean=run.clean)
+        with observed(header, executor) as observer:
+            benchmark = Benchmark(header, executor, audits, keeper, preset, observer)
+            try:
+                with until_interrupted():
+                    benchmark.run()
+            except ResultError as error:
+                left = folder if folder.exists() else "NEW-NAME, if it was renamed"
+                raise ResultError(str(error), f"{error.hint}; continue with: mixmark run --resume {left}") from error
+        keeper.finish(benchmark.result)
+    return benchmark.result
 
 
 def _equipment(bench: Workbench, request: RunRequest) -> Equipment:
     """A run that may have a rank makes its converted models itself."""
-    return bench.equipment(request.seed, request.timeout_s, own_models=presets.PRESETS[request.preset].runs > 1)
+    return bench.equipment(
+        request.seed, request.timeout_s, own_models=presets.of(request.preset, request.tier).runs > 1
+    )
 
 
 @contextmanager
@@ -328,41 +348,16 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
 
 def _routes(run: PreparedRun, machine: MeasuredMachine, bits: WeightClass) -> tuple[Phase, ...]:
     """The solo phases of every route whose weights have at least this many bits."""
-    request = run.request
+    request, preset = run.request, presets.of(run.request.preset, run.request.tier)
     return phases.solo(
         machine.bench.targets(request.devices),
         run.workloads,
         request.tier,
-        presets.PRESETS[request.preset],
+        preset,
         request.precisions,
         request.scenarios,
-        run.suites.probe,
+        None if preset.bare else run.suites.probe,
         None if request.rate == float("inf") else request.rate,
         request.runs,
         bits,
     )
-
-
-def prepare_selftest(request: RunRequest) -> PreparedRun:
-    """Checks all that can be checked before any device is asked. Raises UsageError or ResultError."""
-    config = configuration.load(request.config)
-    suites = setup.load_suites(config, request.tier)
-    workloads = tuple(suites.choose(request.suites, ("single-stream",)))
-    setup.choose_adapters(request.adapters, config)
-    folder = request.out or store.RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
-    store.refuse_used(folder)
-    return PreparedRun(request, None, config, suites, workloads, None, {16: folder})
-
-
-def measure_selftest(run: PreparedRun, pairs: int, observed: Observed) -> Result:
-    """Measures each suite 2 × `pairs` times on each device, each time in a fresh process and without meters."""
-    request = run.request
-    bench = setup.prepare(run.config, run.suites, request.adapters)
-    planned = phases.solo(
-        bench.targets(), run.workloads, request.tier, presets.SELFTEST, scenarios=("single-stream",), runs=2 * pairs
-    )
-    header = bench.header(planned, request.tier, presets.SELFTEST.name)
-    keeper = store.create(run.folder, header, FREE_DISK_BYTES)
-    equipment = bench.equipment(header.seed, SELFTEST_TIMEOUT_S)
-    with store.locked(run.folder), Meters(configuration.Config(), (), {}) as no_meters:
-        return perform(header, LocalExecutor(equipment, run.folder, no_meters), equipment, keeper, observed)

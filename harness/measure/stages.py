@@ -1,16 +1,15 @@
-"""The stages of a run: each says from the result so far which phases come next.
+"""The stages of a run: those of the core, and the loop that asks them and those of experiments for the next phases.
 
-A stage is pure, so an interrupted run goes on where it stopped. It returns phases to measure, and an absence for each
-phase that cannot be; nothing, if it is done or has nothing to do.
+A stage is pure, so an interrupted run goes on where it stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import takewhile
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
@@ -23,17 +22,15 @@ from mixmark.harness.contracts.schema import (
     Mix,
     Phase,
     Placement,
-    Purpose,
     Rate,
     Record,
     Result,
     Share,
 )
 from mixmark.harness.judge import screening, solo_rates
-from mixmark.harness.judge.evidence import Evidence
+from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.findings import voided
 from mixmark.harness.judge.rules import interference, registered
-from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import (
     RouteKey,
     confirmations,
@@ -42,10 +39,10 @@ from mixmark.harness.plan.phases import (
     screening_phase,
 )
 from mixmark.harness.plan.placement import Planner, Power, place
-from mixmark.harness.plan.presets import SECOND
+from mixmark.harness.plan.presets import SECOND, Preset
 from mixmark.harness.plugins import experiments
+from mixmark.harness.plugins.experiments import Stage
 
-MOST_REPEATS = 2  # a machine that is always busy must not keep a run going
 REPEATS_S = {"smoke": 8, "edge": 60, "server": 300}
 """The most seconds that repeated screening runs take in a weight class, for each device of the run, by tier."""
 
@@ -54,64 +51,49 @@ Shares = Sequence[Share]
 F = TypeVar("F", bound=Fact)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outlook:
-    """What is known of a run's phases before they are planned, for its expected time."""
+    """A run with the phases that are planned so far."""
 
-    header: Result
-    procedure: Procedure
-    planned: Sequence[Phase]
-    """The phases that are planned so far."""
-    mixed: Shares
-    """The shares of a mixed phase, as far as they are known."""
+    result: Result
+    preset: Preset
 
     def asked(self, name: str, shape: type[F]) -> F:
         """What the run keeps of an experiment."""
-        return shape.model_validate(self.header.experiments[name])
+        return shape.model_validate(self.result.experiments[name])
 
-    def count(self, name: str) -> int:
-        """The planned phases of a purpose, or of an experiment."""
-        return sum(name in (phase.purpose, phase.experiment) for phase in self.planned)
+    def of(self, name: str) -> Sequence[Phase]:
+        """The phases of a purpose, or of an experiment."""
+        return [phase for phase in self.result.phases if name in (phase.purpose, phase.experiment)]
 
+    @cached_property
+    def alone(self) -> Shares:
+        """The share of each solo measurement that is planned or may be chosen, the first one last."""
+        phases = [each for each in (*self.result.candidates, *self.result.phases) if each.purpose == "solo"]
+        return [phase.shares[0] for phase in reversed(phases)]
 
-@dataclass(frozen=True)
-class Procedure:
-    """What the preset and the tier decide of the stages."""
+    @cached_property
+    def routes(self) -> Shares:
+        """The first route of each suite on each device, which stands for the route that will be chosen."""
+        return [*{(share.route.suite, share.route.device): share for share in self.alone}.values()]
 
-    mix_limits: Limits
-    """The limits of each mixed phase."""
-    mixes: int = 1
-    """The number of mixed phases, each with fresh workers."""
-    repeats: int = 0
-    """How many disturbed mixed phases are repeated at most."""
-    confirm: bool = False
-    """Whether the routes of the plan have a confirmation run before the first mixed phase."""
-    idle_s: float = 0.0
-    """How long the meters read the idle machine before and after each phase, but not around probes and screening
-    runs."""
-
-
-def procedure(header: Result) -> Procedure:
-    """Returns the procedure of the header's preset. The smoke tier, which is never ranked, shortens it and repeats
-    nothing."""
-    preset = presets.PRESETS.get(header.preset, presets.SELFTEST)
-    if header.tier == "smoke":
-        return Procedure(mix_limits=presets.SMOKE_MIX, mixes=preset.runs)
-    return Procedure(preset.mix, preset.runs, MOST_REPEATS, preset.confirm, preset.idle_s)
+    @cached_property
+    def shares_of_mix(self) -> Shares:
+        """The expected shares of a mixed phase."""
+        update = {"limits": self.preset.mix, "batch": 1, "scenario": "mixed"}
+        return [share.model_copy(update=update) for share in self.routes]
 
 
 @dataclass(frozen=True, eq=False)
-class RunState:
+class RunState(Outlook):
     """A run whose planned phases are over, with what several stages ask for. Each part is computed once."""
 
-    evidence: Evidence
-    procedure: Procedure
     pool_bytes: Mapping[str, int]
     """How many bytes may be filled of each memory pool whose size is known."""
 
-    @property
-    def result(self) -> Result:
-        return self.evidence.result
+    @cached_property
+    def evidence(self) -> Evidence:
+        return gather(self.result)
 
     @property
     def mix(self) -> Mix:
@@ -127,22 +109,14 @@ class RunState:
         """The keys of the records that a rule of integrity found invalid."""
         return voided(self.doubts)
 
-    def asked(self, name: str, shape: type[F]) -> F:
-        """What the run keeps of an experiment."""
-        return shape.model_validate(self.result.experiments[name])
-
     @cached_property
     def mixed(self) -> Sequence[Phase]:
         return self.of("mixed")
 
-    def of(self, name: str) -> Sequence[Phase]:
-        """The phases of a purpose, or of an experiment."""
-        return [phase for phase in self.result.phases if name in (phase.purpose, phase.experiment)]
-
     @cached_property
     def disturbed(self) -> Sequence[tuple[str, Finding]]:
         """The disturbed mixed phases that are repeated, each with the reason."""
-        return tuple(interference.disturbed_runs(self.evidence).items())[: self.procedure.repeats]
+        return tuple(interference.disturbed_runs(self.evidence).items())[: self.preset.repeats]
 
     @cached_property
     def rates(self) -> Sequence[Rate]:
@@ -188,22 +162,15 @@ class RunState:
         """Raises MixmarkError if the devices cannot run the mix."""
         return self.planner(devices, power)(self.mix.units, self.rates)
 
-    def phase(
-        self,
-        name: str,
-        purpose: Purpose,
-        run: int = 1,
-        placement: Placement | None = None,
-        limits: Limits | None = None,
-        **more: Any,
-    ) -> Phase:
-        """A phase of the mix, by default on the plan of the mixed phases and with their limits."""
-        limits = limits or self.procedure.mix_limits
-        return of_mix(self.result, placement or self.plan, limits, name, purpose, run, self.pool_bytes, **more)
+    def phase(self, name: str, run: int = 1, placement: Placement | None = None, limits: Limits | None = None) -> Phase:
+        """A mixed phase, by default on the plan of all of them and with their limits."""
+        return of_mix(self.result, placement or self.plan, limits or self.preset.mix, name, run, self.pool_bytes)
 
-    def experiment(self, name: str, facts: Fact, phase: str = "", **more: Any) -> Phase:
-        """A phase of an experiment; by default with its name, and as a mixed phase. more: as of `phase`."""
-        return self.phase(phase or name, "experiment", experiment=name, facts=facts, **more)
+    def experiment(self, name: str, facts: Fact, phase: Phase | None = None) -> Phase:
+        """A phase of an experiment. phase: the mixed phase that it is like; by default one with the experiment's
+        name."""
+        own = {"purpose": "experiment", "experiment": name, "facts": facts.model_dump(mode="json")}
+        return Phase.model_validate({**dict(phase or self.phase(name)), **own})
 
     def is_absent(self, name: str, kind: str = "mix") -> bool:
         return any((each.kind, each.name) == (kind, name) for each in self.result.absent)
@@ -213,22 +180,34 @@ def absent(name: str, error: MixmarkError, kind: Literal["mix", "experiment"] = 
     return Absent(kind=kind, name=name, reason=f"{error}; {error.hint}".removesuffix("; "))
 
 
-def screen(state: RunState) -> list[Phase]:
-    """One more screening run of each route that may be the fastest of its suite on its device, in turns. Nothing if
-    each suite has its fastest route, or if too little of REPEATS_S is left."""
-    result = state.result
-    ran = [record for record in result.records if record.screening]
-    took_ns = {record.key: _took_ns(record, state.evidence.limits[record.key]) for record in ran}
-    again_ns = {record.route.key: took_ns[record.key] for record in ran}
-    repeated = takewhile(lambda record: record.run > 1, reversed(ran))  # a weight class begins with first runs
-    left_ns = REPEATS_S[result.tier] * SECOND * len(result.devices) - sum(took_ns[record.key] for record in repeated)
-    phases: list[Phase] = []
-    for shares, rates in _screened(state):
-        routes = screening.contenders(rates)
-        if len(routes) > 1 and (turn_ns := sum(again_ns[route] for route in routes)) <= left_ns:
-            left_ns -= turn_ns
-            phases += [screening_phase(shares[route], len(rates[route]) + 1) for route in routes]
-    return phases
+class Screening(Stage):
+    """Brief runs that rank the routes of a suite on a device."""
+
+    name = "screening"
+
+    def solo(self, state: RunState) -> list[Phase]:
+        """One more screening run of each route that may be the fastest of its suite on its device, in turns. Nothing if
+        each suite has its fastest route, or if too little of REPEATS_S is left."""
+        result = state.result
+        ran = [record for record in result.records if record.screening]
+        took_ns = {record.key: _took_ns(record, state.evidence.limits[record.key]) for record in ran}
+        again_ns = {record.route.key: took_ns[record.key] for record in ran}
+        repeated = takewhile(lambda record: record.run > 1, reversed(ran))  # a weight class begins with first runs
+        budget_ns = REPEATS_S[result.tier] * SECOND * len(result.devices)
+        left_ns = budget_ns - sum(took_ns[record.key] for record in repeated)
+        phases: list[Phase] = []
+        for shares, rates in _screened(state):
+            routes = screening.contenders(rates)
+            if len(routes) > 1 and (turn_ns := sum(again_ns[route] for route in routes)) <= left_ns:
+                left_ns -= turn_ns
+                phases += [screening_phase(shares[route], len(rates[route]) + 1) for route in routes]
+        return phases
+
+    def idle_s(self, phase: Phase, run: Outlook) -> float:
+        return 0.0
+
+    def prefix(self, phase: Phase) -> str:
+        return "quick check"
 
 
 def _took_ns(record: Record, limits: Limits) -> int:
@@ -253,73 +232,129 @@ def _screened(state: RunState) -> Iterator[tuple[Mapping[RouteKey, Share], Mappi
             yield shares, left
 
 
-def choose(state: RunState) -> list[Phase]:
-    """The phases that measure the fastest route of each suite on each device, by the medians of the screening runs. If
-    that route failed or proved invalid, the next one is taken; a route that was measured needs no further phase."""
-    result = state.result
-    planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "screening"}
-    wanted = {screening.contenders(rates)[0] for _, rates in _screened(state)} - planned
-    targets = {tuple(target) for _, *target in wanted}
-    narrow = {(device, adapter) for device, adapter, bits in targets if BITS_PER_WEIGHT[bits] < 16}
-    probed = [phase.shares[0].route for phase in result.candidates if phase.purpose == "probe"]
-    targets |= {  # a probe of fewer than 16 bits measures no bandwidth
-        (route.device, route.adapter, route.precision)
-        for route in probed
-        if (route.device, route.adapter) in narrow and BITS_PER_WEIGHT[route.precision] >= 16
-    }
-    return [
-        phase
-        for phase in result.candidates
-        for suite, *target in [phase.shares[0].route.key]
-        if (suite, *target) in wanted
-        or (phase.purpose == "probe" and (suite, *target) not in planned and tuple(target) in targets)
-    ]
+class Solo(Stage):
+    """The solo measurements, with the probes of their devices."""
+
+    name = "solo"
+
+    def solo(self, state: RunState) -> list[Phase]:
+        """The phases that measure the fastest route of each suite on each device, by the medians of the screening runs.
+        If that route failed or proved invalid, the next one is taken; a route that was measured needs no further
+        phase."""
+        result = state.result
+        planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "screening"}
+        wanted = {screening.contenders(rates)[0] for _, rates in _screened(state)} - planned
+        targets = {tuple(target) for _, *target in wanted}
+        narrow = {(device, adapter) for device, adapter, bits in targets if BITS_PER_WEIGHT[bits] < 16}
+        probed = [phase.shares[0].route for phase in result.candidates if phase.purpose == "probe"]
+        targets |= {  # a probe of fewer than 16 bits measures no bandwidth
+            (route.device, route.adapter, route.precision)
+            for route in probed
+            if (route.device, route.adapter) in narrow and BITS_PER_WEIGHT[route.precision] >= 16
+        }
+        return [
+            phase
+            for phase in result.candidates
+            for suite, *target in [phase.shares[0].route.key]
+            if (suite, *target) in wanted
+            or (phase.purpose == "probe" and (suite, *target) not in planned and tuple(target) in targets)
+        ]
+
+    def to_come(self, run: Outlook) -> Iterator[Shares]:
+        """The routes that screening will choose, with their probes."""
+        if run.of(self.name):
+            return
+        chosen = {(share.route.suite, share.route.device, share.scenario): share for share in run.alone}
+        yield from ([share] for share in chosen.values())
+        targets = {_target(share) for share in chosen.values()}
+        probes = (phase.shares for phase in run.result.candidates if phase.purpose == "probe")
+        yield from (shares for shares in probes if _target(shares[0]) in targets)
+
+    def idle_s(self, phase: Phase, run: Outlook) -> float:
+        return 0.0 if phase.purpose == "probe" else run.preset.idle_s
 
 
-def confirm(state: RunState) -> Steps:
-    """Confirmation runs of the routes that the plan uses."""
-    if not state.procedure.confirm or state.of("confirmation") or isinstance(state.placement, Absent):
-        return ()
-    return confirmations(state.result, state.placement)
+def _target(share: Share) -> tuple[str, str, str]:
+    return share.route.device, share.route.adapter, share.route.precision
 
 
-def mix(state: RunState) -> Steps:
+class Confirmation(Stage):
+    """Repeated solo measurements of the routes that the plan uses."""
+
+    name = "confirmation"
+
+    def next(self, state: RunState) -> Steps:
+        if not state.preset.confirm or state.mixed or state.of(self.name) or isinstance(state.placement, Absent):
+            return ()
+        return confirmations(state.result, state.placement)
+
+    def to_come(self, run: Outlook) -> Iterator[Shares]:
+        if run.preset.confirm and not run.of(self.name) and not run.of("mixed"):
+            yield from ([share] for share in run.routes)
+
+    def prefix(self, phase: Phase) -> str:
+        return "confirmation run"
+
+
+class MixedRuns(Stage):
     """The mixed phases one by one, with one more for each disturbed one."""
-    if isinstance(state.placement, Absent):
-        return () if state.is_absent(state.mix.name) else (state.placement,)
-    run = len(state.mixed) + 1
-    if run > state.procedure.mixes + len(state.disturbed):
-        return ()
-    return (state.phase(f"mix{run}", "mixed", run),)
+
+    name = "mixed"
+
+    def next(self, state: RunState) -> Steps:
+        if isinstance(state.placement, Absent):
+            return () if state.is_absent(state.mix.name) else (state.placement,)
+        run = len(state.mixed) + 1
+        if run > state.preset.runs + len(state.disturbed):
+            return ()
+        return (state.phase(f"mix{run}", run),)
+
+    def rounds(self, run: Outlook) -> int:
+        return run.preset.runs
+
+    def prefix(self, phase: Phase) -> str:
+        return "in the mix"
 
 
 def makes_up_for(state: RunState, phase: Phase) -> tuple[str, Finding] | None:
     """The disturbed mixed phase that this mixed phase repeats, and the reason. None if it repeats none."""
-    extra = len(state.mixed) - state.procedure.mixes
+    extra = len(state.mixed) - state.preset.runs
     return state.disturbed[extra] if phase.purpose == "mixed" and extra >= 0 else None
 
 
-def stages(state: RunState) -> Iterator[Callable[[RunState], Steps]]:
-    """The stages of a run in their order. No route changes once a mixed phase is planned."""
-    asked = [*experiments.of(state.result)]
-    if state.result.mix is None:
-        yield from (each.solo for each in asked)
-        yield from (each.next for each in asked if not each.needs_mix)
-        return
-    if not state.mixed:
-        yield from (screen, choose, *(each.solo for each in asked), confirm, mix)
-    else:
-        yield from (each.next for each in asked if each.takes_turns)
-        yield mix
-    yield from (each.next for each in asked if not each.takes_turns and (state.mixed or not each.needs_mix))
+SCREENING, SOLO, CONFIRMATION, MIXED_RUNS = Screening(), Solo(), Confirmation(), MixedRuns()
+CORE = {each.name: each for each in (SCREENING, SOLO, CONFIRMATION, MIXED_RUNS)} | {"probe": SOLO}
+
+
+def stages(result: Result) -> Iterator[Stage]:
+    """The stages of a run, in their order."""
+    asked = [*experiments.of(result)]
+    yield from (SCREENING, SOLO)
+    yield from (each for each in asked if each.takes_turns)
+    yield from (CONFIRMATION, MIXED_RUNS) if result.mix else ()
+    yield from (each for each in asked if not each.takes_turns)
+
+
+def stage_of(phase: Phase) -> Stage:
+    """The stage that planned a phase."""
+    return experiments.installed()[phase.experiment] if phase.experiment else CORE[phase.purpose]
 
 
 def next_steps(state: RunState) -> Steps:
     """The next phases of the first stage that has any, with the absences that were found on the way. The run is over if
-    there is no phase."""
+    there is no phase. No route changes once a mixed phase is planned."""
+    asked = [*stages(state.result)]
+    ways = [] if state.mixed else [stage.solo for stage in asked]
+    ways += [stage.next for stage in asked if state.mixed or not stage.follows_mix]
     found: list[Phase | Absent] = []
-    for stage in stages(state):
-        found += stage(state)
+    for next_of_stage in ways:
+        found += next_of_stage(state)
         if any(isinstance(step, Phase) for step in found):
             break
     return found
+
+
+def to_come(run: Outlook) -> Iterator[Shares]:
+    """The shares of each phase that the run will plan. Empty if no route is known."""
+    for stage in stages(run.result) if run.alone else ():
+        yield from stage.to_come(run)

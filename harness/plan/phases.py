@@ -15,7 +15,6 @@ from mixmark.harness.contracts.schema import (
     MIXES,
     Absent,
     Device,
-    Fact,
     Limits,
     Phase,
     Placement,
@@ -94,8 +93,7 @@ def solo(
                 run=run,
                 limits=PROBING if probing else SMOKE if tier == "smoke" else preset.limits,
             )
-            task = Task(device=route.device, shares=(share,))
-            phases.append(Phase(name=key, purpose="probe" if probing else "solo", tasks=(task,)))
+            phases.append(of_share(share, "probe" if probing else "solo"))
     if not phases:
         raise _nothing_to_run(targets, workloads, precisions, bits)
     return tuple(phases)
@@ -204,8 +202,7 @@ def screening_phase(share: Share, run: int) -> Phase:
     update = {"key": key, "run": run, "limits": limits}
     if share.scenario == "server":  # a search for the arrival rate takes minutes
         update |= {"scenario": "single-stream", "rate_per_s": None}
-    task = Task(device=share.route.device, shares=(share.model_copy(update=update),))
-    return Phase(name=key, purpose="screening", tasks=(task,))
+    return of_share(share.model_copy(update=update), "screening")
 
 
 def routes_of(candidates: Sequence[Phase]) -> Mapping[tuple[str, str], Mapping[RouteKey, Share]]:
@@ -258,6 +255,11 @@ def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], al
     )
 
 
+def of_share(share: Share, purpose: Purpose) -> Phase:
+    """The phase that measures a share alone, and has its name."""
+    return Phase(name=share.key, purpose=purpose, tasks=(Task(device=share.route.device, shares=(share,)),))
+
+
 def key_of(*words: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", ".".join(words).lower())
 
@@ -277,10 +279,9 @@ def confirmations(result: Result, placement: Placement) -> tuple[Phase, ...]:
     for rate in placement.rates:
         if (rate.suite, rate.device) in used:
             share = share_of(result, rate)
-            name = f"confirmation.{share.key}"
             limits = share.limits.model_copy(update={"search_ns": 0})
-            share = share.model_copy(update={"key": name, "batch": rate.batch, "limits": limits})
-            phases.append(Phase(name=name, purpose="confirmation", tasks=(Task(device=rate.device, shares=(share,)),)))
+            update = {"key": f"confirmation.{share.key}", "batch": rate.batch, "limits": limits}
+            phases.append(of_share(share.model_copy(update=update), "confirmation"))
     return tuple(phases)
 
 
@@ -289,13 +290,10 @@ def of_mix(
     placement: Placement,
     limits: Limits,
     name: str,
-    purpose: Purpose,
     run: int,
     pool_bytes: Mapping[str, int],
-    experiment: str = "",
-    facts: Fact | None = None,
 ) -> Phase:
-    """A phase of a mix. It loads the routes of the placement and, in case rates change, other routes
+    """A mixed phase. It loads the routes of the placement and, in case rates change, other routes
     that fit into memory, except on devices that share silicon with a loaded device."""
     used = {(suite, device) for suite, parts in placement.fractions.items() for device in parts}
     pools = {device.id: device.memory_pool for device in result.devices}
@@ -323,14 +321,7 @@ def of_mix(
         }
         shares[rate.device].append(share.model_copy(update=update))
     tasks = tuple(Task(device=device, shares=tuple(each)) for device, each in shares.items())
-    return Phase(
-        name=name,
-        purpose=purpose,
-        tasks=tasks,
-        placement=placement,
-        experiment=experiment,
-        facts=facts.model_dump(mode="json") if facts else {},
-    )
+    return Phase(name=name, purpose="mixed", tasks=tasks, placement=placement)
 
 
 def share_of(result: Result, rate: Rate) -> Share:

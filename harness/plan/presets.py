@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.schema import Limits
 
 SECOND = 1_000_000_000
 OUT_OF_CACHE = 4
 """A probe streams this many times the last-level cache, so that little of it is read from the cache."""
+MOST_REPEATS = 2  # a machine that is always busy must not keep a run going
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,17 @@ class Preset:
     mix: Limits
     """The limits of the mixed phase, with each suite's solo warm-up."""
     idle_s: float = 0.0
-    """The time of reading an idle machine's meters, before and after each phase."""
+    """How long the meters read the idle machine before and after each phase, but not around probes and screening
+    runs."""
     runs: int = 1
     """The number of mixed phases, each with fresh workers."""
     confirm: bool = True
-    """Whether the chosen routes are measured once more, so that a lucky rate does not decide the bound."""
+    """Whether the routes of the plan have a confirmation run before the first mixed phase, so that a lucky rate does
+    not decide the bound."""
+    repeats: int = MOST_REPEATS
+    """How many disturbed mixed phases are repeated at most."""
+    bare: bool = False
+    """Whether neither probes nor meters are used: measurements are only repeated."""
 
 
 def _limits(
@@ -86,9 +93,17 @@ SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # never ranked; the smoke tier shows
 SMOKE_MIX = _limits(0.3, 0, 5, 30, 1, audits=1)
 
 
-SELFTEST = Preset(
-    "selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX
-)  # many short measurements, since each has a new process
+SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX, bare=True)
+"""Many short measurements, since each has a new process."""
+
+
+def of(name: str, tier: str) -> Preset:
+    """The preset of a run, or of `mixmark selftest`. The smoke tier, which is never ranked, shortens it and repeats
+    nothing."""
+    preset = PRESETS.get(name, SELFTEST)
+    if tier == "smoke":
+        return replace(preset, mix=SMOKE_MIX, repeats=0, confirm=False, idle_s=0.0)
+    return preset
 
 
 PROBING = _limits(0, 0, 1.5, 10, 2, audits=2)

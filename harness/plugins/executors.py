@@ -6,10 +6,10 @@ machine.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mixmark.harness.plugins.manifest import BUILT_IN
@@ -49,8 +49,7 @@ class Machines:
 @cache
 def installed() -> Sequence[type[Machines]]:
     """All kinds of machines."""
-    specs = (spec.partition(":") for spec in BUILT_IN["executors"].values())
-    return [getattr(importlib.import_module(module), attribute) for module, _, attribute in specs]
+    return [*map(resolve_name, BUILT_IN["executors"].values())]
 
 
 def options() -> Sequence[click.Option]:

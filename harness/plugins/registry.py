@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import importlib.util
 import re
 import sys
@@ -18,6 +17,7 @@ from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, distributions, entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, cast
 
 from mixmark.harness.contracts import schema
@@ -71,8 +71,7 @@ class PluginKind:
 
 def kind_of(kind: Kind) -> PluginKind:
     """The kind as a capability describes it. Raises KeyError if no capability has it."""
-    module, _, attribute = KINDS[kind].partition(":")
-    found: PluginKind = getattr(importlib.import_module(module), attribute)
+    found: PluginKind = resolve_name(KINDS[kind])
     return found
 
 
@@ -96,12 +95,9 @@ class Plugin:
 
     def load(self) -> Any:
         """Returns the class or function. Raises PluginError for every error of the plugin's own code."""
-        module_name, _, attribute = self.spec.rpartition(":")
+        file, _, attribute = self.spec.rpartition(":")
         try:
-            module = (
-                _import_file(Path(module_name)) if module_name.endswith(".py") else importlib.import_module(module_name)
-            )
-            loaded = getattr(module, attribute)
+            loaded = getattr(_import_file(Path(file)), attribute) if file.endswith(".py") else resolve_name(self.spec)
         except (Exception, SystemExit) as error:
             raise PluginError(
                 f"{singular(self.kind)} {self.name} ({self.spec}) does not load: {error_with_line(error)}"

@@ -45,12 +45,8 @@ from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.schema import (
     SCHEMA,
-    Absent,
-    Connection,
     Fact,
-    Found,
     Metering,
-    Phase,
     Record,
     Result,
 )
@@ -112,25 +108,10 @@ class Store:
             sha256 = self._write(name, {"key": np.array(metering.phase), "domains": ids, **columns})
             self._add("meterings", (metering,), {name: sha256})
 
-    def connect(self, *connections: Connection) -> None:
-        """Adds how the hosts of a phase were reached, before the records of the phase."""
-        with explained(f"cannot write the connections of {connections[0].phase} to {self.path}"):
-            self._add("connections", connections)
-
-    def find(self, found: Found | Absent) -> None:
-        """Adds what an experiment found out, or could not."""
-        with explained(f"cannot write what was found to {self.path}"):
-            self._add("absent" if isinstance(found, Absent) else "found", (found,))
-
-    def plan(self, phase: Phase) -> None:
-        """Adds a phase that was planned during the run, after the phases that were planned before."""
-        with explained(f"cannot write the plan of {phase.name} to {self.path}"):
-            self._add("phases", (phase,))
-
-    def begin(self, phase: Phase) -> None:
-        """Adds that the windows of a phase open, before anything of it is known."""
-        with explained(f"cannot write to {self.path} that {phase.name} begins"):
-            append_line(self.path / JOURNAL, json.dumps({"begun": [phase.name]}).encode() + b"\n")
+    def add(self, name: str, *facts: Fact | str) -> None:
+        """Adds facts that have no raw files to a field of the result, all of them or none."""
+        with explained(f"cannot write the {name} to {self.path}"):
+            self._add(name, facts)
 
     def _write(self, name: str, columns: Mapping[str, np.ndarray[Any, Any]]) -> str:
         """Writes a raw file and returns its hash."""
@@ -140,9 +121,10 @@ class Store:
             file.write(content.getbuffer())
         return hashlib.sha256(content.getbuffer()).hexdigest()
 
-    def _add(self, name: str, facts: Iterable[Fact], sha256: Mapping[str, str] = MappingProxyType({})) -> None:
+    def _add(self, name: str, facts: Iterable[Fact | str], sha256: Mapping[str, str] = MappingProxyType({})) -> None:
         """Adds a line with the facts and the hashes of their raw files."""
-        line: dict[str, Any] = {name: [fact.model_dump(mode="json") for fact in facts]}
+        added = [fact if isinstance(fact, str) else fact.model_dump(mode="json") for fact in facts]
+        line: dict[str, Any] = {name: added}
         if sha256:
             line["sha256"] = dict(sha256)
         append_line(self.path / JOURNAL, json.dumps(line, allow_nan=False).encode() + b"\n")
@@ -266,7 +248,7 @@ def create(path: Path, header: Result, needs_bytes: int = 0, source: Path | None
     for metering in header.meterings:
         store.meter(metering)
     if header.connections:
-        store.connect(*header.connections)
+        store.add("connections", *header.connections)
     return store
 
 

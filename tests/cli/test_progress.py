@@ -31,7 +31,6 @@ from mixmark.harness.measure.benchmark import Audited, AuditStarted, Planned, Re
 from mixmark.harness.measure.dispatch import Tally
 from mixmark.harness.measure.executor import PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
-from mixmark.harness.measure.stages import procedure
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plan import phases as plan
 from tests.golden.sample import SUITES, closed_loop, record, system
@@ -103,8 +102,7 @@ class Player:
         self.shown: list[str] = []
         self.at_look: Callable[[], None] = lambda: None
         console = Console(file=self.out, width=width, force_terminal=terminal, color_system=None, _environ={})
-        how = procedure(self.header)
-        self.progress = Progress(self.header, how, metered, lambda: self.power, console, lambda: self.now_s)
+        self.progress = Progress(self.header, metered, lambda: self.power, console, lambda: self.now_s)
         self.notify = self.progress.notify
 
     @property
@@ -192,7 +190,7 @@ def test_the_eta_follows_the_speed_of_the_run(slowness: float, monkeypatch: pyte
 def test_a_resumed_run_begins_where_it_stopped() -> None:
     new = Player()
     records = tuple(made(phase.shares[0], phase.name) for phase in new.header.phases[:3])
-    resumed = Progress(new.header.model_copy(update={"records": records}), procedure(new.header))
+    resumed = Progress(new.header.model_copy(update={"records": records}))
     assert resumed.eta.done_s == sum(new.progress.eta.seconds("phase", record.phase) for record in records)
     assert resumed.eta.total_s == new.progress.eta.total_s
     assert len(resumed.pending) == 3
@@ -215,15 +213,15 @@ def test_the_probes_of_the_routes_that_screening_will_choose_are_expected() -> N
     screened = solo.model_copy(update={"candidates": solo.phases, "phases": ()})
     without = [phase for phase in solo.phases if phase.purpose != "probe"]
     bare = screened.model_copy(update={"candidates": tuple(without)})
-    with_probes, lacking = (Eta(each, procedure(each), 0.0).total_s for each in (screened, bare))
+    with_probes, lacking = (Eta(each, False).total_s for each in (screened, bare))
     assert with_probes - lacking == pytest.approx(2 * (3 + 15**0.5 + 1.5 + 2 * 1))
-    assert with_probes == Eta(solo, procedure(solo), 0.0).total_s, "as if they were planned"
+    assert with_probes == Eta(solo, False).total_s, "as if they were planned"
 
 
 def test_a_mix_in_fp32_is_expected_to_take_the_longest_window() -> None:
     fast, slow = header(), header("fp32")
     assert slow.mix and fast.mix
-    longer_s = Eta(slow, procedure(slow), 0.0).total_s - Eta(fast, procedure(fast), 0.0).total_s
+    longer_s = Eta(slow, False).total_s - Eta(fast, False).total_s
     assert longer_s == pytest.approx(600 - (120 * 600) ** 0.5)
 
 

@@ -134,7 +134,7 @@ class Maker:
             result = self.added(result, phase)
         placement = place(MIX.units, solo_rates.solo(gather(result), MIX, ()), DEVICES)
         for run in range(1, runs + 1):
-            mixed = plan.of_mix(result, placement, presets.SMOKE_MIX, f"mix{run}", "mixed", run, {})
+            mixed = plan.of_mix(result, placement, presets.SMOKE_MIX, f"mix{run}", run, {})
             result = self.added(result.model_copy(update={"phases": (*result.phases, mixed)}), mixed)
         return result
 

@@ -35,8 +35,7 @@ from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import mixed, solo
-from mixmark.harness.measure.audit import kept_at
-from mixmark.harness.measure.benchmark import auditor
+from mixmark.harness.measure.audit import auditor, kept_at
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement
 from mixmark.harness.plugins import registry

@@ -123,11 +123,11 @@ class Stage:
             placement=placement.place(MIX.units, rates, self.devices()),
         )
 
-    def play(self, max_s: float = 3.0, **more: Any) -> dict[tuple[str, str], Record]:
+    def play(self, max_s: float = 3.0, phase: Phase | None = None, **more: Any) -> dict[tuple[str, str], Record]:
         def planner(units: Any, rates: Any) -> Any:
             return placement.place(units, rates, self.devices())
 
-        phase = self.phase(max_s)
+        phase = phase or self.phase(max_s)
         drive = mixed.local_driver(MIX, phase, planner, **more)
         records = attend(phase, self.equipment(), self.folder, drive, on_ready=drive.on_ready)
         return {(record.route.suite, record.route.device): record for record in records}
@@ -204,13 +204,7 @@ def test_a_suite_that_does_not_load_is_planned_around(tmp_path: Path) -> None:
     stage = Stage(tmp_path, {"a": {"low": 0.01, "high": 0.02}, "b": {"low": 0.02, "high": 0.02}}, {})
     phase = stage.phase(2)
     stage.seconds = {"a": {"high": 0.02}, "b": stage.seconds["b"]}
-
-    def planner(units: Any, rates: Any) -> Any:
-        return placement.place(units, rates, stage.devices())
-
-    drive = mixed.local_driver(MIX, phase, planner)
-    found = attend(phase, stage.equipment(), tmp_path, drive, on_ready=drive.on_ready)
-    records = {(record.route.suite, record.route.device): record for record in found}
+    records = stage.play(phase=phase)
     refused = records["low", "npu:a"].error
     assert refused is not None
     assert refused.kind == "unsupported"
@@ -222,8 +216,7 @@ def test_nothing_that_loads_is_told_and_no_hang(tmp_path: Path) -> None:
     stage = Stage(tmp_path, {"a": {"low": 0.01, "high": 0.02}}, {})
     phase = stage.phase(2)
     stage.seconds = {"a": {"high": 0.02}}
-    drive = mixed.local_driver(MIX, phase, lambda units, rates: placement.place(units, rates, stage.devices()))
-    records = attend(phase, stage.equipment(), tmp_path, drive, on_ready=drive.on_ready)
+    records = stage.play(phase=phase).values()
     assert {record.error.kind for record in records if record.error} == {"unsupported", "no result"}
 
 

@@ -110,8 +110,9 @@ def test_a_process_of_the_system_is_no_helper(monkeypatch: pytest.MonkeyPatch) -
     """Such as the kernel's threads, whose parent is 0."""
     system = SimpleNamespace(parents=list, ppid=lambda: 0)
     monkeypatch.setattr(psutil, "Process", lambda *pid: system)
+    monkeypatch.setattr(psutil, "pid_exists", lambda pid: True)
     with pytest.raises(WorkerFailed, match="as a helper, but it is of the system"):
-        measured_phase._check_helpers((os.getppid(),))
+        measured_phase._check_helpers((2,))
 
 
 def test_shares_of_one_way_have_one_worker_and_a_record_each(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,15 @@ import pytest
 
 from mixmark.harness.contracts.schema import Completions, Conditions, Device, Result
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
 from mixmark.harness.measure.audit import CPU, Auditor
 from mixmark.harness.measure.benchmark import Benchmark, Event, Planned
 from mixmark.harness.measure.executor import PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
-from mixmark.harness.measure.stages import Procedure, RunState, procedure
+from mixmark.harness.measure.stages import RunState
+from mixmark.harness.plan import presets
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
-from tests.measure.test_stages import DEVICES, LIMITS, SECOND, changed, record, solo
+from tests.measure.test_stages import BRIEF, DEVICES, SECOND, changed, record, solo
 
 QUIET: dict[str, int] = {}
 LOADED = {"own_ns": 3 * SECOND}  # others have one of eight seconds of CPU time, less a microsecond
@@ -88,8 +89,8 @@ def benchmark(
     notify: Callable[[Event], None] = lambda event: None,
 ) -> Benchmark:
     nothing: Any = None  # all outputs are audited already
-    steps = Procedure(mix_limits=LIMITS, mixes=mixes, repeats=repeats)
-    return Benchmark(header, desk, Auditor(keeper.path, nothing, CPU, 1.0), keeper, steps, notify)
+    preset = replace(BRIEF, runs=mixes, repeats=repeats)
+    return Benchmark(header, desk, Auditor(keeper.path, nothing, CPU, 1.0), keeper, preset, notify)
 
 
 def test_a_quiet_mix_is_run_once(tmp_path: Path) -> None:
@@ -171,14 +172,12 @@ def test_a_mix_that_began_and_has_no_record_costs_the_rank(tmp_path: Path) -> No
 def test_a_disturbed_solo_measurement_is_no_reason_to_repeat_the_mix() -> None:
     block = Conditions(begin_ns=1_000, end_ns=4 * SECOND, cpus=2, busy_ns=4 * SECOND, own_ns=2 * SECOND)
     before = changed(solo(DEVICES[0]), "llm", "cpu:0", conditions=(block,))
-    assert RunState(gather(before), Procedure(LIMITS, repeats=2), {}).disturbed == ()
+    assert RunState(before, replace(BRIEF, repeats=2), {}).disturbed == ()
     phase = before.phases[0].model_copy(update={"purpose": "mixed"})
     of_mix = before.model_copy(update={"phases": (phase, *before.phases[1:])})
-    disturbed = RunState(gather(of_mix), Procedure(LIMITS, repeats=2), {}).disturbed
+    disturbed = RunState(of_mix, replace(BRIEF, repeats=2), {}).disturbed
     assert [name for name, _ in disturbed] == [phase.name]
 
 
 def test_the_smoke_tier_repeats_nothing() -> None:
-    header = solo(DEVICES[0])
-    assert procedure(header).repeats == 2
-    assert procedure(header.model_copy(update={"tier": "smoke"})).repeats == 0
+    assert [presets.of("quick", tier).repeats for tier in ("smoke", "edge", "server")] == [0, 2, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import voided
 from mixmark.harness.judge.rules import registered
 from mixmark.harness.measure.request import RunRequest, prepare
-from mixmark.harness.measure.stages import Procedure, RunState, next_steps
+from mixmark.harness.measure.stages import RunState, next_steps
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan.phases import Target, Workload
@@ -48,6 +49,7 @@ MIX = Mix(
 )
 BROAD = set(mixes.frozen()["smoke-broad-1"].units)
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=SECOND, max_ns=SECOND, min_feeds=1, audits=1)
+BRIEF = replace(presets.of("quick", "smoke"), mix=LIMITS)
 PASSED = Audit(gate=Gate(metric="m", at_most=0.1), finished=4, feeds=(0,), values=(0.0,))
 
 
@@ -115,10 +117,10 @@ def test_a_mix_without_a_suite_carries_the_reason_why_that_failed() -> None:
     before = solo(DEVICES[0])
     failure = Failure(kind="refused", message="needs 12.0 GiB of host memory, 8.0 GiB are free")
     refused = changed(before, "llm", "cpu:0", completions=None, audit=None, error=failure)
-    found = RunState(gather(refused), Procedure(LIMITS, 1), {}).placement
+    found = RunState(refused, BRIEF, {}).placement
     assert isinstance(found, Absent) and found.reason == f"no device can run llm; llm: {failure.message}"
     wrong = changed(before, "llm", "cpu:0", audit=PASSED.model_copy(update={"values": (0.2,)}))
-    found = RunState(gather(wrong), Procedure(LIMITS, 1), {}).placement
+    found = RunState(wrong, BRIEF, {}).placement
     assert isinstance(found, Absent) and "the solo records say why" in found.reason
 
 
@@ -248,7 +250,7 @@ def test_feeds_beyond_the_mixs_limits_are_no_rate() -> None:
 
 def later(before: Result, confirm: bool = False, runs: int = 1, **pools: int) -> Any:
     pool_bytes = {name.replace("_", ":"): size for name, size in pools.items()}
-    return [*next_steps(RunState(gather(before), Procedure(LIMITS, runs, confirm=confirm), pool_bytes))]
+    return [*next_steps(RunState(before, replace(BRIEF, runs=runs, confirm=confirm), pool_bytes))]
 
 
 def test_a_mixed_phase_follows_and_its_runs_keep_the_plan() -> None:

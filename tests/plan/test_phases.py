@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import Device, Phase, Precision, Share, Tier
 from mixmark.harness.plan.phases import Target, Workload, solo
-from mixmark.harness.plan.presets import PRESETS, PROBING, SELFTEST, SMOKE
+from mixmark.harness.plan.presets import PRESETS, PROBING, SMOKE
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))
 GPU = Device(id="gpu:GPU-4f", kind="gpu", memory_pool="gpu:GPU-4f", precisions=("bf16", "fp32"))
@@ -45,10 +45,16 @@ def test_quick_is_the_native_scenario_of_each_suite_between_two_probes() -> None
 
 
 def test_standard_is_all_scenarios_and_a_device_runs_its_best_precision() -> None:
-    assert cells(solo(TARGETS[2:], (DLRM,), "edge", PRESETS["standard"])) == [
+    """A share holds the options and the weights. Only the offline scenario searches for its batch."""
+    phases = solo(TARGETS[2:], (DLRM,), "edge", PRESETS["standard"])
+    assert cells(phases) == [
         ("gpu:GPU-4f", "torch", "dlrm", "bf16", "offline"),
         ("gpu:GPU-4f", "torch", "dlrm", "bf16", "single-stream"),
     ]
+    assert [share.batch for share in shares(phases)] == [None, 1]
+    route = shares(phases)[0].route
+    assert (route.options, route.suite_options) == ({"threads": "2"}, {"rows": "full"})
+    assert route.weights == "a.safetensors sampled-sha256:00"
 
 
 def test_a_run_in_few_bits_has_a_wide_probe_also_if_a_suite_is_not_offered_in_them() -> None:
@@ -99,14 +105,7 @@ def test_what_is_asked_for_is_run_where_it_exists() -> None:
     }
 
 
-def test_the_record_will_tell_the_options_and_the_weights() -> None:
-    route = shares(solo(TARGETS, (DLRM,), "edge", PRESETS["quick"]))[0].route
-    assert route.options == {"threads": "2"}
-    assert route.suite_options == {"rows": "full"}
-    assert route.weights == "a.safetensors sampled-sha256:00"
-
-
-def test_a_phase_says_its_purpose() -> None:
+def test_a_phase_says_its_purpose_and_has_a_placement_if_it_runs_a_mix() -> None:
     phases = solo(TARGETS[:1], (LLM,), "edge", PRESETS["quick"], probe=PROBE)
     assert [phase.purpose for phase in phases] == ["probe", "solo", "probe"]
     with pytest.raises(ValidationError, match="a placement if and only if"):
@@ -117,11 +116,6 @@ def test_keys_are_unique_and_safe_as_file_names() -> None:
     keys = [share.key for share in shares(solo(TARGETS, (LLM, DLRM), "edge", PRESETS["standard"], probe=PROBE))]
     assert len(set(keys)) == len(keys)
     assert keys[-1] == "014.probe.torch.gpu-gpu-4f.bf16.probe"
-
-
-def test_offline_searches_its_batch_and_single_stream_does_not() -> None:
-    by_scenario = {s.scenario: s.batch for s in shares(solo(TARGETS, (DLRM,), "edge", PRESETS["standard"]))}
-    assert by_scenario == {"offline": None, "single-stream": 1}
 
 
 def test_limits_follow_preset_tier_and_probe() -> None:
@@ -170,7 +164,3 @@ def test_a_device_runs_each_suite_in_what_it_offers_to_that_suite() -> None:
     assert [c[2:4] for c in cells(asked)] == [("llm", "int8"), ("dlrm", "fp32")]
     with pytest.raises(UsageError, match="nothing is left to run"):
         solo(targets, (resnet50,), "edge", PRESETS["quick"])
-
-
-def test_a_selftest_reads_no_machine_at_rest() -> None:
-    assert SELFTEST.idle_s == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,11 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge import screening
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.rules.records import choice_confirmed
 from mixmark.harness.judge.statistics.timestamps import screening_per_s
 from mixmark.harness.measure import stages
-from mixmark.harness.measure.stages import Procedure, RunState
+from mixmark.harness.measure.stages import RunState
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
@@ -119,20 +119,20 @@ def grown(before: Result, *phases: Phase) -> Result:
 
 
 def state(after: Result, limits: Limits = presets.SMOKE_MIX) -> RunState:
-    return RunState(gather(after), Procedure(limits), {})
+    return RunState(after, replace(presets.of("quick", "smoke"), mix=limits), {})
 
 
 def screened(before: Result, speeds: Mapping[str, float | Sequence[float]], load_s: float = 2.5) -> Result:
     """All screening runs, the repeated ones too."""
     after = went(before, speeds, load_s=load_s)
-    while phases := stages.screen(state(after)):
+    while phases := stages.SCREENING.solo(state(after)):
         after = went(grown(after, *phases), speeds, load_s=load_s)
     return after
 
 
 def chosen(after: Result) -> list[tuple[str, str]]:
     """(suite, adapter) of the routes that are measured next, without their probes."""
-    phases = stages.choose(state(after))
+    phases = stages.SOLO.solo(state(after))
     return [(suite, adapter) for purpose, suite, adapter, _ in told(phases) if purpose == "solo"]
 
 
@@ -171,6 +171,9 @@ def test_a_pilot_for_each_route_of_a_suite_that_has_several() -> None:
     ]
     assert {phase.shares[0].limits for phase in plan.screening_phases(routes)} == {presets.SCREENING}
     assert plan.screening_phases(candidates(target("torch", "bf16"))) == ()
+    run = stages.Outlook(began(routes), presets.PRESETS["quick"])
+    idle_s = {each.purpose: stages.stage_of(each).idle_s(each, run) for each in (*run.result.phases, *routes)}
+    assert idle_s == {"screening": 0, "probe": 0, "solo": 5}, "the meters read the idle machine around it"
 
 
 def test_a_pilot_of_a_server_is_a_closed_loop() -> None:
@@ -194,7 +197,7 @@ def test_a_class_that_no_device_has_names_the_one_that_helps() -> None:
 def test_the_fastest_route_is_measured_and_a_suite_of_one_route_too() -> None:
     routes = candidates(target("torch", "bf16", dlrm=()), target("onnxruntime", "fp32"))
     after = went(began(routes), {"torch": 7, "onnxruntime": 5})
-    assert told(stages.choose(state(after))) == [
+    assert told(stages.SOLO.solo(state(after))) == [
         ("probe", "probe", "torch", "bf16"),
         ("solo", "llm", "torch", "bf16"),
         ("probe", "probe", "torch", "bf16"),
@@ -208,13 +211,13 @@ def test_where_the_fastest_fails_its_audit_the_next_one_is_measured() -> None:
     routes = candidates(target("torch", "bf16", dlrm=()), target("onnxruntime", "fp32", dlrm=()))
     screenings = went(began(routes), {"torch": 7, "onnxruntime": 5})
     wrong = PASSED.model_copy(update={"values": (0.2,)})
-    failed = went(grown(screenings, *stages.choose(state(screenings))), {"torch": 7}, wrong)
-    assert ("solo", "llm", "onnxruntime", "fp32") in told(stages.choose(state(failed)))
-    right = went(grown(screenings, *stages.choose(state(screenings))), {"torch": 4})
-    assert not stages.choose(state(right)), "only screening runs rank, whatever was measured later"
+    failed = went(grown(screenings, *stages.SOLO.solo(state(screenings))), {"torch": 7}, wrong)
+    assert ("solo", "llm", "onnxruntime", "fp32") in told(stages.SOLO.solo(state(failed)))
+    right = went(grown(screenings, *stages.SOLO.solo(state(screenings))), {"torch": 4})
+    assert not stages.SOLO.solo(state(right)), "only screening runs rank, whatever was measured later"
     fallen_back = right.records[-2].model_copy(update={"facts": {"elsewhere": "Conv on the CPU"}})
     invalid = right.model_copy(update={"records": (*right.records[:-2], fallen_back, right.records[-1])})
-    assert stages.choose(state(invalid)), "a rule of integrity found it invalid"
+    assert stages.SOLO.solo(state(invalid)), "a rule of integrity found it invalid"
 
 
 def test_close_routes_are_screened_in_turns_until_one_has_won_two_turns_more() -> None:
@@ -288,8 +291,8 @@ def test_a_lower_class_goes_on_from_what_a_higher_one_measured() -> None:
     both = [("screening", "llm", "torch", "bf16"), ("screening", "llm", "torch", "int8")]
     assert told(low.phases)[len(high) :] == both, "a measurement is no screening run, and compares with none"
     faster = went(low, {"bf16": 7, "int8": 12})
-    assert ("solo", "llm", "torch", "int8") in told(stages.choose(state(faster)))
-    assert not stages.choose(state(went(low, {"bf16": 7, "int8": 6})))
+    assert ("solo", "llm", "torch", "int8") in told(stages.SOLO.solo(state(faster)))
+    assert not stages.SOLO.solo(state(went(low, {"bf16": 7, "int8": 6})))
     whole = plan.carried(measured, 8, candidates(target("torch", "bf16", "int8", dlrm=()), bits=8), all_routes=True)
     assert told(whole.phases)[len(high) :] == [
         ("probe", "probe", "torch", "int8"),
@@ -322,7 +325,7 @@ def test_a_lower_class_keeps_what_was_found_before_the_first_phase() -> None:
 def test_a_lower_class_takes_the_screening_runs_over_and_has_a_minute_of_its_own() -> None:
     routes = candidates(*PAIR)
     high = screened(began(routes), {"torch": 7, "onnxruntime": 7})
-    high = went(grown(high, *stages.choose(state(high))), {"torch": 7, "onnxruntime": 7})
+    high = went(grown(high, *stages.SOLO.solo(state(high))), {"torch": 7, "onnxruntime": 7})
     more = candidates(target("torch", "bf16", "int8", dlrm=()), PAIR[1], bits=8)
     low = plan.carried(high, 8, more, all_routes=False)
     assert told(low.phases[len(high.phases) :]) == [("screening", "llm", "torch", "int8")]
@@ -330,7 +333,7 @@ def test_a_lower_class_takes_the_screening_runs_over_and_has_a_minute_of_its_own
     after = screened(low, speeds)
     again = [phase.name for phase in after.phases[len(low.phases) :]]
     assert [name.split(".")[0] for name in again] == ["screening2", "screening6", "screening6"]
-    assert ("solo", "llm", "torch", "int8") in told(stages.choose(state(after)))
+    assert ("solo", "llm", "torch", "int8") in told(stages.SOLO.solo(state(after)))
 
 
 def test_a_run_claims_no_weight_class_above_its_routes() -> None:
@@ -353,7 +356,7 @@ def test_a_feed_that_was_broken_off_goes_on_at_its_pace() -> None:
 def measured(speeds: Mapping[str, float | Sequence[float]], speed: float) -> Result:
     """A pair of routes, screened at `speeds`; the fastest was measured at `speed`."""
     after = screened(began(candidates(*PAIR)), speeds)
-    fastest = stages.choose(state(after))
+    fastest = stages.SOLO.solo(state(after))
     return went(grown(after, *fastest), {"torch": speed, "onnxruntime": speed})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import os
@@ -260,23 +261,19 @@ def test_a_small_disk_is_reported_before_anything_is_written(root: Path, monkeyp
     assert not list(root.iterdir())
 
 
-@linux
-def test_a_disk_that_fills_up_in_the_middle_leaves_nothing(root: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "raised", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), Unsupported, "the disk of .* has"),
+        (FileNotFoundError(2, "there is no checkpoint"), FileNotFoundError, "no checkpoint"),
+    ],
+)
+def test_a_writer_that_fails_leaves_nothing(root: Path, error: OSError, raised: type[Exception], words: str) -> None:
     def write(folder: Path) -> None:
         (folder / "begun").write_text("some")
-        Path("/dev/full").write_text("more")
+        raise error
 
-    with pytest.raises(Unsupported, match=r"the disk of .* has"), model_cache.folder("x", 10, write):
-        pass
-    assert not list(root.iterdir())
-
-
-def test_an_error_of_the_writer_is_raised_and_nothing_stays(root: Path) -> None:
-    def write(folder: Path) -> None:
-        (folder / "begun").write_text("some")
-        raise FileNotFoundError(2, "there is no checkpoint")
-
-    with pytest.raises(FileNotFoundError, match="no checkpoint"), model_cache.folder("x", 10, write):
+    with pytest.raises(raised, match=words), model_cache.folder("x", 10, write):
         pass
     assert not list(root.iterdir())
 

@@ -120,15 +120,17 @@ def test_the_code_of_another_interpreter_is_looked_up_and_never_built_in(tmp_pat
     assert registry.identity(file, "/opt/none/bin/python").sha256 == registry.source_hash(file)[1] != ""
 
 
-@pytest.mark.parametrize("spec", ["acme.py", ":Acme", "acme.py:", "acme.py:not a name"])
-def test_a_malformed_spec_is_misuse(spec: str) -> None:
-    with pytest.raises(UsageError, match="is not a plugin"):
-        registry.name_of_spec(spec)
-
-
-def test_a_missing_file_is_misuse() -> None:
-    with pytest.raises(UsageError, match=r"there is no file \./acme\.py"):
-        registry.name_of_spec("./acme.py:Acme")
+@pytest.mark.parametrize(
+    ("words", "specs"),
+    [
+        ("is not a plugin", ["acme.py", ":Acme", "acme.py:", "acme.py:not a name"]),
+        ("there is no file", ["./acme.py:A"]),
+    ],
+)
+def test_a_malformed_spec_and_a_missing_file_are_misuse(words: str, specs: list[str]) -> None:
+    for spec in specs:
+        with pytest.raises(UsageError, match=words):
+            registry.name_of_spec(spec)
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_what_was_begun_is_replayed_and_kept_in_the_end(tmp_path: Path) -> None:
     whole = small().model_copy(update={"begun": ("a",)})  # a run that begins with the records of another one
     keeper = written(tmp_path, whole)
     for _ in range(2):
-        keeper.begin(whole.phases[0])
+        keeper.add("begun", whole.phases[0].name)
     again = store.open(tmp_path)
     assert again.begun == ("a", whole.phases[0].name, whole.phases[0].name)
     keeper.finish(again.model_copy(update={"finished": True}))
@@ -143,7 +143,7 @@ def test_a_phase_that_is_planned_late_and_its_energy_are_replayed(tmp_path: Path
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
     share = Share(key="confirmation.llm", route=route, scenario="offline", limits=limits)
     later = Phase(name="confirmation", purpose="confirmation", tasks=(Task(device="cpu:0", shares=(share,)),))
-    keeper.plan(later)
+    keeper.add("phases", later)
     store.resume(tmp_path).meter(metering("confirmation", joules=8))
     store.resume(tmp_path).meter(metering("confirmation", joules=9))
     again = store.open(tmp_path)

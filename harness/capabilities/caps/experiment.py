@@ -15,7 +15,7 @@ from mixmark.harness.contracts.schema import Phase, Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
-from mixmark.harness.measure.stages import Outlook, RunState, Shares
+from mixmark.harness.measure.stages import Outlook, RunState
 from mixmark.harness.plugins.experiments import Attendant, Experiment
 from mixmark.reporters.document import Chart, Table
 
@@ -45,10 +45,10 @@ class PowerCaps(Experiment):
         """One cap after the other."""
         ran = {phase.told(Capped).cap for phase in state.of(self.name)}
         left = [cap for cap in state.asked(self.name, Caps).caps if cap not in ran]
-        return [state.experiment(self.name, Capped(cap=cap), f"cap{round(cap * 100)}") for cap in left[:1]]
+        return [state.experiment(self.name, Capped(cap=cap), state.phase(f"cap{round(cap * 100)}")) for cap in left[:1]]
 
-    def to_come(self, run: Outlook) -> Iterator[Shares]:
-        yield from [run.mixed] * (len(run.asked(self.name, Caps).caps) - run.count(self.name))
+    def rounds(self, run: Outlook) -> int:
+        return len(run.asked(self.name, Caps).caps)
 
     def prefix(self, phase: Phase) -> str:
         return f"at {percent(phase.told(Capped).cap)} power"

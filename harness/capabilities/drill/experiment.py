@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from mixmark.harness.capabilities.drill import phase as phases
 from mixmark.harness.capabilities.drill.outcome import DrillOutcome, in_words, outcome
 from mixmark.harness.capabilities.drill.phase import Asked, Drill, Losing
-from mixmark.harness.contracts.schema import Phase
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.stages import RunState, Steps
@@ -18,9 +17,6 @@ class LoseDevice(Experiment):
 
     def next(self, state: RunState) -> Steps:
         return () if state.of(self.name) else phases.planned(state)
-
-    def prefix(self, phase: Phase) -> str:
-        return "in the drill"
 
     def attendant(self, request: PhaseRequest, executor: LocalExecutor) -> Attendant:
         return Losing(request.phase.told(Drill))

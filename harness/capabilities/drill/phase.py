@@ -39,14 +39,14 @@ def planned(state: RunState) -> Steps:
     """The mix in three parts of equal length: whole, without a device, and whole again."""
     if state.is_absent(ABSENT, "experiment"):
         return ()
-    limits = state.procedure.mix_limits
+    limits = state.preset.mix
     part_ns = min(limits.min_ns, limits.max_ns // 3)
     try:
         lost = Drill(device=device_to_lose(state.plan), lost_ns=part_ns, back_ns=2 * part_ns)
     except UsageError as error:
         return (absent(ABSENT, error, "experiment"),)
     limits = limits.model_copy(update={"min_ns": 3 * part_ns, "max_ns": 3 * part_ns})
-    return (state.experiment("drill", lost, limits=limits),)
+    return (state.experiment("drill", lost, state.phase("drill", limits=limits)),)
 
 
 def device_to_lose(placement: Placement) -> str:

@@ -40,7 +40,7 @@ from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.devices import Found, environment
 from mixmark.harness.machine.setup import Equipment, Suites, Workbench
 from mixmark.harness.measure import solo
-from mixmark.harness.measure.benchmark import auditor
+from mixmark.harness.measure.audit import auditor
 from mixmark.harness.measure.phase import Driver, Part, attend
 from mixmark.harness.plan import phases, presets
 from mixmark.harness.plugins import registry

@@ -26,7 +26,7 @@ from mixmark.harness.judge.mixed_run import HOUR_S, run_of
 from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest, ServedByPolicy
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 from mixmark.harness.measure.request_queue import request_units
-from mixmark.harness.measure.stages import Outlook, Procedure, RunState, Shares, Steps, absent
+from mixmark.harness.measure.stages import Outlook, RunState, Steps, absent
 from mixmark.harness.plan.phases import key_of
 from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.plugins import registry
@@ -61,18 +61,17 @@ class LoadLadder(Experiment):
 
     def _phase(self, state: RunState, load: Load, policy: str) -> Phase:
         name = key_of(f"load{round(load.level * 100)}" + ("" if policy == BY_PLAN else f"-{policy}"))
-        limits = limits_of(load, state.plan, state.procedure.mix_limits)
-        return state.experiment(self.name, Served(load=load, policy=policy), name, limits=limits)
+        limits = limits_of(load, state.plan, state.preset.mix)
+        return state.experiment(self.name, Served(load=load, policy=policy), state.phase(name, limits=limits))
 
-    def to_come(self, run: Outlook) -> Iterator[Shares]:
+    def rounds(self, run: Outlook) -> int:
         levels = len(run.asked(self.name, Levels).levels)
-        policies = 1 + len(fact(run.header, "policies", "policies", ()))
-        yield from [run.mixed] * (levels * policies - run.count(self.name))
+        return levels * (1 + len(fact(run.result, "policies", "policies", ())))
 
-    def idle_s(self, phase: Phase, result: Result, procedure: Procedure) -> float:
+    def idle_s(self, phase: Phase, run: Outlook) -> float:
         """Around the first level as long as a level lasts at least: the idle machine is a level of the ladder."""
-        first = next(each for each in result.phases if each.experiment == self.name)
-        return procedure.mix_limits.min_ns / SECOND if phase is first else 0.0
+        level_s = run.preset.mix.min_ns / SECOND if phase is run.of(self.name)[0] else 0.0
+        return max(run.preset.idle_s, level_s)
 
     def prefix(self, phase: Phase) -> str:
         served = phase.told(Served)
@@ -118,7 +117,7 @@ def _load(state: RunState, level: float, name: str) -> Load:
         raise UsageError("the mixed runs have no rate, so a level has no meaning")
     quanta = {(each.route.suite, each.route.device): each.feed_units for each in records if each.feed_units}
     units = request_units(quanta)
-    return load_at(level, rate_per_s, state.mix.units, units, state.procedure.mix_limits, seeds.derived(seed, name))
+    return load_at(level, rate_per_s, state.mix.units, units, state.preset.mix, seeds.derived(seed, name))
 
 
 def _rate_per_s(state: RunState) -> float | None:

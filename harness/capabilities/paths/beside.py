@@ -29,7 +29,7 @@ def planned(state: RunState) -> Steps:
         return (_absent("a run over several hosts makes no copies beside the mix"),)
     if (work := _slowest(state)) is None:
         return (_absent("no direct path between memories in use was measured"),)
-    return (state.experiment(NAME, work, phase="path"),)
+    return (state.experiment(NAME, work, state.phase("path")),)
 
 
 def _absent(reason: str) -> Absent:

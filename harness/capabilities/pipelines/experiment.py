@@ -13,7 +13,7 @@ from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.machine.setup import Suites
 from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun, RunRequest
-from mixmark.harness.measure.stages import Outlook, RunState, Shares, Steps
+from mixmark.harness.measure.stages import Outlook, RunState, Steps
 from mixmark.harness.plugins.experiments import Attendant, Experiment
 from mixmark.reporters.document import Block
 
@@ -40,8 +40,8 @@ class Pipelines(Experiment):
     def next(self, state: RunState) -> Steps:
         return phases.turn(state)
 
-    def to_come(self, run: Outlook) -> Iterator[Shares]:
-        yield from [run.mixed] * (phases.turns_expected(run.header) * run.procedure.mixes - run.count(self.name))
+    def rounds(self, run: Outlook) -> int:
+        return phases.turns_expected(run.result) * run.preset.runs
 
     def label(self, phase: Phase) -> str:
         work = phase.told(PipelineWork)

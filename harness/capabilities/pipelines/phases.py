@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from mixmark.harness.capabilities.pipelines.facts import Pipeline
 from mixmark.harness.capabilities.pipelines.plan import limits_of, turns
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import Mix, Phase, Rate, Result, ServiceLimits, Task
+from mixmark.harness.contracts.schema import Mix, Phase, Rate, Result, ServiceLimits
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.measure.stages import RunState, Steps, absent
 from mixmark.harness.plan.bound import fastest_routes
-from mixmark.harness.plan.phases import key_of, share_of
+from mixmark.harness.plan.phases import key_of, of_share, share_of
 from mixmark.harness.plugins.experiments import fact
 
 NAME = "pipeline"
@@ -51,8 +51,7 @@ def _alone(result: Result, rate: Rate, samples: int) -> Phase:
     name = key_of("stage", rate.suite, rate.adapter, rate.device, rate.precision)
     limits = share.limits.model_copy(update={"search_ns": 0})
     update = {"key": name, "scenario": "single-stream", "batch": samples, "rate_per_s": None, "limits": limits}
-    task = Task(device=rate.device, shares=(share.model_copy(update=update),))
-    return Phase(name=name, purpose="solo", tasks=(task,))
+    return of_share(share.model_copy(update=update), "solo")
 
 
 def stage_rates(
@@ -91,9 +90,9 @@ def turn(state: RunState) -> Steps:
     except MixmarkError as error:
         return (absent(absence, error, "experiment"),)
     run, at = divmod(len(ran), len(possible))
-    if run >= state.procedure.mixes:
+    if run >= state.preset.runs:
         return ()
     chosen = possible[at]
     name = key_of(f"pipeline{run + 1}-{chosen.name}".removesuffix("-"))
-    limits = limits_of(chosen.placement, state.procedure.mix_limits)
-    return (state.experiment(NAME, chosen.work, name, run=run + 1, placement=chosen.placement, limits=limits),)
+    limits = limits_of(chosen.placement, state.preset.mix)
+    return (state.experiment(NAME, chosen.work, state.phase(name, run + 1, chosen.placement, limits)),)

@@ -14,7 +14,7 @@ from mixmark.harness.judge.mixed_run import run_of
 from mixmark.harness.judge.statistics.intervals import over_runs
 from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest, ServedByPolicy
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
-from mixmark.harness.measure.stages import Outlook, RunState, Shares
+from mixmark.harness.measure.stages import Outlook, RunState
 from mixmark.harness.plan.phases import key_of
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.experiments import Experiment, fact
@@ -110,12 +110,13 @@ class ComparedPolicies(Experiment):
         for policy in state.asked(self.name, Policies).policies:
             if runs[policy] < len(state.mixed):
                 run = runs[policy] + 1
-                return [state.experiment(self.name, ByPolicy(policy=policy), key_of(f"{policy}{run}"), run=run)]
+                return [
+                    state.experiment(self.name, ByPolicy(policy=policy), state.phase(key_of(f"{policy}{run}"), run))
+                ]
         return []
 
-    def to_come(self, run: Outlook) -> Iterator[Shares]:
-        policies = run.asked(self.name, Policies).policies
-        yield from [run.mixed] * (len(policies) * run.procedure.mixes - run.count(self.name))
+    def rounds(self, run: Outlook) -> int:
+        return len(run.asked(self.name, Policies).policies) * run.preset.runs
 
     def prefix(self, phase: Phase) -> str:
         return f"in the mix by {phase.told(ByPolicy).policy}"

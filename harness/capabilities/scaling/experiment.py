@@ -10,7 +10,7 @@ from mixmark.harness.contracts.schema import Fact, Phase, Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import in_full
 from mixmark.harness.measure.request import PreparedRun
-from mixmark.harness.measure.stages import Outlook, RunState, Shares
+from mixmark.harness.measure.stages import Outlook, RunState
 from mixmark.harness.plan.placement import Power
 from mixmark.harness.plugins.experiments import Experiment
 from mixmark.reporters import figures as written
@@ -46,11 +46,11 @@ class Scaling(Experiment):
                 state.power.rest_watts * count / len(hosts),
             )
             with suppress(MixmarkError):
-                return [state.experiment(self.name, Fact(), name, placement=state.place(devices, power))]
+                return [state.experiment(self.name, Fact(), state.phase(name, placement=state.place(devices, power)))]
         return []
 
-    def to_come(self, run: Outlook) -> Iterator[Shares]:
-        yield from [run.mixed] * (len(sizes(run.header)) - run.count(self.name))
+    def rounds(self, run: Outlook) -> int:
+        return len(sizes(run.result))
 
     def prefix(self, phase: Phase) -> str:
         return "in the mix on a part of the hosts"

@@ -12,7 +12,6 @@ from mixmark.harness.capabilities.pipelines.phases import stage_rates
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.schema import Mix, Phase, Result
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.measure.stages import procedure
 from mixmark.harness.plugins.experiments import installed
 from tests.cli.shell import ACME, Shell
 from tests.cli.test_progress import header
@@ -130,7 +129,7 @@ def test_the_turns_of_a_pipeline_are_expected_also_without_a_mix(whole: str | No
     parts = tuple(both.devices[0].model_copy(update={"id": f"cpu:{number}"}) for number in range(devices))
     bare = both.model_copy(update={"mix": None, "devices": parts})
     asked = bare.model_copy(update={"experiments": facts(chain)})
-    mixed, alone, with_turns = (Eta(each, procedure(each), 0.0).total_s for each in (both, bare, asked))
+    mixed, alone, with_turns = (Eta(each, False).total_s for each in (both, bare, asked))
     assert with_turns - alone == pytest.approx(turns * (mixed - alone))
 
 

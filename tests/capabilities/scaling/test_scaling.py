@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from mixmark.harness.capabilities.scaling.experiment import sizes
 from mixmark.harness.capabilities.scaling.steps import ScalingStep
 from mixmark.harness.cli import commands
-from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.measure.stages import Procedure, RunState, next_steps
+from mixmark.harness.measure.stages import Outlook, RunState, next_steps, to_come
+from mixmark.harness.plan import presets
 from mixmark.harness.plan.placement import Power
 from mixmark.harness.plan.presets import SMOKE_MIX
 from tests.fakes.hosts import cluster
@@ -26,6 +26,7 @@ from tests.judge.found import facts, says
 
 pytestmark = pytest.mark.slow
 ASKED = {"scaling": {"scaling": True}}
+SMOKE = presets.of("quick", "smoke")
 THREE = ("host1", "host2", "host3")
 
 
@@ -128,7 +129,7 @@ def test_the_energy_of_a_part_is_not_known_where_one_meter_holds_several_hosts(t
 
 
 def later(before: Result) -> list[Any]:
-    return [*next_steps(RunState(gather(before), Procedure(SMOKE_MIX), {}))]
+    return [*next_steps(RunState(before, SMOKE, {}))]
 
 
 def test_the_parts_are_planned_behind_the_mix_one_by_one(three: Result) -> None:
@@ -180,12 +181,9 @@ def test_scaling_without_hosts_or_without_a_mix_is_refused_at_once(
 def test_the_eta_counts_each_part_that_is_not_planned_yet(three: Result) -> None:
     planned = planned_alone(cluster(THREE)).model_copy(update={"experiments": ASKED, "records": ()})
     solo = tuple(phase for phase in planned.phases if phase.purpose == "solo")
-    eta = Eta(planned.model_copy(update={"phases": solo}), Procedure(mix_limits=SMOKE_MIX), 0.0)
-    assert len(list(eta._unplanned())) == 3, "the mix on one, two and three hosts"
-    before_s = eta.total_s
-    eta.plan([phase for phase in planned.phases if phase.purpose == "mixed"])
-    assert len(list(eta._unplanned())) == 2
-    assert eta.total_s != before_s
+    alone = planned.model_copy(update={"phases": solo})
+    left = [len([*to_come(Outlook(each, SMOKE))]) for each in (alone, planned)]
+    assert left == [3, 2], "the mix on one, two and three hosts"
 
 
 def test_the_power_of_a_part_has_the_rest_of_its_hosts_only(monkeypatch: pytest.MonkeyPatch) -> None:
