@@ -22,9 +22,7 @@ from mixmark.suites.dlrm import (
     FIXED,
     HOTNESS,
     LOOKUPS,
-    SET_ASIDE,
     SHAPES,
-    TRAINED,
     Dlrm,
     _changing,
     _popular,
@@ -169,18 +167,6 @@ def test_what_no_honest_run_outputs(output: Array, told: str) -> None:
         judged(output, np.zeros(4, np.float32))
 
 
-def test_every_tier_has_a_gate_and_a_checkpoint_its_own() -> None:
-    for precision, rounding in (("bf16", "16 bits"), ("fp8", "fp8"), ("int8", "int8"), ("int4", "int4")):
-        drawn = Dlrm("edge", {}).gate(precision)
-        assert drawn and (drawn.at_most, drawn.samples) == (AT_MOST[rounding], SET_ASIDE)
-        trained = Dlrm("server", {"weights": "somewhere"}).gate(precision)
-        assert trained and trained.at_most == TRAINED
-    exact = Dlrm("edge", {}).gate("fp32")
-    assert exact and exact.at_most == FP32
-    assert Dlrm("server", {"rows": "full"}).reference().weights().spec(TABLE.format(0)).shape[0] == 40_000_000
-    assert Dlrm("smoke", {}).units(7) == 7
-
-
 @pytest.fixture(scope="module")
 def smoke() -> tuple[Target, Array]:
     """The suite as it is, with its logits on fixed samples and one feed."""
@@ -294,8 +280,6 @@ def test_no_bag_comes_back() -> None:
     one, other = map(Dlrm("smoke", {}).feeds(8192, seed=0), range(2))
     for these, those in ((one["indices"].T, other["indices"].T), (one["dense"], other["dense"])):
         assert not {row.tobytes() for row in these} & {row.tobytes() for row in those}
-    again = Dlrm("smoke", {}).feeds(8192, seed=0)(0)
-    assert all(np.array_equal(one[name], again[name]) for name in one)
 
 
 @pytest.mark.parametrize(("rows", "lookups"), [(3, 5), (1000, 700), (200_000, 50_000)])
@@ -316,5 +300,6 @@ def test_flops_are_what_torch_counts(tier: str) -> None:
 def test_full_tables_are_the_public_ones() -> None:
     suite = Dlrm("server", {"rows": "full"})
     assert sum(suite.shape.rows) == 204_184_588
+    assert suite.reference().weights().spec(TABLE.format(0)).shape[0] == 40_000_000
     with pytest.raises(Unsupported, match="no tier 'edge-full'"):
         Dlrm("edge", {"rows": "full"})

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
 from mixmark.harness.contracts.errors import Unsupported
@@ -24,6 +25,23 @@ def test_a_suite_has_three_tiers_and_refuses_another(name: str) -> None:
     assert all(made(name, tier).costs("bf16", 1) for tier in get_args(Tier))
     with pytest.raises(Unsupported, match="no tier 'huge'"):
         made(name, "huge")
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_seed_repeats_its_feeds_of_which_no_two_samples_are_alike(name: str) -> None:
+    suite = made(name, "smoke")
+    samples = 7 if "offline" in suite.scenarios else 1
+    varying = 0
+    for input, array in suite.feeds(samples, 1)(0).items():
+        axis = array.shape.index(samples) if samples > 1 else 0
+        first, again, other = (
+            [part.tobytes() for nonce in range(9) for part in np.split(feeds(nonce)[input], samples, axis)]
+            for feeds in (suite.feeds(samples, seed) for seed in (1, 1, 2))
+        )
+        assert first == again, input
+        assert len({*first, *other}) in (1, 2 * 9 * samples), f"{input} is the same in all samples, or in none"
+        varying += first[0] != first[-1]
+    assert varying
 
 
 def test_no_suite_needs_torch_to_compute_its_costs() -> None:

@@ -144,16 +144,12 @@ def test_the_window_goes_on_until_enough_is_known() -> None:
 
 
 def test_what_is_lazy_is_forced_before_the_stamp() -> None:
-
     class Lazy:
         def __array__(self, dtype: object = None, copy: object = None) -> Array:
             work(50)
             return np.ones(4, np.float32)
 
-    def runner(feed: Feed) -> Iterator[object]:
-        yield Lazy()
-
-    done = closed_loop(as_runner(runner), given(), limits())
+    done = closed_loop(Yielding(Lazy()), given(), limits())
     assert done.yielded_ns.tolist() == [50]
     assert done.units.tolist() == [4]
 
@@ -193,12 +189,12 @@ def test_only_plain_arrays_pass(value: object) -> None:
 
 def test_a_runner_must_yield() -> None:
     with pytest.raises(WrongOutput, match="yielded nothing"):
-        closed_loop(as_runner(lambda feed: iter(())), given(), limits())
+        closed_loop(Yielding(), given(), limits())
 
 
 def test_a_yield_without_units_is_refused() -> None:
     with pytest.raises(ValueError, match="without units"):
-        closed_loop(as_runner(lambda feed: iter([np.zeros(0, np.int64)])), given(), limits())
+        closed_loop(units(0), given(), limits())
 
 
 def test_what_a_runner_raises_passes_through_every_lane() -> None:
@@ -539,7 +535,7 @@ class Yielding:
     concurrency = 1
     facts: Mapping[str, str] = {}
 
-    def __init__(self, *arrays: Array) -> None:
+    def __init__(self, *arrays: Any) -> None:
         self.arrays = arrays
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
