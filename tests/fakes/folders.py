@@ -33,7 +33,6 @@ from mixmark.harness.contracts.schema import (
     ScenarioName,
     Share,
     SuiteFacts,
-    System,
 )
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import gather
@@ -43,6 +42,7 @@ from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.plan.placement import place
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
+from tests.golden.sample import system
 
 SECOND = 1_000_000_000
 GPU = "gpu:GPU-0"
@@ -68,24 +68,6 @@ PACKAGE = Domain(
     method="counter",
     wrap_joules=262_143.0,
     source="",
-)
-SYSTEM = System(
-    cpu_model="Acme Quartz",
-    cpu_cores=8,
-    cpu_threads=16,
-    microcode=None,
-    firmware=None,
-    governor=None,
-    clock_max_mhz=None,
-    memory_bytes=1 << 36,
-    swap_bytes=None,
-    kernel="6.12",
-    operating_system=None,
-    virtualization=None,
-    container=None,
-    python="CPython 3.12.3",
-    mixmark="0.1.0",
-    git_commit=None,
 )
 
 
@@ -114,7 +96,7 @@ class Maker:
             preset="quick",
             command=("run", "--tier", "smoke"),
             phases=phases,
-            system=SYSTEM,
+            system=system(),
             devices=DEVICES,
             environments={
                 "torch": Environment(
