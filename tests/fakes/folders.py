@@ -22,7 +22,6 @@ from mixmark.harness.contracts.schema import (
     Completions,
     Conditions,
     Device,
-    Domain,
     Environment,
     Metering,
     Mix,
@@ -42,7 +41,7 @@ from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.plan.placement import place
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
-from tests.golden.sample import system
+from tests.golden.sample import domain, system
 
 SECOND = 1_000_000_000
 GPU = "gpu:GPU-0"
@@ -56,19 +55,8 @@ TORCH = registry.find("adapters")["torch"]
 SOURCE = registry.source_hash(TORCH)[1]
 MIX = Mix(name="two", tier="smoke", units={"dlrm": 120.0, "resnet50": 80.0})
 MIX_S = 12.0
-BOARD = Domain(
-    id="nvml/0", meter="nvml", covers=(GPU,), boundary="devices", quantity="energy", method="counter", source=""
-)
-PACKAGE = Domain(
-    id="rapl/0",
-    meter="rapl",
-    covers=("cpu:0",),
-    boundary="devices",
-    quantity="energy",
-    method="counter",
-    wrap_joules=262_143.0,
-    source="",
-)
+BOARD = domain("nvml/0", (GPU,), meter="nvml", source="")
+PACKAGE = domain("rapl/0", meter="rapl", wrap_joules=262_143.0, source="")
 
 
 class Maker:

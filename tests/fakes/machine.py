@@ -34,6 +34,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.dispatch import Dispatcher, Handed, Pair, Source
 from mixmark.harness.plan.placement import Planner, Power, place
+from tests.golden.sample import domain
 from tests.golden.sample import result as bare
 
 SECOND = 1_000_000_000
@@ -272,15 +273,8 @@ def metering(name: str, domain: Domain, watts: float, end_ns: int) -> Metering:
     return Metering(phase=name, begin_ns=int(at[0]), end_ns=int(at[-1]), cpu_ns=0, samples=samples)
 
 
-WALL = Domain(
-    id="wall",
-    meter="external",
-    covers=("gpu:0", "cpu:0"),
-    boundary="wall",
-    quantity="power",
-    method="external",
-    source="a story",
-)
+OUTSIDE = {"meter": "external", "boundary": "wall", "quantity": "power", "method": "external", "source": "a story"}
+WALL = domain("wall", ("gpu:0", "cpu:0"), **OUTSIDE)
 
 
 def probe(on: str, *costs: Cost, took_ns: int = SECOND, precision: Precision = "bf16", audits: int = 1) -> Record:

@@ -20,14 +20,10 @@ from mixmark.harness.contracts.schema import (
     Audit,
     Failure,
     Gate,
-    Limits,
     Metering,
-    Phase,
     Record,
     Result,
     Samples,
-    Share,
-    Task,
 )
 from mixmark.harness.record import files, raw_files, store
 from tests.fakes.folders import forge, with_outputs, write_hashes
@@ -139,10 +135,9 @@ def test_what_was_begun_is_replayed_and_kept_in_the_end(tmp_path: Path) -> None:
 def test_a_phase_that_is_planned_late_and_its_energy_are_replayed(tmp_path: Path) -> None:
     whole = small()
     keeper = written(tmp_path, whole)
-    route = whole.records[0].route
-    limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
-    share = Share(key="confirmation.llm", route=route, scenario="offline", limits=limits)
-    later = Phase(name="confirmation", purpose="confirmation", tasks=(Task(device="cpu:0", shares=(share,)),))
+    later = phase(at(1, record("confirmation", "llm", "token", closed_loop([[5]])))).model_copy(
+        update={"purpose": "confirmation"}
+    )
     keeper.plan(later)
     store.resume(tmp_path).meter(metering("confirmation", joules=8))
     store.resume(tmp_path).meter(metering("confirmation", joules=9))

@@ -27,19 +27,11 @@ from mixmark.harness.judge.energy.total import (
     unmeasured,
 )
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
-from tests.golden.sample import result
+from tests.golden.sample import domain, result
 
 S, MS = 1_000_000_000, 1_000_000
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 GPU = Device(id="gpu:a", kind="gpu", memory_pool="gpu:a")
-
-
-def domain(id: str = "d", covers: tuple[str, ...] = ("cpu:0",), **fields: Any) -> Domain:
-    return Domain.model_validate(
-        {"id": id, "meter": "m", "covers": covers, "boundary": "devices", "quantity": "energy", "method": "counter"}
-        | {"source": "a test"}
-        | fields
-    )
 
 
 POWER: dict[str, Any] = {"quantity": "power", "method": "integrated"}

@@ -16,8 +16,8 @@ from mixmark.harness.judge.rules import energy
 from mixmark.harness.judge.solo_rates import power
 from tests.fakes.hosts import NAMES, WATTS, cluster, wall
 from tests.fakes.machine import SECOND, device, one_run
-from tests.golden.sample import system
-from tests.judge.energy.test_energy import domain, samples
+from tests.golden.sample import domain, system
+from tests.judge.energy.test_energy import samples
 from tests.judge.found import not_none, said, says, scored
 
 

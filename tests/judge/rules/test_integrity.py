@@ -18,17 +18,13 @@ from mixmark.harness.contracts.schema import (
     Device,
     Failure,
     Gate,
-    Limits,
-    Phase,
     Record,
-    Share,
-    Task,
 )
 from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import CODES
 from mixmark.harness.judge.rules import integrity, registered
-from tests.golden.sample import GPU, closed_loop, probe, record, result
+from tests.golden.sample import GPU, closed_loop, phase, probe, record, result
 from tests.judge.found import Check, Said, beside, block, facts, not_none, said, says
 
 GATE = Gate(metric="regret in standard deviations", at_most=0.1)
@@ -117,10 +113,7 @@ def test_an_audit_that_was_drawn_and_did_not_run_is_pending_until_the_run_is_ove
 def test_not_asked_for_is_no_excuse_where_the_plan_asks() -> None:
     unaudited = cell(exempt="not asked for")
     for audits, severity in ((0, "note"), (1, "invalid")):
-        limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1, min_feeds=1, audits=audits)
-        share = Share(key=unaudited.key, route=unaudited.route, scenario="single-stream", limits=limits)
-        phase = Phase(name="b", purpose="solo", tasks=(Task(device=unaudited.route.device, shares=(share,)),))
-        planned = result(unaudited).model_copy(update={"phases": (phase,)})
+        planned = result(unaudited).model_copy(update={"phases": (phase(unaudited, audits=audits),)})
         assert [each.severity for each in integrity.audited(gather(planned))] == [severity]
 
 
@@ -178,11 +171,10 @@ def test_a_servers_feeds_are_due_when_its_seed_says() -> None:
 def test_a_server_leaves_no_feed_of_its_window_out() -> None:
     def found(count: int) -> list[Said]:
         one = served(count)
-        limits = Limits(warmup_ns=0, search_ns=0, min_ns=10 * SECOND, max_ns=20 * SECOND, min_feeds=1)
-        share = Share(key=one.key, route=one.route, scenario="server", limits=limits)
-        phase = Phase(name=one.phase, purpose="solo", tasks=(Task(device=one.route.device, shares=(share,)),))
-        planned = result(one).model_copy(update={"phases": (phase,)})
-        return [facts(each) for each in integrity.on_schedule(gather(planned))]
+        plan = phase(one, min_ns=10 * SECOND, max_ns=20 * SECOND)
+        return [
+            facts(each) for each in integrity.on_schedule(gather(result(one).model_copy(update={"phases": (plan,)})))
+        ]
 
     due = int(np.searchsorted(schedule(4.0, seeds.arrivals(7), 100), 10 * SECOND))
     assert found(due) == []
@@ -402,6 +394,7 @@ def test_a_fake_probe_hides_nothing() -> None:
 
     assert [about for _, about, _ in found(honest_one)] == ["b", "b"]
     assert found(honest_one, fake) == found(honest_one)  # the built-in adapter's probe counts, not the best one
+    assert found(honest_one, torch="acme-torch 1.0") == [], "an adapter is no witness by its name"
     assert found(honest_one, by("onnxruntime", 10, 100)) == [], "it proved four times the bytes and seven the FLOPs"
     assert found(by("slow", 70, 400)) == found(fake) == [], "no built-in adapter probed it: it has its own ceiling"
     assert unprobed(fake, fast) == []
@@ -411,15 +404,6 @@ def test_a_fake_probe_hides_nothing() -> None:
     wrong = fake.model_copy(update={"audit": audit(0.0, 1.0)})
     assert found(wrong) == []
     assert unprobed(wrong, fast) == [says("probed", device="cpu:0", precision="fp32")]
-
-
-def test_an_adapter_is_no_witness_by_its_name() -> None:
-    """A package that calls its adapter torch is not built in."""
-    fast, told = cell(((10, 20),) * 4), result(by("torch", 70, 400))
-    environment = told.environments["torch"].model_copy(update={"origin": "acme-torch 1.0"})
-    for environments, accused in ((told.environments, True), ({"torch": environment}, False), ({}, False)):
-        facts = {"environments": environments, "records": (*told.records, fast)}
-        assert any(integrity.below_ceiling(gather(told.model_copy(update=facts)))) is accused
 
 
 @pytest.mark.parametrize(("foreign", "accused"), [(0.05, True), (0.85, False)])
