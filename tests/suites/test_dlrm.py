@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.separation import integers
 from bench.separation.dlrm import BAGS, CROSS, LARGEST, MLP, Rounded, Target, audits, opened, to
-from mixmark.harness.contracts.errors import Unsupported, WrongOutput
+from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Array, Feed, State
 from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.dlrm import (
@@ -153,20 +153,6 @@ def test_one_sample_in_256_is_set_aside_and_none_of_a_small_feed() -> None:
         assert judged(output, truth) == 4
 
 
-@pytest.mark.parametrize(
-    ("output", "told"),
-    [
-        (np.zeros(3, np.float32), r"float32 \(3,\)"),
-        (np.zeros((4, 1), np.float32), r"float32 \(4, 1\)"),
-        (np.zeros(4, np.float64), "float64"),
-        (np.array([0, np.nan, np.inf, 0], np.float32), "2 values that are not finite"),
-    ],
-)
-def test_what_no_honest_run_outputs(output: Array, told: str) -> None:
-    with pytest.raises(WrongOutput, match=told):
-        judged(output, np.zeros(4, np.float32))
-
-
 @pytest.fixture(scope="module")
 def smoke() -> tuple[Target, Array]:
     """The suite as it is, with its logits on fixed samples and one feed."""
@@ -190,17 +176,12 @@ def test_rounding_passes_and_less_precision_than_declared_fails(smoke: tuple[Tar
         assert min(audits(target, target(), truth)) > AT_MOST["16 bits"]
 
 
-@pytest.mark.parametrize("weight_class", sweep(8, 16))
-def test_weights_of_four_bits_fail_where_more_were_declared(weight_class: WeightClass) -> None:
+@pytest.mark.parametrize(("weight_class", "bits"), sweep((8, 4), (16, 8), (16, 4), usual=2))
+def test_weights_of_fewer_bits_than_declared_fail(weight_class: WeightClass, bits: int) -> None:
     target, *_ = opened("smoke", weight_class, range(1))
-    four = target.changed(to(partial(integers, bits=4)))
-    assert min(audits(target, four(), target())) > 3 * max(AT_MOST["16 bits"], AT_MOST["int8"])
-
-
-def test_weights_of_eight_bits_fail_where_sixteen_were_declared(smoke: tuple[Target, Array]) -> None:
-    target, truth = smoke
-    eight = target.changed(to(partial(integers, bits=8, group=None)))
-    assert min(audits(target, eight(), truth)) > AT_MOST["16 bits"]
+    fewer = target.changed(to(partial(integers, bits=bits, **({} if bits == 4 else {"group": None}))))
+    assert min(audits(target, fewer(), target())) > AT_MOST["16 bits"] * (3 if bits == 4 else 1)
+    assert bits == 8 or min(audits(target, fewer(), target())) > 3 * AT_MOST["int8"]
 
 
 def test_an_output_that_is_not_computed_fails(smoke: tuple[Target, Array]) -> None:

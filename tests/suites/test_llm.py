@@ -274,22 +274,15 @@ def test_what_was_not_computed_from_this_feed_fails(audit: tuple[Llm, Eager, Eag
         assert judged(audit, wrong) > at_most(suite, "int4")
 
 
-def test_what_is_no_output_is_told(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
-    suite = audit[0]
-    output = np.arange(128)
+def test_tokens_beyond_the_vocabulary_are_no_output(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
     reference = np.zeros((128, 4096), np.float32)
-    for wrong, complaint in (
-        (output.astype(np.int32), r"int32 \(128,\), but should be int64"),
-        (output.astype(np.float32) * np.nan, "float32"),
-        (output[:127], r"\(127,\)"),
-        (output[:, None], r"\(128, 1\)"),
-        (output - 1, "1 of 128 tokens are not in the vocabulary of 4096"),
-        (output + 4000, "32 of 128 tokens"),
-    ):
+    for wrong, complaint in ((-1, "1 of 128 tokens are not in the vocabulary of 4096"), (4000, "32 of 128 tokens")):
         with pytest.raises(WrongOutput, match=complaint):
-            suite.quality(wrong, reference)
+            audit[0].quality(np.arange(128) + wrong, reference)
         with pytest.raises(WrongOutput, match=complaint):
-            judged(audit, wrong)
+            judged(audit, np.arange(128) + wrong)
+    with pytest.raises(WrongOutput, match=r"int32 \(128,\), but should be int64"):
+        judged(audit, np.arange(128, dtype=np.int32))
 
 
 @pytest.mark.parametrize("tier", ["smoke", "edge"])

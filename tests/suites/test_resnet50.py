@@ -1,6 +1,6 @@
 """ResNet-50 is the public one, its synthetic weights tell inputs apart, and its costs are what torch counts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import get_args
 
@@ -12,7 +12,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.separation import GROUP, activations, integers
 from bench.separation.resnet50 import BLOCKS, Eager, changed, loaded, skipped
-from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Weights
 from mixmark.harness.contracts.schema import WeightClass, weight_class
 from mixmark.suites.limits import unexplained_variance
@@ -164,22 +163,6 @@ def test_one_wrong_image_decides(network: nn.Module, reference: Array) -> None:
     assert not passes(wrong, reference)
 
 
-@pytest.mark.parametrize(
-    ("spoilt", "message"),
-    [
-        (lambda logits: logits[:7], r"float32 \(7, 1000\), but should be float32 \(8, 1000\)"),
-        (lambda logits: logits[:, :999], r"\(8, 999\)"),
-        (lambda logits: logits.astype(np.float64), "float64"),
-        (lambda logits: np.where(logits == logits.max(), np.float32(np.nan), logits), "1 values that are not finite"),
-    ],
-)
-def test_no_honest_run_outputs_like_this(
-    network: nn.Module, reference: Array, spoilt: Callable[[Array], Array], message: str
-) -> None:
-    with pytest.raises(WrongOutput, match=message):
-        SUITE.quality(spoilt(output(network)), reference)
-
-
 @pytest.mark.parametrize("bits", sweep(*get_args(WeightClass)))
 def test_shipped_statistics_are_those_of_the_drawn_weights(bits: WeightClass) -> None:
     """Images that the calibration has not seen leave every batch norm centred and, over its channels, of power 1."""
@@ -249,18 +232,7 @@ def test_patterns_at_another_place_have_other_logits(network: nn.Module) -> None
 
 
 @pytest.mark.parametrize("tier", ["smoke", "edge"])
-def test_flops_are_what_torch_counts(tier: str) -> None:
-    suite = ResNet50(tier, {})
-    with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        resnet50()(torch.empty(2, 3, suite.pixels, suite.pixels, dtype=torch.uint8))
-    (cost,) = suite.costs("fp32", 2)
-    assert cost.flops == counter.get_total_flops()
-    assert cost.bytes > suite.costs("int8", 2)[0].bytes > PARAMETERS == suite.costs("int8", 2)[0].streamed_bytes
-    assert sum(parameter.numel() for parameter in resnet50().parameters()) == PARAMETERS
-
-
-@pytest.mark.parametrize("tier", ["smoke", "edge"])
-def test_winograd_takes_a_quarter_of_a_3x3_convolution(tier: str) -> None:
+def test_flops_are_what_torch_counts_and_winograd_takes_a_quarter_of_a_3x3_convolution(tier: str) -> None:
     suite = ResNet50(tier, {})
     clever = 0
 
@@ -269,13 +241,16 @@ def test_winograd_takes_a_quarter_of_a_3x3_convolution(tier: str) -> None:
         if layer.kernel_size == (3, 3) and layer.stride == (1, 1):
             clever += 2 * out.numel() * layer.in_channels * 9
 
-    network = resnet50()
-    for layer in network.modules():
-        if isinstance(layer, nn.Conv2d):
-            layer.register_forward_hook(count)
-    with torch.device("meta"):
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        network = resnet50()
+        for layer in network.modules():
+            if isinstance(layer, nn.Conv2d):
+                layer.register_forward_hook(count)
         network(torch.empty(2, 3, suite.pixels, suite.pixels, dtype=torch.uint8))
     (cost,) = suite.costs("fp32", 2)
+    assert cost.flops == counter.get_total_flops()
+    assert cost.bytes > suite.costs("int8", 2)[0].bytes > PARAMETERS == suite.costs("int8", 2)[0].streamed_bytes
+    assert sum(parameter.numel() for parameter in network.parameters()) == PARAMETERS
     assert clever > 0.3 * cost.flops
     assert cost.min_flops == cost.flops - clever * 3 / 4
 
