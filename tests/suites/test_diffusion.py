@@ -18,7 +18,7 @@ from bench.separation.diffusion import repeated, skipped, together
 from bench.separation.networks import Network
 from mixmark.harness.contracts.protocols import Array, Feed
 from mixmark.suites.diffusion import HOME, TIERS, Diffusion, rule, shapes
-from mixmark.suites.diffusion.pipeline import Denoise, noise_levels
+from mixmark.suites.diffusion.pipeline import Denoise
 from mixmark.suites.diffusion.shapes import SD15_UNET, SD15_VAE, SDXL_UNET, TextShape, UNetShape, VaeShape
 from mixmark.suites.diffusion.text_encoder import TextEncoder
 from mixmark.suites.diffusion.unet import UNet
@@ -75,20 +75,6 @@ def prompts(vocabulary: int) -> Any:
 SMALL_TEXT = TextShape(width=64, layers=3, heads=4, activation="quick_gelu", vocabulary=100)
 
 
-def clip_config(transformers: ModuleType, shape: TextShape) -> Any:
-    return transformers.CLIPTextConfig(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.width,
-        intermediate_size=4 * shape.width,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        hidden_act=shape.activation,
-        projection_dim=shape.projection or 512,
-        bos_token_id=0,
-        eos_token_id=2,
-    )
-
-
 def load_clip(peer: Any, ours: TextEncoder) -> None:
     """By the public files' names; transformers 5 dropped the `text_model.` of its own encoder without projection."""
     state = {name.removeprefix("text_model."): tensor for name, tensor in ours.state_dict().items()}
@@ -110,7 +96,7 @@ def test_a_text_encoder_is_the_public_one(transformers: ModuleType, changes: dic
     whole = shape.projection or not shape.penultimate
     assert bool(whole) == any("layers.2" in name or "final" in name for name in ours.state_dict())
     kind = transformers.CLIPTextModelWithProjection if shape.projection else transformers.CLIPTextModel
-    peer = kind(clip_config(transformers, shape)).eval()
+    peer = kind(transformers.CLIPTextConfig(**shapes.text_config(shape), bos_token_id=0, eos_token_id=2)).eval()
     load_clip(peer, ours)
     ids = prompts(100)
     with torch.no_grad():
@@ -143,32 +129,10 @@ SMALL_SDXL = UNetShape(
 )
 
 
-def their_unet(diffusers: ModuleType, shape: UNetShape) -> Any:
-    crossed = [bool(depth) for depth in shape.depths]
-    added = {
-        "addition_embed_type": "text_time",
-        "addition_time_embed_dim": 256,
-        "projection_class_embeddings_input_dim": (shape.pooled or 0) + 6 * 256,
-    }
-    return diffusers.UNet2DConditionModel(
-        block_out_channels=shape.channels,
-        down_block_types=tuple("CrossAttnDownBlock2D" if cross else "DownBlock2D" for cross in crossed),
-        up_block_types=tuple("CrossAttnUpBlock2D" if cross else "UpBlock2D" for cross in reversed(crossed)),
-        attention_head_dim=shape.heads,
-        # the middle takes the last level's depth there
-        transformer_layers_per_block=[*(depth or 1 for depth in shape.depths[:-1]), shape.middle_depth],
-        cross_attention_dim=shape.context,
-        use_linear_projection=shape.linear_projection,
-        layers_per_block=shape.layers,
-        norm_num_groups=shape.groups,
-        **(added if shape.pooled else {}),
-    ).eval()
-
-
 @pytest.mark.parametrize("shape", [SMALL_SD15, SMALL_SDXL], ids=["SD 1.5's", "SDXL's"])
 def test_the_unet_is_the_public_one(diffusers: ModuleType, shape: UNetShape) -> None:
     ours = randomised(UNet(shape))
-    peer = their_unet(diffusers, shape)
+    peer = diffusers.UNet2DConditionModel(**shapes.unet_config(shape, 16)).eval()
     peer.load_state_dict(ours.state_dict())
     latent, context, pooled, timestep = random(2, 4, 16, 16), random(2, 77, 48), random(2, 40), torch.tensor([501.0])
     sizes = torch.tensor([1024.0, 1024.0, 0.0, 0.0, 1024.0, 1024.0])
@@ -182,22 +146,9 @@ def test_the_unet_is_the_public_one(diffusers: ModuleType, shape: UNetShape) -> 
 SMALL_VAE = VaeShape(channels=(16, 32, 32), scaling=0.5, groups=8)
 
 
-def their_vae(diffusers: ModuleType, shape: VaeShape) -> Any:
-    levels = len(shape.channels)
-    return diffusers.AutoencoderKL(
-        block_out_channels=shape.channels,
-        down_block_types=("DownEncoderBlock2D",) * levels,
-        up_block_types=("UpDecoderBlock2D",) * levels,
-        layers_per_block=shape.layers,
-        latent_channels=4,
-        norm_num_groups=shape.groups,
-        scaling_factor=shape.scaling,
-    ).eval()
-
-
 def test_the_vae_decodes_like_the_public_one(diffusers: ModuleType) -> None:
     ours = randomised(Vae(SMALL_VAE))
-    peer = their_vae(diffusers, SMALL_VAE)
+    peer = diffusers.AutoencoderKL(**shapes.vae_config(SMALL_VAE)).eval()
     missing, unexpected = peer.load_state_dict(ours.state_dict(), strict=False)
     assert not unexpected
     assert all(name.startswith(("encoder.", "quant_conv.")) for name in missing)
@@ -206,17 +157,9 @@ def test_the_vae_decodes_like_the_public_one(diffusers: ModuleType) -> None:
         assert relative_difference(ours(latent), peer.decode(latent / SMALL_VAE.scaling).sample) < 1e-4
 
 
-def euler(diffusers: ModuleType, steps: int, velocity: bool) -> Any:
-    scheduler = diffusers.EulerDiscreteScheduler(
-        beta_start=0.00085,
-        beta_end=0.012,
-        beta_schedule="scaled_linear",
-        timestep_spacing="trailing" if velocity else "leading",
-        steps_offset=1,
-        prediction_type="v_prediction" if velocity else "epsilon",
-    )
-    scheduler.set_timesteps(steps)
-    return scheduler
+def config(suite: Diffusion, part: str) -> dict[str, Any]:
+    """A part of a suite's config."""
+    return {name.removeprefix(f"{part}."): each for name, each in suite.config.items() if name.startswith(f"{part}.")}
 
 
 @pytest.mark.parametrize("velocity", [False, True], ids=["noise", "velocity"])
@@ -226,8 +169,11 @@ def test_a_guided_loop_ends_where_the_public_one_does(diffusers: ModuleType, ste
     guidance, size = 8.0, 128
     ours = randomised(Denoise(SMALL_SDXL, steps, guidance, size, velocity))
     noise, context, pooled = random(1, 4, 16, 16), random(1, 2, 77, 48), random(1, 2, 40)
-    scheduler = euler(diffusers, steps, velocity)
-    peer = their_unet(diffusers, SMALL_SDXL)
+    scheduler = diffusers.EulerDiscreteScheduler(
+        **config(Diffusion("smoke", {} if velocity else {"weights": "sdxl"}), "scheduler")
+    )
+    scheduler.set_timesteps(steps)
+    peer = diffusers.UNet2DConditionModel(**shapes.unet_config(SMALL_SDXL, 16)).eval()
     peer.load_state_dict(ours.unet.state_dict())
     added = {"text_embeds": pooled[0], "time_ids": torch.tensor([[size, size, 0, 0, size, size]] * 2)}
     latent, step, expected = noise, torch.zeros(1, dtype=torch.int64), noise * (scheduler.sigmas[0] ** 2 + 1) ** 0.5
@@ -247,7 +193,7 @@ def test_the_published_parameter_counts(diffusers: ModuleType) -> None:
         assert count(TextEncoder(shapes.CLIP_L)) == 123_060_480
         assert count(UNet(SD15_UNET)) == 859_520_964
         assert count(UNet(SDXL_UNET)) == 2_567_463_684
-        peer = their_vae(diffusers, SD15_VAE)
+        peer = diffusers.AutoencoderKL(**shapes.vae_config(SD15_VAE))
         assert count(Vae(SD15_VAE)) == count(peer.decoder) + count(peer.post_quant_conv)
 
 
@@ -514,33 +460,18 @@ def test_every_tensor_of_every_tier_has_a_gain() -> None:
 def test_the_config_builds_the_public_networks(diffusers: ModuleType, transformers: ModuleType, tier: str) -> None:
     suite = Diffusion(tier, {})
     weights = suite.weights()
-
-    def ours(part: str) -> dict[str, tuple[int | str, ...]]:
-        mine = (name for name in weights.names() if name.startswith(f"{part}."))
-        return {name.removeprefix(f"{part}."): weights.spec(name).shape for name in mine}
-
-    def config(part: str) -> dict[str, Any]:
-        return {
-            name.removeprefix(f"{part}."): each for name, each in suite.config.items() if name.startswith(f"{part}.")
-        }
-
-    def shapes_of(network: Any) -> dict[str, tuple[int, ...]]:
-        return {name: tuple(each.shape) for name, each in network.state_dict().items()}
-
     with torch.device("meta"):
-        assert ours("unet") == shapes_of(diffusers.UNet2DConditionModel(**config("unet")))
-        decoder = shapes_of(diffusers.AutoencoderKL(**config("vae")))
-    assert ours("vae") == {name: each for name, each in decoder.items() if name.startswith(("decoder", "post_quant"))}
-    schedule = diffusers.EulerDiscreteScheduler(**config("scheduler"))
-    schedule.set_timesteps(suite.shape.steps)
-    first, *_ = noise_levels(torch.tensor([0]), suite.shape.steps, trailing=True)
-    assert schedule.timesteps[0] == first
-    for part in ("text_encoder", "text_encoder_2"):
-        if f"{part}.hidden_size" not in suite.config:
-            assert not ours(part)
-            continue
-        with torch.device("meta"):
-            peer = shapes_of(transformers.CLIPTextModelWithProjection(transformers.CLIPTextConfig(**config(part))))
-        expected = {name: peer[name] for name in ours(part)}  # an encoder without projection leaves its end out
-        assert ours(part) == expected
+        peers = {
+            "unet": diffusers.UNet2DConditionModel(**config(suite, "unet")),
+            "vae": diffusers.AutoencoderKL(**config(suite, "vae")),
+        }
+        for part in ("text_encoder", "text_encoder_2")[: 1 + bool(suite.shape.text_2)]:
+            text = transformers.CLIPTextConfig(**config(suite, part))
+            peers[part] = transformers.CLIPTextModelWithProjection(text)
+    public = {f"{part}.{name}": each.shape for part, peer in peers.items() for name, each in peer.state_dict().items()}
+    ours = {name: weights.spec(name).shape for name in weights.names()}
+    assert ours == {name: tuple(public[name]) for name in ours}
+    assert all("encoder" in name or "quant_conv" in name for name in public.keys() - ours), (
+        "the VAE's, or an end of one"
+    )
     assert suite.config["_class_name"] == ("StableDiffusionPipeline" if tier == "edge" else "StableDiffusionXLPipeline")

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.separation import integers
 from bench.separation.dlrm import BAGS, CROSS, LARGEST, MLP, Rounded, Target, audits, opened, to
+from bench.separation.networks import Network
 from mixmark.harness.contracts.errors import Unsupported
-from mixmark.harness.contracts.protocols import Array, Feed, State
+from mixmark.harness.contracts.protocols import Array, Feed
 from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.dlrm import (
     AT_MOST,
@@ -43,10 +44,7 @@ TABLE = "model.sparse_arch.embedding_bag_collection.embedding_bags.t_cat_{}.weig
 
 @pytest.fixture(scope="module")
 def network() -> nn.Module:
-    network = dlrm(SHAPES["smoke"]).to_empty(device="cpu")
-    weights = Dlrm("smoke", {}).weights()
-    for name, tensor in network.state_dict().items():
-        weights.read(name, tensor.numpy())
+    (network,) = Network(Dlrm("smoke", {})).modules.values()
     return network
 
 
@@ -105,31 +103,19 @@ def test_exported_it_gathers_and_says_the_same(network: nn.Module) -> None:
         assert torch.allclose(program.module()(*inputs)[0], network(*inputs)[0], rtol=1e-4, atol=1e-5)
 
 
-@dataclass
-class Session:
-    """As an adapter's, over the network that is already loaded."""
+class Counted(Network):
+    """A session that counts its runs."""
 
-    network: nn.Module
-    runs: int = 0
+    runs = 0
 
-    def put(self, array: Array) -> torch.Tensor:
-        return torch.from_numpy(array)
-
-    def state(self, graph: str) -> State:
-        raise AssertionError("it has none")
-
-    def run(self, graph: str, *inputs: torch.Tensor, state: State | None = None) -> tuple[torch.Tensor]:
+    def run(self, *given: Any, **more: Any) -> Any:
         self.runs += 1
-        with torch.inference_mode():
-            out: tuple[torch.Tensor] = self.network(*inputs)
-        return out
-
-    def get(self, tensor: torch.Tensor) -> Array:
-        return np.asarray(tensor.float().numpy())
+        return super().run(*given, **more)
 
 
 def test_a_reference_adds_how_much_logits_vary_and_finds_out_once(network: nn.Module) -> None:
-    suite, session = Dlrm("smoke", {}).reference(), Session(network)
+    suite = Dlrm("smoke", {}).reference()
+    session = Counted(suite)
     one, other = map(Dlrm("smoke", {}).feeds(1, seed=4), range(2))
     first = np.concatenate([*suite.infer(session, {**one, "output": np.zeros(1, np.float32)})])
     second = np.concatenate([*suite.infer(session, other)])

@@ -58,32 +58,22 @@ class Eager(Network):
         return module
 
 
+def public(suite: Llm) -> Any:
+    """The network of transformers that the suite's config builds."""
+    transformers = pytest.importorskip("transformers")
+    config: dict[str, Any] = {name: value for name, value in suite.config.items() if "." not in name}
+    config["rope_scaling"] = {
+        "rope_theta": suite.config["rope_theta"],
+        **{name.split(".")[1]: value for name, value in suite.config.items() if name.startswith("rope_scaling.")},
+    }
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_equal_to_transformers(tied: bool) -> None:
-    transformers = pytest.importorskip("transformers")
-    shape = replace(TINY, tied=tied)
-    peer = transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(
-            vocab_size=shape.vocabulary,
-            hidden_size=shape.width,
-            intermediate_size=shape.hidden,
-            num_hidden_layers=shape.layers,
-            num_attention_heads=shape.heads,
-            num_key_value_heads=shape.kv_heads,
-            max_position_embeddings=512,
-            rms_norm_eps=shape.epsilon,
-            tie_word_embeddings=tied,
-            rope_theta=shape.rope_theta,
-            rope_scaling={
-                "rope_type": "llama3",
-                "rope_theta": shape.rope_theta,
-                "factor": shape.rope_factor,
-                "low_freq_factor": shape.rope_low,
-                "high_freq_factor": shape.rope_high,
-                "original_max_position_embeddings": shape.rope_original_context,
-            },
-        )
-    ).eval()
+    suite = Llm("smoke", {})
+    suite.shape = shape = replace(TINY, tied=tied)
+    peer = public(suite).eval()
     for parameter in peer.parameters():
         parameter.normal_(std=0.2)
     ours = step(shape)
@@ -287,15 +277,9 @@ def test_tokens_beyond_the_vocabulary_are_no_output(audit: tuple[Llm, Eager, Eag
 
 @pytest.mark.parametrize("tier", ["smoke", "edge"])
 def test_the_config_builds_the_public_network(tier: str) -> None:
-    transformers = pytest.importorskip("transformers")
     suite = Llm(tier, {})
-    config: dict[str, Any] = {name: value for name, value in suite.config.items() if "." not in name}
-    config["rope_scaling"] = {
-        "rope_theta": suite.config["rope_theta"],
-        **{name.split(".")[1]: value for name, value in suite.config.items() if name.startswith("rope_scaling.")},
-    }
     with torch.device("meta"):
-        peer = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).state_dict()
+        peer = public(suite).state_dict()
     weights = suite.weights()
     ours = {name: weights.spec(name).shape for name in weights.names()}
     assert ours == {name: tuple(each.shape) for name, each in peer.items() if name != "lm_head.weight"}
