@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from mixmark.harness.adapters.lowbit import GROUP, Quantised, in_groups, packed, per_channel
 from mixmark.harness.contracts.schema import WeightClass
+from mixmark.harness.contracts.weights import read_weight
 from mixmark.suites.llm import Llm
 
 SIZES = st.tuples(st.integers(1, 5), st.integers(1, 70))
@@ -101,8 +102,7 @@ def test_in_four_bits_only_the_opposite_of_the_largest_value_is_off_by_more_than
 def test_drawn_weights_are_exact_in_the_bits_of_their_class_and_not_in_fewer(bits: WeightClass) -> None:
     weights = Llm("smoke", {}, bits).weights()
     for name in weights.names():
-        weight = np.empty([int(size) for size in weights.spec(name).shape], np.float32)
-        weights.read(name, weight)
+        weight = read_weight(weights, name)
         assert in_groups(weight, bits).exact, name
         assert np.abs(in_groups(weight, bits).integers).max() <= 64
         if weight.ndim > 1:
@@ -111,9 +111,7 @@ def test_drawn_weights_are_exact_in_the_bits_of_their_class_and_not_in_fewer(bit
 
 def test_weights_of_sixteen_bits_are_rounded() -> None:
     weights = Llm("smoke", {}).weights()
-    weight = np.empty((4096, 256), np.float32)
-    weights.read("model.embed_tokens.weight", weight)
-    assert not in_groups(weight, 8).exact
+    assert not in_groups(read_weight(weights, "model.embed_tokens.weight"), 8).exact
 
 
 def test_in_eight_bits_a_step_is_found_up_to_64_in_the_largest_value() -> None:

@@ -28,25 +28,22 @@ from mixmark import (
     Feed,
     Feeds,
     Gate,
-    Graph,
     LatencyLimits,
     Runner,
     Session,
     Suite,
     UnitNames,
     Use,
-    Value,
-    Weights,
 )
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.schema import Completions, WeightClass
+from mixmark.harness.contracts.schema import Completions
 from mixmark.harness.contracts.seeds import poisson
 from mixmark.harness.resources import clock
 from mixmark.harness.worker import calls, child, load_generator
 from mixmark.harness.worker import outputs as kept
 from mixmark.harness.worker.messages import ParentCalls
 from mixmark.suites.limits import check_output, gate_bound
-from tests.fakes.null import NoWeights
+from tests.fakes.null import Null
 
 DEVICE = Device(
     id="npu:cheat0", kind="npu", memory_pool="npu:cheat0", memory_bytes=8 << 30, precisions=("fp32", "int8")
@@ -63,27 +60,14 @@ def tokens(ids: Array) -> list[int]:
     return out[1:]
 
 
-class Chain:
+class Chain(Null):
     """Four tokens for each of three prompts, whose first id is drawn anew for each feed."""
 
     name = "chain"
-    version = "1"
     unit = "token"
     unit_names = UnitNames(short="tok", work="LLM tokens")
-    config: Mapping[str, Value] = {}
     scenarios: Sequence[str] = ("single-stream", "offline")
     latency: LatencyLimits | None = None
-
-    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
-        self.tier = tier
-        self.options = options
-        self.weight_class = weight_class
-
-    def weights(self) -> Weights:
-        return NoWeights()
-
-    def graphs(self) -> Mapping[str, Graph]:
-        return {}
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         pool = np.random.default_rng(seed).integers(0, 997, (3, 8))
@@ -99,9 +83,6 @@ class Chain:
     def gate(self, precision: str) -> Gate | None:
         at_most = gate_bound({"16 bits": 0.5, "fp8": 3.5, "int8": 1.5, "int4": 1.5}, precision)
         return Gate(metric="wrong tokens", at_most=at_most)
-
-    def reference(self) -> Suite:
-        return self
 
     def quality(self, output: Array, reference: Array) -> float:
         return float((check_output(output, reference.shape, "int64") != reference).sum())

@@ -12,8 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.separation import GROUP, activations, integers
 from bench.separation.resnet50 import BLOCKS, Eager, changed, loaded, skipped
-from mixmark.harness.contracts.protocols import Array, Feed, Weights
+from mixmark.harness.contracts.protocols import Array, Feed
 from mixmark.harness.contracts.schema import WeightClass, weight_class
+from mixmark.harness.contracts.weights import read_weight
 from mixmark.suites.limits import unexplained_variance
 from mixmark.suites.resnet50 import AT_MOST, GREY, PARAMETERS, SCALE, ArrayPool, ResNet50, statistics
 from mixmark.suites.resnet50.network import BatchNorm, resnet50
@@ -167,9 +168,7 @@ def test_one_wrong_image_decides(network: nn.Module, reference: Array) -> None:
 def test_shipped_statistics_are_those_of_the_drawn_weights(bits: WeightClass) -> None:
     """Images that the calibration has not seen leave every batch norm centred and, over its channels, of power 1."""
     suite = ResNet50("edge", {}, bits)
-    network, weights = resnet50().to_empty(device="cpu"), suite.weights()
-    for name, tensor in network.state_dict().items():
-        weights.read(name, tensor.numpy())
+    network = loaded(suite.weights())
     seen: list[tuple[float, float]] = []
 
     def look(norm: nn.Module, inputs: tuple[Tensor]) -> None:
@@ -196,19 +195,13 @@ def test_batch_norms_fold_exactly_into_the_convolutions_before_them(bits: Weight
     weights = ResNet50("edge", {}, bits).weights()
     for norm in (name.removesuffix(".running_var") for name in statistics(bits) if name.endswith("_var")):
         gain, shift, mean, variance = (
-            read(weights, f"{norm}.{part}") for part in ("weight", "bias", "running_mean", "running_var")
+            read_weight(weights, f"{norm}.{part}") for part in ("weight", "bias", "running_mean", "running_var")
         )
         factor = gain / np.sqrt(variance + np.float32(1e-5))
         np.testing.assert_allclose(factor, np.exp2(np.log2(factor).round()), rtol=1e-6)
         folded = shift - factor * mean
         rounded = torch.from_numpy(folded).bfloat16().float().numpy()
         np.testing.assert_allclose(folded, rounded, rtol=1e-5, atol=1e-6)
-
-
-def read(weights: Weights, name: str) -> Array:
-    into = np.empty(tuple(map(int, weights.spec(name).shape)), np.float32)
-    weights.read(name, into)
-    return into
 
 
 def test_images_are_bytes_of_even_contrast_and_differ_as_patterns_do() -> None:

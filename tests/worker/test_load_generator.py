@@ -45,11 +45,13 @@ def work(ns: int) -> None:
     clock.sleep(ns / 1e9)
 
 
-class Simulated:
-    """Takes `prefill` ns for its first unit and `each` ns for every further one."""
-
+class Engine:
     concurrency = 1
     facts: Mapping[str, str] = {}
+
+
+class Simulated(Engine):
+    """Takes `prefill` ns for its first unit and `each` ns for every further one."""
 
     def __init__(self, prefill: int, each: int = 0, units: int = 1) -> None:
         self.prefill, self.each, self.units = prefill, each, units
@@ -155,10 +157,7 @@ def test_what_is_lazy_is_forced_before_the_stamp() -> None:
 
 
 def as_runner(function: Callable[[Feed], Any]) -> Runner:
-    class Wrapped:
-        concurrency = 1
-        facts: Mapping[str, str] = {}
-
+    class Wrapped(Engine):
         def __call__(self, feed: Feed) -> Iterator[Array]:
             yields: Iterator[Array] = function(feed)
             return yields
@@ -219,12 +218,9 @@ def test_warm_up_drops_the_feed_it_does_not_need() -> None:
     assert runner.seen == [0]
 
 
-class Batched:
+class Batched(Engine):
     """Takes `fixed` plus `each` per sample, a quarter more for each in batches above `spills`, and raises where a batch
     does not fit."""
-
-    concurrency = 1
-    facts: Mapping[str, str] = {}
 
     def __init__(
         self,
@@ -529,11 +525,8 @@ def test_where_no_rate_is_kept_none_is_found() -> None:
     assert [trial.rate_per_s for trial in trials] == [8, 4, 2, 1]
 
 
-class Yielding:
+class Yielding(Engine):
     """Yields these arrays for every feed."""
-
-    concurrency = 1
-    facts: Mapping[str, str] = {}
 
     def __init__(self, *arrays: Any) -> None:
         self.arrays = arrays
