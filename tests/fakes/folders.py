@@ -84,7 +84,7 @@ class Maker:
             preset="quick",
             command=("run", "--tier", "smoke"),
             phases=phases,
-            system=system(),
+            system=system().model_copy(update={"cpu_model": DEVICES[0].name}),
             devices=DEVICES,
             environments={
                 "torch": Environment(
