@@ -237,19 +237,6 @@ def test_a_plug_in_provider_that_does_not_load_says_why() -> None:
             OnnxRuntime({"library": library}).discover()
 
 
-def test_a_plug_in_provider_computes_what_the_cpu_computes() -> None:
-    """OpenVINO's, which takes the processor; its own default is bf16 where the processor has it."""
-    pytest.importorskip(
-        "onnxruntime_ep_openvino", reason="no onnxruntime_ep_openvino: pip install onnxruntime-ep-openvino"
-    )
-    adapter, suite = OnnxRuntime({"library": "onnxruntime_ep_openvino"}), Toy()
-    device = cpu(adapter)
-    with adapter.open(device, suite, "fp32", ALONE) as runner:
-        computes_as_torch(runner, CPU_0)
-        assert runner.facts["nodes of see"].startswith("OpenVINOExecutionProvider ")
-        assert "elsewhere" not in runner.facts
-
-
 @pytest.mark.parametrize(
     ("provider", "option"), [("MIGraphXExecutionProvider", "migraphx_model_cache_dir"), ("DmlExecutionProvider", None)]
 )
@@ -308,17 +295,21 @@ def test_settings_of_openvinos_plug_in_are_completed() -> None:
             provider_options(place, {"load_config": wrong}, True)
 
 
-def test_openvinos_plug_in_keeps_its_engines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The real provider: its first session writes them, its second one reads them and computes the same."""
+def test_openvinos_plug_in_computes_what_the_cpu_computes_and_keeps_its_engines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The real provider, which takes the processor; its own default is bf16 where the processor has it. Its first
+    session writes its engines, and its second one reads them."""
     pytest.importorskip(
         "onnxruntime_ep_openvino", reason="no onnxruntime_ep_openvino: pip install onnxruntime-ep-openvino"
     )
     monkeypatch.setenv("MIXMARK_CACHE", str(tmp_path))
-    adapter, suite, seen = OnnxRuntime({"library": "onnxruntime_ep_openvino"}), Toy(), []
-    device = cpu(adapter)
+    adapter, seen = OnnxRuntime({"library": "onnxruntime_ep_openvino"}), []
     for _ in range(2):
-        with adapter.open(device, suite, "fp32", ALONE) as runner:
+        with adapter.open(cpu(adapter), Toy(), "fp32", ALONE) as runner:
             computes_as_torch(runner, CPU_0)
+            assert runner.facts["nodes of see"].startswith("OpenVINOExecutionProvider ")
+            assert "elsewhere" not in runner.facts
         seen.append({file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.blob")})
     assert seen[0] and seen[0] == seen[1]
 

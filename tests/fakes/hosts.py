@@ -22,6 +22,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.plan.placement import Power, place
 from tests.fakes.machine import (
+    AT_WORK,
     EDGE,
     GPU_AND_CPU,
     MIX,
@@ -41,7 +42,6 @@ NAMES = ("host1", "host2")
 WATTS = 600.0
 """What each host draws at its wall."""
 BOUND_NS = 200_000
-AT_WORK = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
 
 
 def rates(names: Sequence[str] = NAMES) -> dict[Pair, float]:

@@ -16,7 +16,7 @@ from mixmark.harness.contracts.protocols import Use
 from mixmark.harness.contracts.weights import read_weight
 from mixmark.suites.probe import CHAIN, COLUMNS, Probe, _spread
 from mixmark.suites.weights import GROUP
-from tests.fakes.audits import at_most
+from tests.fakes.audits import at_most, cpu, judged
 from tests.marks import sweep
 
 pytestmark = pytest.mark.slow
@@ -132,13 +132,8 @@ def test_the_spread_is_that_of_the_results(session: Network) -> None:
 
 @pytest.mark.skipif(not multiplies_bf16(), reason="no bf16 in this processor: run it on one with AVX-512 BF16 or AMX")
 def test_torch_passes_in_bf16() -> None:
-    (cpu,) = (each for each in Torch({}).discover() if each.kind == "cpu")
-    given = list(map(SUITE.feeds(1, seed=6), range(8)))
-    with Torch({}).open(cpu, SUITE, "fp32", Use.of("probe")) as exact:
-        right = [np.concatenate(list(exact(feed))) for feed in given]
-    with Torch({}).open(cpu, SUITE, "bf16", Use.of("probe")) as narrow:
-        outputs = [np.concatenate(list(narrow(feed))) for feed in given]
-    assert max(map(SUITE.quality, outputs, right)) < GATES["bf16"]
+    with Torch({}).open(cpu(Torch({})), SUITE, "bf16", Use.of("probe")) as narrow:
+        assert max(judged(narrow, SUITE, feed) for feed in map(SUITE.feeds(1, seed=6), range(8))) < GATES["bf16"]
 
 
 @pytest.mark.parametrize(

@@ -360,16 +360,6 @@ def test_nothing_is_faster_than_light() -> None:
     assert (code, values["unit"], round(values["times"], 2)) == ("below_ceiling", "FLOP/s", 1.4)
 
 
-def test_a_probe_is_audited_like_everything_else() -> None:
-    def found(**changed: Any) -> list[str]:
-        probed = probe("a", 70, 400).model_copy(update=changed)
-        return [each.code for each in integrity.audited(gather(result(probed)))]
-
-    assert found() == ["audited.few"]
-    assert found(audit=audit(0.0, 5.0)) == ["audited.wrong"]
-    assert found(audit=None, exempt=None, unaudited="no torch") == ["audited.missing"]
-
-
 def by(adapter: str, gemm_ns: int, read_ns: int, **changed: Any) -> Record:
     """An adapter's probe, whose read is proved."""
     plain = probe(adapter, gemm_ns, read_ns)
@@ -403,6 +393,7 @@ def test_a_fake_probe_hides_nothing() -> None:
     assert found(bent, by("onnxruntime", 70, 400), torch="Mixmark of another interpreter") == found(honest_one)
     wrong = fake.model_copy(update={"audit": audit(0.0, 1.0)})
     assert found(wrong) == []
+    assert [each.code for each in integrity.audited(gather(result(wrong)))] == ["audited.wrong"]
     assert unprobed(wrong, fast) == [says("probed", device="cpu:0", precision="fp32")]
 
 
