@@ -80,7 +80,10 @@ def test_whole_steps_of_any_size_are_exact_up_to_rounding(steps: Any, data: st.D
         assert np.abs(product(got) - weight).max() <= 1e-6 * factors.max() * 8
 
 
-@given(hnp.arrays(np.float32, SIZES, elements=st.floats(-1e3, 1e3, width=32).map(lambda x: x if abs(x) > 1e-3 else 0)))
+ANY = hnp.arrays(np.float32, SIZES, elements=st.floats(-1e3, 1e3, width=32).map(lambda x: x if abs(x) > 1e-3 else 0))
+
+
+@given(ANY)
 def test_any_weight_is_rounded_to_the_nearest_integer(weight: Any) -> None:
     got = per_channel(weight)
     assert np.abs(got.integers).max() <= 127
@@ -89,7 +92,7 @@ def test_any_weight_is_rounded_to_the_nearest_integer(weight: Any) -> None:
     assert not got.exact or error.max() <= 2e-5 * np.abs(weight).max()
 
 
-@given(hnp.arrays(np.float32, SIZES, elements=st.floats(-1e3, 1e3, width=32).map(lambda x: x if abs(x) > 1e-3 else 0)))
+@given(ANY)
 def test_in_four_bits_only_the_opposite_of_the_largest_value_is_off_by_more_than_half_a_step(weight: Any) -> None:
     got = in_groups(weight)
     values = np.pad(weight, ((0, 0), (0, -weight.shape[1] % GROUP))).reshape(got.integers.shape)
