@@ -117,7 +117,8 @@ def test_a_damaged_converted_model_is_named_with_what_helps(tmp_path: Path, monk
 )
 def test_low_bits_keep_the_gate(suite: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIXMARK_CACHE", str(tmp_path))
-    made: Suite = {"llm": Llm, "probe": Probe}[suite]("smoke", {}, weight_class(precision))
+    bits = weight_class(precision)
+    made: Suite = Llm("smoke", {}, bits) if suite == "llm" else Probe("smoke", {}, bits)
     with OnnxRuntime({}).open(CPU_0, made, precision, ALONE) as runner:
         assert judged(runner, made, made.feeds(1, seed=1)(0)) < at_most(made, precision)
         assert next(fact for name, fact in runner.facts.items() if "gemm" in name or "step" in name).startswith("exact")

@@ -77,7 +77,7 @@ def test_resnet50_multiplies_in_8_bits_in_several_streams() -> None:
 
 @pytest.mark.exhaustive
 def test_diffusion_multiplies_in_8_bits_in_its_unet() -> None:
-    suite = Diffusion("smoke", {}, 8)
+    suite: Any = Diffusion("smoke", {}, 8)
     with OpenVino({}).open(CPU_0, suite, "int8", ALONE) as runner:
         found = judged(runner, suite, suite.feeds(1, seed=3)(0))
         nodes = {name: runner.facts[f"nodes of {name}"].lower().split(", ") for name in suite.graphs()}

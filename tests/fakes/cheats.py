@@ -633,7 +633,7 @@ class Resealing(Skipping):
     """Commits a second time, to better outputs."""
 
     def start(self) -> None:
-        def measure(real: Any, service: child.AdapterService, *, key: str, **arguments: Any) -> None:
+        def measure(real: Any, service: Any, *, key: str, **arguments: Any) -> None:
             real(service, key=key, **arguments)
             service.parent.call(ParentCalls.sealed, key=key, commitment="00" * 32)
 
@@ -644,7 +644,7 @@ class Reopening(Skipping):
     """Opens its window a second time."""
 
     def start(self) -> None:
-        def measure(real: Any, service: child.AdapterService, *, key: str, **arguments: Any) -> None:
+        def measure(real: Any, service: Any, *, key: str, **arguments: Any) -> None:
             service.parent.call(ParentCalls.stage, key=key, name="measuring")
             real(service, key=key, **arguments)
 
@@ -655,7 +655,7 @@ class Piping(Honest):
     """Puts a pipe in the place of its timestamps, so that a reader would wait for ever."""
 
     def start(self) -> None:
-        def measure(real: Any, service: child.AdapterService, *, out: str, **arguments: Any) -> None:
+        def measure(real: Any, service: Any, *, out: str, **arguments: Any) -> None:
             real(service, out=out, **arguments)
             os.unlink(out)
             os.mkfifo(out)

@@ -15,6 +15,7 @@ from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, S
 from mixmark.harness.judge.energy.total import total
 from mixmark.harness.meters.rapl import Rapl
 from tests.golden.sample import SECOND, result
+from tests.machine.test_counters import write
 
 RANGE_UJ = 262_143_328_850
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -26,13 +27,9 @@ AMD = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\n\n"
 def tree(root: Path, zones: dict[str, str], cpuinfo: str = SERVER) -> Path:
     """Zones by folder, each with its name; each counter stands at one joule."""
     for folder, name in zones.items():
-        zone = root / "sys/class/powercap" / folder
-        zone.mkdir(parents=True)
-        (zone / "name").write_text(f"{name}\n")
-        (zone / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
-        (zone / "energy_uj").write_text("1000000\n")
-    (root / "proc").mkdir()
-    (root / "proc/cpuinfo").write_text(cpuinfo)
+        files = {"name": f"{name}\n", "max_energy_range_uj": f"{RANGE_UJ}\n", "energy_uj": "1000000\n"}
+        write(root / "sys/class/powercap" / folder, files)
+    write(root, {"proc/cpuinfo": cpuinfo})
     return root
 
 
