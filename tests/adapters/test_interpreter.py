@@ -331,7 +331,7 @@ assert [name for name in sys.argv[1:] if find_spec(name)] == [], "the environmen
 
 
 def test_every_built_in_suite_is_served_with_what_a_worker_needs(complete: Environment) -> None:
-    words = [complete.python, "-P", "-c", SERVED, *NOT_THERE.split()]
+    words = [str(complete.python), "-P", "-c", SERVED, *NOT_THERE.split()]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()[:-1]] == list(BUILT_IN["suites"])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mixmark.harness.adapters.torch import Torch
-from mixmark.harness.contracts.protocols import Feed, Runner, Suite, Use
+from mixmark.harness.contracts.protocols import Feed, Runner, Use
 from mixmark.harness.contracts.schema import Device
 
 ALONE = Use.of("single-stream")
@@ -19,16 +19,16 @@ def cpu(adapter: Any) -> Device:
     return next(device for device in devices if device.id == "cpu:0")
 
 
-def judged(runner: Runner, suite: Suite, feed: Feed) -> float:
+def judged(runner: Runner, suite: Any, feed: Feed) -> float:
     """The value of an audit of the output that a runner yields for this feed."""
     output = np.concatenate([part.copy() for part in runner(feed)])
     with Torch({}).open(cpu(Torch({})), suite.reference(), "fp32", ALONE) as reference:
         truth = np.concatenate([part.copy() for part in reference({**feed, "output": output})])
-    return suite.quality(output, truth)
+    return float(suite.quality(output, truth))
 
 
-def at_most(suite: Suite, precision: str) -> float:
+def at_most(suite: Any, precision: str) -> float:
     """The bound of the suite's gate."""
     gate = suite.gate(precision)
     assert gate is not None
-    return gate.at_most
+    return float(gate.at_most)

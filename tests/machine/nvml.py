@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 
 GPU = {
@@ -20,10 +20,10 @@ class FakeNvml:
 
     NVMLError = LookupError
 
-    def __init__(self, pids: Sequence[int] = (), driver: bool = True, answers: dict[str, object] = GPU) -> None:
+    def __init__(self, pids: Sequence[int] = (), driver: bool = True, answers: Mapping[str, object] = GPU) -> None:
         processes = [SimpleNamespace(pid=pid) for pid in pids]
         own = {"nvmlDeviceGetCount": 1, "nvmlDeviceGetHandleByIndex": 0, "nvmlInit": None}
-        self.answers = {**own, "nvmlDeviceGetComputeRunningProcesses": processes, **answers}
+        self.answers: dict[str, object] = {**own, "nvmlDeviceGetComputeRunningProcesses": processes, **answers}
         if not driver:
             del self.answers["nvmlInit"]
         self.closed = 0

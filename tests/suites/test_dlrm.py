@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.separation import integers
+from bench.separation import GROUP, integers
 from bench.separation.dlrm import BAGS, CROSS, LARGEST, MLP, Rounded, Target, audits, opened, to
 from bench.separation.networks import Network
 from mixmark.harness.contracts.errors import Unsupported
@@ -44,7 +44,8 @@ TABLE = "model.sparse_arch.embedding_bag_collection.embedding_bags.t_cat_{}.weig
 
 @pytest.fixture(scope="module")
 def network() -> nn.Module:
-    (network,) = Network(Dlrm("smoke", {})).modules.values()
+    suite: Any = Dlrm("smoke", {})
+    (network,) = Network(suite).modules.values()
     return network
 
 
@@ -114,7 +115,7 @@ class Counted(Network):
 
 
 def test_a_reference_adds_how_much_logits_vary_and_finds_out_once(network: nn.Module) -> None:
-    suite = Dlrm("smoke", {}).reference()
+    suite: Any = Dlrm("smoke", {}).reference()
     session = Counted(suite)
     one, other = map(Dlrm("smoke", {}).feeds(1, seed=4), range(2))
     first = np.concatenate([*suite.infer(session, {**one, "output": np.zeros(1, np.float32)})])
@@ -165,7 +166,7 @@ def test_rounding_passes_and_less_precision_than_declared_fails(smoke: tuple[Tar
 @pytest.mark.parametrize(("weight_class", "bits"), sweep((8, 4), (16, 8), (16, 4), usual=2))
 def test_weights_of_fewer_bits_than_declared_fail(weight_class: WeightClass, bits: int) -> None:
     target, *_ = opened("smoke", weight_class, range(1))
-    fewer = target.changed(to(partial(integers, bits=bits, **({} if bits == 4 else {"group": None}))))
+    fewer = target.changed(to(partial(integers, bits=bits, group=GROUP if bits == 4 else None)))
     assert min(audits(target, fewer(), target())) > AT_MOST["16 bits"] * (3 if bits == 4 else 1)
     assert bits == 8 or min(audits(target, fewer(), target())) > 3 * AT_MOST["int8"]
 
