@@ -21,14 +21,27 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.plan.placement import Power, place
-from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, Rates, device, phase, recorded, result
-from tests.golden.sample import system
+from tests.fakes.machine import (
+    AT_WORK,
+    EDGE,
+    GPU_AND_CPU,
+    MIX,
+    OUTSIDE,
+    QUANTA,
+    SECOND,
+    Machine,
+    Rates,
+    device,
+    phase,
+    recorded,
+    result,
+)
+from tests.golden.sample import domain, system
 
 NAMES = ("host1", "host2")
 WATTS = 600.0
 """What each host draws at its wall."""
 BOUND_NS = 200_000
-AT_WORK = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
 
 
 def rates(names: Sequence[str] = NAMES) -> dict[Pair, float]:
@@ -36,15 +49,7 @@ def rates(names: Sequence[str] = NAMES) -> dict[Pair, float]:
 
 
 def wall(host: str) -> Domain:
-    return Domain(
-        id=on(host, "plug"),
-        meter="external",
-        covers=tuple(on(host, each) for each in ("gpu:0", "cpu:0", "node")),
-        boundary="wall",
-        quantity="power",
-        method="external",
-        source="a story",
-    )
+    return domain(on(host, "plug"), tuple(on(host, each) for each in ("gpu:0", "cpu:0", "node")), **OUTSIDE)
 
 
 def watched(begin_ns: int, end_ns: int, **changed: object) -> tuple[Conditions, ...]:

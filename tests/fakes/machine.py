@@ -34,6 +34,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.dispatch import Dispatcher, Handed, Pair, Source
 from mixmark.harness.plan.placement import Planner, Power, place
+from tests.golden.sample import domain
 from tests.golden.sample import result as bare
 
 SECOND = 1_000_000_000
@@ -209,6 +210,9 @@ GPU_AND_CPU: Rates = {
 }
 QUANTA = {pair: {"llm": 20, "diffusion": 1, "dlrm": 2048, "resnet50": 32}[pair[0]] for pair in GPU_AND_CPU}
 
+AT_WORK = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
+"""The watts of each device while it works on a suite."""
+
 
 def completions(spans_ns: list[tuple[int, int]], units: int, marks: int = 1) -> Completions:
     """One feed for each span, its units in so many equal steps."""
@@ -272,15 +276,8 @@ def metering(name: str, domain: Domain, watts: float, end_ns: int) -> Metering:
     return Metering(phase=name, begin_ns=int(at[0]), end_ns=int(at[-1]), cpu_ns=0, samples=samples)
 
 
-WALL = Domain(
-    id="wall",
-    meter="external",
-    covers=("gpu:0", "cpu:0"),
-    boundary="wall",
-    quantity="power",
-    method="external",
-    source="a story",
-)
+OUTSIDE = {"meter": "external", "boundary": "wall", "quantity": "power", "method": "external", "source": "a story"}
+WALL = domain("wall", ("gpu:0", "cpu:0"), **OUTSIDE)
 
 
 def probe(on: str, *costs: Cost, took_ns: int = SECOND, precision: Precision = "bf16", audits: int = 1) -> Record:
@@ -359,14 +356,14 @@ def one_run(watts: float | None, runs: int = 1) -> Result:
     """The GPU and the CPU of the method's worked example, kept busy for 10 minutes; again for each run; the second
     is 1 % faster and the third 1 % slower."""
     ids = ("gpu:0", "cpu:0")
-    at_work = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
+
     power = None if watts is None else Power({"gpu:0": 60, "cpu:0": 50}, 120)
     planner = partial(place, devices=[device(id) for id in ids], power=power)
     runs_made = []
     for number in range(1, runs + 1):
         pace = (1.0, 1.01, 0.99)[(number - 1) % 3]
         actual = {pair: pace * rate for pair, rate in GPU_AND_CPU.items()}
-        machine = Machine(MIX, GPU_AND_CPU, QUANTA, partial(_at, actual), planner, at_work if power else None)
+        machine = Machine(MIX, GPU_AND_CPU, QUANTA, partial(_at, actual), planner, AT_WORK if power else None)
         machine.run(600)
         runs_made.append(recorded(machine, f"mixed.{number}"))
     return result(runs_made, EDGE, watts, 600 * SECOND, ids)

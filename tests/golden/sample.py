@@ -154,12 +154,19 @@ SUITES = tuple(
 )
 
 
-def phase(of: Record) -> Phase:
+def phase(of: Record, **limits: float) -> Phase:
     """The phase that a record is of, as it was planned."""
-    limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
-    share = Share(key=of.key, route=of.route, scenario=of.scenario, run=of.run, limits=limits)
+    none = {"warmup_ns": 0, "search_ns": 0, "min_ns": 0, "max_ns": 1, "min_feeds": 1}
+    bounds = Limits.model_validate(none | limits)
+    share = Share(key=of.key, route=of.route, scenario=of.scenario, run=of.run, limits=bounds)
     purpose: Purpose = "probe" if of.scenario == "probe" else "solo"
     return Phase(name=of.phase, purpose=purpose, tasks=(Task(device=of.route.device, shares=(share,)),))
+
+
+def domain(id: str = "d", covers: tuple[str, ...] = ("cpu:0",), **fields: Any) -> Domain:
+    """A counter of the processor's joules, unless it is changed."""
+    plain = {"meter": "m", "boundary": "devices", "quantity": "energy", "method": "counter", "source": "a test"}
+    return Domain.model_validate({"id": id, "covers": covers} | plain | fields)
 
 
 def later(of: Record, by_ns: int) -> Record:
@@ -232,20 +239,10 @@ def result(*records: Record, finished: bool = True, absent: tuple[Absent, ...] =
 GPU = "gpu:GPU-5d1cae40-0000-4000-8000-0123456789ab"
 
 
-DOMAINS = tuple(
-    Domain.model_validate(
-        {"id": id, "meter": meter, "covers": covers, "boundary": "devices", "source": "a test", **kind}
-    )
-    for id, meter, covers, kind in (
-        (
-            "rapl/intel-rapl:0",
-            "rapl",
-            ("cpu:0",),
-            {"quantity": "energy", "method": "counter", "wrap_joules": 262_143.0},
-        ),
-        ("nvml/GPU-5d1cae40/energy", "nvml", (GPU,), {"quantity": "energy", "method": "counter"}),
-        ("nvml/GPU-5d1cae40/power", "nvml", (GPU,), {"quantity": "power", "method": "integrated"}),
-    )
+DOMAINS = (
+    domain("rapl/intel-rapl:0", meter="rapl", wrap_joules=262_143.0),
+    domain("nvml/GPU-5d1cae40/energy", (GPU,), meter="nvml"),
+    domain("nvml/GPU-5d1cae40/power", (GPU,), meter="nvml", quantity="power", method="integrated"),
 )
 SECOND = 1_000 * MS
 

@@ -20,7 +20,7 @@ from mixmark.submissions import check, files, rules
 from mixmark.submissions.conclude import ACCURACY
 from mixmark.submissions.entry import DECLARATION
 from tests.docs.test_docs import table
-from tests.fakes.folders import SYSTEM
+from tests.golden.sample import system
 from tests.submissions.made import NOW, codes, edited, kit_report, rewritten, verdict
 
 PAGE = (Path(__file__).parents[2] / "docs/capabilities/submissions/rules.md").read_text("utf-8")
@@ -202,12 +202,12 @@ def heavier(result: Result) -> Result:
         (
             "E-ONE-MACHINE",
             lambda result: result.model_copy(
-                update={"system": SYSTEM.model_copy(update={"cpu_model": "Acme Opal"})},
+                update={"system": system().model_copy(update={"cpu_model": "Acme Opal"})},
             ),
         ),
         (
             "E-ONE-MACHINE",
-            lambda result: result.model_copy(update={"system": SYSTEM.model_copy(update={"cpu_quota": 2.0})}),
+            lambda result: result.model_copy(update={"system": system().model_copy(update={"cpu_quota": 2.0})}),
         ),
         ("E-ONE-MIX", heavier),
         ("E-SCORE", lambda result: result.model_copy(update={"mix": None})),

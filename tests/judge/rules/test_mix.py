@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Finding, Result, ServiceLimits
+from mixmark.harness.contracts.schema import Finding, Rate, Result, ServiceLimits
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import found
@@ -28,7 +28,7 @@ from tests.fakes.machine import (
     solo,
 )
 from tests.fakes.machine import result as made_up
-from tests.judge.found import Said, facts, said, says
+from tests.judge.found import Said, facts, not_none, said, says
 
 
 def lacking(*missing: Finding) -> Said:
@@ -90,12 +90,9 @@ def test_another_mix_under_a_published_name_has_no_score(change: dict[str, objec
 
 def test_a_plan_has_the_rates_of_the_solo_records() -> None:
     told = one_run(WATTS_AT_THE_WALL)
-    [phase] = told.phases
-    assert phase.placement
-    [first, *others] = phase.placement.rates
+    [first, *others] = rates_of(told)
     first = first.model_copy(update={"units_per_s": first.units_per_s * 2})
-    forged = place(MIX, [first, *others], told.devices)
-    flattered = told.model_copy(update={"phases": (phase.model_copy(update={"placement": forged}),)})
+    flattered = replanned(told, **dict(place(MIX, [first, *others], told.devices)))
     lost = told.model_copy(update={"records": tuple(each for each in told.records if each.key != "solo.llm.gpu-0")})
     route = {"phase": "mixed.1", "suite": "llm", "device": "gpu:0"}
     other = says("mix_complete.other_rate", "run", **route, planned_per_s=200.0, measured_per_s=100.0)
@@ -105,11 +102,9 @@ def test_a_plan_has_the_rates_of_the_solo_records() -> None:
 
 def sandbagged(told: Result, slower: Mapping[str, float]) -> Result:
     """A machine that was so many times slower when these suites were measured alone."""
-    [phase] = told.phases
-    assert phase.placement
     rates = [
         rate.model_copy(update={"units_per_s": rate.units_per_s / slower.get(rate.suite, 1.0)})
-        for rate in phase.placement.rates
+        for rate in rates_of(told)
     ]
     played = [each for each in told.records if each.scenario == "mixed"]
     return made_up([(played, place(MIX, rates, told.devices))], EDGE, None, 0, ("gpu:0", "cpu:0"))
@@ -175,22 +170,27 @@ def test_feeds_that_overlap_more_than_alone_prove_no_rate_too_low() -> None:
     assert seen.kappa.estimate > 1.8
 
 
+def replanned(told: Result, **changed: object) -> Result:
+    """The result with another placement in its only plan."""
+    [phase] = told.phases
+    placement = not_none(phase.placement).model_copy(update=changed)
+    return told.model_copy(update={"phases": (phase.model_copy(update={"placement": placement}),)})
+
+
+def rates_of(told: Result) -> tuple[Rate, ...]:
+    return not_none(told.phases[0].placement).rates
+
+
 def test_a_plan_that_lacks_a_suite_is_not_proven_whatever_the_mix_did() -> None:
     told = sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})
-    [phase] = told.phases
-    assert phase.placement
-    fewer = tuple(rate for rate in phase.placement.rates if rate.suite != "llm")
-    false = phase.model_copy(update={"placement": phase.placement.model_copy(update={"rates": fewer})})
-    [(code, _, values)] = said(mix.mix_complete, told.model_copy(update={"phases": (false,)}))
+    fewer = tuple(rate for rate in rates_of(told) if rate.suite != "llm")
+    [(code, _, values)] = said(mix.mix_complete, replanned(told, rates=fewer))
     assert (code, values["phase"]) == ("mix_complete.unproven", "mixed.1")
 
 
 def test_a_score_whose_bound_is_not_proven_is_none() -> None:
     told = one_run(WATTS_AT_THE_WALL)
-    [phase] = told.phases
-    assert phase.placement
-    false = phase.model_copy(update={"placement": phase.placement.model_copy(update={"bound_per_s": 0.3})})
-    honest, forged = judge(told), judge(told.model_copy(update={"phases": (false,)}))
+    honest, forged = judge(told), judge(replanned(told, bound_per_s=0.3))
     assert honest.score and honest.score.mixes_per_kwh and honest.exit_code == 0
     assert forged.score and (forged.score.mixes_per_hour, forged.score.mixes_per_kwh) == (None, None)
     assert [each.code for each in forged.score.problems] == ["mix_complete.unproven"]

@@ -8,16 +8,12 @@ import pytest
 from mixmark.harness.contracts.schema import (
     Failure,
     LatencyLimits,
-    Limits,
-    Phase,
     RateTrial,
     Result,
-    Share,
-    Task,
     Trial,
 )
 from mixmark.harness.judge.rules import records
-from tests.golden.sample import closed_loop, record, result
+from tests.golden.sample import closed_loop, phase, record, result
 from tests.judge.found import done, failed, said, says
 
 
@@ -79,11 +75,8 @@ def ended(by: str, spread_ns: int) -> Result:
     """200 feeds that take 1000 ns ± spread in turns of no pattern; ± 1 % was asked for."""
     steps = np.random.default_rng(1).integers(1000 - spread_ns, 1001 + spread_ns, 200)
     one = record("b", "resnet50", "image", closed_loop([[int(step)] for step in steps]))
-    limits = Limits(warmup_ns=0, search_ns=0, min_ns=1, max_ns=1, min_feeds=1, half_width=0.01)
-    share = Share(key="b", route=one.route, scenario="single-stream", limits=limits)
-    phase = Phase(name="b", purpose="solo", tasks=(Task(device="cpu:0", shares=(share,)),))
     whole = result(one.model_copy(update={"ended_by": by}))
-    return whole.model_copy(update={"phases": (phase,)})
+    return whole.model_copy(update={"phases": (phase(one, half_width=0.01),)})
 
 
 def test_a_half_width_that_was_not_reached_is_a_note() -> None:
