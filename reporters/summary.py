@@ -14,7 +14,7 @@ from statistics import median
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Finding, Mix, Result
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.judge import references, screening
+from mixmark.harness.judge import references, solo_rates
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy import total as machine_energy
 from mixmark.harness.judge.findings import words
@@ -252,7 +252,7 @@ def _score(assessment: Assessment) -> str:
 def _suites(assessment: Assessment) -> Iterator[SuiteLine]:
     names = figures.device_names(assessment.result)
     models = {device.id: device.name for device in assessment.result.devices if device.name and not device.on_host}
-    tried = screening.rates_per_s(assessment.measured.values())
+    tried = solo_rates.screened_per_s(assessment.measured.values())
     for suite in dict.fromkeys(row.route.suite for row in assessment.solos):
         own = [row for row in assessment.solos if row.route.suite == suite]
         best = _best_routes(own, models)

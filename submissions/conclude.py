@@ -17,8 +17,7 @@ from mixmark.harness.judge.findings import in_full, words
 from mixmark.harness.judge.references import retained
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
-from mixmark.harness.judge.statistics.copies import fingerprint
-from mixmark.harness.judge.statistics.timestamps import Floats
+from mixmark.harness.judge.statistics.timestamps import Floats, fingerprint
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
 from mixmark.submissions.entry import (

@@ -24,7 +24,7 @@ from mixmark.harness.judge.findings import AGAIN, case_of, declare, found, in_fu
 from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.rules import registered
 from mixmark.harness.judge.rules.interference import speed_drifts
-from mixmark.harness.judge.rules.records import interval_known
+from mixmark.harness.judge.rules.quality import interval_known
 from mixmark.harness.judge.score import Score, figures, widest
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.plan.presets import longer

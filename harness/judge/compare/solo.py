@@ -32,7 +32,6 @@ from mixmark.harness.judge.evidence import Measurement, is_solo
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules.interference import POWER_SAVING
 from mixmark.harness.judge.solo import Solo, grouped, merged
-from mixmark.harness.judge.statistics.distributions import student_t
 from mixmark.harness.judge.statistics.intervals import (
     CONFIDENCE,
     LOWEST_TAIL,
@@ -41,6 +40,7 @@ from mixmark.harness.judge.statistics.intervals import (
     percentile,
     percentile_interval,
     sample_needed,
+    student_t,
 )
 from mixmark.harness.judge.statistics.timestamps import latencies_ns
 

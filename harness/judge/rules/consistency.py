@@ -35,9 +35,9 @@ from mixmark.harness.contracts.schema import (
     Share,
 )
 from mixmark.harness.judge.findings import found, invalid
-from mixmark.harness.judge.hosts import clock_bound_ns
+from mixmark.harness.judge.mixed_run import clock_bound_ns
 from mixmark.harness.judge.rules.registered import Room
-from mixmark.harness.judge.statistics.copies import copies, fingerprint
+from mixmark.harness.judge.statistics.timestamps import copies, fingerprint
 from mixmark.harness.plugins import experiments
 
 MOST_FINDINGS = 20  # a folder that contradicts itself everywhere would have more

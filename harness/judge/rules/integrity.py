@@ -15,7 +15,7 @@ from mixmark.harness.contracts.device_ids import kind_of
 from mixmark.harness.contracts.schema import Finding, Record
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.findings import AGAIN, found, invalid, note, pending, warning
-from mixmark.harness.judge.hosts import AT_REST_BYTES_PER_S
+from mixmark.harness.judge.mixed_run import AT_REST_BYTES_PER_S
 from mixmark.harness.judge.rules.registered import Room
 from mixmark.harness.judge.statistics.intervals import CONFIDENCE
 from mixmark.harness.judge.statistics.timestamps import most_in_flight

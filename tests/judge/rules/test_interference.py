@@ -6,7 +6,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Absent, Cost, Record
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.rules import interference, records
+from mixmark.harness.judge.rules import interference, quality
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 from tests.judge.found import QUIET, SECOND, Check, beside, block, canaries, done, failed, gpu_state, said, says, six
 
@@ -14,10 +14,10 @@ from tests.judge.found import QUIET, SECOND, Check, beside, block, canaries, don
 @pytest.mark.parametrize(
     "rule",
     [
-        records.finished,
-        records.batch_search_finished,
-        records.enough_feeds,
-        records.ceiling_known,
+        quality.finished,
+        quality.batch_search_finished,
+        quality.enough_feeds,
+        quality.ceiling_known,
         interference.speed_stable,
     ],
 )
