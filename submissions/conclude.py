@@ -92,7 +92,7 @@ def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contrib
         disturbed=tuple(map(in_full, verdict.reasons)) if verdict.word == "disturbed" else (),
         retained=retained(assessment.score, assessment.diagnoses),
         load=_load(assessment.experiments.get("ladder")),
-        solos=tuple(solo for solo in assessment.solos if solo.status == "ok" and solo.units_per_s),
+        solos=tuple(solo for solo in assessment.solos if solo.stands),
         fingerprints=(*_timestamps(result), *_samples(result)),
     )
 

@@ -338,9 +338,8 @@ def _counted(record: Record, mix: Mix) -> _Counted | None:
     """None if nothing was measured. No feed of a record counts whose audit did not pass."""
     if record.completions is None:
         return None
-    passed = record.audit is not None and record.audit.passed
     limits = mix.limits.get(record.route.suite, ServiceLimits())
-    return _Counted(record, record.completions, in_time(record.completions, limits) & passed)
+    return _Counted(record, record.completions, in_time(record.completions, limits) & record.audited)
 
 
 def _edges(counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> Int64s:
@@ -440,7 +439,7 @@ def _fault(record: Record) -> Failure | None:
 def _nothing_counts(phase: str, progress: SuiteProgress, records: Sequence[Record]) -> Finding:
     """Why no unit of a suite counts. records: the suite's records with a finished feed."""
     suite = {"phase": phase, "suite": progress.suite}
-    unaudited = [record for record in records if record.audit is None or not record.audit.passed]
+    unaudited = [record for record in records if not record.audited]
     if not records:
         return found("mix_complete.no_feed", **suite)
     if unaudited:

@@ -99,7 +99,8 @@ class Solo:
     """The words for the unit."""
     status: Status
     """`not audited yet`: the run ended before its audit. `refused`, `unsupported`: it was not attempted. `screened`:
-    screening runs showed that another route is faster. `unaudited`: a hosted service has weights of its own."""
+    screening runs showed that another route is faster. `unaudited`: no audit was due, since the service is hosted and
+    has weights of its own, or the suite has no gate."""
     failure: Failure | None
     """Why there is no figure."""
     load_ns: int | None
@@ -138,13 +139,18 @@ class Solo:
     rate, one of a given batch or rate, a confirmation run. None if the result has no plan of it."""
 
     @property
+    def stands(self) -> bool:
+        """Whether it has a rate that is valid, audited and not of a screening run."""
+        return self.status == "ok" and self.units_per_s is not None
+
+    @property
     @figure
     def counts(self) -> bool:
         """Whether the rate may be called a speed of the machine: it is valid, audited and not screened out.
 
         The rate of a server is the arrival rate that it was offered, so it never counts.
         """
-        return self.status == "ok" and self.scenario != "server" and self.units_per_s is not None
+        return self.stands and self.scenario != "server"
 
     @property
     def speed(self) -> float:
@@ -223,7 +229,7 @@ def _status(record: Record, void: Void | None) -> Status:
         return error.kind if error.kind == "refused" or error.kind == "unsupported" else "failed"
     if void:
         return void
-    return "screened" if record.screening else "unaudited" if record.route.hosted else "ok"
+    return "screened" if record.screening else "ok" if record.audited else "unaudited"
 
 
 def _with_figures(solo: Solo, evidence: Evidence, each: Measurement) -> Solo:

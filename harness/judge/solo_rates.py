@@ -124,7 +124,7 @@ def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteK
 
 def counts(each: Measurement, invalid: Collection[str]) -> bool:
     """Whether its rate may be planned with. invalid: as in `solo`."""
-    return each.key not in invalid and each.record.audit is not None and each.record.audit.passed
+    return each.key not in invalid and each.record.audited
 
 
 def _estimate(rate: Rate, each: Measurement | None) -> Estimate:

@@ -134,7 +134,7 @@ declare(
 
 def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Finding:
     suites = evidence.result.mix.units if evidence.result.mix else {}
-    known = {solo.route.suite for solo in solos if solo.status == "ok"}.intersection(suites)
+    known = {solo.route.suite for solo in solos if solo.stands}.intersection(suites)
     values: dict[str, FindingValue] = {"known": len(known), "suites": len(suites), "why": (problem,)}
     if not evidence.runs:
         return found("mix_complete.not_run", **values)
@@ -333,13 +333,17 @@ def _missing_in_score(score: Score) -> Iterator[Finding]:
         yield found("score_graded.wide", widest_pct=known * 100)
 
 
-declare("audited", hosted=note("the outputs of a hosted service cannot be audited"))
+declare(
+    "audited",
+    hosted=note("the outputs of a hosted service cannot be audited"),
+    none=note("a suite has no gate, so its outputs were not audited"),
+)
 
 
 def _missing_in_solos(solos: Sequence[Solo]) -> Iterator[Finding]:
-    if any(solo.status == "unaudited" for solo in solos):
-        yield found("audited.hosted")
-    measured = [solo for solo in solos if solo.status == "ok" and solo.units_per_s]
+    for hosted in sorted({solo.route.hosted for solo in solos if solo.status == "unaudited"}):
+        yield found("audited.hosted" if hosted else "audited.none")
+    measured = [solo for solo in solos if solo.stands]
     if any(solo.runs < SOLID_RUNS for solo in measured):
         yield found("interval_known.one_run")
     widths = [solo.units_per_s.half_width for solo in measured if solo.units_per_s and solo.runs >= SOLID_RUNS]
@@ -354,7 +358,7 @@ def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> Finding:
     score = evidence.score
     if score and (known := widest(score.mixes_per_hour, score.mixes_per_kwh)) is not None:
         return found("score_graded.agree", runs=len(score.counted()), widest_pct=known * 100)
-    runs = min((solo.runs for solo in solos if solo.status == "ok"), default=0)
+    runs = min((solo.runs for solo in solos if solo.stands), default=0)
     return found("score_graded.solid", runs=runs, widest_pct=SOLID_HALF_WIDTH * 100)
 
 

@@ -441,6 +441,11 @@ class Record(Fact):
     """The error that ended this share of a mixed phase early. Finished feeds are kept."""
 
     @property
+    def audited(self) -> bool:
+        """Whether its outputs were compared with the reference, and all of them passed."""
+        return self.audit is not None and self.audit.passed
+
+    @property
     def is_highest_rate(self) -> bool:
         """Whether a search found the arrival rate, as the highest rate within the limits."""
         return bool(self.rate_trials)
