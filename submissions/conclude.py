@@ -106,7 +106,7 @@ def entry(
     """
     score, first = whole(results), results[0]
     assert score.mixes_per_hour is not None  # its caller saw to it
-    open_by, peak_by, unranked = (tuple(dict.fromkeys(why(results))) for why in (_open_by, _peak_by, _unranked_by))
+    open_by, peak_by = (tuple(dict.fromkeys(why(results))) for why in (_open_by, _peak_by))
     division: Division = "open" if open_by else "closed"
     tuning: Tuning = "peak" if peak_by else "base"
     disturbed = tuple(dict.fromkeys(why for result in results for why in result.disturbed))
@@ -118,7 +118,7 @@ def entry(
         division=division,
         tuning=tuning,
         grade=score.grade,
-        ranked=not unranked,
+        ranked=score.grade != "indicative",
         disturbed=bool(disturbed),
         weight_class=cast(WeightClass, score.weight_class),
         boundary=score.boundary,
@@ -127,7 +127,6 @@ def entry(
             "division": open_by,
             "tuning": peak_by,
             "grade": tuple(map(words, score.missing)),
-            "ranked": unranked,
             "disturbed": disturbed,
             "weight_class": (f"the fewest bits of a weight in any part of the mix are {score.weight_class}",),
             "boundary": (_boundary(score),),
@@ -209,12 +208,6 @@ def _peak_by(results: Sequence[Contribution]) -> Iterator[str]:
 
 def _with_options(result: Contribution) -> Iterator[str]:
     return (f"the suite {route.suite} has options" for route in result.routes if route.suite_options)
-
-
-def _unranked_by(results: Sequence[Contribution]) -> Iterator[str]:
-    score = whole(results)
-    if score.grade == "indicative":
-        yield from map(words, score.missing)
 
 
 def _boundary(score: Score) -> str:

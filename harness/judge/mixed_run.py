@@ -159,7 +159,7 @@ LARGEST_SURPLUS = 0.02
 declare(
     "mix_complete",
     host_failed=invalid("{phase}: {host}: all of its parts failed: {failures}"),
-    failed=invalid("{phase}: {suite} on {device}: {kind}: {message}"),
+    failed=invalid("{phase}: {suite} on {device}: {kind}: {message}{hint:hint}"),
     no_feed=warning("{phase}: {suite}: no feed finished"),
     unaudited=invalid("{phase}: {suite}: it was not audited: {why:exempt}"),
     late=invalid("{phase}: {suite}: no unit counts in the window, {late} broke their limits"),
@@ -421,7 +421,9 @@ def _problems(
         problems = [each for each in doubts if each.about == record.key and each.voids]
         if (fault := faults.get(record.key)) and record.route.host not in lost_hosts:
             part = {"phase": phase, "suite": record.route.suite, "device": record.route.device}
-            problems.append(found("mix_complete.failed", **part, kind=fault.kind, message=fault.message))
+            problems.append(
+                found("mix_complete.failed", **part, kind=fault.kind, message=fault.message, hint=fault.hint)
+            )
         if problems:
             explained.add(record.route.suite)
         yield from problems

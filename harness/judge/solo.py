@@ -361,37 +361,3 @@ def _relative(solo: Solo | None, baseline: Solo | None) -> Relative:
     if solo is None:
         return Relative(None, None, "")
     return Relative(solo.speed / baseline.speed if baseline else None, solo.speed, solo.unit)
-
-
-@dataclass(frozen=True)
-class Adaptability:
-    """How much of its roofline a device keeps on a state-space model, relative to a transformer of about as many
-    weights. Both are the fastest routes that count; their precisions may differ."""
-
-    device: str
-    llm: Route
-    llm_fraction: float
-    """The fraction of the roofline that the route of llm reached."""
-    ssm: Route
-    ssm_fraction: float
-    """The fraction of the roofline that the route of ssm reached."""
-    ratio: float
-    """The fraction of ssm divided by the fraction of llm."""
-
-
-def adaptability(solos: Iterable[Solo]) -> tuple[Adaptability, ...]:
-    """The adaptability of each device on which both suites have a fraction of the roofline."""
-    found = best(solos, lambda solo: (solo.route.suite, solo.route.device))
-    pairs = [(found[suite, id], found.get(("ssm", id))) for suite, id in found if suite == "llm"]
-    return tuple(
-        Adaptability(
-            device=llm.route.device,
-            llm=llm.route,
-            llm_fraction=llm.roofline_fraction,
-            ssm=ssm.route,
-            ssm_fraction=ssm.roofline_fraction,
-            ratio=ssm.roofline_fraction / llm.roofline_fraction,
-        )
-        for llm, ssm in pairs
-        if ssm and ssm.roofline_fraction is not None and llm.roofline_fraction
-    )

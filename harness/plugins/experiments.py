@@ -63,6 +63,8 @@ class Experiment:
     other facts contradicts itself."""
     needs_mix: ClassVar[bool] = True
     """Whether it runs or serves the mix, on this machine alone, after the mixed phases."""
+    of_any_result: ClassVar[bool] = False
+    """Whether it has figures of every result, also of a run that was not asked for it. It then measures nothing."""
     first: ClassVar[str] = ""
     """What `before` measures, for the progress. Empty if it measures nothing."""
     takes_turns: ClassVar[bool] = False

@@ -178,15 +178,11 @@ class Failure(Fact):
     """How the measurement failed. A `refused` or `unsupported` measurement was not attempted."""
     message: str
     hint: str = ""
+    """What the reader can do, or which log says more, and its last line."""
 
     @property
     def attempted(self) -> bool:
         return self.kind not in ("refused", "unsupported")
-
-    @property
-    def cause(self) -> str:
-        """The message without what a log says, which follows its first semicolon."""
-        return self.message.partition("; ")[0]
 
 
 ClockReason = Literal[
