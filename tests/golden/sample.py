@@ -122,7 +122,7 @@ def record(
         peak_pss_bytes=5 << 30 if completions else None,
         completions=completions,
         error=error,
-        audit=RIGHT if completions else None,
+        audit=RIGHT.model_copy(update={"finished": len(completions)}) if completions else None,
     )
 
 

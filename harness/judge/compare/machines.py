@@ -387,6 +387,6 @@ def _instead(suite: str, side: _Side, differing: Sequence[Sequence[str]]) -> str
     """How a side's most similar valid route differs, or why its routes have no figure."""
     if differing:
         return f" for the same work ({'; '.join(sorted(differing, key=len)[0])})"
-    runs = (run for measurement in side.measurements for run in measurement.runs if run.record.route.suite == suite)
+    runs = (run for measurement in side.measurements for run in measurement.runs if run.solo.route.suite == suite)
     why = next((run.no_figure for run in runs if run.no_figure), None)
     return f": it {why}" if why else ""
