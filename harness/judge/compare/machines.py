@@ -370,17 +370,13 @@ def _unmatched(
     for work in (work for work in base_works if work not in works):
         differing = [differences(work.facts(), similar.facts()) for similar in works if similar.suite == work.suite]
         yield Uncompared(
-            side.label, _about(work), f"{side.label} has no valid route{_instead(work.suite, side, differing)}"
+            side.label, work.label, f"{side.label} has no valid route{_instead(work.suite, side, differing)}"
         )
     measured = {work.suite for work in base_works}
     for work in (work for work in works if work.suite not in measured):
         yield Uncompared(
-            side.label, _about(work), f"{baseline.label} has no valid route{_instead(work.suite, baseline, ())}"
+            side.label, work.label, f"{baseline.label} has no valid route{_instead(work.suite, baseline, ())}"
         )
-
-
-def _about(work: SuiteWork) -> str:
-    return f"{work.suite}, {work.scenario}, {work.weight_class}-bit weights"
 
 
 def _instead(suite: str, side: _Side, differing: Sequence[Sequence[str]]) -> str:

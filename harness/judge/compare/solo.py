@@ -72,6 +72,11 @@ class SuiteWork:
     weight_class: int
     """16, 8 or 4 bits of a weight; fp32 is counted with the 16-bit formats."""
 
+    @property
+    def label(self) -> str:
+        """llm, single-stream, 16-bit weights."""
+        return f"{self.suite}, {self.scenario}, {self.weight_class}-bit weights"
+
     def facts(self) -> dict[str, object]:
         """The values by the names that reports show."""
         values = {**vars(self), "suite_options": dict(self.suite_options)}

@@ -358,8 +358,11 @@ def score_graded(evidence: Evidence) -> Iterator[Finding]:
 
 
 of_energy = Room(300)
-LATE_NS = 1_500_000_000  # timestamps of whole seconds are up to one second old, and meters are read ten times a second
-METERING = 0.005  # of one core
+LATE_NS = 1_500_000_000
+"""The largest age of a reading: timestamps of whole seconds are up to a second old, and meters are read ten times a
+second."""
+METERING = 0.005
+"""The largest fraction of one core that reading the meters may take."""
 
 
 @of_energy.rule(
@@ -428,7 +431,7 @@ def energy_valid(evidence: Evidence) -> Iterator[Finding]:
         "{phase:phase}{domain} is {by_pct:+.1f} % off {source}, which meters the same (limit {limit:percent})"
     ),
     twins=warning(
-        "{phase:phase}{domain} and {other} show one and the same reading: that they agree tells nothing, and they are "
+        "{phase:phase}{domain} and {other} return identical readings: their agreement proves nothing, and they are "
         "never added"
     ),
     noticed=warning("two energy sources disagree{share:share}", "mixmark meters shows what they read"),
