@@ -60,10 +60,7 @@ def contenders(rates_per_s: Mapping[RouteKey, Sequence[float]]) -> list[RouteKey
 
 def alone(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[BestRate, ...]:
     """The rates of `solo` with their intervals."""
-    return tuple(
-        BestRate(rate, _estimate(rate, each), False, _in_flight(each))
-        for rate, each in _solo(evidence, mix, invalid).values()
-    )
+    return tuple(_measured_alone(*each) for each in _solo(evidence, mix, invalid).values())
 
 
 def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, ...]:
@@ -94,9 +91,8 @@ def known(
     found = []
     for rate in planned:
         key = rate.suite, rate.device, rate.adapter, rate.precision
-        best, in_mix = BestRate(rate, _estimate(rate, None), False), beside.get(key)
-        if key in alone:
-            best = BestRate(rate, _estimate(rate, alone[key][1]), False, _in_flight(alone[key][1]))
+        in_mix = beside.get(key)
+        best = _measured_alone(rate, alone[key][1] if key in alone else None)
         if in_mix and key in alone and not _overlaps_more(in_mix[1], alone[key][1]):
             faster = rate.model_copy(update={"units_per_s": in_mix[0].units_per_s * best.in_flight})
             reached = _estimate(faster, in_mix[1])
@@ -125,6 +121,11 @@ def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteK
 def counts(each: Measurement, invalid: Collection[str]) -> bool:
     """Whether its rate may be planned with. invalid: as in `solo`."""
     return each.key not in invalid and each.record.audited
+
+
+def _measured_alone(rate: Rate, each: Measurement | None) -> BestRate:
+    """The rate of a route with the interval of its solo measurement, if it is known."""
+    return BestRate(rate, _estimate(rate, each), in_mix=False, in_flight=_in_flight(each) if each else 1.0)
 
 
 def _estimate(rate: Rate, each: Measurement | None) -> Estimate:

@@ -116,19 +116,12 @@ def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]
             yield finding.model_copy(update={"about": labels.get(finding.about, "run")})
 
 
+NO_SCORE = "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand"
 declare(
     "mix_complete",
-    not_run=warning(
-        "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand",
-        "--mix none measures the suites alone and asks for no mix",
-    ),
-    no_figure=warning(
-        "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand",
-        "--device names the devices to measure",
-    ),
-    too_short=warning(
-        "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand", "{longer}"
-    ),
+    not_run=warning(NO_SCORE, "--mix none measures the suites alone and asks for no mix"),
+    no_figure=warning(NO_SCORE, "--device names the devices to measure"),
+    too_short=warning(NO_SCORE, "{longer}"),
 )
 
 

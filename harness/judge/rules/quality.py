@@ -65,14 +65,13 @@ def finished(evidence: Evidence) -> Iterator[Finding]:
             yield found(code, record.key, kind=error.kind, message=error.message, hint=error.hint)
 
 
+ENDED = "the search for the best batch ran out of time: none above {largest} was tried, and batch {batch} was measured"
+
+
 @of_records.rule(
     weight=600,
-    best=warning(
-        "the search for the best batch ran out of time: none above {largest} was tried, and batch {batch} was measured"
-    ),
-    tried=note(
-        "the search for the best batch ran out of time: none above {largest} was tried, and batch {batch} was measured"
-    ),
+    best=warning(ENDED),
+    tried=note(ENDED),
     noticed=warning("the search for the best batch ran out of time{share:share}", "a longer preset searches longer"),
 )
 def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
