@@ -19,7 +19,7 @@ BUDGETS = {
     "resources": 210,
     "plugins": 650,
     "plan": 980,
-    "judge": 5170,
+    "judge": 5100,
     "adapters": 2120,
     "meters": 640,
     "record": 540,
@@ -27,10 +27,10 @@ BUDGETS = {
     "machine": 1880,
     "measure": 2960,
     "cli": 1630,
-    "reporters": 2300,
+    "reporters": 2265,
     "suites": 2650,
 }
-"""The rooms of the harness, and what else a score needs. Together 25,460 lines; the goal is 24,400."""
+"""The rooms of the harness, and what else a score needs. Together 25,355 lines; the goal is 24,400."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

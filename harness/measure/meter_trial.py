@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mixmark.harness.contracts.schema import Domain, Metering
-from mixmark.harness.judge.energy.reading import EnergyReading, power, reading
-from mixmark.harness.judge.energy.step_response import StepResponse, step_response
+from mixmark.harness.judge.energy.reading import EnergyReading, StepResponse, power, reading, step_response
 from mixmark.harness.machine import other_load
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.other_load import OtherLoad

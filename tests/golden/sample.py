@@ -120,10 +120,9 @@ def record(
         feed_units=int(completions.units[: completions.ends[0]].sum()) if completions else None,
         parent_window_ns=(int(completions.issued_ns[0]), int(completions.yielded_ns.max())) if completions else None,
         peak_pss_bytes=5 << 30 if completions else None,
-        exempt="not asked for" if completions else None,
         completions=completions,
         error=error,
-        audit=RIGHT if completions and scenario == "probe" else None,
+        audit=RIGHT.model_copy(update={"finished": len(completions)}) if completions else None,
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from mixmark import Device, Domain, Sample
 from mixmark.harness.cli.meters import _advice
-from mixmark.harness.judge.energy.step_response import StepResponse
+from mixmark.harness.judge.energy.reading import StepResponse
 from mixmark.harness.machine import config, other_load
 from mixmark.harness.machine.other_load import OtherLoad
 from mixmark.harness.measure import meter_trial

@@ -127,7 +127,7 @@ def test_an_entry_is_ranked_only_without_a_reason_against_it() -> None:
         CLOSED, score=replace(CLOSED.score, grade="indicative", missing=(found("score_graded.runs", runs=1, needed=3),))
     )
     computed = concluded(indicative)
-    assert not computed.ranked and computed.reasons["ranked"] == ("1 of 3 runs",)
+    assert not computed.ranked and computed.reasons["grade"] == ("1 of 3 runs",)
 
 
 # Several results

@@ -16,8 +16,7 @@ import pytest
 from mixmark.harness.cli.meters import _advice
 from mixmark.harness.contracts.schema import Domain, Metering
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.energy.reading import reading
-from mixmark.harness.judge.energy.step_response import StepResponse
+from mixmark.harness.judge.energy.reading import StepResponse, reading
 from mixmark.harness.machine.config import Config
 from mixmark.harness.measure.meter_trial import MeterTrial
 from mixmark.harness.measure.metering import Meters

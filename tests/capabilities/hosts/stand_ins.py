@@ -172,7 +172,7 @@ class StandIn:
         issued = first + 10 * MS * np.arange(3)
         done = Completions(issued, issued, np.arange(1, 4), issued + 10 * MS, np.ones(3, np.int64))
         made_up = sample.record(of.key, of.route.suite, "sample", done, scenario=of.scenario)
-        return made_up.model_copy(update={"phase": phase, "route": of.route, "run": of.run})
+        return made_up.model_copy(update={"phase": phase, "route": of.route, "run": of.run, "audit": None})
 
     def measured(self, phase: Phase) -> messages.PhaseMeasured:
         records = [self.record(phase.name, each) for each in phase.shares]

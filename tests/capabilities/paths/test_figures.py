@@ -102,9 +102,7 @@ def test_a_latency_that_does_not_show_has_a_reason() -> None:
 
 
 def test_a_path_that_failed_has_the_reason_of_the_failure() -> None:
-    failed = PathRecord(
-        path=PATH, samples=samples(4 * KIB, 100), failure=Failure(kind="raised", message="it is gone; its log")
-    )
+    failed = PathRecord(path=PATH, samples=samples(4 * KIB, 100), failure=Failure(kind="raised", message="it is gone"))
     (found,) = paths(result(failed))
     assert (found.latency_s, found.reason) == (None, "it is gone")
 
@@ -261,7 +259,7 @@ def test_a_run_of_the_mix_that_counts_nothing_has_its_reason() -> None:
     failed = mixed_at(0.8, ALONE, BESIDE, failure=Failure(kind="crashed", message="it is gone"))
     assert failed.mix_left is None
     assert "it is gone" in (failed.mix_reason or "")
-    lost = BESIDE.model_copy(update={"samples": (), "failure": Failure(kind="raised", message="it ended; its log")})
+    lost = BESIDE.model_copy(update={"samples": (), "failure": Failure(kind="raised", message="it ended")})
     assert mixed_at(0.8, ALONE, lost).mix_reason == "the copies ended: it ended"
     fault = CopyFault(kind="short", size_bytes=64 * MIB, first_byte=7)
     wrong = mixed_at(0.8, ALONE, BESIDE.model_copy(update={"fault": fault}))

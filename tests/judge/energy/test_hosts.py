@@ -9,10 +9,9 @@ import pytest
 
 from mixmark.harness.contracts.device_ids import on
 from mixmark.harness.contracts.schema import Domain, Hosts, Metering, Result, Samples
-from mixmark.harness.judge.energy.coverage import antichain, needed, uncovered
 from mixmark.harness.judge.energy.reading import in_phase
-from mixmark.harness.judge.energy.total import total
-from mixmark.harness.judge.rules import energy
+from mixmark.harness.judge.energy.total import antichain, needed, total, uncovered
+from mixmark.harness.judge.rules import quality
 from mixmark.harness.judge.solo_rates import power
 from tests.fakes.hosts import NAMES, WATTS, cluster, wall
 from tests.fakes.machine import SECOND, device, one_run
@@ -35,7 +34,7 @@ def test_the_joules_of_all_hosts_are_added_and_the_efficiency_is_that_of_one(two
     assert found.mixes_per_hour.estimate == pytest.approx(2 * alone.mixes_per_hour.estimate, rel=0.02)
     assert found.mixes_per_kwh.estimate == pytest.approx(alone.mixes_per_kwh.estimate, rel=0.02)
     assert one.total.domains == ("wall",)
-    assert said(energy.energy_complete, two) == [] and said(energy.energy_valid, two) == []
+    assert said(quality.energy_complete, two) == [] and said(quality.energy_valid, two) == []
 
 
 def test_a_host_without_a_meter_leaves_no_efficiency_and_is_named(two: Result) -> None:
@@ -43,9 +42,9 @@ def test_a_host_without_a_meter_leaves_no_efficiency_and_is_named(two: Result) -
     found = scored(half)
     assert found.mixes_per_hour and found.mixes_per_kwh is None
     assert found.unmeasured == "host2 is not metered"
-    assert said(energy.energy_complete, half) == [says("energy_complete", "run", why="host2 is not metered")]
+    assert said(quality.energy_complete, half) == [says("energy_complete", "run", why="host2 is not metered")]
     none = says("energy_measured.none", "run", missing=("host1", "host2"))
-    assert said(energy.energy_measured, two.model_copy(update={"domains": ()})) == [none]
+    assert said(quality.energy_measured, two.model_copy(update={"domains": ()})) == [none]
     part = two.domains[1].model_copy(update={"covers": ("host2/cpu:0",)})
     blind = two.model_copy(update={"domains": (two.domains[0], part)})
     assert scored(blind).unmeasured == "host2/gpu:0 is not metered", "part of it is"

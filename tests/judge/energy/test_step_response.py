@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import Samples
-from mixmark.harness.judge.energy.step_response import StepResponse, step_response
+from mixmark.harness.judge.energy.reading import StepResponse, step_response
 from tests.fakes.machine import WALL
 
 SECOND = 1_000_000_000

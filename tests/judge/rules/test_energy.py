@@ -9,7 +9,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Absent, Metering, Result, Samples
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.rules import energy
+from mixmark.harness.judge.rules import quality
 from tests.fakes.machine import OUTSIDE, WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, domain, record, result
 from tests.judge.found import SECOND, done, said, says
@@ -33,44 +33,44 @@ def metered(watts: float = 50.0, lost: dict[str, str] | None = None, cpu_ns: int
 
 
 def test_a_run_without_a_meter_says_where_to_look() -> None:
-    assert said(energy.energy_measured, metered()) == []
+    assert said(quality.energy_measured, metered()) == []
     absent = (Absent(kind="meter", name="rapl", reason="sudo chmod"),)
     for code, told in (("none", done()), ("absent", done().model_copy(update={"absent": absent}))):
-        assert said(energy.energy_measured, told) == [says(f"energy_measured.{code}", "run", missing=("the machine",))]
+        assert said(quality.energy_measured, told) == [says(f"energy_measured.{code}", "run", missing=("the machine",))]
 
 
 def test_energy_of_a_part_is_a_warning() -> None:
     gpu = result().devices[1]
     whole = metered()
-    assert said(energy.energy_complete, whole) == []
+    assert said(quality.energy_complete, whole) == []
     more = whole.model_copy(update={"devices": (*whole.devices, gpu)})
-    [(code, about, values)] = said(energy.energy_complete, more)
+    [(code, about, values)] = said(quality.energy_complete, more)
     assert (code, about, gpu.id in values["why"]) == ("energy_complete", "run", True)
     modelled = tuple(each.model_copy(update={"method": "modelled"}) for each in whole.domains)
-    [(code, _, values)] = said(energy.energy_complete, whole.model_copy(update={"domains": modelled}))
+    [(code, _, values)] = said(quality.energy_complete, whole.model_copy(update={"domains": modelled}))
     assert (code, values["domains"]) == ("energy_complete.modelled", ("package", "power"))
-    assert said(energy.energy_complete, done()) == []
+    assert said(quality.energy_complete, done()) == []
 
 
 def test_energy_that_is_not_known_says_why() -> None:
-    assert said(energy.energy_valid, metered()) == []
+    assert said(quality.energy_valid, metered()) == []
     package = {"phase": "", "domain": "package"}
     lost = says("energy_valid.unknown", "a", **package, why=("lost", "its peer closed it"))
-    assert said(energy.energy_valid, metered(lost={"package": "its peer closed it"})) == [lost]
-    assert said(energy.energy_valid, metered(lost={"power": "gone"})) == [], "it is not added"
+    assert said(quality.energy_valid, metered(lost={"package": "its peer closed it"})) == [lost]
+    assert said(quality.energy_valid, metered(lost={"power": "gone"})) == [], "it is not added"
     for seconds, told in (
         (10, says("energy_valid.short", "a", **package, needed=200)),
         (3, says("energy_valid.too_short", "a", **package, needed=40)),
     ):
-        assert said(energy.energy_valid, metered(seconds=seconds)) == [told]
+        assert said(quality.energy_valid, metered(seconds=seconds)) == [told]
     unread = metered(watts=52.0).model_copy(update={"meterings": ()})
-    assert said(energy.energy_valid, unread) == [says("energy_valid.not_read", "a", phase="")]
-    assert said(energy.energy_agrees, unread) == []
+    assert said(quality.energy_valid, unread) == [says("energy_valid.not_read", "a", phase="")]
+    assert said(quality.energy_agrees, unread) == []
 
 
 def test_energy_of_a_mix_that_is_not_known_says_why() -> None:
     told = one_run(WATTS_AT_THE_WALL)
-    assert said(energy.energy_valid, told) == []
+    assert said(quality.energy_valid, told) == []
     metering, *others = told.meterings
     [wall] = told.domains
     samples = metering.samples[wall.id]
@@ -79,7 +79,7 @@ def test_energy_of_a_mix_that_is_not_known_says_why() -> None:
     cut = metering.model_copy(update={"samples": {wall.id: torn}, "lost": {wall.id: "line 9 is torn"}})
     broken = told.model_copy(update={"meterings": (cut, *others)})
     reason = ("lost", "line 9 is torn")
-    assert said(energy.energy_valid, broken) == [
+    assert said(quality.energy_valid, broken) == [
         says("energy_valid.unknown", "run", phase=metering.phase, domain=wall.id, why=reason)
     ]
     found = judge(broken).score
@@ -87,8 +87,8 @@ def test_energy_of_a_mix_that_is_not_known_says_why() -> None:
 
 
 def test_a_counter_and_the_integral_of_power_agree_within_5_percent() -> None:
-    assert said(energy.energy_agrees, metered(watts=52.0)) == []
-    [(code, about, values)] = said(energy.energy_agrees, metered(watts=53.0))
+    assert said(quality.energy_agrees, metered(watts=52.0)) == []
+    [(code, about, values)] = said(quality.energy_agrees, metered(watts=53.0))
     assert (code, about) == ("energy_agrees.differ", "a")
     assert (values["domain"], values["source"], round(values["by_pct"], 1)) == ("power", "package", 6.0)
 
@@ -129,9 +129,9 @@ def test_a_wall_that_reads_more_than_its_supply_can_take_sets_no_mx(supply_watts
 
 
 def test_metering_takes_half_a_percent_of_a_core_at_most() -> None:
-    assert said(energy.low_metering_overhead, metered(cpu_ns=SECOND // 4)) == []
+    assert said(quality.low_metering_overhead, metered(cpu_ns=SECOND // 4)) == []
     used = says("low_metering_overhead", "a", used=1 / 69.9, limit=0.005)
-    assert said(energy.low_metering_overhead, metered(cpu_ns=SECOND)) == [used]
+    assert said(quality.low_metering_overhead, metered(cpu_ns=SECOND)) == [used]
 
 
 def at_the_wall(late_s: float = 0.0, clock_s: float = 0.0) -> Result:
@@ -154,15 +154,17 @@ def at_the_wall(late_s: float = 0.0, clock_s: float = 0.0) -> Result:
 
 def test_a_meter_whose_stamps_come_late_is_told_with_the_figure() -> None:
     """3 of 60 s then count as a rest, at a third of the power."""
-    assert said(energy.meter_timestamps_recent, at_the_wall()) == []
-    assert said(energy.meter_timestamps_recent, at_the_wall(late_s=1.4)) == [], "whole seconds, read ten times a second"
-    assert said(energy.meter_timestamps_recent, metered()) == [], "a counter is stamped by the harness"
-    [(code, about, values)] = said(energy.meter_timestamps_recent, at_the_wall(clock_s=3))
+    assert said(quality.meter_timestamps_recent, at_the_wall()) == []
+    assert said(quality.meter_timestamps_recent, at_the_wall(late_s=1.4)) == [], (
+        "whole seconds, read ten times a second"
+    )
+    assert said(quality.meter_timestamps_recent, metered()) == [], "a counter is stamped by the harness"
+    [(code, about, values)] = said(quality.meter_timestamps_recent, at_the_wall(clock_s=3))
     assert (code, about, values["domain"]) == ("meter_timestamps_recent.known", "a", "plug")
     assert (values["age_s"], values["limit_s"], values["off_pct"]) == (
         pytest.approx(3), 1.5, pytest.approx(-10 / 3, rel=0.01),
     )  # fmt: skip
-    [(code, *_)] = said(energy.meter_timestamps_recent, at_the_wall(late_s=25))
+    [(code, *_)] = said(quality.meter_timestamps_recent, at_the_wall(late_s=25))
     assert code == "meter_timestamps_recent", "so long before the window nothing was read"
 
 
@@ -180,6 +182,6 @@ def test_two_sources_that_are_one_reading_are_told() -> None:
             update={"domains": domains, "meterings": (metering.model_copy(update={"samples": seen}),)}
         )
 
-    assert said(energy.energy_agrees, told(1.01 * joules)) == []
+    assert said(quality.energy_agrees, told(1.01 * joules)) == []
     twins = {"phase": "", "domain": "package", "other": "copy"}
-    assert said(energy.energy_agrees, told(joules)) == [says("energy_agrees.twins", "a", **twins)]
+    assert said(quality.energy_agrees, told(joules)) == [says("energy_agrees.twins", "a", **twins)]

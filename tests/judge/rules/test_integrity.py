@@ -85,13 +85,13 @@ def test_a_gate_of_the_server_tier_or_of_a_checkpoint_is_unmeasured() -> None:
     [
         ({"audit": audit(problem="feed 3: not finite")}, "problem", {"problem": "feed 3: not finite"}),
         (
-            {"audit": Audit(gate=GATE, finished=9, feeds=(3,)), "exempt": None},
+            {"audit": Audit(gate=GATE, finished=9, feeds=(3,))},
             "missing",
             {"why": "the run ended before"},
         ),
-        ({"exempt": None, "unaudited": "no torch"}, "missing", {"why": "no torch"}),
-        ({"exempt": "not asked for"}, "unasked", {"why": "not asked for"}),
-        ({"exempt": "no gate"}, "unasked", {"why": "no gate"}),
+        ({"audit": None, "unaudited": "no torch"}, "missing", {"why": "no torch"}),
+        ({"audit": None, "exempt": "not asked for"}, "unasked", {"why": "not asked for"}),
+        ({"audit": None, "exempt": "no gate"}, "unasked", {"why": "no gate"}),
     ],
 )
 def test_what_was_not_compared_counts_unless_nobody_asked_for_it(
@@ -101,17 +101,17 @@ def test_what_was_not_compared_counts_unless_nobody_asked_for_it(
 
 
 def test_an_audit_that_was_drawn_and_did_not_run_is_pending_until_the_run_is_over() -> None:
-    drawn = cell(audit=Audit(gate=GATE, finished=9, feeds=(3,)), exempt=None)
-    for about in (drawn, cell(exempt=None)):
+    drawn = cell(audit=Audit(gate=GATE, finished=9, feeds=(3,)))
+    for about in (drawn, cell(audit=None)):
         for finished, code in ((False, "audited.pending"), (True, "audited.missing")):
             found = integrity.audited(gather(result(about, finished=finished)))
             assert [(each.code, each.severity) for each in found] == [(code, CODES[code].severity)]
-    failed = cell(audit=Audit(gate=GATE, finished=9, feeds=(3,)), exempt=None, unaudited="no torch")
+    failed = cell(audit=Audit(gate=GATE, finished=9, feeds=(3,)), unaudited="no torch")
     assert [each.code for each in integrity.audited(gather(result(failed, finished=False)))] == ["audited.missing"]
 
 
 def test_not_asked_for_is_no_excuse_where_the_plan_asks() -> None:
-    unaudited = cell(exempt="not asked for")
+    unaudited = cell(audit=None, exempt="not asked for")
     for audits, severity in ((0, "note"), (1, "invalid")):
         planned = result(unaudited).model_copy(update={"phases": (phase(unaudited, audits=audits),)})
         assert [each.severity for each in integrity.audited(gather(planned))] == [severity]

@@ -8,7 +8,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Absent, Cost, Record
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.rules import interference, records, registered
+from mixmark.harness.judge.rules import interference, quality, registered
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 from tests.judge.found import QUIET, SECOND, Check, beside, block, canaries, done, failed, gpu_state, said, says, six
 
@@ -17,7 +17,7 @@ def rules_of(module: ModuleType) -> list[Check]:
     return [rule.check for rule in registered.RULES.values() if rule.check.__module__ == module.__name__]
 
 
-@pytest.mark.parametrize("rule", [*rules_of(records), *rules_of(interference)])
+@pytest.mark.parametrize("rule", [*rules_of(quality), *rules_of(interference)])
 def test_a_clean_result_passes(rule: Check) -> None:
     assert said(rule, done()) == []
 

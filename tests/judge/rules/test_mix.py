@@ -12,7 +12,7 @@ from mixmark.harness.contracts.schema import Finding, Rate, Result, ServiceLimit
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import found
-from mixmark.harness.judge.rules import mix
+from mixmark.harness.judge.rules import quality
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
 from tests.fakes.machine import (
@@ -37,9 +37,9 @@ def lacking(*missing: Finding) -> Said:
 
 def test_a_mix_that_came_whole_is_only_graded() -> None:
     told = one_run(WATTS_AT_THE_WALL)
-    assert said(mix.mix_complete, told) == []
-    assert said(mix.mix_bounded, told) == []
-    assert said(mix.score_graded, told) == [lacking(found("score_graded.runs", runs=1, needed=3))]
+    assert said(quality.mix_complete, told) == []
+    assert said(quality.mix_bounded, told) == []
+    assert said(quality.score_graded, told) == [lacking(found("score_graded.runs", runs=1, needed=3))]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_mix_that_came_whole_is_only_graded() -> None:
 def test_a_host_has_two_threads_for_each_accelerator(threads: int | None, quota: float | None, warned: bool) -> None:
     told = one_run(WATTS_AT_THE_WALL)
     system = told.system.model_copy(update={"cpu_threads": threads, "cpu_quota": quota})
-    found = said(mix.accelerators_fed, told.model_copy(update={"system": system}))
+    found = said(quality.accelerators_fed, told.model_copy(update={"system": system}))
     assert found == ([says("accelerators_fed", "run", threads=1, accelerators=1, needed=2)] if warned else [])
 
 
@@ -56,7 +56,7 @@ def test_a_mix_of_ones_own_is_never_ranked(monkeypatch: pytest.MonkeyPatch) -> N
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
     own = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "mine"})})
-    assert said(mix.mix_complete, own) == []
+    assert said(quality.mix_complete, own) == []
     newer = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "edge-10"})})
     small = told.mix.model_copy(update={"name": "smoke-1", "tier": "smoke"})
     monkeypatch.setattr(mixes, "frozen", lambda: {"smoke-1": small})
@@ -83,7 +83,7 @@ def test_another_mix_under_a_published_name_has_no_score(change: dict[str, objec
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
     forged = told.model_copy(update={"mix": told.mix.model_copy(update=change)})
-    assert says("mix_complete.other_mix", "run", mix="edge-9") in said(mix.mix_complete, forged)
+    assert says("mix_complete.other_mix", "run", mix="edge-9") in said(quality.mix_complete, forged)
     found = judge(forged).score
     assert found and (found.mixes_per_hour, found.mixes_per_kwh) == (None, None)
 
@@ -96,8 +96,8 @@ def test_a_plan_has_the_rates_of_the_solo_records() -> None:
     lost = told.model_copy(update={"records": tuple(each for each in told.records if each.key != "solo.llm.gpu-0")})
     route = {"phase": "mixed.1", "suite": "llm", "device": "gpu:0"}
     other = says("mix_complete.other_rate", "run", **route, planned_per_s=200.0, measured_per_s=100.0)
-    assert said(mix.mix_complete, flattered) == [other]
-    assert said(mix.mix_complete, lost) == [says("mix_complete.no_rate", "run", **route, planned_per_s=100.0)]
+    assert said(quality.mix_complete, flattered) == [other]
+    assert said(quality.mix_complete, lost) == [says("mix_complete.no_rate", "run", **route, planned_per_s=100.0)]
 
 
 def sandbagged(told: Result, slower: Mapping[str, float]) -> Result:
@@ -118,7 +118,7 @@ def test_a_rate_that_the_mix_exceeded_clearly_gives_way_in_the_bound() -> None:
     assert seen.bound_per_hour.estimate == pytest.approx(honest.bound_per_hour.estimate, rel=5e-3)
     assert seen.kappa.estimate == pytest.approx(honest.kappa.estimate, abs=5e-3)
     assert {each.suite for each in seen.faster} == set(MIX)
-    faster = said(mix.mix_bounded, told)
+    faster = said(quality.mix_bounded, told)
     assert {(code, values["suite"]) for code, _, values in faster} == {("mix_bounded.faster", suite) for suite in MIX}
     assert {round(values["times"], 2) for *_, values in faster} == {1.2}
     one = judge(sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})).diagnoses["mixed.1"]
@@ -129,7 +129,7 @@ def test_a_rate_that_the_mix_exceeded_clearly_gives_way_in_the_bound() -> None:
 def test_a_rate_within_the_intervals_stands_and_kappa_is_as_unsure_as_it() -> None:
     """The solo records have one feed each, so their rates are unsure by 5 %, and κ with them."""
     told = sandbagged(one_run(WATTS_AT_THE_WALL), dict.fromkeys(MIX, 1.04))
-    assert said(mix.mix_bounded, told) == []
+    assert said(quality.mix_bounded, told) == []
     seen = judge(told).diagnoses["mixed.1"]
     assert not seen.faster and seen.bound_per_hour.estimate == pytest.approx(seen.plan.bound_per_s * 3600)
     assert seen.bound_per_hour.half_width == pytest.approx(0.05)
@@ -154,7 +154,7 @@ def test_a_mix_that_does_more_than_its_bound_shows_that_the_solo_rates_are_too_l
     half = Estimate.within(known.bound_per_hour.estimate / 2, known.bound_per_hour.half_width)
     low = replace(known, bound_per_hour=half, kappa=Estimate(2.0))
     evidence = replace(gather(told), mixed_runs=found.score.runs, diagnoses={"mixed.1": low})
-    [(code, _, values)] = map(facts, mix.mix_bounded(evidence))
+    [(code, _, values)] = map(facts, quality.mix_bounded(evidence))
     assert (code, values["phase"], values["kappa"]) == ("mix_bounded.above", "mixed.1", 2)
     assert 1 < values["lowest"] <= 2
 
@@ -184,7 +184,7 @@ def rates_of(told: Result) -> tuple[Rate, ...]:
 def test_a_plan_that_lacks_a_suite_is_not_proven_whatever_the_mix_did() -> None:
     told = sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})
     fewer = tuple(rate for rate in rates_of(told) if rate.suite != "llm")
-    [(code, _, values)] = said(mix.mix_complete, replanned(told, rates=fewer))
+    [(code, _, values)] = said(quality.mix_complete, replanned(told, rates=fewer))
     assert (code, values["phase"]) == ("mix_complete.unproven", "mixed.1")
 
 
