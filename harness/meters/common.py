@@ -1,43 +1,14 @@
-"""Shared functions of meters: options, the ids that a source covers, reads of sysfs and of libraries."""
+"""Shared functions of meters: the ids that a source covers, reads of sysfs and of libraries."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
 from mixmark.harness.contracts.device_ids import part_of
-from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Device, Domain
-
-UNITS = {"W": 1.0, "mW": 1e-3, "kW": 1e3, "J": 1.0, "kJ": 1e3, "Wh": 3600.0, "kWh": 3.6e6}
-"""The watts or joules of one unit in which a meter may report."""
-POWER = frozenset({"W", "mW", "kW"})
-"""The units of power; the others are of energy."""
-
-
-def choice_option(meter: str, options: Mapping[str, str], name: str, allowed: Iterable[str]) -> str | None:
-    """The option. None if it was not given. Raises UsageError for another word."""
-    value = options.get(name)
-    if value is not None and value not in (words := list(allowed)):
-        raise UsageError(f"the meter {meter} takes {name} {', '.join(words)}, not {value!r}")
-    return value
-
-
-def number_option(meter: str, options: Mapping[str, str], name: str, signed: bool = False) -> float | None:
-    """The option as a number; `1%` is 0.01. None if it was not given. Raises UsageError for other text."""
-    text = options.get(name)
-    if text is None:
-        return None
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or (not signed and value <= 0):
-        raise UsageError(f"the meter {meter} takes a number for {name}, not {text!r}")
-    return value
 
 
 def host_ids(devices: Iterable[Device]) -> list[str]:

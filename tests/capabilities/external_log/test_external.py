@@ -17,7 +17,8 @@ import pytest
 
 from mixmark.harness.capabilities import external_log as external
 from mixmark.harness.capabilities.external_log import Clocks, External, lines, sources
-from mixmark.harness.capabilities.external_log.sources import CHUNK, LONGEST_LINE, Lost
+from mixmark.harness.capabilities.external_log.lines import LONGEST_LINE, Lost
+from mixmark.harness.capabilities.external_log.sources import CHUNK
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
@@ -281,12 +282,28 @@ class TestLog:
             (None, ["No such file"]),
             ("", ["no whole line yet"]),
             ("1760000000,100\n", ["needs a header such as timestamp,watts", "'1760000000,100'"]),
-            ("timestamp,volts\n1,2\n", ["'timestamp,volts' | '1,2'", "plain lacks a column of W", 'time = "…"']),
+            (
+                "timestamp,volts\n1,2\n",
+                ["'timestamp,volts' | '1,2'", "lacks a column of W", "or the options time, column"],
+            ),
             ("timestamp,watts,joules\n", ["several columns have a unit", 'column = "watts", or one of joules']),
-            ("Time,Power [W]\n", ["HWiNFO lacks date", "plain lacks timestamp", 'column = "Power [W]", unit = "W"']),
-            ("Time,Power [kW]\n", ['time = "Time", column = "Power [kW]", unit = "kW"']),
-            ("turbostat version 2024 - Len Brown\n", ["Nearest: turbostat lacks time_of_day_seconds"]),
-            ("Date;Clock;P1;Power\n", ['time = "Date+Clock", column = "Power", unit = "W"']),
+            ("Time,Power [W]\n", ["Nearest: HWiNFO lacks date", 'To read it: time = "Time", column = "Power [W]"']),
+            ("turbostat version 2024 - Len Brown\n", ["Known: nvidia-smi, ", "turbostat"]),
+            (
+                "Date;Clock;P1;Power\n",
+                ['time = "Date+Clock", column = "Power", and unit, as the documentation of its tool has it'],
+            ),
+            (
+                "Time,Power [W]\n24.11.2026 9:41,3\n",
+                ['column = "Power [W]", and time_format, as the documentation of its tool has it'],
+            ),
+            ("Time,Power [W]\n2026-11-24 09:41,n/a\n", ["or the options time, column and unit"]),
+            (  # amdsmi's counter in units of its own: as watts it was 20.9 MW
+                "time,total_energy_consumption\n2026-11-24T09:41:30Z,20900000\n",
+                ['column = "total_energy_consumption", and unit, as'],
+            ),
+            ("timestamp,Energy (MWh)\n", ["'Energy (MWh)' may be in mWh or MWh: add unit"]),
+            ("timestamp,Apparent Power (VA)\n", ["or the options time, column and unit"]),
             ("timestamp,watts,watts\n", ["watts (1)", "watts (2)"]),
             ("timestamp,timestamp,watts\n", ["2 columns are called 'timestamp'"]),
             ('<?xml version="1.0"?>\n', ["a property list", "without -f plist"]),
@@ -337,6 +354,8 @@ class TestLog:
                 "rows can be read: '1759999001,9,5' (it has 3 fields, not 2",
             ),
             ("timestamp,watts\n1759999000,99\n", None),
+            ("09:41:30.5,99\n", "has no date: let its tool write one, as xpu-smi dump --date"),
+            ("2025-10-09 10:53:20,99\n", "no zone: add timezone=UTC"),
             ("timestamp,volts\n1759999000,99\n", "other columns than the header"),
         ],
     )
@@ -400,7 +419,7 @@ class TestTcp:
         [
             (b"GET / HTTP/1.1\r\n", "line 1 is torn or wrong"),
             (bytes(range(11, 75)) + b"\xff\xfe\n", "control characters"),
-            (b"\x00" * (LONGEST_LINE + 1), f"longer than {LONGEST_LINE}"),
+            (b"\x01" * (LONGEST_LINE + 1), f"longer than {LONGEST_LINE}"),
             (b"timestamp,joules\n", "line 1 is torn or wrong"),
             (b"", "its peer closed it"),
         ],
@@ -424,7 +443,7 @@ class TestTcp:
             sent = peer.send(b"1" * (1 << 22))
             assert sent > LONGEST_LINE
             assert f"longer than {LONGEST_LINE}" in fate(meter, domain)
-            assert len(meter._rest) <= LONGEST_LINE + CHUNK
+            assert len(meter._splitter.rest) <= LONGEST_LINE + CHUNK
 
     def test_a_refused_connection_is_reported_before_the_run_without_its_address(self, server: socket.socket) -> None:
         with socket.create_server(("127.0.0.1", 0)) as gone:
