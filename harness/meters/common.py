@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from mixmark.harness.contracts.device_ids import part_of
-from mixmark.harness.contracts.schema import HOST_PROCESSOR, Device, Domain
+from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Device, Domain
 
 
 def host_ids(devices: Iterable[Device]) -> list[str]:
@@ -28,6 +28,11 @@ def all_ids(devices: Iterable[Device]) -> tuple[str, ...]:
         "memory",
         "node",
     )
+
+
+def absent(name: str, reason: str, covers: tuple[str, ...] = ()) -> Absent:
+    """A source of energy that cannot be read."""
+    return Absent(kind="meter", name=name, reason=reason, covers=covers)
 
 
 def read_integer(path: Path) -> int:

@@ -55,6 +55,7 @@ from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.meters import declared
+from mixmark.harness.meters.common import absent
 from mixmark.harness.meters.declared import choice_option, number_option
 from mixmark.harness.meters.units import POWER, UNITS
 
@@ -111,7 +112,7 @@ class External:
         try:
             source = self._source = self._source or self._opened()
         except (OSError, MixmarkError) as error:
-            yield Absent(kind="meter", name=self._declared.id, reason=cause(error))
+            yield absent(self._declared.id, cause(error))
             return
         unit = self._format.unit if self._format else self._options.get("unit", "W")
         written = f", as {self._format.name} writes it" if self._format and self._format.name != "plain" else ""
@@ -173,7 +174,7 @@ class External:
                     self._format = recognised(text, self._options, source.live)
                     if self._format is None and source.live:
                         self._format = bare_values(text, self._options)
-            if source.live and (self._format is not None or len(first) == FIRST_LINES):
+            if source.live if self._format else len(first) == FIRST_LINES:
                 break
             if not new:
                 time.sleep(POLL_S)
@@ -186,8 +187,7 @@ class External:
         wrong: list[str] = []
         for text in rows:
             try:
-                if (found := format.reading(text)) and format.timed:
-                    lines.epoch_ns(found[0], self._zone, format.time_format)
+                self._reading(format, text)
             except Several:
                 raise
             except ValueError as error:
@@ -224,22 +224,29 @@ class External:
                 self._format = bare_values(text, self._options)
                 if self._format is None:
                     raise ValueError("it is not a reading, or a timestamp and a reading")
-            found = self._format.reading(text) if self._format else None
-            if found is None or self._format is None:
-                return None
-            at_ns, value = now_ns, found[1] * UNITS[self._format.unit]
-            if self._format.timed:
-                time_format = self._format.time_format
-                self._last_wall_ns = lines.epoch_ns(found[0], self._zone, time_format, self._last_wall_ns)
-                at_ns = self._last_wall_ns - self._wall_offset_ns
+            sample = self._reading(self._format, text, now_ns) if self._format else None
         except (ValueError, OverflowError) as error:
             raise Lost(f"line {self._splitter.count} is torn or wrong: {lines.shown(text)} ({error})") from error
-        sample = Sample(value, at_ns + round(self._late_s * 1e9))
+        if sample is None:
+            return None
         problem = lines.implausible(sample, self._last, self._emptied_ns, now_ns) or self._burst(sample)
         if problem:
             raise Lost(f"line {self._splitter.count}: {problem}")
         self._last = sample
         return sample
+
+    def _reading(self, format: Format, text: str, now_ns: int = 0) -> Sample | None:
+        """The reading of a line in watts or joules, on the clock of the run. Raises ValueError or OverflowError.
+
+        now_ns: its time of arrival, which counts if it has no timestamp.
+        """
+        found = format.reading(text)
+        if found is None:
+            return None
+        if format.timed:
+            self._last_wall_ns = lines.epoch_ns(found[0], self._zone, format.time_format, self._last_wall_ns)
+            now_ns = self._last_wall_ns - self._wall_offset_ns
+        return Sample(found[1] * UNITS[format.unit], now_ns + round(self._late_s * 1e9))
 
     def _burst(self, sample: Sample) -> Reason | None:
         """Why the rows of a log that names no device are of several devices: they come in bursts. None if not."""

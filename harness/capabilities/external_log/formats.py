@@ -121,10 +121,9 @@ def unknown(lines: Sequence[str], options: Mapping[str, str]) -> Reason:
     if not text:
         return "it has no whole line yet: start its writer before the run"
     found = "its first lines are " + " | ".join(map(shown, text[:SHOWN_LINES]))
-    if text[0].lstrip().startswith(("<?xml", "<!DOCTYPE plist", "<plist")):
-        return f"it is a property list: let powermetrics write text, without -f plist ({found})"
-    if text[0].lstrip().startswith(("{", "[")):
-        return f"it is JSON, not a table ({found})"
+    for other in RECIPES["other_files"]:
+        if re.match(other["begins"], text[0]):
+            return f"{other['advice']} ({found})"
     headers = [names for line in text for _, names in _headers(line) if len(names) > 1]
     lacking = [(table.lacking(names), table) for names in headers for table in _known(options)]
     fits = [(len(lacks) / (len(table.times) + 1), table.name, lacks) for lacks, table in lacking]

@@ -6,7 +6,7 @@ import codecs
 import json
 import math
 import re
-from datetime import UTC, datetime, time, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 
 from mixmark.harness.contracts.errors import MixmarkError
@@ -21,7 +21,6 @@ AHEAD_NS = 100_000_000  # if a timestamp is further in the future, the clocks di
 BEHIND_NS = 10_000_000_000  # if a line arrives later after its timestamp, the clocks disagree or its writer buffers
 CLOCKS = "the clocks disagree (NTP, timezone, late_s)"
 NO_DATE = "its time has no date: let its tool write one, as xpu-smi dump --date and nvidia-smi dmon -o DT do"
-PACKED = ((b"\x1f\x8b", "gzip"), (b"PK\x03\x04", "a zip file, such as a workbook"), (b"SQLite", "a database"))
 LONGEST_LINE = 1 << 18  # bytes; a table of several thousand columns fits
 
 
@@ -39,14 +38,12 @@ class Splitter:
         self._begun = False
 
     def lines(self, new: bytes) -> list[str]:
-        """The lines that `new` completes. Raises Lost if it is no text, or a line is too long.
+        """The lines that `new` completes. Raises Lost if a line is too long.
 
         UTF-16 and UTF-32 are found by their first bytes. In other encodings each character of ASCII is one byte.
         """
         if new and not self._begun:
             self._begun = True
-            if kind := next((kind for mark, kind in PACKED if new.startswith(mark)), None):
-                raise Lost(f"it is {kind} and not text")
             if not (encoding := json.detect_encoding(new)).startswith("utf-8"):
                 self._decoder = codecs.getincrementaldecoder(encoding)("replace")
         whole, newline, rest = (self._decoder.decode(new).encode() if self._decoder else new).rpartition(b"\n")
@@ -90,8 +87,10 @@ def epoch_ns(text: str, zone: tzinfo | None, time_format: str | None = None, las
             if digits <= most:
                 return int(Decimal(text) * 10 ** (9 - power))
         raise ValueError(f"{text} is no time since 1970")
-    moment = datetime.strptime(text, time_format) if time_format else _iso(text)
-    if moment.year == 1900:  # of strptime, if the format has no year
+    if time_format is None and re.fullmatch(r"\d\d?:\d\d.*", text):
+        raise ValueError(NO_DATE)
+    moment = datetime.strptime(text, time_format) if time_format else datetime.fromisoformat(text)
+    if moment.year == 1900:  # the format has no year
         raise ValueError(NO_DATE)
     if moment.tzinfo is not None:
         return _since_1970_ns(moment)
@@ -99,17 +98,6 @@ def epoch_ns(text: str, zone: tzinfo | None, time_format: str | None = None, las
         raise ValueError("its timestamp has no zone: add timezone=UTC, or the log's zone")
     first_ns, second_ns = (_since_1970_ns(moment.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
     return second_ns if first_ns < last_ns <= second_ns else first_ns
-
-
-def _iso(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as error:
-        try:
-            time.fromisoformat(text)
-        except ValueError:
-            raise error from None
-        raise ValueError(NO_DATE) from None
 
 
 def _since_1970_ns(moment: datetime) -> int:

@@ -9,7 +9,8 @@
     tasmota         user and password_env, if it asks for a password
     homeassistant   url of the entity, …/api/states/sensor.plug_power; token_env
     fritz           url of the FRITZ!Box, ain of the plug, user and password_env
-    json            any reply: power = "path.to.watts" or energy = "path.to.counter", with unit
+    json            any reply: power = "path.to.watts" or energy = "path.to.counter", with unit unless
+                    the path names it
 
 A device with several readings is refused until power (or energy) names one of them, or url the component.
 password_env and token_env name environment variables: a password is never written down. `read = "energy"` reads the

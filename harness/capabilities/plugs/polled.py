@@ -15,6 +15,7 @@ from typing import Literal
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.meters.common import absent
 from mixmark.harness.meters.declared import Declared
 
 FRESH_NS = 1_000_000_000  # an older reply is from before the measurement, and is dropped
@@ -48,7 +49,7 @@ class Polled:
         try:
             found = self.find()
         except (OSError, MixmarkError) as error:
-            yield Absent(kind="meter", name=self.declared.id, reason=str(error))
+            yield absent(self.declared.id, str(error))
             return
         self._poll = Poll(found.ask, round(self.every_s * 1e9))
         yield self.declared.domain(devices, found.quantity, found.source, self.method)
@@ -60,9 +61,7 @@ class Polled:
 class Poll:
     """Asks in a separate thread, each `every_ns` at the earliest."""
 
-    def __init__(
-        self, ask: Callable[[], float], every_ns: int, clock: Callable[[], int] = time.monotonic_ns
-    ) -> None:
+    def __init__(self, ask: Callable[[], float], every_ns: int, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._ask, self._every_ns, self._clock = ask, every_ns, clock
         self._asked_ns = -every_ns
         self._thread: threading.Thread | None = None
