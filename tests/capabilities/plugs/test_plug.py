@@ -353,6 +353,12 @@ def test_a_redirect_to_another_host_is_refused_and_takes_no_secret_there(given: 
         assert not other.asked
 
 
+def test_the_zone_of_an_ipv6_address_is_taken_as_a_url_and_a_shell_write_it() -> None:
+    for zone in ("%eth0", "%25eth0"):
+        meter = Plug({"kind": "json", "url": f"http://[fe80::1{zone}]/status", "power": "w"}, {})
+        assert meter._client.at.netloc == "[fe80::1%eth0]"
+
+
 def test_no_proxy_of_the_environment_sees_the_plug(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     with served("json") as server:
