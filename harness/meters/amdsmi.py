@@ -21,7 +21,7 @@ from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.meters.common import absent, card_domain, gpu_ids, library_reader
+from mixmark.harness.meters.common import absent, domain_of, gpu_ids, library_reader
 
 SOURCE = "rocm.docs.amd.com/projects/amdsmi"
 WATCH_TIMES, WATCH_S = 10, 0.1
@@ -122,10 +122,10 @@ class AmdSmi:
         else:
             parent = f"{name}/energy"
             self._reads[parent] = card.joules
-            yield card_domain(parent, covers, "energy", f"amdsmi_get_energy_count; {SOURCE}")
+            yield domain_of(parent, covers, "energy", f"amdsmi_get_energy_count; {SOURCE}")
         if all(reading.watts for reading in taken):
             self._reads[f"{name}/power"] = card.watts
-            yield card_domain(f"{name}/power", covers, "power", f"amdsmi_get_power_info; {SOURCE}", parent)
+            yield domain_of(f"{name}/power", covers, "power", f"amdsmi_get_power_info; {SOURCE}", parent=parent)
 
 
 def _counter_problem(readings: Sequence[CardReading]) -> Reason | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from mixmark.harness.contracts.device_ids import part_of
-from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Device, Domain
+from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Boundary, Device, Domain
 
 
 def host_ids(devices: Iterable[Device]) -> list[str]:
@@ -63,23 +63,16 @@ def library_reader(read: Callable[[], float], library: str) -> Callable[[], floa
     return call
 
 
-def card_domain(
+def domain_of(
     id: str,
     covers: tuple[str, ...],
     quantity: Literal["energy", "power"],
     source: str,
-    parent: str | None = None,
-    averaging_ns: int | None = None,
+    boundary: Boundary = "devices",
+    **facts: Any,
 ) -> Domain:
-    """A domain of the boundary `devices`. id: the meter's name, a slash and a name."""
-    return Domain(
-        id=id,
-        meter=id.split("/")[0],
-        covers=covers,
-        boundary="devices",
-        quantity=quantity,
-        method="integrated" if quantity == "power" else "counter",
-        averaging_ns=averaging_ns,
-        parent=parent,
-        source=source,
-    )
+    """A domain. id: begins with the meter's name. facts: further fields; by default energy is of a counter and power is
+    integrated."""
+    method = "integrated" if quantity == "power" else "counter"
+    known = {"id": id, "meter": id.split("/")[0], "covers": covers, "quantity": quantity, "source": source}
+    return Domain.model_validate({**known, "boundary": boundary, "method": method, **facts})

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Device, Domain
-from mixmark.harness.meters.common import all_ids
+from mixmark.harness.contracts.schema import Boundary, Device, Domain
+from mixmark.harness.meters.common import all_ids, domain_of
 
-Boundary = Literal["wall", "node", "devices"]
 OPTIONS = ("name", "boundary", "covers", "accuracy")
 
 
@@ -32,16 +31,8 @@ class Declared:
         source: str,
         method: Literal["integrated", "external"] = "external",
     ) -> Domain:
-        return Domain(
-            id=self.id,
-            meter=self.id.split("/")[0],
-            covers=self.covers or all_ids(devices),
-            boundary=self.boundary,
-            quantity=quantity,
-            method=method,
-            accuracy=self.accuracy,
-            source=source,
-        )
+        covers = self.covers or all_ids(devices)
+        return domain_of(self.id, covers, quantity, source, self.boundary, method=method, accuracy=self.accuracy)
 
 
 def declared(meter: str, options: Mapping[str, str], boundaries: Iterable[Boundary]) -> Declared:

@@ -23,7 +23,7 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters.common import absent, all_ids, gpu_ids, host_ids, read_integer
+from mixmark.harness.meters.common import absent, all_ids, domain_of, gpu_ids, host_ids, read_integer
 
 ROOT = Path("/")
 SOURCE = "Linux hwmon; docs.kernel.org/hwmon/sysfs-interface.html"
@@ -169,17 +169,14 @@ def _power_meters(sensors: Sequence[Sensor], everything: tuple[str, ...]) -> Ite
 
 
 def _domain(sensor: Sensor, covers: tuple[str, ...], node: bool = False, parent: str | None = None) -> Domain:
-    energy = sensor.channel.startswith("energy")
-    return Domain(
-        id=sensor.id,
-        meter="hwmon",
-        covers=covers,
-        boundary="node" if node else "devices",
-        quantity="energy" if energy else "power",
-        method="counter" if energy else "integrated",
+    return domain_of(
+        sensor.id,
+        covers,
+        "energy" if sensor.channel.startswith("energy") else "power",
+        f"{sensor.key} {sensor.label}".strip() + f": {SOURCE}",
+        "node" if node else "devices",
         averaging_ns=sensor.averaging_ns,
         parent=parent,
-        source=f"{sensor.key} {sensor.label}".strip() + f": {SOURCE}",
     )
 
 
