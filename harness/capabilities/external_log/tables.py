@@ -114,15 +114,13 @@ class Table:
     def _summed(self, at: str, device: tuple[str, ...], value: float) -> Reading | None:
         """The sum of an instant at its last row. The first instant may lack rows, and the second one shows how many an
         instant has, so sums begin with the third."""
-        begins = device in self._instants[-1] if self._devices and self._instants else at != self._at
-        if begins or not self._instants:
-            if len(self._instants) == 3 and self._instants[2].keys() != self._instants[1].keys():
-                counts = f"{len(self._instants[2])} rows, not {len(self._instants[1])}"
-                raise ValueError(f"the instant above has {counts}")
-            self._instants = [*self._instants[:2], {}]
-            self._at = at
+        above = self._instants
+        if not above or (device in above[-1] if self._devices else at != self._at):
+            self._instants, self._at = [*above[:2], {}], at
         newest = self._instants[-1]
         newest[device or (str(len(newest)),)] = value
+        if self._instants is not above and len(above) == 3 and above[2].keys() != above[1].keys():
+            raise ValueError(f"the instant above has {len(above[2])} rows, not {len(above[1])}")
         complete = len(self._instants) == 3 and newest.keys() == self._instants[1].keys()
         return (self._at or "", sum(newest.values())) if complete else None
 

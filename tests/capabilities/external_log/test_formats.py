@@ -125,8 +125,16 @@ def test_two_gpus_of_one_log_are_refused_chosen_or_added_and_never_mixed() -> No
     assert read(GPUS, TWO, sum="true") == [("t3", 390.0)]  # t1 may lack rows, t2 shows how many there are
     later = [row.replace("t3, 1", "t3.1, 1") for row in TWO]  # nvidia-smi asks one after the other
     assert read(GPUS, later, sum="true") == [("t3", 390.0)]  # with its last row, not with the instant after it
+    table = recognised(GPUS, {"sum": "true"})
+    assert table is not None
+    assert [table.reading(row) for row in (*TWO, "t4, 1, 80.00 W")][5:] == [("t3", 390.0), None]
     with pytest.raises(ValueError, match="the instant above has 1 rows, not 2"):
-        read(GPUS, [*TWO, "t4, 1, 80.00 W", "t5, 1, 80.00 W"], sum="true")
+        table.reading("t5, 1, 80.00 W")
+    assert [table.reading(row) for row in ("t5, 0, 3 W", "t6, 0, 1 W", "t6, 1, 2 W")] == [
+        ("t5", 83.0),
+        None,
+        ("t6", 3.0),
+    ]
 
 
 def test_rows_of_one_instant_without_a_device_are_refused_or_added() -> None:
