@@ -21,7 +21,7 @@ BUDGETS = {
     "plan": 980,
     "judge": 5100,
     "adapters": 2120,
-    "meters": 640,
+    "meters": 690,
     "record": 540,
     "worker": 2440,
     "machine": 1880,

@@ -22,6 +22,9 @@ SPIN = "while True: pass"
 SETTLE_S = 2.0
 """Before the first stretch, so that a source with a lag has begun."""
 
+LATE_S = 2.0
+"""After the time that is shown, so that a source which reports a reading late has reported all of it."""
+
 
 @dataclass(frozen=True)
 class LiveReading:
@@ -44,6 +47,7 @@ def live(meters: Meters, seconds: float) -> list[LiveReading]:
     begin_ns = clock.now_ns()
     clock.sleep(seconds if meters.domains else 0)
     end_ns = clock.now_ns()
+    clock.sleep(LATE_S if meters.domains else 0)
     drained = meters.drain("live")
     return [_live(domain, drained, begin_ns, end_ns) for domain in meters.domains] if drained else []
 
