@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections import defaultdict
@@ -12,16 +11,16 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.solo import Solo, best
 from mixmark.harness.plan import mixes
 from mixmark.reporters import document, figures, summary
 from mixmark.reporters.charts import decades, steps
 from mixmark.submissions.board import entry_page, formats, rank, row
+from mixmark.submissions.board.formats import PAGES, text
 from mixmark.submissions.board.rank import Board, Key, Metric, Place, figure_of
 from mixmark.submissions.board.row import IntervalAxis, Standing, Website
 from mixmark.submissions.entry import Entry
@@ -32,24 +31,6 @@ INDEX = "leaderboard.json"
 
 Reports = Callable[[Entry], Mapping[str, str]]
 """The report pages of an entry's results, by their file names."""
-
-
-def text(value: Any) -> Any:
-    """A text without control characters and marks that turn the direction of text, and of limited length."""
-    if not isinstance(value, str) or isinstance(value, Markup):
-        return value
-    return plain(value, figures.LONGEST)
-
-
-PAGES = Environment(
-    loader=PackageLoader("mixmark.submissions.board", "pages"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    finalize=text,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-PAGES.filters["name"] = figures.name
 
 
 def build(site: Website, entries: Iterable[Entry], out: Path, reports: Reports = lambda entry: {}) -> tuple[Board, ...]:
@@ -376,8 +357,7 @@ def _data(
         "suites": list(suites),
         "rows": rows,
     }
-    written = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Markup(written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+    return htmlsafe_json_dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _best_rates(entry: Entry, names: dict[str, int], suites: dict[str, int]) -> list[list[Any]]:
