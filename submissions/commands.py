@@ -170,6 +170,7 @@ def _declaration(path: Path | None, flags: dict[str, Any]) -> Declaration:
     """The declaration of a file and of flags; missing facts are asked on a terminal."""
     from pydantic import ValidationError
 
+    from mixmark.harness.plan.mixes import words_of
     from mixmark.submissions.entry import Declaration
 
     declared: dict[str, Any] = {}
@@ -185,11 +186,8 @@ def _declaration(path: Path | None, flags: dict[str, Any]) -> Declaration:
     try:
         return Declaration.model_validate(declared)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the declaration"
-        raise UsageError(
-            f"{where}: {first['msg']}", "docs/capabilities/submissions/submit.md lists what a declaration holds"
-        ) from error
+        hint = "docs/capabilities/submissions/submit.md lists what a declaration holds"
+        raise UsageError(words_of(error), hint) from error
 
 
 def asks() -> bool:
