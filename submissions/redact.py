@@ -22,6 +22,7 @@ from typing import Any
 from mixmark.harness.contracts.device_ids import local, part_of
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import Device, Result
+from mixmark.harness.plan.phases import key_of
 
 SHORTEST = 3  # letters of a host's or user's name that is searched for: shorter names are parts of many words
 PUBLIC = ("/sys", "/dev", "/proc", "/usr", "/opt", "/lib", "/lib64", "/bin", "/sbin", "/etc/os-release")
@@ -124,19 +125,19 @@ class Redactor:
         return self._replaced(what, found[0])
 
     def _replaced(self, what: str, old: str) -> str:
-        if re.fullmatch(rf"{_slug(what)}-[0-9]+", old):  # an earlier redaction replaced it
+        if re.fullmatch(rf"{key_of(what)}-[0-9]+", old):  # an earlier redaction replaced it
             return old
         key = what, old
         if key not in self.new:
             self.counts[what] += 1
-            self.new[key] = f"{_slug(what)}-{self.counts[what]}"
+            self.new[key] = f"{key_of(what)}-{self.counts[what]}"
         self.times[key] += 1
         return self.new[key]
 
     def _device(self, text: str, old: str, new: str) -> str:
         """Replaces a device's id: in full, without its kind, and as in the keys of records."""
         (kind, number), (_, fresh) = old.split(":", 1), new.split(":", 1)
-        forms = {old: new, number: fresh, _slug(old): f"{_slug(kind)}-{fresh}", _slug(number): fresh}
+        forms = {old: new, number: fresh, key_of(old): f"{key_of(kind)}-{fresh}", key_of(number): fresh}
         for form, by in forms.items():
             found = re.compile(rf"(?i)(?<![A-Za-z0-9]){re.escape(form)}(?![A-Za-z0-9])")
             text, times = found.subn(by, text)
@@ -229,11 +230,6 @@ def _new_ids(devices: Sequence[Device], known: Mapping[str, str]) -> dict[str, s
 def _unique(id: str) -> bool:
     """Whether an id is unique among all devices that were ever made."""
     return re.search(r"(?:[0-9a-fA-F]-?){8}", id.partition(":")[2]) is not None
-
-
-def _slug(id: str) -> str:
-    """The id as in the keys of records."""
-    return re.sub(r"[^a-z0-9.]+", "-", id.lower())
 
 
 def _private(word: str) -> bool:

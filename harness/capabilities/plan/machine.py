@@ -224,6 +224,13 @@ class Planner:
             raise self._contradiction(limits) from None
         return self._answered(question, limits, program, best, gap)
 
+    def answer_if_any(self, question: Question, limits: Limits) -> Answer | None:
+        """The best machine. None if no machine keeps the limits."""
+        try:
+            return self.answer(question, limits)
+        except MixmarkError:
+            return None
+
     def _program(self, limits: Limits) -> _Program:
         """The low ends of the rates must meet a demand."""
         return _Program(self, limits, 0 if limits.mixes_per_hour is None else -1)
@@ -235,15 +242,13 @@ class Planner:
 
     def alone(self, question: Question, limits: Limits) -> dict[str, Answer]:
         """For each kind, the answer if its devices do all the work, in any hosts."""
-        found = {}
+        found: dict[str, Answer] = {}
         for kind in self.kinds:
             kinds = [each if each is kind else replace(each, speeds=()) for each in self.kinds]
             kinds = [each for each in kinds if each is kind or (each.is_host and not kind.is_host)]
             if self.mix_units.keys() <= {speed.suite for speed in kind.speeds}:
-                try:
-                    found[kind.name] = replace(self, kinds=kinds).answer(question, limits)
-                except MixmarkError:  # this kind alone cannot do the work
-                    continue
+                answer = replace(self, kinds=kinds).answer_if_any(question, limits)
+                found |= {kind.name: answer} if answer else {}
         return found
 
     def front(self, limits: Limits, steps: int = 6) -> list[Answer]:
@@ -253,20 +258,12 @@ class Planner:
         price = best.price or 0
         prices = [price * step / steps for step in range(1, steps + 1)] if price else [limits.budget]
         found = []
-        for budget in prices:
-            within = replace(limits, budget=budget)
-            try:
-                top = self.answer("most", within)
-            except MixmarkError:  # the budget or the power is too small for any machine
-                continue
+        for within in (replace(limits, budget=budget) for budget in prices):
+            top = self.answer_if_any("most", within)
             found.append(top)
-            for part in CAPS if top.watts else ():
-                capped = replace(within, watts=(top.watts or 0) * part)
-                try:
-                    found.append(self.answer("most", capped))
-                except MixmarkError:
-                    continue
-        return _undominated(found)
+            if top and top.watts:
+                found += [self.answer_if_any("most", replace(within, watts=top.watts * part)) for part in CAPS]
+        return _undominated([answer for answer in found if answer])
 
     def check_suites(self) -> None:
         """Raises UsageError if a suite of the mix runs on no kind."""
