@@ -123,7 +123,7 @@ SCORED = {
     *("mixes_per_hour", "mixes_per_kwh", "watts", "mixmark", "suites", "results"),
 }
 """The facts of an entry that leaderboard.json holds as they are."""
-HEAD = (
+COLUMNS = (
     *("board", "metric", "mix", "boundary", "weight_class", "division", "rank", "tied", "organisation", "system"),
     *("value", "low", "high", "unit", "mixes_per_hour", "mixes_per_kwh", "watts"),
     *("price", "currency", "price_per_mix_per_hour", "grade", "tuning"),
@@ -134,40 +134,45 @@ HEAD = (
 def as_csv(site: Website, boards: Sequence[Board]) -> str:
     """A row for each entry on each board, with all digits. The rank of an unranked entry is empty."""
     written = io.StringIO()
-    sheet = csv.writer(written, lineterminator="\n")
-    sheet.writerow(HEAD)
+    sheet = csv.DictWriter(written, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    sheet.writeheader()
     for board in boards:
         for place in (*board.ranked, *board.unranked):
-            sheet.writerow(_cells(site, board.key, place))
+            cells = _cells(site, board.key, place)
+            sheet.writerow({name: _cell(value) for name, value in cells.items()})
     return written.getvalue()
 
 
-def _cells(site: Website, key: Key, place: Place) -> Iterator[str]:
-    entry, declared, price = place.entry, place.entry.declaration, place.entry.declaration.price
-    figure, worth = rank.figure_of(entry, key.metric), row.price_per_mix(entry)
-    alone = (f"{suite} {solo.speed} {solo.unit}/s" for suite, solo in row.fastest(entry).items())
-    values = (
-        *(key.id, key.metric, key.mix, key.boundary, key.weight_class, key.division),
-        *((None, None) if place.rank is None else (place.rank, place.tied)),
-        *(declared.organisation, declared.system),
-        *(figure.estimate, figure.low, figure.high, row.UNITS[key.metric]),
-        entry.mixes_per_hour.estimate,
-        entry.mixes_per_kwh.estimate if entry.mixes_per_kwh else None,
-        entry.watts,
-        *((price.amount, price.currency) if price else (None, None)),
-        None if worth is None else float(worth),
-        *(entry.grade, entry.tuning, declared.availability, len(entry.runs), row.measured(entry), entry.mixmark),
-        ", ".join(f"{name} {version}" for name, version in entry.suites.items()),
-        "; ".join(rank.stale(entry, site.today, site.versions)),
-        " + ".join(row.devices(entry)),
-        row.hardware(entry),
-        ", ".join(alone),
-        site.url + row.page_of(entry),
-    )
-    for value in values:
-        written = "" if value is None else plain(str(value))
-        # Spreadsheets run what starts with one of these; a number may have its sign.
-        yield f"'{written}" if isinstance(value, str) and written.startswith(("=", "+", "-", "@")) else written
+def _cells(site: Website, key: Key, place: Place) -> dict[str, object]:
+    """The facts of an entry as leaderboard.json has them, with texts for what is no single value."""
+    entry, price, figure = place.entry, place.entry.declaration.price, rank.figure_of(place.entry, key.metric)
+    fastest = row.fastest(entry).items()
+    return _entry(entry, site) | {
+        **vars(key),
+        "board": key.id,
+        "rank": place.rank,
+        "tied": None if place.rank is None else place.tied,
+        "value": figure.estimate,
+        "low": figure.low,
+        "high": figure.high,
+        "unit": row.UNITS[key.metric],
+        "mixes_per_hour": entry.mixes_per_hour.estimate,
+        "mixes_per_kwh": entry.mixes_per_kwh.estimate if entry.mixes_per_kwh else None,
+        "price": price and price.amount,
+        "currency": price and price.currency,
+        "suites": ", ".join(f"{name} {version}" for name, version in entry.suites.items()),
+        "stale": "; ".join(rank.stale(entry, site.today, site.versions)),
+        "devices": " + ".join(row.devices(entry)),
+        "hardware": row.hardware(entry),
+        "alone": ", ".join(f"{suite} {solo.speed} {solo.unit}/s" for suite, solo in fastest),
+        "page": site.url + row.page_of(entry),
+    }
+
+
+def _cell(value: object) -> str:
+    written = "" if value is None else plain(str(value))
+    # Spreadsheets run what starts with one of these; a number may have its sign.
+    return f"'{written}" if isinstance(value, str) and written.startswith(("=", "+", "-", "@")) else written
 
 
 def as_markdown(site: Website, boards: Sequence[Board]) -> str:

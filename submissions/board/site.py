@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,20 +43,16 @@ def build(site: Website, entries: Iterable[Entry], out: Path, reports: Reports =
         raise UsageError(f"{out} holds something that is no leaderboard", "give an empty folder, or a new one")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-        try:
-            fresh.chmod(0o755)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
+            fresh = Path(scratch) / "site"
             boards = rank.boards(entries)
             for name, content in pages(site, boards, entries, reports):
                 _write(fresh / name, content.encode())
             for name, picture in pictures(boards):
                 _write(fresh / name, picture)
             if out.exists():
-                shutil.rmtree(out)
+                out.rename(Path(scratch) / "old")
             fresh.rename(out)
-        except BaseException:
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise
     except OSError as error:
         raise UsageError(f"cannot write {out}: {error}", "choose another folder with --out") from error
     return boards

@@ -108,8 +108,7 @@ def _recorded(report: Report, result: Result | None, config: Path | None, redact
     from mixmark.harness.capabilities.kit import first_contact
     from mixmark.harness.machine import config as configuration
 
-    sources, absent = first_contact.read_meters(report.devices, report.name, configuration.load(config))
-    recorded = first_contact.record(report, result and redactor.result(result), sources, absent)
+    recorded = first_contact.recording(report, result and redactor.result(result), configuration.load(config))
     content = redactor.content(recorded.model_dump(mode="json"))
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
