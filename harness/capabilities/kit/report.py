@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Generic, Literal, TypeVar, get_args
+from functools import cached_property
+from typing import Any, Literal, TypeVar, get_args
 
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.errors import MixmarkError, choose_by_name
@@ -34,27 +35,19 @@ class NotChecked(Exception):
     """The check cannot tell. The message says why."""
 
 
-class trial(Generic[Made]):
+class trial(cached_property[Made]):
     """A property that is computed when a check first needs it, and kept. An error is kept too, and raised again."""
 
-    def __init__(self, make: Callable[[Any], Made]) -> None:
-        self._make = make
-        self.__doc__ = make.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, trials: object, owner: type) -> Made:
-        raised = trials.__dict__.setdefault("raised", {})
-        if self._name in raised:
-            raise raised[self._name]
+    def __get__(self, trials: Any, owner: Any = None) -> Made:  # type: ignore[override]  # not for the class itself
+        raised = vars(trials).setdefault("raised", {})
+        if self.attrname in raised:
+            raise raised[self.attrname]
         try:
-            made = self._make(trials)
+            made: Made = super().__get__(trials, owner)
+            return made
         except Exception as error:
-            raised[self._name] = error
+            raised[self.attrname] = error
             raise
-        trials.__dict__[self._name] = made  # found before this descriptor from now on
-        return made
 
 
 def fail_if(broken: object, message: str) -> None:

@@ -109,7 +109,7 @@ class AgentProcess:
             return subprocess.Popen(words, stdin=channel, stdout=channel, stderr=log, start_new_session=True)
 
         self._connected = ConnectedProcess(start, self._log)
-        self._channel = self._connected.channel
+        self.pid, self._channel = self._connected.pid, self._connected.channel
         self._channel.settimeout(STALLS_S)
 
     def send(self, line: bytes) -> None:
