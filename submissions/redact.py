@@ -70,6 +70,7 @@ class Redactor:
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
+        self._public: set[tuple[str, bool]] = set()
         known = sorted({(text, kind) for text, kind in self.words if _private(text)}, key=lambda word: -len(word[0]))
         self._known = [
             (re.compile(rf"(?i)(?<![A-Za-z0-9]){re.escape(text)}(?![A-Za-z0-9])"), kind) for text, kind in known
@@ -82,6 +83,14 @@ class Redactor:
 
     def text(self, text: str, version: bool = False) -> str:
         """The text without private parts. version: whether it is a version number, and thus no IP address."""
+        if (text, version) in self._public:  # most texts of a result come again and again
+            return text
+        clean = self._cleaned(text, version)
+        if clean == text:
+            self._public.add((text, version))
+        return clean
+
+    def _cleaned(self, text: str, version: bool) -> str:
         for old, new in self.devices.items():
             text = self._device(text, old, new)
         text = re.sub(PATH, self._path, text)
@@ -110,6 +119,7 @@ class Redactor:
     def result(self, result: Result) -> Result:
         """The result without private texts. Raises ResultError if it is not valid afterwards."""
         self.devices |= _new_ids(result.devices, self.devices)
+        self._public.clear()
         content = self.content(result.model_dump(mode="json"))
         for record, fields in zip(result.records, content["records"], strict=True):
             fields["completions"] = record.completions
@@ -183,22 +193,8 @@ def own_names() -> list[tuple[str, str]]:
 def private(content: Any) -> Iterator[tuple[str, str]]:
     """(kind, text) of each private text in parsed JSON, which a redaction would have removed."""
     redactor = Redactor()
-    for text, version in set(_texts(content)):
-        redactor.text(text, version)
+    redactor.content(content)
     yield from ((removed.what, removed.old) for removed in redactor.removed)
-
-
-def _texts(content: Any, version: bool = False) -> Iterator[tuple[str, bool]]:
-    """Each text in parsed JSON, and whether it is a version number."""
-    if isinstance(content, str):
-        yield content, version
-    elif isinstance(content, list):
-        for item in content:
-            yield from _texts(item, version)
-    elif isinstance(content, dict):
-        for name, value in content.items():
-            yield name, version
-            yield from _texts(value, version or name in VERSIONS)
 
 
 def host_names(result: Result) -> Iterator[tuple[str, str]]:
