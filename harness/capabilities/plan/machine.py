@@ -432,7 +432,11 @@ class _Program:
         units = self._dense({at["count", kind.name]: kind.rack_units or 0.0 for kind in self.kinds})
         for most, row in ((limits.budget, self.prices()), (limits.watts, self.power()), (limits.rack_units, units)):
             if most is not None:
-                yield {column: row[column] / (most or 1) for column in np.flatnonzero(row)}, -math.inf, float(most > 0)
+                yield (
+                    {column: row[column] / (most or 1) for column in np.flatnonzero(row).tolist()},
+                    -math.inf,
+                    float(most > 0),
+                )
         if limits.hosts is not None:
             yield {at["count", host.name]: 1.0 for host in self.hosts}, -math.inf, limits.hosts
         for kind in self.kinds:
