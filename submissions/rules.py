@@ -48,7 +48,7 @@ class AcceptedEntry:
 def links(submission: Submission) -> Breaches:
     """An entry holds only files and folders: no links, devices or pipes."""
     tree = submission.tree
-    for name in tree.irregular:
+    for name in sorted(tree.irregular):
         yield name, "it is a link, a device or a pipe"
 
 

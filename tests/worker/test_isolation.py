@@ -152,7 +152,7 @@ def test_the_channel_is_a_socket_that_no_file_name_opens(tmp_path: Path) -> None
                 if os.path.lexists(link) and os.readlink(link).startswith("socket:"):
                     with pytest.raises(OSError, match="No such device or address"):
                         link.open("wb").close()
-        with socket.socket(fileno=os.dup(process._channel.fileno())) as channel:
+        with socket.socket(fileno=os.dup(process.channel.fileno())) as channel:
             assert channel.family == socket.AF_UNIX
     finally:
         process.close()

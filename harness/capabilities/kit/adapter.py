@@ -17,10 +17,9 @@ from mixmark.harness.capabilities.kit.report import (
     CheckFailed,
     NotChecked,
     Report,
-    apply_all,
+    checked,
     fail_for,
     fail_if,
-    new_report,
 )
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import counted, filesize, percent, significant
@@ -288,11 +287,9 @@ def report(
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         suites = setup.load_suites(configured, "smoke")
         trials = AdapterTrials(plugin, configured, suites, Path(folder) / "kit", timeout_s, device)
-        source: tuple[str, str, str] = (plugin.origin, "", "")
         devices: Sequence[Device] = ()
         try:
-            environment, devices = trials.discoveries[0].environment, trials.discoveries[0].devices
-            source = environment.origin, environment.source, environment.sha256
+            devices = trials.discoveries[0].devices
         except NotStarted as failed:
             raise UsageError(failed.failure.message, failed.failure.hint) from failed
         except WorkerFailed:
@@ -300,7 +297,7 @@ def report(
         if device and device not in {each.id for each in devices}:
             found = ", ".join(each.id for each in devices) or "none"
             raise UsageError(f"{adapter} discovers no device {device}", f"it discovers: {found}")
-        made = new_report("adapter", plugin.name, source, devices, apply_all(CHECKS, trials, on_check))
+        made = checked(plugin, configured.adapter(plugin.name).python, devices, CHECKS, trials, on_check)
         keep(made, trials.result(_kept(trials)) if devices else None)
         return made
 

@@ -523,9 +523,9 @@ def test_meters_are_read_on_each_host_and_readings_that_are_none_cost_their_host
         metering = meters.metering
         assert metering is not None and metering.samples.keys() == {"left/rapl:0"}
         assert begin_ns - 100_000_000 < metering.samples["left/rapl:0"].before_ns[0] < clock.now_ns()
-        assert cluster.agents.present == ["left"]
+        assert cluster.hosts.present == ["left"]
         reason = "the samples of its meters cannot be used: the samples of solo9 were not requested"
-        assert cluster.agents["right"].lost == reason
+        assert cluster.hosts["right"].lost == reason
 
 
 def test_a_mix_that_cannot_be_planned_says_why_and_its_late_messages_do_not_disturb_the_next_phase(
@@ -560,8 +560,8 @@ def test_a_mix_that_cannot_be_planned_says_why_and_its_late_messages_do_not_dist
 
 def test_a_host_whose_agent_cannot_be_started_is_not_missed(tmp_path: Path) -> None:
     with led(tmp_path, left=StandIn(), right="its ssh failed: no route to host") as cluster:
-        assert cluster.agents.refused == {"right": "its ssh failed: no route to host"}
-        assert cluster.agents.present == ["left"]
+        assert cluster.hosts.refused == {"right": "its ssh failed: no route to host"}
+        assert cluster.hosts.present == ["left"]
         records, _ = measured(cluster, solo("solo1", "left/npu:a"))
         assert failures(records) == {}
 

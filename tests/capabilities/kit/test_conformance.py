@@ -299,7 +299,7 @@ def of_a_suite(check: Any, *faults: str) -> Any:
     found = registry.find("suites", [FAULTY])["faulty"]
     options = {"broken": ",".join(faults)} if faults else {}
     with ExitStack() as stack:
-        return apply(suite.blamed(check), suite.SuiteTrials(found, Config(suites={"faulty": options}), stack))
+        return apply(check, suite.SuiteTrials(found, Config(suites={"faulty": options}), stack), runs_here=True)
 
 
 @pytest.fixture(scope="module")
@@ -316,7 +316,7 @@ def test_each_check_of_a_suite_passes_and_catches_its_fault(
 ) -> None:
     monkeypatch.setattr(suite, "ADAPTERS", ("torch",))
     fault, message = CAUGHT_IN_SUITES[check.__name__]
-    passed, failed = apply(suite.blamed(check), faultless), of_a_suite(check, fault)
+    passed, failed = apply(check, faultless, runs_here=True), of_a_suite(check, fault)
     assert passed.state == "passed", str(passed)
     assert failed.state == "failed" and re.search(message, failed.message), str(failed)
 
