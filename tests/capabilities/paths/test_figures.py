@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -11,12 +10,11 @@ from mixmark.harness.capabilities.paths.facts import CopyFault, CopySample, Copy
 from mixmark.harness.capabilities.paths.figures import PathFigures, paths, predicted
 from mixmark.harness.contracts.device_ids import on
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Failure, Hosts, Phase, Result
+from mixmark.harness.contracts.schema import Failure, Hosts, Result
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.plan import mixes
-from mixmark.harness.plan.placement import place
 from tests.capabilities.paths.fakes import PATH, on_host, with_paths
-from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, Machine, device, one_run, phase, recorded
+from tests.fakes.machine import EDGE, example, one_run, recorded, turn, with_turns
 from tests.golden import sample
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -224,16 +222,10 @@ BESIDE = PathRecord(path=PATH, beside="path", samples=samples(64 * MIB, *[2 * li
 
 def mixed_at(pace: float, *paths: PathRecord, base: Result = MIXED, failure: Failure | None = None) -> PathFigures:
     """The figures of the last path, beside a run of the mix at a part of its pace."""
-    planner = partial(place, devices=[device(id) for id in ("gpu:0", "cpu:0")])
-    machine = Machine(MIX, GPU_AND_CPU, QUANTA, lambda pair, at_s: pace * GPU_AND_CPU[pair], planner)
-    machine.run(600)
-    made, placement = recorded(machine, "path")
+    made, placement = recorded(example(pace), "path")
     made[0] = made[0].model_copy(update={"cut_short": failure})
-    work = CopyWork(path=PATH.id, size_bytes=64 * MIB)
-    of_paths = {"purpose": "experiment", "experiment": "paths", "facts": work.model_dump()}
-    planned = Phase.model_validate(phase(made, placement).model_dump() | of_paths)
-    update = {"phases": (*base.phases, planned), "records": (*base.records, *made)}
-    return judged(with_paths(base.model_copy(update=update), *paths))[-1]
+    beside_mix = turn("paths", CopyWork(path=PATH.id, size_bytes=64 * MIB), made, placement)
+    return judged(with_paths(with_turns(base, {}, beside_mix), *paths))[-1]
 
 
 def test_beside_the_mix_both_are_parts_of_what_they_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:

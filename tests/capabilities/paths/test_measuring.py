@@ -41,7 +41,7 @@ from mixmark.harness.resources import clock
 from tests.capabilities.paths import fakes as copies
 from tests.capabilities.paths.fakes import BACK, PATH, Dying, Halved, Known, with_paths
 from tests.fakes.clock import JumpingClock
-from tests.fakes.machine import EDGE, one_run
+from tests.fakes.machine import EDGE, of_experiment, one_run
 from tests.golden import sample
 from tests.worker import test_messages
 
@@ -382,8 +382,7 @@ def test_a_path_has_the_windows_in_which_its_meters_were_read(monkeypatch: pytes
 
 def test_copies_that_cannot_begin_fail_no_record_of_the_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = CopyWork(path=PATH.id, size_bytes=4096)
-    update = {"purpose": "experiment", "experiment": "paths", "facts": work.model_dump()}
-    (phase, *_) = (each.model_copy(update=update) for each in one_run(None).phases if each.placement)
+    phase = of_experiment("paths", work, one_run(None).phases[0])
 
     def gone(work: CopyWork) -> NoReturn:
         raise Unsupported("the bus is gone")
