@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from mixmark.harness.capabilities.ladder.levels import LARGEST_DELAY, Ladder, Level, requests_ns
+from mixmark.harness.capabilities.ladder.levels import LARGEST_DELAY, Ladder, requests_ns
 from mixmark.harness.capabilities.ladder.load import Served, due_ns, load_at
-from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import (
     Absent,
     Completions,
@@ -200,23 +195,6 @@ def test_a_request_of_several_feeds_lasts_from_when_it_was_due_until_the_last_is
     made = record("load50", ("llm", "gpu:0"), done, (0, 20))
     first, total, per_unit = requests_ns([made], 4)
     assert (first.tolist(), total.tolist(), per_unit.tolist()) == ([3], [9], [3]), "the second lacks two units"
-
-
-@given(st.lists(st.tuples(st.floats(0.01, 0.9), st.floats(1, 1000)), min_size=1, max_size=6), st.floats(1, 1000))
-def test_the_efficiency_over_the_ladder_lies_between_those_of_its_levels(
-    levels: list[tuple[float, float]], ready_watts: float
-) -> None:
-    full = Estimate(1000.0)
-
-    def level(target: float, watts: float) -> Level:
-        run: Any = SimpleNamespace(total=SimpleNamespace(watts=watts), mixes_per_hour=Estimate(target * 1000))
-        return Level("plan", target, target, run, (), 0, ())
-
-    made = [level(*each) for each in levels]
-    found = Ladder(full, 500.0, ready_watts, None, tuple(made), {})
-    each = [2000.0, 0.0, *(target * 1e6 / watts for target, watts in levels)]
-    assert found.mixes_per_kwh is not None
-    assert min(each) <= found.mixes_per_kwh <= max(each)
 
 
 def test_what_was_asked_for_beside_the_mix_stands_before_its_picture() -> None:

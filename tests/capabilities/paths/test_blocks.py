@@ -44,11 +44,6 @@ def test_a_run_without_paths_has_no_table() -> None:
     assert "Paths between memories" not in report.full(judge(result()))
 
 
-def test_the_report_shows_them_in_each_form(measured: Assessment) -> None:
-    for form in (report.console, report.full, report.markdown, report.html):
-        assert "Paths between memories" in form(measured)
-
-
 def test_the_page_draws_the_rate_by_the_size_of_a_copy(measured: Assessment) -> None:
     (chart,) = [block for block in section(measured) if isinstance(block, Chart)]
     assert chart.title == "host to gpu:0: fake/copy"

@@ -17,7 +17,6 @@ from mixmark.harness.capabilities.paths.beside import BESIDE, beside
 from mixmark.harness.capabilities.paths.facts import CopyWork, DataPath, PathRecord
 from mixmark.harness.capabilities.paths.figures import paths
 from mixmark.harness.capabilities.paths.measuring import (
-    SIZES,
     Data,
     SteadyCopies,
     measure,
@@ -26,7 +25,7 @@ from mixmark.harness.capabilities.paths.measuring import (
     opposed,
     way_back,
 )
-from mixmark.harness.capabilities.paths.process import PathCalls, PathProcess
+from mixmark.harness.capabilities.paths.process import PathProcess
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.schema import Absent, Metering, Phase, Record, Tier
 from mixmark.harness.machine.config import Config
@@ -43,7 +42,6 @@ from tests.capabilities.paths.fakes import BACK, PATH, Dying, Halved, Known, wit
 from tests.fakes.clock import JumpingClock
 from tests.fakes.machine import EDGE, of_experiment, one_run
 from tests.golden import sample
-from tests.worker import test_messages
 
 FAKES = Path(copies.__file__)
 
@@ -96,22 +94,11 @@ def test_a_wrong_copy_is_named(fake: type[Known], kind: str, first: int) -> None
     assert record.samples == ()
 
 
-def test_the_bytes_differ_from_sample_to_sample() -> None:
-    data = Data(1)
-    first, second = data.next(4096), data.next(4096)
-    assert (first != second).mean() > 0.99
-    assert (Data(1).next(4096) == first).all()
-
-
 @pytest.mark.usefixtures("_simulated")
 def test_what_does_not_fit_into_memory_is_left_out_with_its_reason() -> None:
     record = measured(PATH, Known(2_000, 0.05), Data(1), 1 << 16)
     assert {sample.size_bytes for sample in record.samples} == {4096, 1 << 16}
     assert record.failure is not None and record.failure.kind == "unsupported"
-
-
-def test_sizes_are_from_4_kib_to_256_mib() -> None:
-    assert (SIZES[0], SIZES[-1]) == (4 << 10, 256 << 20)
 
 
 @pytest.fixture
@@ -400,19 +387,3 @@ def test_copies_that_cannot_begin_fail_no_record_of_the_mix(tmp_path: Path, monk
         made = LocalExecutor(cast(Equipment, None), tmp_path, meters)
         facts = next(made.measure(PhaseRequest(phase, 0, EDGE, ()), lambda event: None))
     assert facts.found == (Absent(kind="path", name=BESIDE, reason="the bus is gone"),)
-
-
-@pytest.mark.parametrize(
-    ("method", "given", "value"),
-    [
-        (PathCalls.list_paths, {}, (PATH, Absent(kind="path", name="onyx", reason="no path: no onyx"))),
-        (PathCalls.open_path, {"path": "onyx/in", "size_bytes": 4096}, None),
-        (PathCalls.put, {"offset": 0, "file": "bytes"}, None),
-        (PathCalls.poison, {"byte": 255}, None),
-        (PathCalls.copy, {"times": 0, "word_at": 4088}, (1 << 64) - 1),
-        (PathCalls.take, {"offset": 8, "count": 4088, "file": "bytes"}, None),
-    ],
-    ids=lambda each: getattr(each, "__name__", ""),
-)
-def test_a_call_and_its_reply_are_the_same_after_their_lines(method: Any, given: dict[str, Any], value: Any) -> None:
-    test_messages.test_a_call_and_its_reply_are_the_same_after_their_lines(PathCalls, method, given, value)

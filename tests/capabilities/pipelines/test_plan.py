@@ -120,12 +120,6 @@ def test_a_wrong_definition_is_refused_with_its_reason(tmp_path: Path, text: str
         pipelines.load(own(tmp_path, text), "smoke", SUITES)
 
 
-def test_a_pipeline_that_does_not_exist() -> None:
-    with pytest.raises(UsageError, match="there is no pipeline 'asistant'") as raised:
-        pipelines.load("asistant", "smoke", SUITES)
-    assert "did you mean assistant?" in raised.value.hint
-
-
 def candidates(*suites: str) -> list[Phase]:
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1, min_feeds=1)
     routes = [solo_record(rate).route for rate in solo({(suite, "npu:0"): 1.0 for suite in suites})]
@@ -214,10 +208,6 @@ def test_a_policy_has_the_plan_of_the_turn_that_it_is_compared_with_and_any_devi
     )
     assert len(plan.placement.rates) == 2, "each device has one stage"
     assert len(greedy.placement.rates) == 4
-
-
-def test_the_critical_path_is_the_sum_of_the_fastest_stages() -> None:
-    assert sum(pipelines.fastest_s(UNITS, RATES).values()) == pytest.approx(0.6)
 
 
 def test_slices_count_as_their_device_and_have_nothing_to_gain_over() -> None:

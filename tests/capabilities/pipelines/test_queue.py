@@ -17,7 +17,6 @@ from mixmark.harness.capabilities.pipelines.facts import PipelineWork
 from mixmark.harness.capabilities.pipelines.figures import out_of_turn, steps_of
 from mixmark.harness.capabilities.pipelines.queue import Chaining, PipelineQueue
 from mixmark.harness.contracts.protocols import DeviceLoad, Request
-from mixmark.harness.measure.request_queue import PolicyFailed
 from mixmark.harness.plan.placement import place
 from tests.capabilities.pipelines.chains import ROW, UNITS, WORK, machine, records
 from tests.fakes.machine import Machine, Rates, device, solo
@@ -200,18 +199,6 @@ def test_a_turn_by_a_policy_asks_the_policy_of_the_run(monkeypatch: pytest.Monke
         queue = attendant.source(lambda units, rates: plan)(UNITS, plan, UNITS_OF, dict.fromkeys(ROW, 1))
         assert queue.next("gpu:0", 0) is not None
         assert len(Last.asked) == asked
-
-
-def test_a_policy_that_gives_a_device_what_it_does_not_run_is_named() -> None:
-    class Wrong(Last):
-        def choose(self, waiting: Sequence[Request], devices: Any, now_ns: int) -> tuple[Request, str]:
-            return waiting[0], "cpu:0"
-
-    plan = place(UNITS, solo(ROW), [device("gpu:0"), device("cpu:0")])
-    queue = PipelineQueue(UNITS, plan, UNITS_OF, dict.fromkeys(ROW, 1), WORK, Wrong)
-    queue.begin(0)
-    with pytest.raises(PolicyFailed, match="the policy gave 'cpu:0' a request of a, which it does not run"):
-        queue.next("gpu:0", 0)
 
 
 EVERY: Rates = {(suite, id): 20 for suite in UNITS for id in ("gpu:0", "cpu:0")}

@@ -185,17 +185,6 @@ def test_a_policy_that_chooses_what_cannot_be_is_named(choice: Any, says: str) -
         served(None, _Chooses(choice)).run(10)
 
 
-def test_a_policy_that_gives_a_request_twice_is_named() -> None:
-    kept: list[Request] = []
-
-    def choice(waiting: Sequence[Request]) -> Any:
-        kept.append(waiting[0])
-        return kept[0], "cpu:0"
-
-    with pytest.raises(PolicyFailed, match="which does not wait"):
-        served(None, _Chooses(choice)).run(10)
-
-
 def test_a_policy_that_lets_all_wait_for_ever_is_named() -> None:
     machine = served(None, _Chooses(lambda waiting: None))
     queue = machine.dispatcher
