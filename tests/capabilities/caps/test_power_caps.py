@@ -166,7 +166,7 @@ def test_of_two_limits_the_first_is_back_if_the_second_fails(tmp_path: Path, err
     ("facts", "refused", "message"),
     [
         ({"ignores": True}, CapFailed, "was set to 80 W, and reads 100 W"),
-        ({"ignores": True, "after": float("nan")}, LimitLeft, ""),
+        ({"ignores": True, "after": float("nan")}, LimitLeft, "is not back at 100 W"),
         ({"watts": 60}, CapFailed, "60 W by now"),  # it is never raised
     ],
 )
