@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineStage, PipelineWork
 from mixmark.harness.capabilities.pipelines.queue import PipelineQueue
@@ -15,10 +16,11 @@ WORK = PipelineWork(suites=("a", "b"), units=(10, 20), in_flight=1, deadline_ns=
 CHAIN = Pipeline(name="mine", stages=(PipelineStage(suite="a"), PipelineStage(suite="b")), deadline_ns=2_050_000_000)
 
 
-def machine(in_flight: int, rates: Rates = ROW, may_wait: bool = False) -> Machine:
+def machine(in_flight: int, rates: Rates = ROW, **more: Any) -> Machine:
+    """more: of `Machine`."""
     work = WORK.model_copy(update={"in_flight": in_flight})
     quanta = {pair: UNITS[pair[0]] for pair in rates}
-    return Machine(dict(UNITS), rates, quanta, may_wait=may_wait, source=partial(PipelineQueue, work=work))
+    return Machine(dict(UNITS), rates, quanta, source=partial(PipelineQueue, work=work), **more)
 
 
 def records(made: Machine, phase: str = "pipeline1") -> list[Record]:

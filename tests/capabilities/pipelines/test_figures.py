@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -71,14 +72,10 @@ def test_a_late_pipeline_is_no_work_and_its_joules_stay() -> None:
     assert first.per_hour == pytest.approx(4 * 3600 / 5.1)
     assert first.per_kwh == pytest.approx(4 * 3.6e6 / (WATTS * 5.1), rel=1e-3)
     assert first.problems == ()
+    blind = figures(result(both()[0], metered=False), ())
+    assert (blind.per_hour is None, blind.turns[0].per_kwh, blind.per_kwh) == (False, None, None)
     slow = found(both()[0], chain=CHAIN.model_copy(update={"deadline_ns": 10**9}))
     assert slow.per_hour is not None and slow.per_hour.estimate == 0
-
-
-def test_the_energy_is_not_known_without_a_meter() -> None:
-    made = figures(result(both()[0], metered=False), ())
-    assert made.per_hour is not None
-    assert (made.turns[0].per_kwh, made.per_kwh) == (None, None)
 
 
 def test_percentiles_need_a_sample_that_carries_them() -> None:
@@ -200,26 +197,24 @@ def test_why_there_is_no_gain() -> None:
     assert (late.gain, late.reason) == (None, "a turn does not count, or none of its pipelines was in time")
 
 
-@pytest.mark.parametrize("case", ["unaudited", "unserved", "no record"])
-def test_a_stage_that_served_nothing_voids_the_turn(case: str) -> None:
-    whole, (first, second) = both()[0]
-    kept = {
-        "unaudited": [first, second.model_copy(update={"audit": None, "unaudited": "it was lost"})],
-        "unserved": [first],
-        "no record": [],
-    }[case]
-    made = result((whole, [first, second]))
-    made = made.model_copy(update={"records": tuple(kept)})
+@pytest.mark.parametrize(
+    ("kept", "problem"),
+    [
+        (lambda first, second: [first, unaudited(second)], "unaudited"),
+        (lambda first, second: [first], "no_feed"),
+        (lambda first, second: [], "unfinished"),
+    ],
+)
+def test_a_stage_that_served_nothing_voids_the_turn(kept: Callable[..., list[Record]], problem: str) -> None:
+    whole, both_stages = both()[0]
+    made = result((whole, both_stages)).model_copy(update={"records": tuple(kept(*both_stages))})
     void = figures(made, ())
-    (found_turn,) = void.turns
-    assert [each.code for each in found_turn.problems] == [
-        {
-            "unaudited": "mix_complete.unaudited",
-            "unserved": "mix_complete.no_feed",
-            "no record": "mix_complete.unfinished",
-        }[case]
-    ]
+    assert [each.code for each in void.turns[0].problems] == [f"mix_complete.{problem}"]
     assert (void.per_hour, void.reason) == (None, "a turn does not count, or none of its pipelines was in time")
+
+
+def unaudited(record: Record) -> Record:
+    return record.model_copy(update={"audit": None, "unaudited": "it was lost"})
 
 
 def test_a_window_in_which_no_pipeline_ended_does_not_count() -> None:
@@ -257,7 +252,6 @@ def test_a_phase_of_other_stages_is_a_contradiction() -> None:
 
 def test_a_report_says_which_stage_voids_a_turn() -> None:
     whole, (first, second) = both()[0]
-    lost = second.model_copy(update={"audit": None, "unaudited": "it was lost"})
-    text = report.full(judge(result((whole, [first, lost]))))
-    assert f"not count: {lost.route.label}" in " ".join(text.split())
+    text = report.full(judge(result((whole, [first, unaudited(second)]))))
+    assert f"not count: {second.route.label}" in " ".join(text.split())
     assert "pipeline mine" not in report.full(judge(result(*both()).model_copy(update={"experiments": {}})))
