@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -42,8 +42,6 @@ from tests.capabilities.paths.fakes import BACK, PATH, Dying, Halved, Known, wit
 from tests.fakes.clock import JumpingClock
 from tests.fakes.machine import EDGE, of_experiment, one_run
 from tests.golden import sample
-
-FAKES = Path(copies.__file__)
 
 
 def absent(name: str) -> Absent:
@@ -102,15 +100,20 @@ def test_what_does_not_fit_into_memory_is_left_out_with_its_reason() -> None:
 
 
 @pytest.fixture
-def _fakes(monkeypatch: pytest.MonkeyPatch, _small: None, importable: None) -> Iterator[None]:
-    plugin = Plugin("paths", "fakes", f"{FAKES}:Fakes", "test")
-    monkeypatch.setattr(registry, "find", lambda kind: {"fakes": plugin})
-    yield
+def only(monkeypatch: pytest.MonkeyPatch, _small: None, importable: None) -> Callable[[str], Plugin]:
+    """Makes a class of the fakes the only plugin."""
+
+    def installed(name: str) -> Plugin:
+        plugin = Plugin("paths", "fakes", f"{copies.__file__}:{name}", "test")
+        monkeypatch.setattr(registry, "find", lambda kind: {"fakes": plugin})
+        return plugin
+
+    return installed
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_fakes")
-def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> None:
+def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own(only: Callable[[str], Plugin]) -> None:
+    only("Fakes")
     lacking, fine, opposed, raises, dies = measure(seed=1)
     assert isinstance(opposed, PathRecord)
     assert (opposed.key, opposed.fault, opposed.failure) == ("fakes/fine against fakes/fine", None, None)
@@ -125,7 +128,6 @@ def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> N
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_small", "importable")
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -137,10 +139,9 @@ def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> N
     ],
 )
 def test_a_plugin_that_breaks_its_contract_is_refused_with_the_reason(
-    name: str, reason: str, monkeypatch: pytest.MonkeyPatch
+    name: str, reason: str, only: Callable[[str], Plugin]
 ) -> None:
-    plugin = Plugin("paths", "fakes", f"{FAKES}:{name}", "test")
-    monkeypatch.setattr(registry, "find", lambda kind: {"fakes": plugin})
+    only(name)
     (found,) = measure()
     if isinstance(found, PathRecord):
         assert found.failure and reason in found.failure.message
@@ -149,18 +150,17 @@ def test_a_plugin_that_breaks_its_contract_is_refused_with_the_reason(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_small", "importable")
-def test_a_path_that_ends_its_process_ends_no_other_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    plugin = Plugin("paths", "fakes", f"{FAKES}:DiesFirst", "test")
-    monkeypatch.setattr(registry, "find", lambda kind: {"fakes": plugin})
+def test_a_path_that_ends_its_process_ends_no_other_path(only: Callable[[str], Plugin]) -> None:
+    only("DiesFirst")
     found = [each for each in measure([absent("fakes/fine against fakes/fine")]) if isinstance(each, PathRecord)]
     assert [(each.key, each.failure is None) for each in found] == [("fakes/dies", False), ("fakes/fine", True)]
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_small", "importable")
-def test_a_full_disk_between_the_processes_fails_its_path_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(PathProcess(Plugin("paths", "fakes", f"{FAKES}:One", "test"))) as process:
+def test_a_full_disk_between_the_processes_fails_its_path_alone(
+    only: Callable[[str], Plugin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(PathProcess(only("One"))) as process:
         monkeypatch.setattr(process, "_file", Path("/dev/full"))
         record = measured(PATH.model_copy(update={"id": "fakes/fine"}), process, Data(1), 1 << 40)
     assert record.failure and "cannot exchange the bytes of a path" in record.failure.message
@@ -180,8 +180,8 @@ def test_the_memory_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_fakes")
-def test_paths_that_are_known_are_left_out() -> None:
+def test_paths_that_are_known_are_left_out(only: Callable[[str], Plugin]) -> None:
+    only("Fakes")
     alone = [path for path in copies.Fakes().paths() if isinstance(path, DataPath)]
     opposing = [PathRecord(path=path, opposing=path.id) for path in alone if path.id != "fakes/fine"]
     (found,) = measure([*(PathRecord(path=path) for path in alone), *opposing, absent("fakes/none")])
@@ -352,13 +352,15 @@ class Reading:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_fakes")
-def test_a_path_has_the_windows_in_which_its_meters_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_has_the_windows_in_which_its_meters_were_read(
+    only: Callable[[str], Plugin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only("One")
     monkeypatch.setattr(measuring, "DUTY_NS", 100_000_000)
-    alone = [path for path in copies.Fakes().paths() if isinstance(path, DataPath)]
-    known = [PathRecord(path=path, opposing=path.id) for path in alone]
-    known += [PathRecord(path=path) for path in alone if path.id != "fakes/fine"]
-    record, metering = measure([*known, absent("fakes/none")], seed=1, meters=cast(Meters, Reading()))
+    (fine,) = copies.One().paths()
+    assert isinstance(fine, DataPath)
+    known = [PathRecord(path=fine, opposing=fine.id)]
+    record, metering = measure(known, seed=1, meters=cast(Meters, Reading()))
     assert isinstance(record, PathRecord) and isinstance(metering, Metering)
     assert (record.key, record.metering, metering.phase) == ("fakes/fine", "paths.fakes.0", "paths.fakes.0")
     assert [bool(window.copied_bytes) for window in record.duty] == [bool(part) for part in measuring.DUTIES]
