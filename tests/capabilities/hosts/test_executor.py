@@ -215,9 +215,10 @@ class Far(StandIn):
             self.progress(phase)
             clock.sleep(0.2)
         self.passes.set()
+        clock.sleep(2 * agents.SILENT_S)
 
 
-def test_a_link_of_50_ms_that_is_cut_for_a_second_and_comes_back_loses_nothing(tmp_path: Path) -> None:
+def test_a_link_of_50_ms_that_is_cut_for_a_second_and_comes_back_for_a_minute_loses_nothing(tmp_path: Path) -> None:
     left = Far()
     with led(tmp_path, left=left, right=StandIn()) as cluster:
         records, connections = measured(cluster, mixed("left", "right"))
