@@ -244,20 +244,17 @@ def listed(path: Path, *entries: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_two_entries_with_one_run_have_no_rank_and_both_are_told(folder: Path, stolen: Path) -> None:
-    for entry, other in ((folder, stolen), (stolen, folder)):
-        for order in ((entry, other), (other, entry)):
-            found = check.check(order, now=NOW)[order.index(entry)]
+def test_two_entries_with_one_run_have_no_rank_and_both_are_told_until_the_owner_of_a_board_says_whose_it_is(
+    folder: Path, stolen: Path, tmp_path: Path
+) -> None:
+    """The list holds for the result that its line has the hash of."""
+    for order in ((folder, stolen), (stolen, folder)):
+        for found, other in zip(check.check(order, now=NOW), reversed(order), strict=True):
             [problem] = found.problems
             assert problem.code == "E-DUPLICATE" and "/".join(other.parts[-3:]) in problem.message
             assert found.entry is not None and not found.entry.ranked
             assert found.entry.reasons["ranked"][-1] == problem.message
-        assert codes(entry) == set()
-
-
-@pytest.mark.slow
-def test_the_owner_of_a_board_says_whose_run_it_is(folder: Path, stolen: Path, tmp_path: Path) -> None:
-    """The list holds for the result that its line has the hash of."""
+    assert codes(folder) == codes(stolen) == set(), "each obeys the rules by itself"
     path = tmp_path / "originals"
 
     def settled(*originals: Path) -> list[tuple[set[str], bool]]:
