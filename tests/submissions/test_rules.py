@@ -220,13 +220,6 @@ def test_results_of_an_entry_have_one_machine_one_mix_and_a_score(
     assert code in codes(folder_of_two)
 
 
-def test_a_run_that_is_entered_twice_is_no_entry(folder_of_two: Path) -> None:
-    shutil.rmtree(folder_of_two / "results/2")
-    shutil.copytree(folder_of_two / "results/1", folder_of_two / "results/2")
-    files.write_manifest(folder_of_two)
-    assert codes(folder_of_two) == {"E-COPIED"}
-
-
 @pytest.fixture
 def stolen(folder: Path) -> Path:
     """An entry with the run of another one, under a name that comes first."""

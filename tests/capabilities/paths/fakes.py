@@ -191,7 +191,8 @@ class Fakes:
 class One(Fakes):
     """Has the path that works."""
 
-    ids, lacks = ("fakes/fine",), ()
+    ids: tuple[str, ...] = ("fakes/fine",)
+    lacks: tuple[Absent, ...] = ()
 
 
 class DiesFirst(One):
@@ -234,7 +235,8 @@ class Foreign(One):
 class Hiding(One):
     """Claims what only the run knows: that its mix cannot be run."""
 
-    ids, lacks = (), (Absent(kind="mix", name="fakes/edge-1", reason="no mix"),)
+    ids = ()
+    lacks = (Absent(kind="mix", name="fakes/edge-1", reason="no mix"),)
 
 
 class Failing(HostCopy):
