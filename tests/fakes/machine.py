@@ -408,7 +408,7 @@ def one_run(watts: float | None, runs: int = 1) -> Result:
     at_work = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
     power = None if watts is None else Power({"gpu:0": 60, "cpu:0": 50}, 120)
     planner = partial(place, devices=[device(id) for id in ids], power=power)
-    drawn = {"plan": planner, "watts": at_work if power else None}
+    drawn: dict[str, Any] = {"plan": planner, "watts": at_work if power else None}
     paces = [(1.0, 1.01, 0.99)[number % 3] for number in range(runs)]
     runs_made = [recorded(example(pace, **drawn), f"mixed.{number}") for number, pace in enumerate(paces, 1)]
     return result(runs_made, EDGE, watts, 600 * SECOND, ids)

@@ -260,7 +260,7 @@ def priced(name: str, *values: object) -> list[dict[str, object]]:
     ],
 )
 def test_an_amount_a_link_or_a_name_that_is_none_or_looks_like_another_is_rejected(
-    folder: Path, changes: dict[str, object]
+    folder: Path, changes: dict[str, Any]
 ) -> None:
     edited(folder, **changes)
     assert codes(folder) == {"E-SCHEMA"}
