@@ -32,9 +32,10 @@ from tests.fakes.machine import (
     Machine,
     Rates,
     device,
-    phase,
     recorded,
     result,
+    turn,
+    with_turns,
 )
 from tests.golden.sample import domain, system
 
@@ -110,20 +111,17 @@ def cluster(
     runs_made = [recorded(machine, f"mixed.{number}") for number in range(1, runs + 1)]
     ids = tuple(dict.fromkeys(id for _, id in known))
     whole = result(runs_made, EDGE, None, machine.now_ns, ids)
-    phases, records = list(whole.phases), list(whole.records)
+    turns = []
     for count, slowed in parts.items():
         own = {pair: rate for pair, rate in known.items() if host_of(pair[1]) in names[:count]}
-        done, placement = recorded(busy(own, slowed, seconds), f"scaling{count}")
-        phases.append(phase(done, placement).model_copy(update={"purpose": "experiment", "experiment": "scaling"}))
-        records += done
-    records = list(map(timed, records))
+        turns.append(turn("scaling", {}, *recorded(busy(own, slowed, seconds), f"scaling{count}")))
+    whole = with_turns(whole, {"scaling": {"scaling": True}} if parts else {}, *turns)
+    records = list(map(timed, whole.records))
     domains = tuple(map(wall, names))
     spans = {each.phase: each.parent_window_ns or (0, SECOND) for each in records}
     return whole.model_copy(
         update={
-            "phases": tuple(phases),
             "records": tuple(records),
-            "experiments": {"scaling": {"scaling": True}} if parts else {},
             "domains": domains,
             "hosts": (Hosts(names=tuple(names), system=system()),),
             "meterings": tuple(metering(name, domains, WATTS, *span) for name, span in spans.items()),

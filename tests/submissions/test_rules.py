@@ -220,13 +220,6 @@ def test_results_of_an_entry_have_one_machine_one_mix_and_a_score(
     assert code in codes(folder_of_two)
 
 
-def test_a_run_that_is_entered_twice_is_no_entry(folder_of_two: Path) -> None:
-    shutil.rmtree(folder_of_two / "results/2")
-    shutil.copytree(folder_of_two / "results/1", folder_of_two / "results/2")
-    files.write_manifest(folder_of_two)
-    assert codes(folder_of_two) == {"E-COPIED"}
-
-
 @pytest.fixture
 def stolen(folder: Path) -> Path:
     """An entry with the run of another one, under a name that comes first."""
@@ -244,20 +237,17 @@ def listed(path: Path, *entries: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_two_entries_with_one_run_have_no_rank_and_both_are_told(folder: Path, stolen: Path) -> None:
-    for entry, other in ((folder, stolen), (stolen, folder)):
-        for order in ((entry, other), (other, entry)):
-            found = check.check(order, now=NOW)[order.index(entry)]
+def test_two_entries_with_one_run_have_no_rank_and_both_are_told_until_the_owner_of_a_board_says_whose_it_is(
+    folder: Path, stolen: Path, tmp_path: Path
+) -> None:
+    """The list holds for the result that its line has the hash of."""
+    for order in ((folder, stolen), (stolen, folder)):
+        for found, other in zip(check.check(order, now=NOW), reversed(order), strict=True):
             [problem] = found.problems
             assert problem.code == "E-DUPLICATE" and "/".join(other.parts[-3:]) in problem.message
             assert found.entry is not None and not found.entry.ranked
             assert found.entry.reasons["ranked"][-1] == problem.message
-        assert codes(entry) == set()
-
-
-@pytest.mark.slow
-def test_the_owner_of_a_board_says_whose_run_it_is(folder: Path, stolen: Path, tmp_path: Path) -> None:
-    """The list holds for the result that its line has the hash of."""
+    assert codes(folder) == codes(stolen) == set(), "each obeys the rules by itself"
     path = tmp_path / "originals"
 
     def settled(*originals: Path) -> list[tuple[set[str], bool]]:

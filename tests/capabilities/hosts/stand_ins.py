@@ -45,6 +45,9 @@ from mixmark.harness.worker.calls import Call, Later, P, read, serve, write_call
 from tests.fakes.streams import End, connection
 from tests.golden import sample
 
+PACKAGE = Domain(
+    id="rapl:0", meter="rapl", covers=("cpu:0",), boundary="devices", quantity="energy", method="counter", source=""
+)
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1_000_000_000, min_feeds=1, audits=0)
 MS = 1_000_000
 
@@ -192,10 +195,6 @@ class StandIn:
     def file(self, name: str, data: bytes) -> None:
         self.call(LeaderCalls.file_part, name=name, base64=base64.b64encode(data).decode())
 
-    def ends(self) -> tuple[End, End]:
-        """The ends of its stream: of the leading process, and its own."""
-        return connection()
-
     # --- how it sends -------------------------------------------------------------------------------------------------
 
     def call(self, method: Callable[Concatenate[Any, P], object], *args: P.args, **arguments: P.kwargs) -> None:
@@ -245,7 +244,7 @@ class StandInLauncher:
     @contextlib.contextmanager
     def __call__(self, hosts: Sequence[launchers.Host], logs: Path) -> Iterator[Mapping[str, launchers.Channel | str]]:
         for stand_in in self.stand_ins:
-            stand_in.near, stand_in.far = stand_in.ends()
+            stand_in.near, stand_in.far = connection()
             stand_in.thread = threading.Thread(target=stand_in.serve, daemon=True)
             stand_in.thread.start()
         try:

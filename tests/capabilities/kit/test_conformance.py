@@ -336,18 +336,6 @@ def test_a_suite_is_supported_if_it_runs_or_fails_in_any_precision(kinds: list[s
     assert (result.state, result.message) == (state, "supported" if state == "passed" else "no ONNX graph")
 
 
-@pytest.mark.slow
-@pytest.mark.skipif("train" not in registry.BUILT_IN["suites"], reason="no suite without an ONNX graph is installed")
-def test_an_adapter_that_cannot_run_a_suite_leaves_its_run_unchecked(
-    inline: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(suite, "ADAPTERS", ("onnxruntime",))
-    with ExitStack() as stack:
-        trials = suite.SuiteTrials(registry.find("suites")["train"], Config(), stack)
-        result = apply(suite.runs_are_audited, trials)
-    assert result.state == "not checked" and "train has no ONNX graph" in result.message, str(result)
-
-
 def test_outputs_that_passed_count_if_feeds_are_too_slow_for_latency_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     def cannot(runs: Any) -> str:
         raise NotChecked("too few feeds to tell")
